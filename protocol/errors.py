@@ -1,0 +1,59 @@
+"""The error table: one row for every way in which a request can fail.
+
+Names and codes are Kafka's (`org.apache.kafka.common.protocol.Errors`). A row also says which HTTP status carries the
+error, whether the caller may send the same request again, and who has to act.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final, Literal
+
+Actor = Literal["nobody", "client", "agent", "operator"]
+
+
+class ErrorCode(enum.Enum):
+    """A row of the table: `kafka_code`, `http_status`, `retriable`, `actor` (who has to act), `meaning`."""
+
+    NONE = (0, 200, False, "nobody", "success")
+    UNKNOWN_SERVER_ERROR = (-1, 500, True, "operator", "a fault in the server; its log has the details")
+    REQUEST_TIMED_OUT = (7, 504, True, "client", "the outcome is unknown: the request may still take effect")
+    MESSAGE_TOO_LARGE = (10, 413, False, "client", "the request is larger than the limit")
+    COORDINATOR_LOAD_IN_PROGRESS = (14, 503, True, "client", "no producer ID at hand right now; ask again")
+    COORDINATOR_NOT_AVAILABLE = (15, 503, True, "client", "no coordinator can be named right now")
+    CLUSTER_AUTHORIZATION_FAILED = (31, 403, False, "operator", "the caller may not act on this cluster")
+    UNSUPPORTED_VERSION = (35, 400, False, "client", "this version of the request is not served here")
+    NOT_CONTROLLER = (41, 421, True, "agent", "this member is not the leader; ask the one that is named")
+    INVALID_REQUEST = (42, 400, False, "client", "the request is malformed; nothing was changed")
+    INVALID_TRANSACTION_TIMEOUT = (50, 400, False, "client", "the transaction timeout is out of bounds")
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (53, 403, False, "operator", "the transactional id is not allowed here")
+    KAFKA_STORAGE_ERROR = (56, 503, True, "operator", "the disk of this member failed or is full")
+    STALE_BROKER_EPOCH = (77, 409, True, "agent", "the broker epoch is not the current one; register anew")
+    THROTTLING_QUOTA_EXCEEDED = (89, 429, True, "agent", "too many requests; wait for throttle_time_ms")
+    RESOURCE_NOT_FOUND = (91, 404, False, "client", "there is no such thing here")
+    DUPLICATE_BROKER_REGISTRATION = (101, 409, False, "operator", "a newer process has taken over this broker id")
+    BROKER_ID_NOT_REGISTERED = (102, 404, True, "agent", "the broker id is not registered; register first")
+    INCONSISTENT_CLUSTER_ID = (104, 409, False, "operator", "the caller belongs to another cluster")
+    PRODUCER_IDS_EXHAUSTED = (-1, 507, False, "operator", "no producer ID is left below 2^63-1")
+    """Ours: Kafka answers exhaustion with its code -1, so the wire does too, under a name of its own."""
+
+    def __init__(self, kafka_code: int, http_status: int, retriable: bool, actor: Actor, meaning: str) -> None:
+        self.kafka_code: Final = kafka_code
+        self.http_status: Final = http_status
+        self.retriable: Final = retriable
+        self.actor: Final = actor
+        self.meaning: Final = meaning
+
+
+class RequestError(Exception):
+    """A refusal that the caller is told about. It changes nothing and is never a fault of this process.
+
+    Fields: `code`, the row of the table; `detail`, what was wrong in this case and what to do; `throttle_time_ms`, how
+    long to wait, where that is the remedy.
+    """
+
+    def __init__(self, code: ErrorCode, detail: str = "", *, throttle_time_ms: int = 0) -> None:
+        super().__init__(f"{code.name}: {detail or code.meaning}")
+        self.code = code
+        self.detail = detail or code.meaning
+        self.throttle_time_ms = throttle_time_ms

@@ -1,0 +1,185 @@
+"""Request and response values of the HTTP interfaces; handlers and `/openapi.json` are both made from these.
+
+Field names are KIP-730's, in snake case. Times are milliseconds, ids are integers, ends are inclusive.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from protocol.ids import MAX_PRODUCER_ID
+from protocol.records import BrokerId, IncarnationId, Offset
+
+MAX_CLUSTER_ID_LENGTH = 64
+MAX_TRANSACTIONAL_ID_LENGTH = 249
+"""Kafka's own limit on names of this kind; a longer transactional id is refused."""
+
+ClusterId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CLUSTER_ID_LENGTH)]
+
+
+class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Register one process as a broker. `incarnation_id` names the process; `cluster_id` is checked if given."""
+
+    incarnation_id: IncarnationId
+    cluster_id: ClusterId | None = None
+
+
+class RegisterBrokerResponse(msgspec.Struct, frozen=True):
+    """`broker_epoch` is the log offset of the registration; it goes along with every later request."""
+
+    broker_epoch: int
+    cluster_id: str
+
+
+class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Keep a registration unfenced."""
+
+    broker_epoch: Offset
+
+
+class BrokerHeartbeatResponse(msgspec.Struct, frozen=True):
+    """`fenced`: whether the registration is fenced as of this answer."""
+
+    fenced: bool
+
+
+class UnregisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """End a registration."""
+
+    broker_epoch: Offset
+
+
+class UnregisterBrokerResponse(msgspec.Struct, frozen=True):
+    """`broker_id`: whose registration ended."""
+
+    broker_id: int
+
+
+class AllocateProducerIdsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """KIP-730's AllocateProducerIdsRequest; `cluster_id` is checked if given."""
+
+    broker_id: BrokerId
+    broker_epoch: Offset
+    cluster_id: ClusterId | None = None
+
+
+class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):
+    """KIP-730's AllocateProducerIdsResponse: IDs `producer_id_start` to `producer_id_start + producer_id_len - 1`."""
+
+    error_code: int
+    producer_id_start: int
+    producer_id_len: int
+    throttle_time_ms: int = 0
+
+
+class AllocatedBlock(msgspec.Struct, frozen=True):
+    """One block of the allocation history; `offset` is its record's, `last` is inclusive."""
+
+    first: int
+    last: int
+    broker_id: int
+    broker_epoch: int
+    offset: int
+    timestamp_ms: int
+
+
+class AllocatedBlocksPage(msgspec.Struct, frozen=True):
+    """Blocks in order of ID. `next_after` goes into `after` for the next page; null on the last one.
+
+    `complete_from` is the lowest ID from which this member's history has no hole.
+    """
+
+    blocks: list[AllocatedBlock]
+    next_after: int | None
+    complete_from: int
+
+
+class RaiseFloorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Raise the next producer ID to `at_least`; a lower value changes nothing."""
+
+    at_least: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+
+
+class RaiseFloorResponse(msgspec.Struct, frozen=True):
+    """`next_producer_id` after the request; `raised` says whether it moved."""
+
+    next_producer_id: int
+    raised: bool
+
+
+class VoterStatus(msgspec.Struct, frozen=True):
+    """One voter as the answering member sees it.
+
+    `match_index`, `lag` (entries behind the leader's log end) and `last_contact_ms` are null where only the leader
+    knows. `http` is the voter's base URL.
+    """
+
+    id: int
+    http: str
+    match_index: int | None = None
+    lag: int | None = None
+    last_contact_ms: int | None = None
+    state: str = "unknown"
+
+
+class QuorumDescription(msgspec.Struct, frozen=True):
+    """What one member knows about the quorum.
+
+    `failure_tolerance`: voters that may still fail before service stops; `reasons`: why `healthy` is false.
+    """
+
+    cluster_id: str
+    node_id: int
+    role: str
+    term: int
+    leader_id: int | None
+    leader_http: str | None
+    commit_index: int
+    applied_index: int
+    log_end_index: int
+    snapshot_index: int
+    next_producer_id: int
+    block_size: int
+    voters: list[VoterStatus]
+    failure_tolerance: int | None
+    healthy: bool
+    reasons: list[str]
+
+
+class InitProducerIdRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kafka's InitProducerIdRequest (API key 22). With a null transactional id the other fields are ignored."""
+
+    transactional_id: str | None = None
+    transaction_timeout_ms: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] = 2**31 - 1
+    producer_id: Annotated[int, msgspec.Meta(ge=-1, le=MAX_PRODUCER_ID)] = -1
+    producer_epoch: Annotated[int, msgspec.Meta(ge=-1, le=2**15 - 1)] = -1
+
+
+class InitProducerIdResponse(msgspec.Struct, frozen=True):
+    """Kafka's InitProducerIdResponse; on an error both ids are -1."""
+
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+    throttle_time_ms: int = 0
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An RFC 9457 problem document.
+
+    `code` and `error_code` are Kafka's name and number; `retryable` says whether the same request may be sent again;
+    `leader` is the base URL of the leader where that helps; `throttle_time_ms` says how long to wait.
+    """
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    error_code: int
+    retryable: bool
+    leader: str | None = None
+    leader_id: int | None = None
+    throttle_time_ms: int = 0

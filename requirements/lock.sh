@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Writes the locks again from pyproject.toml: versions and hashes only, no index address.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+lock() {
+    local out=$1
+    shift
+    uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+        --no-annotate "$@" pyproject.toml requirements/build.in --output-file "requirements/$out"
+}
+lock runtime.txt
+lock demo.txt --extra demo
+lock dev.txt --extra demo --extra dev
