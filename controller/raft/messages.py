@@ -22,6 +22,8 @@ MAX_CHUNK_BYTES: Final = 64 * 1024
 Term = Annotated[int, msgspec.Meta(ge=0)]
 Index = Annotated[int, msgspec.Meta(ge=0)]
 NodeId = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Recovery = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+"""Names one recovery of one member, so that an answer to an earlier one is never taken for it; 0: not recovering."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -86,7 +88,7 @@ class RequestVoteReply(_Message, frozen=True, array_like=True, tag=4):
     """Leaves only when the vote is durable."""
 
     granted: bool
-    recovering: bool
+    recovery: Recovery
 
 
 class AppendEntries(_Message, frozen=True, array_like=True, tag=5):
@@ -102,7 +104,7 @@ class AppendEntriesReply(_Message, frozen=True, array_like=True, tag=6):
     """Accepted: the log matches the leader's and is durable up to `match_index`.
 
     Rejected: `rejected_index` is the refused `prev_log_index`; the follower's log may match at (`hint_index`,
-    `hint_term`) at the latest. `recovering`: the follower lost acknowledged entries, so an old match is void.
+    `hint_term`) at the latest. `recovery`: not 0 if the follower lost acknowledged entries, so an old match is void.
     """
 
     rejected: bool
@@ -110,13 +112,17 @@ class AppendEntriesReply(_Message, frozen=True, array_like=True, tag=6):
     rejected_index: Index
     hint_index: Index
     hint_term: Term
-    recovering: bool
+    recovery: Recovery
 
 
 class Heartbeat(_Message, frozen=True, array_like=True, tag=7):
-    """The leader lives; `leader_commit` is clamped to what this follower is known to hold."""
+    """The leader lives; `leader_commit` is clamped to what this follower is known to hold.
+
+    `recovered`: the recovery of the follower that is complete, 0 if none.
+    """
 
     leader_commit: Index
+    recovered: Recovery
 
 
 class HeartbeatReply(_Message, frozen=True, array_like=True, tag=8):

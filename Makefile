@@ -1,0 +1,53 @@
+# Every target does its own set-up; nothing needs to be installed by hand but python3 (3.11 or newer).
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: setup demo run test check fix bench peers lock clean
+
+setup: $(VENV)/.dev  ## everything that developing needs
+
+$(VENV)/bin/python:
+	tools/make-venv $(VENV)
+
+$(VENV)/.demo: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/demo.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo  ## real Kafka clients get IDs while leaders are killed; prints the proof
+	$(BIN)/pidkeeper demo
+
+run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
+	$(BIN)/pidkeeper dev --dir build/cluster
+
+test: $(VENV)/.dev  ## all tests
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+fix: $(VENV)/.dev  ## what can be mended by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## floors and figures of this machine, in one run
+	$(BIN)/python -m bench.run
+
+peers:  ## see raftos hand out an acknowledged id again, and PySyncObj never sync
+	bench/peers/run.sh raftos_repeat
+	bench/peers/run.sh pysyncobj_nosync
+
+lock: $(VENV)/bin/python  ## write the locks again from pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	PATH="$(CURDIR)/$(BIN):$$PATH" requirements/lock.sh
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

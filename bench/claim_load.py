@@ -1,0 +1,78 @@
+"""A process that claims IDs over the Kafka wire for some seconds: `python -m bench.claim_load`, a spec on stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from typing import Final
+
+import msgspec
+import uvloop
+
+from bench.figures import repeats
+from cli.kafka_load import ClaimTally, connect
+
+DRAIN_SECONDS: Final = 5.0
+
+
+class ClaimSpec(msgspec.Struct, frozen=True):
+    """What to do: `connections` to `address`, each with `in_flight` requests, for `warmup` plus `seconds` seconds."""
+
+    address: str
+    connections: int
+    in_flight: int
+    seconds: float
+    warmup: float
+
+
+class ClaimResult(msgspec.Struct, frozen=True):
+    """`rate`: IDs a second after the warm-up. The other figures cover the whole run; `client_cpu` is a share of a core."""
+
+    rate: float
+    claims: int
+    first: int
+    last: int
+    repeated: int
+    errors: dict[int, int]
+    failures: list[str]
+    longest_gap_ms: float
+    client_cpu: float
+
+
+async def run(spec: ClaimSpec) -> ClaimResult:
+    """Run the load. Raises OSError if a connection is refused."""
+    tally = ClaimTally()
+    connections = [await connect(spec.address, tally, repeat=True) for _ in range(spec.connections)]
+    for connection in connections:
+        connection.send(spec.in_flight)
+    await asyncio.sleep(spec.warmup)
+    started, before, cpu = time.perf_counter(), tally.claims, time.process_time()
+    await asyncio.sleep(spec.seconds)
+    elapsed, claims, cpu = time.perf_counter() - started, tally.claims - before, time.process_time() - cpu
+    for connection in connections:
+        connection.repeat = False
+    deadline = time.perf_counter() + DRAIN_SECONDS
+    while any(one.outstanding and not one.closed.done() for one in connections) and time.perf_counter() < deadline:
+        await asyncio.sleep(0.005)
+    failures = [one.failure for one in connections if one.failure is not None]
+    if unanswered := sum(one.outstanding for one in connections):
+        failures.append(f"{unanswered} requests were not answered")
+    for connection in connections:
+        connection.close()
+    return ClaimResult(
+        rate=claims / elapsed,
+        claims=tally.claims,
+        first=min(tally.ids, default=-1),
+        last=max(tally.ids, default=-1),
+        repeated=repeats(tally.ids),
+        errors=dict(tally.errors),
+        failures=failures,
+        longest_gap_ms=tally.longest_gap * 1000.0,
+        client_cpu=cpu / elapsed,
+    )
+
+
+if __name__ == "__main__":
+    claim_spec = msgspec.json.decode(sys.stdin.buffer.read(), type=ClaimSpec)
+    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(run(claim_spec))))

@@ -1,0 +1,96 @@
+"""One raftos node with a control port. Started by `raftos_repeat`; ends when its standard input is closed.
+
+The node allocates the way raftos documents a replicated value: read ``next_pid``, then set it to the value read plus
+one; the id handed out is the value read. Its control port takes one JSON object a line and answers with one:
+``{"op": "state"}``, ``{"op": "next"}`` (the id it would hand out) and ``{"op": "allocate"}``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from typing import Any
+
+from bench.peers import raftos_shim
+
+raftos_shim.install()
+# raftos reports each datagram to the killed node; asyncio's own log stays on, so a callback that raises is seen.
+logging.getLogger("raftos").setLevel(logging.CRITICAL)
+
+import raftos  # noqa: E402 - the shim has to come first
+from raftos.serializers import JSONSerializer  # noqa: E402
+from raftos.server import Node  # noqa: E402
+
+COUNTER = "next_pid"
+
+
+def describe_state() -> dict[str, Any]:
+    """What this node holds: role, term, log length, commit and applied index, and its own view of the counter."""
+    state = Node.nodes[0].state
+    return {
+        "role": type(state.state).__name__,
+        "term": state.storage.term if state.storage.exists("term") else 0,
+        "log": [entry["command"] for entry in state.log.cache],
+        "commit": state.log.commit_index,
+        "applied": state.log.last_applied,
+    }
+
+
+async def next_id() -> int:
+    """The id that this node would hand out now. A fresh object, so that the answer comes from raftos each time."""
+    value: int = await raftos.Replicated(COUNTER, default=0).get()
+    return value
+
+
+async def allocate() -> int:
+    """Hands out one id; returns when raftos has reported the new value as committed and applied."""
+    value = await next_id()
+    await raftos.Replicated(COUNTER, default=0).set(value + 1)
+    return value
+
+
+async def answer(request: dict[str, Any]) -> dict[str, Any]:
+    match request["op"]:
+        case "state":
+            return describe_state()
+        case "next":
+            return {"id": await next_id()}
+        case "allocate":
+            return {"id": await allocate()}
+        case other:
+            return {"error": f"unknown op {other!r}: use state, next or allocate"}
+
+
+async def serve_control(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while line := await reader.readline():
+        try:
+            reply = await answer(json.loads(line))
+        except Exception as error:  # noqa: BLE001 - whatever raftos raises is a finding, and the caller prints it
+            reply = {"error": f"{type(error).__name__}: {error}"}
+        writer.write(json.dumps(reply).encode() + b"\n")
+        await writer.drain()
+    writer.close()
+
+
+async def run(address: str, cluster: list[str], log_path: str) -> None:
+    raftos.configure({"log_path": log_path, "serializer": JSONSerializer})
+    await raftos.register(address, cluster=cluster, loop=asyncio.get_running_loop())
+    server = await asyncio.start_server(serve_control, "127.0.0.1", 0)
+    print(json.dumps({"control_port": server.sockets[0].getsockname()[1]}), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="one raftos node with a control port")
+    parser.add_argument("--address", required=True, help="host:port of this node (UDP)")
+    parser.add_argument("--cluster", required=True, help="comma-separated host:port of all nodes")
+    parser.add_argument("--log-path", required=True, help="directory for the node's files, ending in a slash")
+    args = parser.parse_args()
+    asyncio.run(run(args.address, args.cluster.split(","), args.log_path))
+
+
+if __name__ == "__main__":
+    main()

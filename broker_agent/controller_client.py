@@ -1,0 +1,199 @@
+"""HTTP client of the controllers: finds the leader, follows it, and gives up at a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Final, Self, TypeVar
+
+import aiohttp
+import msgspec
+
+from broker_agent.prefetch import backoff_seconds
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    Problem,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+ATTEMPT_SECONDS: Final = 0.3
+"""Deadline of one attempt at one member: a hundred times a commit on a healthy quorum, and the time after which a
+member that hangs (rather than refuses) is passed over."""
+
+CALL_SECONDS: Final = 3.0
+"""Deadline of one call over all attempts: longer than a leader election (< 0.9 s) and one round over the members."""
+
+BACKOFF_BASE_SECONDS: Final = 0.02
+BACKOFF_MAX_SECONDS: Final = 0.2
+"""Back-off between attempts, jittered over its upper half: a new leader is found within 0.2 s of its election."""
+
+MAX_RESPONSE_BYTES: Final = 64 * 1024
+"""Largest answer that is read; the largest one sent, a problem document, takes under 2 KiB."""
+
+MAX_URL_CHARACTERS: Final = 512
+"""Longest leader address that is followed: a DNS name takes 253 characters, scheme and port a dozen."""
+
+_MAX_CONNECTIONS_PER_MEMBER: Final = 16
+"""A round of eight allocations, a heartbeat, and the attempts given up on that are still being closed."""
+
+_RETRIED_ELSEWHERE: Final = frozenset(
+    {
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+    }
+)
+
+_log = logging.getLogger(__name__)
+_Response = TypeVar("_Response")
+
+
+class ControllerClient:
+    """Calls the leader among `members` (base URLs). Every call raises RequestError with the controller's code.
+
+    REQUEST_TIMED_OUT means that no answer came before the deadline; the request may have taken effect nevertheless.
+    `token` goes along as a bearer token. Use as an asynchronous context manager.
+    """
+
+    def __init__(
+        self,
+        members: tuple[str, ...],
+        *,
+        token: str | None = None,
+        rng: random.Random | None = None,
+        attempt_seconds: float = ATTEMPT_SECONDS,
+        call_seconds: float = CALL_SECONDS,
+    ) -> None:
+        if not members:
+            raise ValueError("at least one controller address is needed")
+        self._members = tuple(member.rstrip("/") for member in members)
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._rng = rng or random.SystemRandom()
+        self._attempt_timeout = aiohttp.ClientTimeout(total=attempt_seconds)
+        self._call_seconds = call_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self.leader = self._members[0]
+        """The member that the next attempt goes to: the leader as far as is known."""
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=_MAX_CONNECTIONS_PER_MEMBER)
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=self._attempt_timeout)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
+        return await self._call(f"/v1/brokers/{broker_id}/register", request, RegisterBrokerResponse)
+
+    async def heartbeat(self, broker_id: int, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        return await self._call(f"/v1/brokers/{broker_id}/heartbeat", request, BrokerHeartbeatResponse)
+
+    async def unregister(self, broker_id: int, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        return await self._call(f"/v1/brokers/{broker_id}/unregister", request, UnregisterBrokerResponse)
+
+    async def allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        return await self._call("/v1/producer-ids/allocate", request, AllocateProducerIdsResponse)
+
+    async def _call(self, path: str, request: msgspec.Struct, response_type: type[_Response]) -> _Response:
+        body = msgspec.json.encode(request)
+        last_failure = "no attempt was answered"
+        try:
+            async with asyncio.timeout(self._call_seconds):
+                attempt = 0
+                while True:
+                    member = self.leader
+                    try:
+                        return await self._attempt(member, path, body, response_type)
+                    except _TryNextError as failure:
+                        last_failure = f"{member}: {failure}"
+                        _log.debug("%s %s", path, last_failure)
+                        if self._move_on(member, failure.leader) and attempt == 0:
+                            attempt += 1
+                            continue
+                    attempt += 1
+                    await asyncio.sleep(
+                        backoff_seconds(attempt, self._rng, base=BACKOFF_BASE_SECONDS, maximum=BACKOFF_MAX_SECONDS)
+                    )
+        except TimeoutError:
+            detail = f"{path}: no leader answered within {self._call_seconds} s; last: {last_failure}"
+            raise RequestError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+
+    def _move_on(self, failed: str, named_leader: str | None) -> bool:
+        """Choose the member to ask after `failed` did not serve; returns whether there is reason to hope for it.
+
+        Calls run side by side: where another one has moved on already, its choice stands.
+        """
+        if self.leader != failed:
+            return True
+        if named_leader is not None and named_leader != failed:
+            self.leader = named_leader
+            return True
+        known = self._members.index(failed) if failed in self._members else -1
+        self.leader = self._members[(known + 1) % len(self._members)]
+        return False
+
+    async def _attempt(self, member: str, path: str, body: bytes, response_type: type[_Response]) -> _Response:
+        assert self._session is not None, "ControllerClient is used outside of its `async with` block"
+        try:
+            async with self._session.post(member + path, data=body, allow_redirects=False) as response:
+                content = await _read_bounded(response)
+                status = response.status
+        except TimeoutError:
+            raise _TryNextError("no answer in time") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise _TryNextError(str(error) or type(error).__name__) from None
+        if status == ErrorCode.NONE.http_status:
+            try:
+                return msgspec.json.decode(content, type=response_type)
+            except msgspec.DecodeError as error:
+                raise _TryNextError(f"unreadable answer: {error}") from None
+        raise _problem(status, content)
+
+
+class _TryNextError(Exception):
+    """This member did not serve the request; another one may. `leader`: whom it named, if anyone."""
+
+    def __init__(self, reason: str, leader: str | None = None) -> None:
+        super().__init__(reason)
+        self.leader = leader
+
+
+async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > MAX_RESPONSE_BYTES:
+            raise ValueError(f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
+    return bytes(content)
+
+
+def _problem(status: int, content: bytes) -> RequestError | _TryNextError:
+    """What to raise for an answer that is not a success."""
+    try:
+        problem = msgspec.json.decode(content, type=Problem)
+        code = ErrorCode[problem.code]
+    except (msgspec.DecodeError, KeyError):
+        return _TryNextError(f"HTTP {status} without a problem document")
+    if code in _RETRIED_ELSEWHERE:
+        return _TryNextError(f"{code.name}: {problem.detail}", _safe_url(problem.leader))
+    return RequestError(code, problem.detail, throttle_time_ms=max(0, problem.throttle_time_ms))
+
+
+def _safe_url(url: str | None) -> str | None:
+    if url is None or len(url) > MAX_URL_CHARACTERS or not url.startswith(("http://", "https://")):
+        return None
+    return url.rstrip("/")

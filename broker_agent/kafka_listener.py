@@ -1,0 +1,147 @@
+"""The Kafka listener: sockets, limits and back-pressure around the responder."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from broker_agent.kafka_responder import KafkaResponder
+from broker_agent.wire.primitives import WireError
+
+MAX_CONNECTIONS: Final = 4096
+"""Connections at a time. Each may hold one partial frame and one chunk of unsent responses (64 KiB each), so the worst
+case is 512 MiB; a client beyond the limit is closed at once and tries again."""
+
+IDLE_TIMEOUT_SECONDS: Final = 600.0
+"""Kafka's `connections.max.idle.ms`. Only a complete request counts as life: trickled bytes do not."""
+
+_SWEEPS_PER_TIMEOUT: Final = 4
+"""An idle connection is closed between one timeout and 1.25 of it."""
+
+_BACKLOG: Final = 1024
+"""Connections that wait for accept: all clients of a dead agent come at once."""
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaListener:
+    """Listens on one address; counters are plain ints that the metrics read."""
+
+    respond: Callable[[bytes], tuple[bytes, int]]
+
+    def __init__(
+        self,
+        *,
+        max_connections: int = MAX_CONNECTIONS,
+        idle_timeout: float = IDLE_TIMEOUT_SECONDS,
+    ) -> None:
+        self.max_connections = max_connections
+        self.idle_timeout = idle_timeout
+        self.connections: set[_Connection] = set()
+        self.sweeps = 0
+        self.accepted = 0
+        self.refused = 0
+        self.malformed = 0
+        self.idle_closed = 0
+        self._server: asyncio.Server | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def bind(self, host: str, port: int) -> int:
+        """Take the address; returns the port, which differs from `port` where that is 0. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: _Connection(self), host, port, backlog=_BACKLOG, start_serving=False
+        )
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def serve(self, responder: KafkaResponder) -> None:
+        """Accept connections, and answer them from `responder`."""
+        assert self._server is not None, "bind comes before serve"
+        self.respond = responder.respond
+        await self._server.start_serving()
+        self._timer = asyncio.get_running_loop().call_later(self.idle_timeout / _SWEEPS_PER_TIMEOUT, self._sweep)
+
+    async def stop(self) -> None:
+        """Accept no more and close every connection once its responses are sent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._server is not None:
+            self._server.close()
+        for connection in tuple(self.connections):
+            connection.transport.close()
+        # One turn of the loop lets the transports flush what fits in the socket buffers and report their end.
+        await asyncio.sleep(0)
+
+    def _sweep(self) -> None:
+        self.sweeps += 1
+        for connection in tuple(self.connections):
+            if self.sweeps - connection.last_sweep > _SWEEPS_PER_TIMEOUT:
+                self.idle_closed += 1
+                connection.transport.close()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self.idle_timeout / _SWEEPS_PER_TIMEOUT, self._sweep)
+
+
+class _Connection(asyncio.Protocol):
+    """One client. `last_sweep` is the sweep before which it last sent a complete request."""
+
+    __slots__ = ("_listener", "_partial", "_partial_wants", "_respond", "last_sweep", "transport")
+
+    transport: asyncio.Transport
+
+    def __init__(self, listener: KafkaListener) -> None:
+        self._listener = listener
+        self._respond = listener.respond
+        self._partial = bytearray()
+        self._partial_wants = 0
+        self.last_sweep = listener.sweeps
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transport has the methods of asyncio.Transport without being one.
+        self.transport = transport = cast("asyncio.Transport", transport)
+        listener = self._listener
+        if len(listener.connections) >= listener.max_connections:
+            listener.refused += 1
+            transport.abort()
+            return
+        listener.accepted += 1
+        listener.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listener.connections.discard(self)
+
+    def pause_writing(self) -> None:
+        # A client that does not read its responses may not send more requests either.
+        self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._partial:
+            self._partial += data
+            if len(self._partial) < self._partial_wants:
+                return
+            data = bytes(self._partial)
+            self._partial.clear()
+        try:
+            responses, used = self._respond(data)
+            if responses:
+                self.last_sweep = self._listener.sweeps
+                self.transport.write(responses)
+            if used != len(data):
+                self._keep(data[used:])
+        except WireError as error:
+            self._listener.malformed += 1
+            _log.debug("closing %s: %s", self.transport.get_extra_info("peername"), error)
+            self.transport.close()
+
+    def _keep(self, rest: bytes) -> None:
+        """Keep an incomplete frame until it is whole. Raises WireError if it is malformed or too large already."""
+        _, used = self._respond(rest)
+        assert used == 0, f"{used} bytes were left unanswered"
+        self._partial_wants = 4 if len(rest) < 4 else 4 + int.from_bytes(rest[:4], "big")
+        self._partial += rest

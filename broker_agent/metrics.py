@@ -1,0 +1,79 @@
+"""What `/metrics` shows. Hot counters are plain ints, read when scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from broker_agent.agent import Agent
+from broker_agent.kafka_listener import KafkaListener
+
+PREFIX: Final = "pidkeeper_agent_"
+
+ROUND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Seconds: from a commit on a fast disk to beyond the deadline of a call."""
+
+
+class AgentCollector(Collector):
+    """Reads the counters of the agent and of its listener at the time of the scrape."""
+
+    def __init__(self, agent: Agent, listener: KafkaListener) -> None:
+        self._agent = agent
+        self._listener = listener
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counters()
+        yield from self._gauges()
+        rounds = CounterMetricFamily(PREFIX + "prefetch_rounds", "Rounds of block requests.", labels=["outcome"])
+        for outcome, count in self._agent.rounds.items():
+            rounds.add_metric([outcome], count)
+        yield rounds
+
+    def _counters(self) -> Iterator[Metric]:
+        agent, reserve, listener = self._agent, self._agent.reserve, self._listener
+        for name, text, value in (
+            ("claims", "Producer IDs claimed.", reserve.claimed),
+            ("claim_errors", "Claims that found no ID at hand.", reserve.failed_claims),
+            ("blocks_received", "Blocks received and taken.", agent.blocks_received),
+            ("blocks_rejected", "Blocks received and thrown away.", agent.blocks_rejected),
+            ("registrations", "Registrations with the controller.", agent.registrations),
+            ("starved_seconds", "Seconds in which claims failed.", agent.starved_seconds),
+            ("connections_accepted", "Kafka connections accepted.", listener.accepted),
+            ("connections_refused", "Kafka connections refused at the limit.", listener.refused),
+            ("connections_idle_closed", "Kafka connections closed as idle.", listener.idle_closed),
+            ("malformed_frames", "Kafka connections closed for a malformed request.", listener.malformed),
+        ):
+            yield CounterMetricFamily(PREFIX + name, text, value=value)
+
+    def _gauges(self) -> Iterator[Metric]:
+        agent, reserve = self._agent, self._agent.reserve
+        for name, text, value in (
+            ("reserve_ids", "Producer IDs at hand.", reserve.remaining),
+            ("reserve_blocks", "Blocks at hand.", reserve.blocks_held),
+            ("reserve_target_ids", "Producer IDs that the agent wants at hand.", agent.policy.target_ids()),
+            ("claim_rate", "Measured claims a second.", agent.policy.claim_rate),
+            ("broker_epoch", "Epoch of the registration, -1 without one.", _or_minus_one(agent.broker_epoch)),
+            ("fenced", "1 while the controller fences this broker.", int(agent.fenced)),
+            ("ready", "1 while the agent is ready.", int(agent.ready)),
+            ("connections", "Kafka connections open.", len(self._listener.connections)),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, text, value=value)
+
+
+def make_registry(agent: Agent, listener: KafkaListener) -> CollectorRegistry:
+    """A registry of its own, with the duration of rounds fed by the agent."""
+    registry = CollectorRegistry()
+    registry.register(AgentCollector(agent, listener))
+    duration = Histogram(
+        PREFIX + "prefetch_duration_seconds", "Seconds a round took.", registry=registry, buckets=ROUND_BUCKETS
+    )
+    agent.on_round = duration.observe
+    return registry
+
+
+def _or_minus_one(value: int | None) -> int:
+    return -1 if value is None else value

@@ -1,0 +1,147 @@
+"""Builds and runs a whole agent process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import resource
+import signal
+import sys
+from typing import Any, Final
+
+import uvloop
+from aiohttp import web
+
+from broker_agent.agent import Agent, FatalAgentError
+from broker_agent.config import AgentConfig, ConfigError, HostPort, parse_host_port, read_token
+from broker_agent.controller_client import ControllerClient
+from broker_agent.http_api import make_app
+from broker_agent.kafka_listener import KafkaListener
+from broker_agent.kafka_responder import KafkaResponder
+from broker_agent.metrics import make_registry
+from broker_agent.wire.metadata import Node
+
+SPARE_FILES: Final = 256
+"""Open files beside the Kafka connections: HTTP in and out, standard streams, libraries."""
+
+HTTP_STOP_SECONDS: Final = 2.0
+"""How long a graceful stop waits for HTTP requests under way."""
+
+_log = logging.getLogger(__name__)
+
+
+def run(config: AgentConfig) -> int:
+    """Run an agent until SIGTERM or SIGINT. Returns the exit code: 0 after a graceful stop, 1 after a failure."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=config.log_level.upper(),
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_serve(config))
+    except (FatalAgentError, ConfigError, _ListenError) as error:
+        _log.error("%s", error)
+        return 1
+    return 0
+
+
+class _ListenError(Exception):
+    """An address cannot be bound."""
+
+
+async def _serve(config: AgentConfig) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    broken: asyncio.Future[None] = loop.create_future()
+    loop.set_exception_handler(lambda _, context: _on_unhandled(broken, context))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    _raise_file_limit(config.kafka_max_connections + SPARE_FILES)
+    async with ControllerClient(config.controllers, token=read_token(config)) as client:
+        agent = Agent(
+            config.broker_id, client, config.prefetch_settings(), heartbeat_seconds=config.heartbeat_interval_ms / 1000
+        )
+        kafka_address = parse_host_port("kafka_listen", config.kafka_listen)
+        async with contextlib.AsyncExitStack() as stack:
+            listener = await _start_kafka(config, agent, kafka_address, stack)
+            await _start_http(config, agent, listener, stack)
+            gc.collect()
+            # What exists by now lives as long as the process: later collections need not walk it.
+            gc.freeze()
+            await _run_until(stop, broken, agent)
+            agent.stopping = True
+            _log.info("stopping")
+        await agent.unregister()
+
+
+def _on_unhandled(broken: asyncio.Future[None], context: dict[str, Any]) -> None:
+    """Log what no caller caught; a violated invariant ends the process, for its memory cannot be trusted any more."""
+    error = context.get("exception")
+    _log.error("%s", context.get("message"), exc_info=error)
+    if isinstance(error, AssertionError) and not broken.done():
+        broken.set_exception(error)
+
+
+async def _run_until(stop: asyncio.Event, broken: asyncio.Future[None], agent: Agent) -> None:
+    """Run the agent until `stop` is set. Raises what the agent raises, and what is put into `broken`."""
+    running = asyncio.ensure_future(agent.run())
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        done, _ = await asyncio.wait((running, stopping, broken), return_when=asyncio.FIRST_COMPLETED)
+        for future in done:
+            future.result()
+    finally:
+        stopping.cancel()
+        running.cancel()
+        await asyncio.gather(running, stopping, return_exceptions=True)
+
+
+async def _start_kafka(
+    config: AgentConfig, agent: Agent, address: HostPort, stack: contextlib.AsyncExitStack
+) -> KafkaListener:
+    # With port 0 the advertised port is known only once the socket is bound, so the node is made late.
+    listener = KafkaListener(
+        max_connections=config.kafka_max_connections, idle_timeout=config.kafka_idle_timeout_seconds
+    )
+    try:
+        port = await listener.bind(address.host, address.port)
+    except OSError as error:
+        raise _ListenError(f"kafka_listen: cannot listen on {address}: {error}") from None
+    advertised = HostPort(address.host, port)
+    if config.kafka_advertised is not None:
+        advertised = parse_host_port("kafka_advertised", config.kafka_advertised)
+    node = Node(agent.broker_id, advertised.host, advertised.port)
+    await listener.serve(KafkaResponder(agent.reserve, node, lambda: agent.cluster_id))
+    stack.push_async_callback(listener.stop)
+    _log.info("Kafka listener on %s, advertised as %s", HostPort(address.host, port), advertised)
+    return listener
+
+
+async def _start_http(
+    config: AgentConfig, agent: Agent, listener: KafkaListener, stack: contextlib.AsyncExitStack
+) -> None:
+    address = parse_host_port("http_listen", config.http_listen)
+    app = make_app(agent, make_registry(agent, listener))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=HTTP_STOP_SECONDS)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    try:
+        await web.TCPSite(runner, address.host, address.port).start()
+    except OSError as error:
+        raise _ListenError(f"http_listen: cannot listen on {address}: {error}") from None
+    port = runner.addresses[0][1]
+    _log.info("HTTP on %s", HostPort(address.host, port))
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Raise the soft limit of open files to `wanted`, as far as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    if reachable < wanted:
+        _log.warning("the limit of open files is %d, %d would be needed: raise `ulimit -n`", reachable, wanted)

@@ -1,0 +1,115 @@
+"""Metadata, key 3, versions 0 to 13. No topic exists here: the answer names one broker, this one."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import msgspec
+
+from broker_agent.wire.headers import METADATA, is_flexible
+from broker_agent.wire.primitives import NULL_UUID, Reader, WireError, array, int16, int32, string, tags
+
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+UNKNOWN_TOPIC_ID: Final = 100
+
+_NO_OPERATIONS: Final = -(2**31)
+"""Kafka's value for "authorised operations were not asked for"."""
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A topic that was asked for: by name, or from version 12 by id alone."""
+
+    name: str | None
+    topic_id: UUID = NULL_UUID
+
+
+class MetadataRequest(msgspec.Struct, frozen=True):
+    """`topics` is None for all of them."""
+
+    topics: list[Topic] | None
+    allow_auto_topic_creation: bool = True
+    include_cluster_authorized_operations: bool = False
+    include_topic_authorized_operations: bool = False
+
+
+class Node(msgspec.Struct, frozen=True):
+    """The one broker, at the address that clients shall connect to."""
+
+    id: int
+    host: str
+    port: int
+
+
+def read_metadata_request(reader: Reader, version: int) -> MetadataRequest:
+    """Read the whole body. Raises WireError."""
+    topics = _read_topics(reader, version)
+    request = MetadataRequest(
+        topics,
+        reader.boolean() if version >= 4 else True,
+        reader.boolean() if 8 <= version <= 10 else False,
+        reader.boolean() if version >= 8 else False,
+    )
+    if is_flexible(METADATA, version):
+        reader.skip_tags()
+    reader.finish()
+    return request
+
+
+def _read_topics(reader: Reader, version: int) -> list[Topic] | None:
+    flexible = is_flexible(METADATA, version)
+    smallest = 18 if version >= 10 else 2
+    if version == 0:
+        count = reader.array_length(flexible=False, min_element_bytes=smallest)
+        # Version 0 has no null array; there the empty one asks for all topics.
+        return [_read_topic(reader, version) for _ in range(count)] or None
+    nullable_count = reader.nullable_array_length(flexible=flexible, min_element_bytes=smallest)
+    if nullable_count is None:
+        return None
+    return [_read_topic(reader, version) for _ in range(nullable_count)]
+
+
+def _read_topic(reader: Reader, version: int) -> Topic:
+    flexible = is_flexible(METADATA, version)
+    topic_id = reader.uuid() if version >= 10 else NULL_UUID
+    name = reader.nullable_string(flexible=flexible) if version >= 10 else reader.string(flexible=flexible)
+    if flexible:
+        reader.skip_tags()
+    if name is None and version < 12:
+        raise WireError(f"Metadata version {version} asks for a topic without a name, which takes version 12")
+    return Topic(name, topic_id)
+
+
+def metadata_response(version: int, request: MetadataRequest, node: Node, cluster_id: str | None) -> bytes:
+    """The body of the answer: `node` is the only broker and the controller, and no topic is known."""
+    flexible = is_flexible(METADATA, version)
+    rack = string(None, flexible=flexible) if version >= 1 else b""
+    broker = int32(node.id) + string(node.host, flexible=flexible) + int32(node.port) + rack + tags(flexible=flexible)
+    topics = [_unknown_topic(topic, version) for topic in request.topics or ()]
+    return b"".join(
+        (
+            int32(0) if version >= 3 else b"",
+            array([broker], flexible=flexible),
+            string(cluster_id, flexible=flexible) if version >= 2 else b"",
+            int32(node.id) if version >= 1 else b"",
+            array(topics, flexible=flexible),
+            int32(_NO_OPERATIONS) if 8 <= version <= 10 else b"",
+            int16(0) if version >= 13 else b"",
+            tags(flexible=flexible),
+        )
+    )
+
+
+def _unknown_topic(topic: Topic, version: int) -> bytes:
+    flexible = is_flexible(METADATA, version)
+    return b"".join(
+        (
+            int16(UNKNOWN_TOPIC_OR_PARTITION if topic.name is not None else UNKNOWN_TOPIC_ID),
+            string(topic.name, flexible=flexible),
+            topic.topic_id.bytes if version >= 10 else b"",
+            b"\x00" if version >= 1 else b"",
+            array([], flexible=flexible),
+            int32(_NO_OPERATIONS) if version >= 8 else b"",
+            tags(flexible=flexible),
+        )
+    )

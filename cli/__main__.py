@@ -1,0 +1,5 @@
+"""`python -m cli` is `pidkeeper`."""
+
+from cli.main import main
+
+main()

@@ -1,0 +1,148 @@
+"""Asking the running controllers: a small synchronous HTTP client that follows the leader."""
+
+from __future__ import annotations
+
+import functools
+import http.client
+import json
+import os
+import time
+import urllib.parse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+import msgspec
+
+from cli.failures import CommandError, ExitCode
+from protocol.messages import Problem
+
+DEFAULT_CONTROLLER: Final = "http://127.0.0.1:8080"
+ATTEMPT_SECONDS: Final = 2.0
+T = TypeVar("T")
+
+
+def asks_controllers(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say which controllers to ask; the command gets them as `members`."""
+
+    @functools.wraps(command)
+    def with_members(
+        *args: Any, controllers: str | None, cluster: Path | None, timeout: float, token_file: Path | None, **rest: Any
+    ) -> Any:
+        return command(*args, members=Controllers(controllers, cluster, timeout, token_file), **rest)
+
+    for option in (
+        click.option(
+            "--token-file", type=click.Path(path_type=Path, exists=True), help="File with the bearer token, if any."
+        ),
+        click.option("--timeout", default=5.0, show_default=True, help="Seconds to look for a member that answers."),
+        click.option(
+            "--cluster",
+            envvar="PIDKEEPER_CLUSTER",
+            type=click.Path(path_type=Path),
+            help="Directory of `pidkeeper dev`, or its cluster.json, instead of --controllers.",
+        ),
+        click.option(
+            "--controllers",
+            "-c",
+            envvar="PIDKEEPER_CONTROLLERS",
+            help=f"Base URLs of the controllers, with commas between. Default: {DEFAULT_CONTROLLER}",
+        ),
+    ):
+        with_members = option(with_members)
+    return with_members
+
+
+class Controllers:
+    """The controllers of one cluster, as the options name them."""
+
+    def __init__(
+        self, controllers: str | None, cluster: Path | None, timeout: float, token_file: Path | None = None
+    ) -> None:
+        self.urls = _from_cluster(cluster) if cluster is not None else _from_option(controllers)
+        self.timeout = timeout
+        self._token = token_file.read_text().strip() if token_file is not None else None
+
+    def ask(self, shape: type[T], method: str, path: str, body: Any = None) -> T:
+        """Ask until a member answers, following the leader where one is named.
+
+        Raises CommandError: UNREACHABLE if nobody answers in time, NOT_AUTHORISED, or REFUSED.
+        """
+        deadline = time.monotonic() + self.timeout
+        urls, last = list(self.urls), "no controller was tried"
+        attempt = 0
+        while time.monotonic() < deadline:
+            url = urls[attempt % len(urls)]
+            attempt += 1
+            try:
+                status, answer = self._once(url, method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                last = f"{url}: {error or type(error).__name__}"
+            else:
+                if status == 200:
+                    return msgspec.json.decode(answer, type=shape)
+                problem = _problem(status, answer)
+                last = f"{url}: {problem.code}: {problem.detail}"
+                if not problem.retryable:
+                    raise CommandError(problem.detail, _exit_code(status))
+                if problem.leader is not None:
+                    urls, attempt = [problem.leader, *self.urls], 0
+            time.sleep(0.02 * min(attempt, 10))
+        raise CommandError(f"no answer within {self.timeout:g} s; last: {last}", ExitCode.UNREACHABLE)
+
+    def ask_each(self, shape: type[T], path: str) -> dict[str, T | None]:
+        """Ask every member once; None for those that do not answer."""
+        answers: dict[str, T | None] = {}
+        for url in self.urls:
+            try:
+                status, answer = self._once(url, "GET", path, None)
+            except (OSError, http.client.HTTPException):
+                answers[url] = None
+            else:
+                answers[url] = msgspec.json.decode(answer, type=shape) if status == 200 else None
+        return answers
+
+    def _once(self, url: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
+        parts = urllib.parse.urlsplit(url)
+        connection = http.client.HTTPConnection(
+            parts.hostname or "", parts.port or 80, timeout=min(ATTEMPT_SECONDS, self.timeout)
+        )
+        headers = {"Content-Type": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        try:
+            connection.request(method, path, None if body is None else msgspec.json.encode(body), headers)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+
+def _from_option(controllers: str | None) -> list[str]:
+    urls = [url.strip().rstrip("/") for url in (controllers or DEFAULT_CONTROLLER).split(",") if url.strip()]
+    for url in urls:
+        if urllib.parse.urlsplit(url).scheme != "http":
+            raise click.BadParameter(f"{url!r} is not a base URL like {DEFAULT_CONTROLLER}", param_hint="--controllers")
+    return urls
+
+
+def _from_cluster(cluster: Path) -> list[str]:
+    path = cluster / "cluster.json" if cluster.is_dir() else cluster
+    try:
+        return [member["http"] for member in json.loads(path.read_text())["controllers"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise click.BadParameter(f"{path} is not a cluster.json: {error}", param_hint="--cluster") from error
+
+
+def _problem(status: int, answer: bytes) -> Problem:
+    try:
+        return msgspec.json.decode(answer, type=Problem)
+    except msgspec.DecodeError:
+        return Problem(
+            "about:blank", "not a problem document", status, os.fsdecode(answer[:200]), "?", -1, status >= 500
+        )
+
+
+def _exit_code(status: int) -> ExitCode:
+    return ExitCode.NOT_AUTHORISED if status in {401, 403} else ExitCode.REFUSED

@@ -1,0 +1,86 @@
+"""`pidkeeper dev`: a local cluster of real processes in the foreground."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import click
+
+from cli.failures import CommandError, ExitCode
+from cli.local_cluster import LocalCluster, Member, member_name
+from controller.storage.errors import DirectoryError
+
+RESTART_SECONDS = 1.0
+"""Pause before a member that died is started again; doubled while it keeps dying, up to sixteen times."""
+
+
+@click.command()
+@click.option(
+    "--dir", "directory", required=True, type=click.Path(path_type=Path, file_okay=False), help="Where to live."
+)
+@click.option("--controllers", default=3, show_default=True, type=click.Choice(["1", "3", "5"]), help="Voters.")
+@click.option("--agents", default=2, show_default=True, type=click.IntRange(0, 50), help="Broker agents.")
+@click.option("--base-port", type=click.IntRange(1024, 65000), help="First of the ports to use. Default: free ones.")
+@click.option("--restart/--no-restart", default=True, show_default=True, help="Start a member again when it dies.")
+def dev(directory: Path, controllers: str, agents: int, base_port: int | None, restart: bool) -> None:
+    """Run a local cluster until SIGINT or SIGTERM.
+
+    Prints one line when every member is ready; by then DIR/cluster.json says who is where. A second run on the same DIR
+    resumes the same cluster, with the members that it had.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        cluster = LocalCluster(directory, controllers=int(controllers), agents=agents, base_port=base_port)
+    except (DirectoryError, OSError) as error:
+        raise CommandError(str(error), ExitCode.REFUSED) from error
+    try:
+        cluster.start()
+        cluster.wait_ready()
+        layout = cluster.layout
+        click.echo(
+            f"ready: cluster {layout.cluster_id}, {len(layout.controllers)} controllers "
+            f"({', '.join(c.http for c in layout.controllers)}), {len(layout.agents)} agents "
+            f"({', '.join(a.kafka for a in layout.agents)}); see {cluster.directory / 'cluster.json'}"
+        )
+        Supervisor(cluster, restart=restart).run(stop)
+    except (DirectoryError, OSError) as error:
+        raise CommandError(str(error), ExitCode.REFUSED) from error
+    finally:
+        codes = cluster.stop()
+        if unclean := {name: code for name, code in codes.items() if code != 0}:
+            click.echo(f"did not stop cleanly: {unclean}", err=True)
+
+
+class Supervisor:
+    """Tells of members that die, and starts them again."""
+
+    def __init__(self, cluster: LocalCluster, *, restart: bool) -> None:
+        self._cluster = cluster
+        self._restart = restart
+        self._reported: set[str] = set()
+        self._pause: dict[str, float] = {}
+        self._due: dict[str, float] = {}
+
+    def run(self, stop: threading.Event) -> None:
+        """Watch until `stop` is set."""
+        while not stop.wait(0.1):
+            for member in self._cluster.dead():
+                self._attend(member)
+
+    def _attend(self, member: Member) -> None:
+        name = member_name(member)
+        now = time.monotonic()
+        if name not in self._reported:
+            self._reported.add(name)
+            self._pause[name] = min(self._pause.get(name, RESTART_SECONDS / 2) * 2, 16 * RESTART_SECONDS)
+            self._due[name] = now + self._pause[name]
+            action = f"; starting it again in {self._pause[name]:g} s" if self._restart else ""
+            click.echo(f"{name} died{action}", err=True)
+        elif self._restart and now >= self._due[name]:
+            self._reported.discard(name)
+            self._cluster.start(member)

@@ -1,0 +1,39 @@
+"""`pidkeeper health`: one verdict for scripts and probes."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from cli.controllers import Controllers, asks_controllers
+from cli.failures import CommandError, ExitCode
+from cli.output import output_option, print_json
+from cli.quorum import describe_best
+
+
+@click.command()
+@click.option("--wait", is_flag=True, help="Wait up to --timeout for the cluster to become healthy.")
+@asks_controllers
+@output_option
+def health(wait: bool, members: Controllers, output: str) -> None:
+    """Exit 0 if the quorum serves and can lose a member, 10 if not, 3 if nobody answers."""
+    deadline = time.monotonic() + members.timeout
+    while True:
+        try:
+            description = describe_best(members)
+            if description.healthy:
+                break
+        except CommandError:
+            if not wait or time.monotonic() >= deadline:
+                raise
+        else:
+            if not wait or time.monotonic() >= deadline:
+                break
+        time.sleep(0.1)
+    if output == "json":
+        print_json({"healthy": description.healthy, "reasons": description.reasons})
+    else:
+        click.echo("healthy" if description.healthy else "unhealthy: " + "; ".join(description.reasons))
+    if not description.healthy:
+        raise click.exceptions.Exit(ExitCode.UNHEALTHY)

@@ -1,0 +1,150 @@
+"""`pidkeeper ids`: blocks and their owners."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+
+import click
+
+from cli.controllers import Controllers, asks_controllers
+from cli.failures import CommandError, ExitCode
+from cli.output import output_option, print_facts, print_json, print_table
+from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from protocol.messages import (
+    AllocatedBlock,
+    AllocatedBlocksPage,
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    RaiseFloorRequest,
+    RaiseFloorResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+)
+
+PRODUCER_ID = click.IntRange(0, MAX_PRODUCER_ID)
+
+
+@click.group()
+def ids() -> None:
+    """Allocate blocks, find an ID's owner, list the history, raise the floor."""
+
+
+@ids.command()
+@click.option("--broker", required=True, type=click.IntRange(0, MAX_BROKER_ID), help="Broker id to allocate for.")
+@click.option("--blocks", default=1, show_default=True, type=click.IntRange(1, 100_000), help="How many blocks.")
+@asks_controllers
+@output_option
+def allocate(
+    broker: int,
+    blocks: int,
+    members: Controllers,
+    output: str,
+) -> None:
+    """Register as a broker and allocate blocks for it.
+
+    This takes the broker id over: a running agent with the same id has to stop.
+    """
+    registered = members.ask(
+        RegisterBrokerResponse,
+        "POST",
+        f"/v1/brokers/{broker}/register",
+        RegisterBrokerRequest(incarnation_id=f"cli-{uuid.uuid4()}"),
+    )
+    request = AllocateProducerIdsRequest(broker, registered.broker_epoch, registered.cluster_id)
+    answers = [
+        members.ask(AllocateProducerIdsResponse, "POST", "/v1/producer-ids/allocate", request) for _ in range(blocks)
+    ]
+    if output == "json":
+        print_json(answers)
+    else:
+        print_table(
+            ("First", "Last", "BrokerId", "BrokerEpoch"),
+            [
+                (a.producer_id_start, a.producer_id_start + a.producer_id_len - 1, broker, registered.broker_epoch)
+                for a in answers
+            ],
+        )
+
+
+@ids.command()
+@click.argument("producer_id", type=PRODUCER_ID)
+@asks_controllers
+@output_option
+def owner(
+    producer_id: int,
+    members: Controllers,
+    output: str,
+) -> None:
+    """Tell which broker was given PRODUCER_ID, and when. Asks every member: one may lack older history."""
+    answers = members.ask_each(AllocatedBlock, f"/v1/producer-ids/{producer_id}/owner")
+    block = next((answer for answer in answers.values() if answer is not None), None)
+    if block is None:
+        # One direct question tells an ID that nobody has from members that do not answer.
+        members.ask(AllocatedBlock, "GET", f"/v1/producer-ids/{producer_id}/owner")
+        raise CommandError(f"producer ID {producer_id} has no owner", ExitCode.REFUSED)
+    if output == "json":
+        print_json(block)
+        return
+    print_facts(
+        [
+            ("ProducerId", producer_id),
+            ("BrokerId", block.broker_id),
+            ("BrokerEpoch", block.broker_epoch),
+            ("Block", f"{block.first} to {block.last}"),
+            ("AllocatedAt", _time(block.timestamp_ms)),
+            ("RecordOffset", block.offset),
+        ]
+    )
+
+
+@ids.command("list")
+@click.option("--after", default=-1, type=click.IntRange(-1, MAX_PRODUCER_ID), help="Only blocks that start above.")
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many blocks.")
+@asks_controllers
+@output_option
+def list_(
+    after: int,
+    limit: int,
+    members: Controllers,
+    output: str,
+) -> None:
+    """List allocated blocks in order of ID."""
+    page = members.ask(AllocatedBlocksPage, "GET", f"/v1/producer-ids/blocks?after={after}&limit={limit}")
+    if output == "json":
+        print_json(page)
+        return
+    print_table(
+        ("First", "Last", "BrokerId", "BrokerEpoch", "Offset", "AllocatedAt"),
+        [(b.first, b.last, b.broker_id, b.broker_epoch, b.offset, _time(b.timestamp_ms)) for b in page.blocks],
+    )
+    if page.next_after is not None:
+        click.echo(f"more: --after {page.next_after}", err=True)
+    if page.complete_from > 0:
+        click.echo(f"this member's history has holes below ID {page.complete_from}", err=True)
+
+
+@ids.command("raise-floor")
+@click.argument("at_least", type=PRODUCER_ID)
+@click.option("--yes", is_flag=True, help="Do not ask. The IDs that are jumped over are gone for good.")
+@asks_controllers
+@output_option
+def raise_floor(
+    at_least: int,
+    yes: bool,
+    members: Controllers,
+    output: str,
+) -> None:
+    """Make AT_LEAST the lowest producer ID that may be handed out from now on; it never goes back."""
+    if not yes:
+        click.confirm(f"Never hand out an unused ID below {at_least} again?", abort=True)
+    answer = members.ask(RaiseFloorResponse, "POST", "/v1/producer-ids/floor", RaiseFloorRequest(at_least))
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(f"next producer ID: {answer.next_producer_id}" + ("" if answer.raised else " (was there already)"))
+
+
+def _time(timestamp_ms: int) -> str:
+    moment = dt.datetime.fromtimestamp(timestamp_ms / 1000, dt.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

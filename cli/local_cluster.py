@@ -1,0 +1,279 @@
+"""A cluster of real processes on this machine: what `dev`, `demo`, the tests and the benchmarks run.
+
+Layout of the directory: `cluster.json` (who is where), `config/*.toml`, `logs/*.log`, `data/controller-N/`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from cli.failures import CommandError
+from controller.storage.directory import format_directory
+from snapshots.files import OsFiles
+
+HOST: Final = "127.0.0.1"
+READY_SECONDS: Final = 30.0
+STOP_SECONDS: Final = 10.0
+
+
+class Controller(msgspec.Struct):
+    """One controller process; the first five fields are what cluster.json shows."""
+
+    id: int
+    http: str
+    peer: str
+    pid: int
+    data_dir: str
+
+
+class Agent(msgspec.Struct):
+    """One broker agent process."""
+
+    id: int
+    http: str
+    kafka: str
+    pid: int
+
+
+class Layout(msgspec.Struct):
+    """The contents of cluster.json."""
+
+    cluster_id: str
+    controllers: list[Controller]
+    agents: list[Agent]
+
+
+Member = Controller | Agent
+
+
+class LocalCluster:
+    """Starts, kills and restarts the members of one directory. Not thread-safe."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        controllers: int = 3,
+        agents: int = 2,
+        base_port: int | None = None,
+        controller_options: dict[str, Any] | None = None,
+        agent_options: dict[str, Any] | None = None,
+    ) -> None:
+        self.directory = directory.resolve()
+        self.controller_options = controller_options or {}
+        self.agent_options = agent_options or {}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._path = self.directory / "cluster.json"
+        for name in ("config", "logs", "data"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        self.layout = self._resume() if self._path.exists() else self._lay_out(controllers, agents, base_port)
+
+    # Laying out.
+
+    def _resume(self) -> Layout:
+        try:
+            return msgspec.json.decode(self._path.read_bytes(), type=Layout)
+        except (msgspec.DecodeError, OSError) as error:
+            raise CommandError(f"{self._path} does not describe a cluster: {error}; name another --dir") from error
+
+    def _lay_out(self, controllers: int, agents: int, base_port: int | None) -> Layout:
+        ports = iter(_ports(2 * controllers + 2 * agents, base_port))
+        return Layout(
+            cluster_id=f"local-{uuid.uuid4()}",
+            controllers=[
+                Controller(
+                    id=node_id,
+                    http=f"http://{HOST}:{next(ports)}",
+                    peer=f"{HOST}:{next(ports)}",
+                    pid=0,
+                    data_dir=str(self.directory / "data" / f"controller-{node_id}"),
+                )
+                for node_id in range(1, controllers + 1)
+            ],
+            agents=[
+                Agent(id=broker_id, http=f"http://{HOST}:{next(ports)}", kafka=f"{HOST}:{next(ports)}", pid=0)
+                for broker_id in range(1, agents + 1)
+            ],
+        )
+
+    def _write_config(self, member: Member) -> Path:
+        path = self.directory / "config" / f"{member_name(member)}.toml"
+        path.write_bytes(msgspec.toml.encode(self._config(member)))
+        return path
+
+    def _config(self, member: Member) -> dict[str, Any]:
+        if isinstance(member, Agent):
+            return {
+                "broker_id": member.id,
+                "controllers": [controller.http for controller in self.layout.controllers],
+                "http_listen": member.http.removeprefix("http://"),
+                "kafka_listen": member.kafka,
+                **self.agent_options,
+            }
+        return {
+            "node_id": member.id,
+            "cluster_id": self.layout.cluster_id,
+            "data_dir": member.data_dir,
+            "http_listen": member.http.removeprefix("http://"),
+            "peer_listen": member.peer,
+            "voters": [{"id": c.id, "peer": c.peer, "http": c.http} for c in self.layout.controllers],
+            **self.controller_options,
+        }
+
+    # Processes.
+
+    def members(self) -> list[Member]:
+        """Controllers, then agents."""
+        return [*self.layout.controllers, *self.layout.agents]
+
+    def start(self, *members: Member) -> None:
+        """Start `members` (all that do not run by default) without waiting for them."""
+        for member in members or self.members():
+            if not self.running(member):
+                self._start(member)
+        self._path.write_bytes(msgspec.json.format(msgspec.json.encode(self.layout)))
+
+    def _start(self, member: Member) -> None:
+        kind = "agent" if isinstance(member, Agent) else "controller"
+        if isinstance(member, Controller):
+            format_directory(OsFiles(), Path(member.data_dir), self.layout.cluster_id, member.id, ignore_formatted=True)
+        command = [sys.executable, "-m", "cli", kind, "run", "--config", str(self._write_config(member))]
+        with (self.directory / "logs" / f"{member_name(member)}.log").open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own command line
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=_import_root()
+            )
+        self._processes[member_name(member)] = process
+        member.pid = process.pid
+
+    def running(self, member: Member) -> bool:
+        """Whether this object started the member's process and it still lives."""
+        process = self._processes.get(member_name(member))
+        return process is not None and process.poll() is None
+
+    def dead(self) -> list[Member]:
+        """Members whose process ended."""
+        return [member for member in self.members() if not self.running(member)]
+
+    def kill(self, *members: Member) -> None:
+        """`kill -9`, and wait until the processes are gone."""
+        for member in members:
+            self._processes[member_name(member)].kill()
+        for member in members:
+            self._processes[member_name(member)].wait()
+
+    def signal(self, member: Member, number: signal.Signals) -> None:
+        """Send a signal to one member."""
+        self._processes[member_name(member)].send_signal(number)
+
+    def stop(self) -> dict[str, int]:
+        """Stop everything gracefully, agents first; returns the exit code of each member by name."""
+        codes: dict[str, int] = {}
+        for group in (self.layout.agents, self.layout.controllers):
+            running = [member for member in group if self.running(member)]
+            for member in running:
+                self.signal(member, signal.SIGCONT)
+                self.signal(member, signal.SIGTERM)
+            for member in running:
+                codes[member_name(member)] = self._wait(member)
+        return codes
+
+    def _wait(self, member: Member) -> int:
+        process = self._processes[member_name(member)]
+        try:
+            return process.wait(timeout=STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+    # Looking at them.
+
+    def wait_ready(self, *members: Member, seconds: float = READY_SECONDS) -> None:
+        """Wait until `members` (all by default) are ready.
+
+        Raises CommandError with the end of the log of one that is not.
+        """
+        deadline = time.monotonic() + seconds
+        for member in members or self.members():
+            while not self.ready(member):
+                if not self.running(member):
+                    raise CommandError(f"{member_name(member)} ended while starting:\n{self.log_end(member)}")
+                if time.monotonic() > deadline:
+                    raise CommandError(
+                        f"{member_name(member)} is not ready after {seconds:g} s:\n{self.log_end(member)}"
+                    )
+                time.sleep(0.02)
+
+    def ready(self, member: Member) -> bool:
+        """Whether the member's /readyz says so."""
+        try:
+            return self.get(member, "/readyz")[0] == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def get(self, member: Member, path: str, *, timeout: float = 1.0) -> tuple[int, bytes]:
+        """One GET request to a member. Raises OSError or HTTPException."""
+        host, _, port = member.http.removeprefix("http://").partition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def leader(self, *, seconds: float = READY_SECONDS) -> Controller:
+        """The controller that says it leads with the highest term. Raises CommandError if none does in time."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            claims = []
+            for controller in self.layout.controllers:
+                try:
+                    description = json.loads(self.get(controller, "/v1/quorum", timeout=0.2)[1])
+                except (OSError, http.client.HTTPException, ValueError):
+                    continue
+                if description.get("role") == "leader":
+                    claims.append((description["term"], controller.id, controller))
+            if claims:
+                return max(claims)[2]
+            time.sleep(0.02)
+        raise CommandError(f"no controller leads after {seconds:g} s")
+
+    def log_end(self, member: Member, lines: int = 15) -> str:
+        """The last lines of a member's log."""
+        path = self.directory / "logs" / f"{member_name(member)}.log"
+        return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else "(no log)"
+
+
+def member_name(member: Member) -> str:
+    """Like `controller-1` or `agent-2`; also the name of its log and its configuration."""
+    return f"{'agent' if isinstance(member, Agent) else 'controller'}-{member.id}"
+
+
+def _import_root() -> Path:
+    """Where the packages are: children import them from there, installed or not."""
+    return Path(__file__).resolve().parent.parent
+
+
+def _ports(count: int, base_port: int | None) -> list[int]:
+    """`count` ports: from `base_port` on, or free ones."""
+    if base_port is not None:
+        return list(range(base_port, base_port + count))
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for one in sockets:
+            one.bind((HOST, 0))
+        return [one.getsockname()[1] for one in sockets]
+    finally:
+        for one in sockets:
+            one.close()

@@ -1,0 +1,65 @@
+"""The entry point: a tree of commands, each imported only when it runs, so that `--help` stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Final
+
+import click
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "dev": ("cli.dev:dev", "Run a local cluster of real processes in the foreground."),
+    "demo": ("cli.demo:demo", "Show the promise: real Kafka clients get IDs while leaders are killed."),
+    "controller": ("cli.run:controller", "Run a member of the quorum."),
+    "agent": ("cli.run:agent", "Run a broker agent."),
+    "storage": ("cli.storage:storage", "Format and inspect a member's data directory."),
+    "quorum": ("cli.quorum:quorum", "Describe the quorum and hand over its leadership."),
+    "ids": ("cli.ids:ids", "Allocate blocks, find an ID's owner, list the history."),
+    "log": ("cli.offline:log", "Read a member's write-ahead log."),
+    "snapshot": ("cli.offline:snapshot", "List, inspect and verify a member's snapshots."),
+    "health": ("cli.health:health", "Tell whether the cluster is healthy, and why not."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+
+@click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="pidkeeper")
+def cli() -> None:
+    """Hand out Kafka producer IDs: no ID twice, nothing acknowledged lost.
+
+    Exit codes: 0 good, 1 failed, 2 usage, 3 unreachable, 4 not authorised, 5 refused, 10 reachable but unhealthy,
+    130 interrupted.
+    """
+
+
+def main() -> None:
+    """Run the command line; an interrupt ends it with 130."""
+    try:
+        code = cli.main(standalone_mode=False)
+    except click.exceptions.Exit as end:
+        code = end.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        code = 130
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    sys.exit(code if isinstance(code, int) else 0)

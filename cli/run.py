@@ -1,0 +1,54 @@
+"""`pidkeeper controller run` and `pidkeeper agent run`: one process each, configured by a file and the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.failures import CommandError, ExitCode
+from protocol.settings import SettingsError
+
+CONFIG_OPTION = click.option(
+    "--config",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="TOML file. Variables of the environment override its keys.",
+)
+
+
+@click.group()
+def controller() -> None:
+    """Run a member of the quorum."""
+
+
+@controller.command("run")
+@CONFIG_OPTION
+def run_controller(config: Path | None) -> None:
+    """Run one controller until SIGTERM. Environment: PIDKEEPER__<KEY>."""
+    from controller.config import load_config
+    from controller.server import run
+
+    try:
+        code = run(load_config(config))
+    except SettingsError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    raise click.exceptions.Exit(code)
+
+
+@click.group()
+def agent() -> None:
+    """Run a broker agent."""
+
+
+@agent.command("run")
+@CONFIG_OPTION
+def run_agent(config: Path | None) -> None:
+    """Run one broker agent until SIGTERM. Environment: PIDKEEPER_AGENT__<KEY>."""
+    from broker_agent.config import load_config
+    from broker_agent.server import run
+
+    try:
+        code = run(load_config(config))
+    except SettingsError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    raise click.exceptions.Exit(code)

@@ -1,0 +1,94 @@
+"""`pidkeeper storage`: a member's data directory, before it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.failures import CommandError, ExitCode
+from cli.output import output_option, print_facts, print_json
+from cli.run import CONFIG_OPTION
+from controller.storage.directory import DirectoryMeta, format_directory, read_meta
+from controller.storage.errors import DirectoryError
+from protocol.settings import SettingsError
+from snapshots.files import OsFiles
+
+
+@click.group()
+def storage() -> None:
+    """Format and inspect a member's data directory."""
+
+
+@storage.command("format")
+@CONFIG_OPTION
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Data directory, instead of --config.")
+@click.option("--cluster-id", help="With --dir: the cluster it belongs to.")
+@click.option("--node-id", type=click.IntRange(1), help="With --dir: the member it belongs to.")
+@click.option("--if-needed", is_flag=True, help="Leave a directory alone that is formatted for this member already.")
+@output_option
+def format_(
+    config: Path | None,
+    directory: Path | None,
+    cluster_id: str | None,
+    node_id: int | None,
+    if_needed: bool,
+    output: str,
+) -> None:
+    """Give a member's directory its identity.
+
+    The member's first start is then that of a voter without memory: it counts in no majority until it has caught up,
+    and a new cluster starts once all of its members are up.
+    """
+    directory, cluster_id, node_id = _identity(config, directory, cluster_id, node_id)
+    try:
+        meta = format_directory(OsFiles(), directory, cluster_id, node_id, ignore_formatted=if_needed)
+    except (DirectoryError, OSError) as error:
+        raise CommandError(str(error), ExitCode.REFUSED) from error
+    _print(directory, meta, output)
+
+
+@storage.command()
+@CONFIG_OPTION
+@click.option("--dir", "directory", type=click.Path(path_type=Path), help="Data directory, instead of --config.")
+@output_option
+def info(config: Path | None, directory: Path | None, output: str) -> None:
+    """Show whose directory it is."""
+    if directory is None:
+        directory = _identity(config, None, None, None)[0]
+    try:
+        meta = read_meta(OsFiles(), directory)
+    except (DirectoryError, OSError) as error:
+        raise CommandError(str(error)) from error
+    _print(directory, meta, output)
+
+
+def _identity(
+    config: Path | None, directory: Path | None, cluster_id: str | None, node_id: int | None
+) -> tuple[Path, str, int]:
+    if directory is not None and cluster_id is not None and node_id is not None:
+        return directory, cluster_id, node_id
+    if directory is not None or cluster_id is not None or node_id is not None:
+        raise click.UsageError("--dir, --cluster-id and --node-id go together")
+    from controller.config import load_config
+
+    try:
+        settings = load_config(config).member_settings()
+    except SettingsError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    return Path(settings.data_dir), settings.cluster_id, settings.node_id
+
+
+def _print(directory: Path, meta: DirectoryMeta, output: str) -> None:
+    if output == "json":
+        print_json({"directory": str(directory), "meta": meta})
+        return
+    print_facts(
+        [
+            ("Directory", directory),
+            ("ClusterId", meta.cluster_id),
+            ("NodeId", meta.node_id),
+            ("DirectoryId", meta.directory_id),
+            ("FormatVersion", meta.format_version),
+        ]
+    )

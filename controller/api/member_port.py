@@ -1,0 +1,60 @@
+"""What the HTTP interface needs from the member of the quorum that it stands in front of."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable
+from typing import Any, Protocol
+
+from prometheus_client.core import Metric
+
+from controller.node.health_check import HealthCheck
+from controller.state.requests import Request
+from protocol.messages import AllocatedBlock, AllocatedBlocksPage, QuorumDescription
+
+__all__ = ["HealthCheck", "Member"]
+
+
+class Member(Protocol):
+    """One member of the quorum, leader or not. Every method is called on the event loop's thread."""
+
+    node_id: int
+    cluster_id: str
+
+    def submit(self, request: Request) -> Awaitable[Any]:
+        """A future of the response value from `protocol.messages`; raises RequestError, here or through the future.
+
+        A caller that has waited long enough cancels the future: the request may still take effect.
+        """
+        ...
+
+    def leader(self) -> tuple[int, str] | None:
+        """The node id and base URL of the leader that this member follows, or None while there is none."""
+        ...
+
+    def describe(self) -> QuorumDescription:
+        """The quorum as this member sees it."""
+        ...
+
+    async def blocks(self, after: int, limit: int) -> AllocatedBlocksPage:
+        """At most `limit` blocks of the history whose first ID is above `after` (-1: from the start)."""
+        ...
+
+    async def owner(self, producer_id: int) -> AllocatedBlock | None:
+        """The block that holds the ID, or None if no block in this member's history does."""
+        ...
+
+    def liveness(self) -> list[HealthCheck]:
+        """Conditions of this process alone: a peer's failure shows in none of them."""
+        ...
+
+    def readiness(self) -> list[HealthCheck]:
+        """Conditions of this member's place in the quorum."""
+        ...
+
+    def transfer_leadership(self, target: int | None) -> None:
+        """Begin to hand leadership to `target`, or to the most advanced voter. Raises RequestError."""
+        ...
+
+    def metric_families(self) -> Iterable[Metric]:
+        """The member's own samples; asked for once a scrape."""
+        ...

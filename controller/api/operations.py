@@ -1,0 +1,160 @@
+"""What the calls do: check the caller's view of the cluster, throttle, hand over to the member, wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from controller.api.member_port import Member
+from controller.api.metrics import ApiMetrics
+from controller.api.models import BlocksQuery, BrokerPath, ProducerPath, TransferLeadershipRequest
+from controller.api.pending import PendingRequests
+from controller.api.throttle import ApiLimits, Throttle
+from controller.state.requests import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    RaiseFloor,
+    RegisterBroker,
+    Request,
+    UnregisterBroker,
+)
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import (
+    AllocatedBlock,
+    AllocatedBlocksPage,
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    QuorumDescription,
+    RaiseFloorRequest,
+    RaiseFloorResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+
+MAX_OFFSET: Final = 2**63 - 1
+"""Offsets are Kafka's int64; a broker epoch is an offset."""
+
+_QUOTAS: Final = {
+    "broker": "this broker asks more often than its quota allows",
+    "cluster": "all brokers together ask more often than the quota of the cluster allows",
+    "buckets": "more brokers ask at once than quotas are kept for",
+}
+
+
+class Operations:
+    """One method for each call. Parameters and bodies are validated values; every method raises RequestError only.
+
+    A request goes through the checks in this order, and a refused one changes nothing: cluster id, epoch range,
+    leadership, room among the pending requests, token buckets.
+    """
+
+    def __init__(
+        self, member: Member, limits: ApiLimits, metrics: ApiMetrics, clock_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self.member: Final = member
+        self.pending: Final = PendingRequests(limits.max_pending, limits.request_timeout_ms)
+        self._metrics = metrics
+        self._clock_ns = clock_ns
+        self._allocations = Throttle(limits.broker_allocations, limits.cluster_allocations)
+        self._sessions = Throttle(limits.broker_sessions, limits.cluster_sessions)
+
+    async def allocate(self, _: None, body: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+        """Give the broker the next block."""
+        self._check_cluster(body.cluster_id)
+        _check_epoch(body.broker_epoch)
+        started = self._admit(self._allocations, body.broker_id)
+        request = AllocateProducerIds(body.broker_id, body.broker_epoch)
+        response: AllocateProducerIdsResponse = await self.pending.wait(self.member.submit(request), started)
+        self._metrics.allocation_duration.observe(self._clock_ns() - started)
+        return response
+
+    async def register(self, path: BrokerPath, body: RegisterBrokerRequest) -> RegisterBrokerResponse:
+        """Register a broker incarnation."""
+        self._check_cluster(body.cluster_id)
+        now = self._admit(self._sessions, path.id)
+        response: RegisterBrokerResponse = await self._submit(RegisterBroker(path.id, body.incarnation_id), now)
+        return response
+
+    async def heartbeat(self, path: BrokerPath, body: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        """Keep a registration unfenced."""
+        _check_epoch(body.broker_epoch)
+        now = self._admit(self._sessions, path.id)
+        response: BrokerHeartbeatResponse = await self._submit(BrokerHeartbeat(path.id, body.broker_epoch), now)
+        return response
+
+    async def unregister(self, path: BrokerPath, body: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+        """End a registration."""
+        _check_epoch(body.broker_epoch)
+        now = self._admit(self._sessions, path.id)
+        response: UnregisterBrokerResponse = await self._submit(UnregisterBroker(path.id, body.broker_epoch), now)
+        return response
+
+    async def raise_floor(self, _: None, body: RaiseFloorRequest) -> RaiseFloorResponse:
+        """Raise the next producer ID."""
+        response: RaiseFloorResponse = await self._submit(RaiseFloor(body.at_least), self._admit(None, 0))
+        return response
+
+    async def blocks(self, query: BlocksQuery, _: None) -> AllocatedBlocksPage:
+        """One page of the allocation history."""
+        return await self.member.blocks(query.after, query.limit)
+
+    async def owner(self, path: ProducerPath, _: None) -> AllocatedBlock:
+        """The block that holds an ID."""
+        block = await self.member.owner(path.id)
+        if block is None:
+            detail = f"no block in this member's history holds producer ID {path.id}"
+            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
+        return block
+
+    async def quorum(self, _params: None, _body: None) -> QuorumDescription:
+        """The quorum as this member sees it."""
+        return self.member.describe()
+
+    async def transfer(self, _: None, body: TransferLeadershipRequest) -> QuorumDescription:
+        """Begin a hand-over of leadership."""
+        self._check_leader()
+        self.member.transfer_leadership(body.target)
+        return self.member.describe()
+
+    async def _submit(self, request: Request, now_ns: int) -> Any:
+        return await self.pending.wait(self.member.submit(request), now_ns)
+
+    def _admit(self, throttle: Throttle | None, broker_id: int) -> int:
+        """Leader, room and tokens; the time at which they were there."""
+        self._check_leader()
+        try:
+            self.pending.check_room()
+        except RequestError:
+            self._metrics.throttled["pending"] += 1
+            raise
+        now = self._clock_ns()
+        if throttle is not None and (refusal := throttle.admit(broker_id, now)) is not None:
+            self._metrics.throttled[refusal.quota] += 1
+            wait_ms = -(-refusal.wait_ns // 1_000_000)
+            detail = f"{_QUOTAS[refusal.quota]}; wait {wait_ms} ms"
+            raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, throttle_time_ms=wait_ms)
+        return now
+
+    def _check_cluster(self, cluster_id: str | None) -> None:
+        if cluster_id is not None and cluster_id != self.member.cluster_id:
+            detail = f"the request is for cluster {cluster_id!r}, this is cluster {self.member.cluster_id!r}"
+            raise RequestError(ErrorCode.INCONSISTENT_CLUSTER_ID, detail)
+
+    def _check_leader(self) -> None:
+        leader = self.member.leader()
+        if leader is None:
+            detail = f"node {self.member.node_id} is not the leader and knows none; ask again shortly"
+            raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
+        if leader[0] != self.member.node_id:
+            detail = f"node {self.member.node_id} is not the leader; ask node {leader[0]} at {leader[1]}"
+            raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
+
+
+def _check_epoch(broker_epoch: int) -> None:
+    if broker_epoch > MAX_OFFSET:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"broker_epoch must be <= {MAX_OFFSET}; nothing was changed")

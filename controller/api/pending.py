@@ -1,0 +1,59 @@
+"""The requests that wait for their commit: how many there may be, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from protocol.errors import ErrorCode, RequestError
+
+FULL_RETRY_MS = 100
+"""Wait asked of a caller when too many requests are pending: several commits fit in it, on a slow disk too."""
+
+
+class PendingRequests:
+    """At most `limit` waiting requests, each for `timeout_ms`.
+
+    All wait equally long, so the order of arrival is the order of expiry and one sweep replaces a timer per request.
+    """
+
+    def __init__(self, limit: int, timeout_ms: int) -> None:
+        self._limit = limit
+        self._timeout_ns = timeout_ms * 1_000_000
+        self._deadlines: dict[asyncio.Future[Any], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._deadlines)
+
+    def check_room(self) -> None:
+        """Raises RequestError (THROTTLING_QUOTA_EXCEEDED) when `limit` requests wait already."""
+        if len(self._deadlines) >= self._limit:
+            detail = f"{len(self._deadlines)} requests are waiting already, which is the limit; wait and ask again"
+            raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, throttle_time_ms=FULL_RETRY_MS)
+
+    async def wait(self, answer: Awaitable[Any], now_ns: int) -> Any:
+        """The result of `answer`. Raises what it raises, and REQUEST_TIMED_OUT once it has expired."""
+        future = asyncio.ensure_future(answer)
+        if future.done():
+            return future.result()
+        assert len(self._deadlines) < self._limit, f"{len(self._deadlines)} requests wait, the limit is {self._limit}"
+        self._deadlines[future] = now_ns + self._timeout_ns
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future in self._deadlines:
+                raise
+            detail = f"no answer within {self._timeout_ns // 1_000_000} ms; the request may still take effect"
+            raise RequestError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+        finally:
+            self._deadlines.pop(future, None)
+
+    def expire(self, now_ns: int) -> None:
+        """Give up the requests whose time is over at `now_ns`."""
+        while self._deadlines:
+            future, deadline = next(iter(self._deadlines.items()))
+            if deadline > now_ns:
+                return
+            del self._deadlines[future]
+            future.cancel()

@@ -1,0 +1,104 @@
+"""The listening socket of the interface: start, and a stop that lets the requests in progress finish."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from typing import Final
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from controller.api.app import DRAINING
+
+LISTEN_BACKLOG: Final = 1024
+"""Connections that wait to be accepted: every agent of a large cluster reconnects at once after a failover."""
+
+LINGER_SECONDS: Final = 2.0
+"""How long the rest of a refused body is read and dropped, so that its sender sees the refusal."""
+
+KEEPALIVE_SECONDS: Final = 75.0
+"""How long an idle connection stays open; agents heartbeat every 2 s, so only abandoned ones idle that long."""
+
+CLEANUP_SECONDS: Final = 1.0
+"""How long a connection that outlived the drain may take to end once its handler is cancelled."""
+
+MAX_PORT: Final = 65_535
+
+
+logger = logging.getLogger(__name__)
+
+
+class ListenError(Exception):
+    """The address cannot be listened on; the message says which and why."""
+
+
+class ApiServer:
+    """Serves one application on one address. Start it once, stop it once."""
+
+    def __init__(self, app: web.Application) -> None:
+        self._app = app
+        # The parser hands out compressed bodies as they are: nothing here inflates a caller's bytes.
+        self._runner = web.AppRunner(
+            app,
+            logger=_connection_logger(),
+            access_log=None,
+            auto_decompress=False,
+            lingering_time=LINGER_SECONDS,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            shutdown_timeout=CLEANUP_SECONDS,
+        )
+        self._site: web.TCPSite | None = None
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        """Listen on `host`:`port` (port 0: any free one) and give the address in use. Raises ListenError."""
+        assert self._site is None, f"the server was started already, on {self._runner.addresses}"
+        if not 0 <= port <= MAX_PORT:
+            raise ListenError(f"cannot listen on {host}:{port}: a port is a number from 0 to {MAX_PORT}")
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, host, port, backlog=LISTEN_BACKLOG)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ListenError(f"cannot listen on {host}:{port}: {_reason(error)}") from error
+        self._site = site
+        bound_host, bound_port = self._runner.addresses[0][:2]
+        return str(bound_host), int(bound_port)
+
+    def begin_drain(self) -> None:
+        """Turn `/readyz` to 503 while everything is still served: the first step of a stop."""
+        self._app[DRAINING].active = True
+
+    async def stop(self, drain_seconds: float) -> None:
+        """Stop accepting, give the requests in progress `drain_seconds` to finish, close every connection."""
+        self.begin_drain()
+        if self._site is None:
+            return
+        site, self._site = self._site, None
+        await site.stop()
+        # One turn of the loop, so that requests already received are in progress when idle connections are closed.
+        await asyncio.sleep(0)
+        server = self._runner.server
+        assert server is not None, "a started runner has a server"
+        server.pre_shutdown()
+        await server.shutdown(drain_seconds)
+        await self._runner.cleanup()
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use; stop the process that holds it, or choose another port"
+    return error.strerror or str(error)
+
+
+def _connection_logger() -> logging.Logger:
+    """A logger for faults of connections. Bytes that are no HTTP are the caller's fault: answered (400), not logged."""
+    connection_logger = logger.getChild("connection")
+    connection_logger.addFilter(_is_own_fault)
+    return connection_logger
+
+
+def _is_own_fault(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))

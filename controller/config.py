@@ -1,0 +1,112 @@
+"""The configuration of one controller: `controller.toml`, overridden by `PIDKEEPER__*` variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from controller.api.throttle import ApiLimits
+from controller.node.settings import PROFILES, MemberSettings, Voter
+from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
+from protocol.messages import ClusterId
+from protocol.settings import SettingsError, load_settings, parse_address
+
+ENVIRONMENT_PREFIX: Final = "PIDKEEPER__"
+
+
+class VoterTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `[[voters]]` table: `id`, `peer` as host:port, `http` as the base URL that clients reach it under."""
+
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    peer: str
+    http: str
+
+
+class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Every key of `controller.toml`.
+
+    `node_id`, or `node_index` (0-based, as Kubernetes numbers pods; the id is one more), names this member among
+    `voters`. `profile` sets all timeouts together. `block_size` is in producer IDs and must be the same everywhere.
+    `snapshot_entries` and `snapshot_allocations`: how many applied entries, or allocated blocks, are between two
+    snapshots. `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
+    HTTP callers must send.
+    """
+
+    node_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
+    node_index: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 2)] | None = None
+    cluster_id: ClusterId
+    data_dir: str
+    http_listen: str
+    http_advertised: str | None = None
+    peer_listen: str
+    voters: Annotated[list[VoterTable], msgspec.Meta(min_length=1, max_length=9)]
+    profile: Literal["lan", "wan"] = "lan"
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCK_SIZE)] = DEFAULT_BLOCK_SIZE
+    broker_session_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 9000
+    snapshot_entries: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 10_000
+    snapshot_allocations: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 20_000
+    segment_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=1024**3)] = 16 * 1024 * 1024
+    peer_key_file: str | None = None
+    token_file: str | None = None
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    limits: ApiLimits = ApiLimits()
+
+    @property
+    def id(self) -> int:
+        """This member's node id. Raises SettingsError."""
+        if self.node_id is None and self.node_index is None:
+            raise SettingsError("set node_id (or node_index, which is one less)")
+        return self.node_id if self.node_id is not None else (self.node_index or 0) + 1
+
+    def member_settings(self) -> MemberSettings:
+        """The part that the member needs, checked. Raises SettingsError."""
+        voters = {
+            table.id: Voter(table.id, *parse_address(table.peer, "voters.peer"), table.http.rstrip("/"))
+            for table in self.voters
+        }
+        if len(voters) != len(self.voters):
+            raise SettingsError(f"voters: an id stands there twice: {[table.id for table in self.voters]}")
+        if len(voters) % 2 == 0:
+            raise SettingsError(
+                f"voters: {len(voters)} voters tolerate no more failures than {len(voters) - 1}: use 1, 3 or 5"
+            )
+        if self.id not in voters:
+            raise SettingsError(f"voters: member {self.id} itself is not among {sorted(voters)}")
+        if self.http_advertised is not None:
+            voters[self.id] = msgspec.structs.replace(voters[self.id], http=self.http_advertised.rstrip("/"))
+        host, port = parse_address(self.peer_listen, "peer_listen")
+        return MemberSettings(
+            node_id=self.id,
+            cluster_id=self.cluster_id,
+            data_dir=self.data_dir,
+            voters=tuple(voters[voter] for voter in sorted(voters)),
+            peer_host=host,
+            peer_port=port,
+            timing=PROFILES[self.profile],
+            block_size=self.block_size,
+            broker_session_timeout_ms=self.broker_session_timeout_ms,
+            snapshot_entries=self.snapshot_entries,
+            snapshot_allocations=self.snapshot_allocations,
+            segment_bytes=self.segment_bytes,
+            peer_key=None if self.peer_key_file is None else read_secret(self.peer_key_file).encode(),
+        )
+
+
+def load_config(path: Path | None, environment: Mapping[str, str] = os.environ) -> ControllerConfig:
+    """Read and check the configuration. Raises SettingsError."""
+    return load_settings(ControllerConfig, path, environment, ENVIRONMENT_PREFIX)
+
+
+def read_secret(path: str) -> str:
+    """A secret from a file, without the newline at its end. Raises SettingsError."""
+    try:
+        secret = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: the secret cannot be read: {error}") from error
+    if len(secret) < 16:
+        raise SettingsError(f"{path}: a secret has at least 16 characters")
+    return secret

@@ -1,0 +1,174 @@
+"""The leader's decide loop: group commit with one batch in flight.
+
+All requests that wait are decided as one batch on the applied state, proposed as one entry, and answered when that
+entry is applied. The next batch gathers in the meantime. So no two requests ever see the same next ID, and there is no
+speculative state to roll back (docs/decisions/0003).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from controller.raft.messages import Entry
+from controller.state.machine import StateMachine
+from controller.state.requests import Request
+from protocol.errors import ErrorCode, RequestError
+from protocol.records import MAX_BATCH_RECORDS, Record, encode_batch
+
+MAX_WAITING: Final = 8192
+"""Requests waiting for the next batch: two full batches. Above it a caller is told to slow down."""
+
+
+class Proposer(Protocol):
+    """The part of the driver that the decider needs."""
+
+    def serving(self) -> bool:
+        """Whether this member leads, has applied its own no-op, and is not handing over."""
+
+    def settled(self) -> bool:
+        """Whether the whole log is applied: an entry of the core's own in between would shift the offsets."""
+
+    def propose(self, data: bytes) -> tuple[int, int]:
+        """Append an entry; returns its (term, index). Raises RequestError if this member cannot."""
+
+    def pump(self) -> None:
+        """Call `decide`, then carry out what follows from it."""
+
+
+class Waiting(msgspec.Struct, frozen=True, gc=False):
+    """A request and whoever waits for its answer."""
+
+    request: Request
+    answer: asyncio.Future[Any]
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """The batch in flight: the entry that must be applied at (term, index) before `outcomes` are released."""
+
+    term: int
+    index: int
+    records: list[Record]
+    outcomes: list[tuple[asyncio.Future[Any], Any]]
+
+
+class Decider:
+    """Gathers requests and decides them batch by batch."""
+
+    def __init__(self, proposer: Proposer, machine: StateMachine, wall_clock: Callable[[], float] = time.time) -> None:
+        self._proposer = proposer
+        self._machine = machine
+        self._wall_clock = wall_clock
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Waiting] = deque()
+        self._scheduled = False
+        self._in_flight: Batch | None = None
+        self.batches = 0
+        self.requests = 0
+
+    def submit(self, request: Request) -> asyncio.Future[Any]:
+        """Queue a request; the future gives its answer once it is committed and applied.
+
+        Raises RequestError: NOT_CONTROLLER if this member does not serve, THROTTLING_QUOTA_EXCEEDED if too many wait.
+        The future raises NOT_CONTROLLER when leadership is lost meanwhile: the outcome is then unknown, and a retry
+        takes a fresh block (KIP-730, "Idempotent RPC").
+        """
+        if not self._proposer.serving():
+            raise not_controller()
+        if len(self._waiting) >= MAX_WAITING:
+            raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MAX_WAITING} requests wait already")
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting.append(Waiting(request, answer))
+        if self._in_flight is None and not self._scheduled:
+            # Not at once: whatever else arrived in this turn of the event loop joins the batch.
+            self._scheduled = True
+            self._loop.call_soon(self._wake)
+        return answer
+
+    def _wake(self) -> None:
+        self._scheduled = False
+        self._proposer.pump()
+
+    def waiting(self) -> int:
+        """Requests not decided yet."""
+        return len(self._waiting)
+
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return self._in_flight is None and not self._waiting
+
+    def decide(self) -> None:
+        """Decide all that waits as one batch, unless one is in flight."""
+        if self._in_flight is not None or not self._waiting:
+            return
+        if not self._proposer.serving():
+            self.fail(not_controller())
+            return
+        if not self._proposer.settled():
+            return
+        draft = self._machine.draft(int(self._wall_clock() * 1000))
+        outcomes: list[tuple[asyncio.Future[Any], Any]] = []
+        while self._waiting and len(draft.records) < MAX_BATCH_RECORDS:
+            waiting = self._waiting.popleft()
+            try:
+                outcome = draft.decide(waiting.request)
+            except RequestError as refusal:
+                outcome = refusal
+            outcomes.append((waiting.answer, outcome))
+        self.requests += len(outcomes)
+        if not draft.records:
+            _release(outcomes)
+            return
+        self.batches += 1
+        try:
+            term, index = self._proposer.propose(encode_batch(draft.records))
+        except RequestError as refusal:
+            _release([(answer, refusal) for answer, _ in outcomes])
+            return
+        self._in_flight = Batch(term, index, draft.records, outcomes)
+
+    def records_of(self, entry: Entry) -> list[Record] | None:
+        """The decoded records of `entry` if it is the batch in flight, which saves decoding them again."""
+        batch = self._in_flight
+        if batch is not None and batch.index == entry.index and batch.term == entry.term:
+            return batch.records
+        return None
+
+    def applied(self, entry: Entry) -> None:
+        """`entry` is committed and applied: release the answers that rest on it."""
+        batch = self._in_flight
+        if batch is None or entry.index < batch.index:
+            return
+        self._in_flight = None
+        if entry.index == batch.index and entry.term == batch.term:
+            _release(batch.outcomes)
+        else:
+            _release([(answer, not_controller()) for answer, _ in batch.outcomes])
+
+    def fail(self, refusal: RequestError) -> None:
+        """Answer everything with `refusal`. What is in flight may still take effect: nobody is given its blocks."""
+        outcomes = [] if self._in_flight is None else self._in_flight.outcomes
+        self._in_flight = None
+        _release([(answer, refusal) for answer, _ in outcomes])
+        _release([(waiting.answer, refusal) for waiting in self._waiting])
+        self._waiting.clear()
+
+
+def not_controller() -> RequestError:
+    """The refusal of a member that does not lead."""
+    return RequestError(ErrorCode.NOT_CONTROLLER)
+
+
+def _release(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for answer, outcome in outcomes:
+        if answer.done():  # the caller hung up
+            continue
+        if isinstance(outcome, RequestError):
+            answer.set_exception(outcome)
+        else:
+            answer.set_result(outcome)

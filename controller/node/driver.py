@@ -1,0 +1,223 @@
+"""Executes what the core asks for: messages to the links, writes to the storage thread, committed entries to the state.
+
+One owner: every method runs on the event loop, and every input ends in `pump`, which drains the core's Ready bundles:
+
+1. messages leave at once (the core has parked those that rest on a write);
+2. hard state and entries go to the storage thread, and their token comes back when they are durable;
+3. committed entries are replayed in order, and the answers that rest on them are released;
+4. snapshot chunks are stored or sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from controller.node.decider import Decider, not_controller
+from controller.node.ledger import Ledger
+from controller.node.snapshot_keeper import SnapshotKeeper
+from controller.node.storage_worker import StorageWorker
+from controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
+from controller.raft.messages import Entry, InstallSnapshot, Message, SnapshotMeta
+from controller.raft.ready import ChunkRequest
+from controller.state.machine import StateMachine, allocations
+from controller.transport.links import PeerLinks
+from protocol.errors import ErrorCode, RequestError
+from protocol.records import decode_batch
+from snapshots.image import StateImage
+
+logger = logging.getLogger(__name__)
+
+
+class Driver:
+    """The single owner of the core. `on_fault(error)` is called once for anything that must stop this member."""
+
+    def __init__(
+        self,
+        core: RaftCore,
+        machine: StateMachine,
+        ledger: Ledger,
+        on_fault: Callable[[BaseException], None],
+    ) -> None:
+        self.core = core
+        self.machine = machine
+        self.ledger = ledger
+        self.decider = Decider(self, machine)
+        self._on_fault = on_fault
+        self.faulted = False
+        self.leader_changes = 0
+        self.ticks = 0
+        self.on_serving: Callable[[], None] = lambda: None
+        self.led_by_another = asyncio.Event()
+        self._leader = core.leader_id
+        self._was_leader = False
+        self._was_serving = False
+        self.links: PeerLinks
+        self.worker: StorageWorker
+        self.keeper: SnapshotKeeper
+
+    def wire(self, links: PeerLinks, worker: StorageWorker, keeper: SnapshotKeeper) -> None:
+        """Connect the parts that need the driver to exist first."""
+        self.links, self.worker, self.keeper = links, worker, keeper
+
+    # Inputs. Each is guarded: a fault in the core or the state stops this member, never just a task of it.
+
+    def tick(self) -> None:
+        """Let one tick pass."""
+        self.ticks += 1
+        self._guarded(self.core.tick)
+
+    def received(self, messages: list[Message]) -> None:
+        """Step the messages of one peer."""
+        self._guarded(self._step, messages)
+
+    def link_up(self, peer: int) -> None:
+        """Messages reach `peer` again."""
+        self._guarded(self.core.link_up, peer)
+
+    def link_lost(self, peer: int) -> None:
+        """`peer` stopped sending: its process died, or the network broke."""
+        self._guarded(self.core.link_lost, peer)
+
+    def durable(self, tokens: list[int]) -> None:
+        """The storage thread synced the writes of `tokens`."""
+        self._guarded(self._written, tokens)
+
+    def snapshot_installed(self, image: StateImage) -> None:
+        """A received snapshot is durable, and the log restarts behind it: take its state over."""
+        self._guarded(self._take_over, image)
+
+    def snapshot_failed(self, meta: SnapshotMeta) -> None:
+        """The received snapshot `meta` could not be used: let the leader send it anew."""
+        self._guarded(self.core.snapshot_failed, meta)
+
+    def transfer_leadership(self, target: int | None) -> None:
+        """Hand over to `target`, or to the most caught-up voter. Raises RequestError if this member does not lead."""
+        try:
+            self.core.transfer_leadership(target)
+        except NotLeader as error:
+            raise not_controller() from error
+        except ProposalRefused as error:
+            raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        except ValueError as error:
+            raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        self.pump()
+
+    # What the decider needs.
+
+    def serving(self) -> bool:
+        """Whether requests may be decided here."""
+        return self.core.serving and not self.core.transferring and not self.faulted
+
+    def settled(self) -> bool:
+        """Whether every entry of the log is applied."""
+        return self.core.applied == self.core.last_index
+
+    def propose(self, data: bytes) -> tuple[int, int]:
+        """Append an entry to the log. Raises RequestError."""
+        try:
+            return self.core.propose(data)
+        except (NotLeader, ProposalRefused) as error:
+            raise not_controller() from error
+
+    def pump(self) -> None:
+        """Carry out everything that the core has ready."""
+        self._guarded(_nothing)
+
+    def _guarded(self, action: Callable[..., None], *args: Any) -> None:
+        if self.faulted:
+            return
+        try:
+            action(*args)
+            self._drain()
+        except Exception as error:  # noqa: BLE001 - an invariant is broken or the log is unreadable: stop, never go on
+            self.fault(error)
+
+    def fault(self, error: BaseException) -> None:
+        """Stop serving for good: release nothing, and let the process end."""
+        if not self.faulted:
+            self.faulted = True
+            self.decider.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "this member stops after a fault"))
+            self._on_fault(error)
+
+    def _drain(self) -> None:
+        core = self.core
+        while True:
+            self._watch_leadership()
+            self.decider.decide()
+            if (ready := core.ready()) is None:
+                return
+            if ready.token is not None:
+                self.worker.append(ready.token, ready.entries, ready.hard_state)
+            if ready.messages:
+                self.links.send(ready.messages)
+            for entry in ready.committed:
+                self._apply(entry)
+            for chunk in ready.chunks:
+                self.keeper.store(chunk)
+            for request in ready.chunk_requests:
+                self._send_chunk(request)
+
+    def _step(self, messages: list[Message]) -> None:
+        for message in messages:
+            self.core.step(message)
+
+    def _written(self, tokens: list[int]) -> None:
+        for token in tokens:
+            self.core.written(token)
+
+    def _apply(self, entry: Entry) -> None:
+        records = self.decider.records_of(entry) or decode_batch(entry.data)
+        first_offset = self.machine.next_offset
+        self.machine.replay(records)
+        self.ledger.record(allocations(records, first_offset))
+        self.core.applied_to(entry.index)
+        self.decider.applied(entry)
+        self.keeper.applied(entry)
+
+    def _send_chunk(self, request: ChunkRequest) -> None:
+        data, done = self.keeper.read(request.meta, request.offset)
+        self.links.send(
+            [
+                InstallSnapshot(
+                    term=request.term,
+                    sender=self.core.node_id,
+                    to=request.to,
+                    meta=request.meta,
+                    offset=request.offset,
+                    data=data,
+                    done=done,
+                )
+            ]
+        )
+
+    def _take_over(self, image: StateImage) -> None:
+        self.machine.restore(image)
+        self.ledger.restart(image.next_offset, image.next_producer_id)
+        self.core.snapshot_installed(self.keeper.newest)
+
+    def _watch_leadership(self) -> None:
+        core = self.core
+        if core.leader_id != self._leader:
+            self._leader = core.leader_id
+            if self._leader in {None, core.node_id}:
+                self.led_by_another.clear()
+            else:
+                self.led_by_another.set()
+            if self._leader is not None:
+                self.leader_changes += 1
+                logger.info("member %d leads term %d", self._leader, core.term)
+        leads = core.role is Role.LEADER
+        if self._was_leader and not leads:
+            self.decider.fail(not_controller())
+        self._was_leader = leads
+        if core.serving != self._was_serving:
+            self._was_serving = core.serving
+            if core.serving:
+                self.on_serving()
+
+
+def _nothing() -> None:
+    """The pump's own action: only drain."""

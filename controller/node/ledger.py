@@ -1,0 +1,114 @@
+"""Who was given which block: the archive on disk for the past, memory for what the log still holds."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from controller.storage.archive import AllocationArchive
+from protocol.messages import AllocatedBlock, AllocatedBlocksPage
+from protocol.records import AllocateProducerIdsRecord
+
+
+class Ledger:
+    """The allocation history as far as this member has it, in order of ID and of offset (they rise together).
+
+    The archive belongs to one thread of its own, whose answers reach the event loop in order: so a query that read the
+    archive is always completed from a memory that still holds the rest.
+    """
+
+    def __init__(self, archive: AllocationArchive, next_offset: int) -> None:
+        self._archive = archive
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="archive")
+        self._recent: list[AllocatedBlock] = []
+        self._from_offset = next_offset
+        self._holes_below: int | None = None if archive.covered_to >= next_offset else 0
+
+    def __len__(self) -> int:
+        return len(self._recent)
+
+    def close(self) -> None:
+        """End the archive's thread."""
+        self._thread.shutdown(wait=True)
+
+    def record(self, allocations: Iterable[tuple[int, AllocateProducerIdsRecord]]) -> None:
+        """Add applied allocations, each with its offset."""
+        for offset, record in allocations:
+            self._recent.append(
+                AllocatedBlock(
+                    first=record.producer_id_start,
+                    last=record.producer_id_end,
+                    offset=offset,
+                    broker_epoch=record.broker_epoch,
+                    timestamp_ms=record.timestamp_ms,
+                    broker_id=record.broker_id,
+                )
+            )
+
+    async def archive(self, next_offset: int) -> None:
+        """Make everything below `next_offset` durable in the archive. It stays in memory until `forget`."""
+        rows = self._recent[: self._position(next_offset)]
+        await self._on_thread(self._archive.append, rows, self._from_offset, next_offset)
+
+    def forget(self, next_offset: int) -> None:
+        """Drop from memory what `archive` has made durable."""
+        del self._recent[: self._position(next_offset)]
+        self._from_offset = next_offset
+
+    def restart(self, next_offset: int, next_producer_id: int) -> None:
+        """A snapshot from the leader replaced the log: what lies between the archive and it is not known here."""
+        self._recent.clear()
+        self._from_offset = next_offset
+        self._holes_below = next_producer_id
+
+    async def owner(self, producer_id: int) -> AllocatedBlock | None:
+        """The block that holds `producer_id`.
+
+        None if it was never allocated, or not to this member's knowledge (see `complete_from`).
+        """
+        row: AllocatedBlock | None = await self._on_thread(self._archive.find, producer_id)
+        if row is None:
+            position = bisect.bisect_right(self._recent, producer_id, key=_first) - 1
+            if position < 0 or self._recent[position].last < producer_id:
+                return None
+            row = self._recent[position]
+        return row
+
+    async def page(self, after: int, limit: int) -> AllocatedBlocksPage:
+        """Up to `limit` blocks whose first ID is above `after`."""
+        rows: list[AllocatedBlock] = await self._on_thread(self._archive.blocks, after, limit)
+        if len(rows) < limit:
+            seen = rows[-1].first if rows else after
+            start = bisect.bisect_right(self._recent, seen, key=_first)
+            rows = rows + self._recent[start : start + limit - len(rows)]
+        return AllocatedBlocksPage(
+            blocks=rows,
+            next_after=rows[-1].first if len(rows) == limit else None,
+            complete_from=self.complete_from(),
+        )
+
+    def complete_from(self) -> int:
+        """The lowest ID from which this history has no hole."""
+        if self._holes_below is not None:
+            return self._holes_below
+        archived = self._archive.complete_from
+        if archived is not None:
+            return archived
+        return self._recent[0].first if self._recent else 0
+
+    def _position(self, next_offset: int) -> int:
+        return bisect.bisect_left(self._recent, next_offset, key=_offset)
+
+    async def _on_thread(self, function: Callable[..., Any], *args: object) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _first(row: AllocatedBlock) -> int:
+    return row.first
+
+
+def _offset(row: AllocatedBlock) -> int:
+    return row.offset

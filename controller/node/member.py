@@ -1,0 +1,203 @@
+"""One member of the quorum: opens its storage, wires core, state, log and links together, and runs until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Iterable
+
+from prometheus_client.core import Metric
+
+from controller.node.driver import Driver
+from controller.node.health_check import HealthCheck
+from controller.node.ledger import Ledger
+from controller.node.metrics import member_metrics
+from controller.node.opening import OpenedStorage, open_storage
+from controller.node.sessions import BrokerSessions
+from controller.node.settings import MemberSettings
+from controller.node.snapshot_keeper import SnapshotKeeper
+from controller.node.status import describe, liveness, readiness
+from controller.node.storage_worker import StorageWorker
+from controller.raft.core import RaftConfig, RaftCore, Role
+from controller.state import requests
+from controller.transport.links import Identity, PeerLinks
+from protocol.errors import RequestError
+from protocol.messages import AllocatedBlock, AllocatedBlocksPage, QuorumDescription
+from protocol.records import LeaderChangeRecord, encode_batch
+from snapshots.files import OsFiles
+
+logger = logging.getLogger(__name__)
+
+HANDOVER_SECONDS = 1.0
+"""How long a stopping leader waits for its successor: two election timeouts, after which an election does it."""
+
+
+class ClusterMember:
+    """A running member. Make one with `open`, then `start`.
+
+    `ended` is set when it is to stop: to None by `request_stop`, to the error by a fault.
+    """
+
+    def __init__(self, settings: MemberSettings, storage: OpenedStorage) -> None:
+        self.settings = settings
+        self.node_id = settings.node_id
+        self.cluster_id = settings.cluster_id
+        self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+        self.stopping = False
+        self._storage = storage
+        timing = settings.timing
+        core = RaftCore(
+            RaftConfig(
+                node_id=settings.node_id,
+                voters=tuple(voter.id for voter in settings.voters),
+                heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
+                election_ticks=timing.ticks(timing.election_timeout_ms),
+                link_lost_ticks=timing.ticks(timing.link_lost_jitter_ms),
+            ),
+            random.SystemRandom(),
+            hard_state=storage.log.hard_state,
+            snapshot=storage.snapshot,
+            entries=storage.log.entries,
+            leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
+        )
+        ledger = Ledger(storage.archive, storage.machine.next_offset)
+        self.driver = Driver(core, storage.machine, ledger, self._on_fault)
+        identity = Identity(
+            cluster_id=settings.cluster_id,
+            node_id=settings.node_id,
+            directory_id=str(storage.directory.meta.directory_id),
+            key=settings.peer_key,
+        )
+        addresses = {voter.id: (voter.host, voter.port) for voter in settings.voters if voter.id != settings.node_id}
+        self.links = PeerLinks(identity, addresses, self.driver)
+        self.worker = StorageWorker(storage.wal, self.driver.durable, self.driver.fault)
+        self.keeper = SnapshotKeeper(
+            storage.catalog,
+            core,
+            storage.machine,
+            ledger,
+            self.worker,
+            self.driver,
+            every_entries=settings.snapshot_entries,
+            every_allocations=settings.snapshot_allocations,
+        )
+        self.driver.wire(self.links, self.worker, self.keeper)
+        self.driver.on_serving = self._on_serving
+        self._sessions = BrokerSessions(timing.ticks(settings.broker_session_timeout_ms))
+        self._http = {voter.id: voter.http for voter in settings.voters}
+        self._ticker: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(cls, settings: MemberSettings) -> ClusterMember:
+        """Open the data directory. Raises what `open_storage` raises."""
+        return cls(settings, await asyncio.to_thread(open_storage, OsFiles(), settings))
+
+    async def start(self) -> None:
+        """Join the quorum. Raises OSError if the peer address cannot be bound."""
+        await self.links.start(self.settings.peer_host, self.settings.peer_port)
+        self.worker.start()
+        self.driver.pump()
+        self._tick()
+
+    async def stop(self) -> None:
+        """Hand leadership over, finish what is being written, close everything."""
+        await self.hand_over()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.keeper.stop()
+        await self.links.stop()
+        await self.worker.stop()
+        self.driver.ledger.close()
+        self._storage.directory.close()
+
+    async def hand_over(self) -> None:
+        """Stop serving and, as leader, make the most caught-up voter the next one; bounded by HANDOVER_SECONDS."""
+        self.stopping = True
+        core = self.driver.core
+        if core.role is not Role.LEADER or len(self.settings.voters) == 1:
+            return
+        with contextlib.suppress(RequestError, TimeoutError):
+            self.driver.transfer_leadership(None)
+            async with asyncio.timeout(HANDOVER_SECONDS):
+                await self.driver.led_by_another.wait()
+
+    # What the HTTP interface needs.
+
+    def submit(self, request: requests.Request) -> asyncio.Future[object]:
+        """Decide `request` in the next batch; see Decider.submit."""
+        if isinstance(request, requests.UnregisterBroker):
+            self._sessions.forget(request.broker_id)
+        elif isinstance(request, requests.BrokerHeartbeat | requests.RegisterBroker):
+            self._sessions.heard(request.broker_id, self.driver.ticks)
+        return self.driver.decider.submit(request)
+
+    def leader(self) -> tuple[int, str] | None:
+        """The leader's id and base URL, as far as this member knows."""
+        leader_id = self.driver.core.leader_id
+        return None if leader_id is None else (leader_id, self._http[leader_id])
+
+    def describe(self) -> QuorumDescription:
+        """The quorum as this member sees it."""
+        return describe(self)
+
+    async def blocks(self, after: int, limit: int) -> AllocatedBlocksPage:
+        """A page of the allocation history."""
+        return await self.driver.ledger.page(after, limit)
+
+    async def owner(self, producer_id: int) -> AllocatedBlock | None:
+        """The block that holds `producer_id`."""
+        return await self.driver.ledger.owner(producer_id)
+
+    def liveness(self) -> list[HealthCheck]:
+        """Whether this process works at all."""
+        return liveness(self)
+
+    def readiness(self) -> list[HealthCheck]:
+        """Whether this member has its place in the quorum."""
+        return readiness(self)
+
+    def transfer_leadership(self, target: int | None) -> None:
+        """Hand over to `target`. Raises RequestError."""
+        self.driver.transfer_leadership(target)
+
+    def metric_families(self) -> Iterable[Metric]:
+        """This member's samples."""
+        return member_metrics(self)
+
+    # Time and faults.
+
+    def _tick(self) -> None:
+        # One tick per call, however late: a member that was paused must not catch up and time out at once.
+        seconds = self.settings.timing.tick_ms / 1000
+        self._ticker = asyncio.get_running_loop().call_later(seconds, self._tick)
+        self.driver.tick()
+        if self.driver.serving() and self.driver.ticks % 10 == 0:
+            self._fence_silent_brokers()
+
+    def _on_serving(self) -> None:
+        registered = (registration.broker_id for registration in self._storage.machine.brokers.all())
+        self._sessions.restart(registered, self.driver.ticks)
+
+    def _fence_silent_brokers(self) -> None:
+        for broker_id in self._sessions.expired(self.driver.ticks):
+            registration = self._storage.machine.brokers.get(broker_id)
+            if registration is None or registration.fenced:
+                continue
+            logger.warning("fencing broker %d: no heartbeat", broker_id)
+            try:
+                answer = self.submit(requests.FenceBroker(broker_id, registration.broker_epoch))
+            except RequestError:
+                return  # no longer leading: the next leader watches it
+            # A refusal means that the broker registered anew meanwhile, which is better news.
+            answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def request_stop(self) -> None:
+        """Ask for a graceful stop."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _on_fault(self, error: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)

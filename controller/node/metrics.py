@@ -1,0 +1,103 @@
+"""A member's samples, made from its counters when they are scraped: the hot path counts plain integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from controller.node.status import describe
+from controller.raft.core import Role
+from protocol.ids import MAX_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from controller.node.member import ClusterMember
+
+PREFIX: Final = "pidkeeper_raft_"
+
+
+def member_metrics(member: ClusterMember) -> Iterator[Metric]:
+    """All metric families of one member."""
+    yield from _consensus(member)
+    yield from _peers(member)
+    yield from _storage(member)
+    yield from _ids(member)
+
+
+def _gauge(name: str, documentation: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, documentation, value=value)
+
+
+def _counter(name: str, documentation: str, value: float) -> Metric:
+    return CounterMetricFamily(name, documentation, value=value)
+
+
+def _consensus(member: ClusterMember) -> Iterator[Metric]:
+    driver = member.driver
+    core = driver.core
+    state = GaugeMetricFamily(PREFIX + "state_info", "1 for the role that this member has.", labels=["state"])
+    for role in Role:
+        state.add_metric([role.value], float(core.role is role))
+    yield state
+    yield _gauge(PREFIX + "term", "Current term.", core.term)
+    yield _gauge(PREFIX + "is_leader", "1 if this member leads and serves.", float(driver.serving()))
+    yield _gauge(PREFIX + "has_leader", "1 if this member knows a leader.", float(core.leader_id is not None))
+    yield _gauge(PREFIX + "leader_id", "Node id of the leader, 0 if none is known.", core.leader_id or 0)
+    yield _gauge(PREFIX + "recovering", "1 while this member catches up before it votes.", float(core.recovering))
+    yield _gauge(PREFIX + "commit_index", "Highest index known to be committed.", core.commit)
+    yield _gauge(PREFIX + "applied_index", "Highest index that was applied.", core.applied)
+    yield _gauge(PREFIX + "log_end_index", "Index of the last entry of the log.", core.last_index)
+    yield _gauge(PREFIX + "snapshot_index", "Index of the newest snapshot.", core.snapshot.index)
+    yield _gauge(PREFIX + "voters", "Voters of the quorum.", len(member.settings.voters))
+    yield _counter(PREFIX + "leader_changes", "Leaders that this member came to know.", driver.leader_changes)
+    yield _counter(PREFIX + "batches", "Batches that this member decided as leader.", driver.decider.batches)
+    yield _counter(PREFIX + "decisions", "Requests that this member decided as leader.", driver.decider.requests)
+    yield _gauge(PREFIX + "proposals_pending", "Requests that wait for the next batch.", driver.decider.waiting())
+
+
+def _peers(member: ClusterMember) -> Iterator[Metric]:
+    description = describe(member)
+    lag = GaugeMetricFamily(
+        PREFIX + "peer_match_lag", "Entries that a voter is behind; on the leader.", labels=["peer"]
+    )
+    contact = GaugeMetricFamily(
+        PREFIX + "peer_last_contact_seconds", "Time since a voter was heard; on the leader.", labels=["peer"]
+    )
+    for voter in description.voters:
+        if voter.id != member.node_id and voter.lag is not None and voter.last_contact_ms is not None:
+            lag.add_metric([str(voter.id)], voter.lag)
+            contact.add_metric([str(voter.id)], voter.last_contact_ms / 1000)
+    yield lag
+    yield contact
+    if description.failure_tolerance is not None:
+        yield _gauge(PREFIX + "failure_tolerance", "Voters that may still fail.", description.failure_tolerance)
+    failures = CounterMetricFamily(
+        PREFIX + "peer_failures", "Failed dials, refusals, malformed frames, drops.", labels=["peer", "reason"]
+    )
+    for (peer, reason), count in member.links.failures.items():
+        failures.add_metric([str(peer), reason], count)
+    yield failures
+
+
+def _storage(member: ClusterMember) -> Iterator[Metric]:
+    wal = member.worker.wal
+    yield _counter(PREFIX + "fsyncs", "fdatasync calls of the write-ahead log.", wal.fdatasyncs)
+    yield _counter(PREFIX + "log_written_bytes", "Bytes written to the write-ahead log.", wal.bytes_written)
+    yield _counter(
+        PREFIX + "log_fsync_seconds", "Time spent in writes and syncs of the log.", member.worker.busy_seconds
+    )
+    yield _gauge(PREFIX + "log_writes_waiting", "Writes that wait for the disk.", member.worker.waiting())
+    yield _counter(PREFIX + "snapshots_taken", "Snapshots that this member took.", member.keeper.taken)
+    yield _counter(PREFIX + "snapshots_installed", "Snapshots received from a leader.", member.keeper.installed)
+
+
+def _ids(member: ClusterMember) -> Iterator[Metric]:
+    machine = member.driver.machine
+    next_id = machine.producer_ids.next_producer_id
+    brokers = machine.brokers.all()
+    yield _gauge("pidkeeper_ids_next_id", "The lowest producer ID that was never handed out.", next_id)
+    yield _gauge("pidkeeper_ids_remaining_ratio", "Share of the ID space that is left.", 1 - next_id / MAX_PRODUCER_ID)
+    yield _gauge("pidkeeper_brokers_registered", "Registered brokers.", len(brokers))
+    fenced = sum(broker.fenced for broker in brokers)
+    yield _gauge("pidkeeper_brokers_fenced", "Registered brokers whose heartbeats stopped.", fenced)

@@ -1,0 +1,79 @@
+"""Opens a member's data directory and makes sure that its parts fit together before anything is built on them."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from controller.node.settings import MemberSettings
+from controller.raft.messages import SnapshotMeta
+from controller.state.machine import StateMachine
+from controller.storage.archive import AllocationArchive
+from controller.storage.directory import DataDirectory, open_directory
+from controller.storage.recovery import RecoveredLog
+from controller.storage.wal import WriteAheadLog
+from snapshots.catalog import SnapshotCatalog
+from snapshots.files import Files
+
+logger = logging.getLogger(__name__)
+
+
+class InconsistentStorage(Exception):  # noqa: N818 - the state of the directory, which is what the operator reads
+    """The log and the snapshots of a directory contradict each other; the member must not start from them."""
+
+
+class OpenedStorage(msgspec.Struct):
+    """Everything that was on disk, ready for use. `snapshot` is the one that the state machine was restored from."""
+
+    directory: DataDirectory
+    wal: WriteAheadLog
+    log: RecoveredLog
+    catalog: SnapshotCatalog
+    archive: AllocationArchive
+    machine: StateMachine
+    snapshot: SnapshotMeta
+
+
+def open_storage(files: Files, settings: MemberSettings) -> OpenedStorage:
+    """Open and check; blocking.
+
+    Raises DirectoryError, LogCorruption, LogFull, ArchiveError, InconsistentStorage, OSError; each names the file and
+    the remedy.
+    """
+    directory = open_directory(files, Path(settings.data_dir), settings.cluster_id, settings.node_id)
+    catalog = SnapshotCatalog(files, directory.snapshots, settings.cluster_id)
+    newest = catalog.newest()
+    for name, damage in catalog.damaged.items():
+        logger.error("passed over a damaged snapshot %s: %s", name, damage)
+    machine = StateMachine(settings.cluster_id, settings.block_size)
+    snapshot = SnapshotMeta(0, 0)
+    if newest is not None:
+        machine.restore(newest[1])
+        snapshot = SnapshotMeta(newest[0].index, newest[0].term)
+    wal, log = WriteAheadLog.open(files, directory.wal, directory.meta, segment_bytes=settings.segment_bytes)
+    if log.truncated is not None:
+        logger.warning(
+            "the last write of %s was torn at byte %d and was never acknowledged; kept a copy as %s",
+            log.truncated.segment,
+            log.truncated.offset,
+            log.truncated.copy,
+        )
+    _check(directory, log, snapshot)
+    archive = AllocationArchive(files, directory.archive, settings.cluster_id)
+    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
+
+
+def _check(directory: DataDirectory, log: RecoveredLog, snapshot: SnapshotMeta) -> None:
+    remedy = f"move {directory.path} away and format it anew: the member then catches up from the others"
+    if log.snapshot.index > snapshot.index:
+        raise InconsistentStorage(
+            f"the log continues a snapshot at index {log.snapshot.index}, but the newest whole one is at "
+            f"{snapshot.index}; {remedy}"
+        )
+    if log.entries and log.entries[0].index > snapshot.index + 1:
+        raise InconsistentStorage(
+            f"the log starts at index {log.entries[0].index}, but the newest whole snapshot ends at {snapshot.index}; "
+            f"{remedy}"
+        )

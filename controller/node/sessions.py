@@ -1,0 +1,36 @@
+"""When a broker's heartbeats count as stopped. Soft state of the leader; the outcome is a record in the log.
+
+Pure: ticks come in as arguments. Fencing is information for operators, never a safety decision: a fenced broker may
+still allocate, as in Kafka, because its epoch is what protects the IDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class BrokerSessions:
+    """The tick of every broker's last sign of life."""
+
+    def __init__(self, timeout_ticks: int) -> None:
+        self._timeout_ticks = timeout_ticks
+        self._seen: dict[int, int] = {}
+
+    def restart(self, broker_ids: Iterable[int], tick: int) -> None:
+        """A new leader gives every broker a full timeout: it does not know when each was last heard."""
+        self._seen = dict.fromkeys(broker_ids, tick)
+
+    def heard(self, broker_id: int, tick: int) -> None:
+        """The broker registered, allocated or sent a heartbeat."""
+        self._seen[broker_id] = tick
+
+    def forget(self, broker_id: int) -> None:
+        """The broker unregistered."""
+        self._seen.pop(broker_id, None)
+
+    def expired(self, tick: int) -> list[int]:
+        """The brokers that were silent for the whole timeout, sorted; each is named once until heard again."""
+        late = sorted(broker for broker, seen in self._seen.items() if tick - seen >= self._timeout_ticks)
+        for broker_id in late:
+            del self._seen[broker_id]
+        return late

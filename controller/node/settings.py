@@ -1,0 +1,55 @@
+"""What one member is told about itself and its quorum."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Voter(msgspec.Struct, frozen=True):
+    """One voter: where its peer link listens, and the base URL of its HTTP interface."""
+
+    id: int
+    host: str
+    port: int
+    http: str
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """All timeouts of consensus together. The election timeout is drawn from [base, 2 x base)."""
+
+    tick_ms: int
+    heartbeat_ms: int
+    election_timeout_ms: int
+    link_lost_jitter_ms: int
+
+    def ticks(self, milliseconds: int) -> int:
+        """The number of ticks that last at least `milliseconds`."""
+        return -(-milliseconds // self.tick_ms)
+
+
+PROFILES: Final = {
+    # Elections of 300-600 ms are ten heartbeats: a scheduling pause of some heartbeats does not cost leadership.
+    "lan": Timing(tick_ms=10, heartbeat_ms=50, election_timeout_ms=300, link_lost_jitter_ms=40),
+    # Round trips of up to 100 ms between members.
+    "wan": Timing(tick_ms=10, heartbeat_ms=250, election_timeout_ms=1500, link_lost_jitter_ms=300),
+}
+
+
+class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """See ControllerConfig for the keys. `voters` is sorted by id and includes this member."""
+
+    node_id: int
+    cluster_id: str
+    data_dir: str
+    voters: tuple[Voter, ...]
+    peer_host: str
+    peer_port: int
+    timing: Timing
+    block_size: int
+    broker_session_timeout_ms: int
+    snapshot_entries: int
+    snapshot_allocations: int
+    segment_bytes: int
+    peer_key: bytes | None

@@ -1,0 +1,155 @@
+"""Takes snapshots, moves allocations to the archive, drops the log behind them; and exchanges snapshots with peers.
+
+The order makes a crash harmless: archive durable, then snapshot durable, then the log behind it goes. Whatever of that
+is missing after a restart is done again, and the archive skips what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+import msgspec
+
+from controller.node.ledger import Ledger
+from controller.node.storage_worker import StorageWorker
+from controller.raft.core import RaftCore
+from controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot, SnapshotMeta
+from controller.state.machine import StateMachine
+from snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
+from snapshots.format import SnapshotError
+from snapshots.image import StateImage
+
+logger = logging.getLogger(__name__)
+
+KEPT_SHARE = 4
+"""A quarter of the entries between two snapshots stays in the log, for a follower that is only a little behind."""
+
+
+class KeeperEvents(Protocol):
+    """What the driver hears from the keeper. Called on the event loop."""
+
+    def snapshot_installed(self, image: StateImage) -> None:
+        """A received snapshot is durable, and the log restarts behind it."""
+
+    def snapshot_failed(self, meta: SnapshotMeta) -> None:
+        """A received snapshot could not be used."""
+
+    def pump(self) -> None:
+        """The core may have something ready."""
+
+    def fault(self, error: BaseException) -> None:
+        """This member must stop."""
+
+
+class SnapshotKeeper:
+    """Owns the catalogue. `every_entries` and `every_allocations` set how often a snapshot is taken."""
+
+    def __init__(
+        self,
+        catalog: SnapshotCatalog,
+        core: RaftCore,
+        machine: StateMachine,
+        ledger: Ledger,
+        worker: StorageWorker,
+        events: KeeperEvents,
+        *,
+        every_entries: int,
+        every_allocations: int,
+    ) -> None:
+        self._catalog = catalog
+        self._core = core
+        self._machine = machine
+        self._ledger = ledger
+        self._worker = worker
+        self._events = events
+        self._every_entries = every_entries
+        self._every_allocations = every_allocations
+        self._task: asyncio.Task[None] | None = None
+        self._due = core.snapshot.index + every_entries
+        self._receiver: SnapshotReceiver | None = None
+        self.newest = core.snapshot
+        self.taken = 0
+        self.installed = 0
+
+    def applied(self, entry: Entry) -> None:
+        """Take a snapshot if enough was applied since the last one and none is being taken."""
+        if self._task is not None or (entry.index < self._due and len(self._ledger) < self._every_allocations):
+            return
+        self._due = entry.index + self._every_entries
+        image = self._machine.image(entry.index, entry.term)
+        self._task = asyncio.get_running_loop().create_task(self._take(image), name="snapshot")
+
+    async def stop(self) -> None:
+        """Wait for a snapshot that is being taken."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def _take(self, image: StateImage) -> None:
+        try:
+            await self._ledger.archive(image.next_offset)
+            await asyncio.to_thread(self._save, image)
+        except OSError as error:
+            # The log still holds everything, so a full disk costs space, not safety: it is tried again later.
+            logger.error("cannot take a snapshot at index %d: %s", image.index, error)  # noqa: TRY400 - no bug to trace
+        except Exception as error:  # noqa: BLE001 - a broken archive or catalogue must not be built upon
+            self._events.fault(error)
+        else:
+            self._compact(image)
+        finally:
+            self._task = None
+
+    def _save(self, image: StateImage) -> None:
+        self._catalog.save(image)
+        self._catalog.prune()
+
+    def _compact(self, image: StateImage) -> None:
+        meta = SnapshotMeta(image.index, image.term)
+        self._ledger.forget(image.next_offset)
+        if meta.index <= self._core.snapshot.index:
+            return  # a snapshot from the leader overtook this one
+        self.taken += 1
+        self.newest = meta
+        keep_from = max(meta.index + 1 - self._every_entries // KEPT_SHARE, self._core.first_index)
+        self._core.compact(meta, keep_from)
+        self._worker.run(lambda: self._worker.wal.compact(keep_from))
+        self._events.pump()
+
+    # Exchange with peers.
+
+    def read(self, meta: SnapshotMeta, offset: int) -> tuple[bytes, bool]:
+        """A chunk of one of our snapshots, and whether it is the last. Raises SnapshotError if it is gone."""
+        return self._catalog.read_chunk(SnapshotId(meta.index, meta.term), offset, MAX_CHUNK_BYTES)
+
+    def store(self, chunk: InstallSnapshot) -> None:
+        """Store a received chunk, in the order of calls; the last one installs the snapshot and restarts the log."""
+        self._worker.run(lambda: self._store(chunk))
+
+    def _store(self, chunk: InstallSnapshot) -> None:
+        """On the storage thread, so that no append comes in between."""
+        wanted = SnapshotId(chunk.meta.index, chunk.meta.term)
+        if self._receiver is None or self._receiver.snapshot != wanted or chunk.offset == 0:
+            if self._receiver is not None:
+                self._receiver.abort()
+            self._receiver = self._catalog.receive(wanted)
+        self._receiver.add(chunk.offset, chunk.data)
+        if not chunk.done:
+            return
+        receiver, self._receiver = self._receiver, None
+        try:
+            image = receiver.install()
+        except SnapshotError as error:
+            logger.error("the leader's snapshot is unusable: %s", error)  # noqa: TRY400 - no bug to trace
+            self._worker.report(self._events.snapshot_failed, chunk.meta)
+            return
+        wal = self._worker.wal
+        wal.restart_at(chunk.meta, msgspec.structs.replace(wal.hard_state, commit=chunk.meta.index))
+        self._worker.report(self._installed, chunk.meta, image)
+
+    def _installed(self, meta: SnapshotMeta, image: StateImage) -> None:
+        self.newest = meta
+        self.installed += 1
+        self._due = meta.index + self._every_entries
+        logger.info("installed the leader's snapshot at index %d of term %d", meta.index, meta.term)
+        self._events.snapshot_installed(image)

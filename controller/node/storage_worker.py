@@ -1,0 +1,120 @@
+"""The storage thread: runs the log's writes in order, so that an fdatasync never stops the event loop.
+
+Appends that pile up while one is being synced become one write and one fdatasync. Any failure is final: nothing of it
+is acknowledged, and the member stops (docs/invariants.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from controller.raft.messages import Entry, HardState
+from controller.storage.wal import WriteAheadLog
+
+logger = logging.getLogger(__name__)
+
+MAX_QUEUED_JOBS: Final = 4096
+"""Writes waiting for the disk. The core's window of uncommitted bytes fills long before; above it the member stops."""
+
+
+class Append(msgspec.Struct, frozen=True):
+    """Make these durable, then acknowledge `token`."""
+
+    token: int
+    entries: list[Entry]
+    hard_state: HardState | None
+
+
+Job = Append | Callable[[], None]
+
+
+class StorageWorker:
+    """Runs jobs on one thread. `on_durable(tokens)` and `on_failure(error)` are called on the event loop."""
+
+    def __init__(
+        self,
+        wal: WriteAheadLog,
+        on_durable: Callable[[list[int]], None],
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        self.wal = wal
+        self._loop = asyncio.get_running_loop()
+        self._on_durable = on_durable
+        self._on_failure = on_failure
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
+        self.failed = False
+        self.busy_seconds = 0.0
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def append(self, token: int, entries: list[Entry], hard_state: HardState | None) -> None:
+        """Queue one write of the log."""
+        assert self._jobs.qsize() < MAX_QUEUED_JOBS, f"the disk is {MAX_QUEUED_JOBS} writes behind"
+        self._jobs.put(Append(token, entries, hard_state))
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Queue other work on the log's files. It reports back by itself."""
+        self._jobs.put(job)
+
+    async def stop(self) -> None:
+        """Finish what is queued, then end the thread."""
+        self._jobs.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    def waiting(self) -> int:
+        """Jobs not started yet."""
+        return self._jobs.qsize()
+
+    def report(self, callback: Callable[..., None], *args: object) -> None:
+        """Call back on the event loop; from the storage thread."""
+        self._loop.call_soon_threadsafe(callback, *args)
+
+    def _run(self) -> None:
+        try:
+            job: Job | None = self._jobs.get()
+            while job is not None:
+                if isinstance(job, Append):
+                    job = self._append(job)
+                else:
+                    job()
+                    job = self._jobs.get()
+            self.wal.close()
+        except BaseException as error:  # noqa: BLE001 - whatever it is, no write may be acknowledged after it
+            self.failed = True
+            self.report(self._on_failure, error)
+
+    def _append(self, first: Append) -> Job | None:
+        """Write `first` and whatever continues it. Returns the job after those."""
+        entries, hard_state, tokens = first.entries, first.hard_state, [first.token]
+        following: Job | None = None
+        while not self._jobs.empty():
+            following = self._jobs.get()
+            if not isinstance(following, Append) or not _continues(entries, following.entries):
+                break
+            entries = entries + following.entries
+            hard_state = following.hard_state or hard_state
+            tokens.append(following.token)
+            following = None
+        else:
+            following = None
+        started = time.perf_counter()
+        self.wal.append(entries, hard_state)
+        self.busy_seconds += time.perf_counter() - started
+        self.report(self._on_durable, tokens)
+        return self._jobs.get() if following is None else following
+
+
+def _continues(entries: list[Entry], more: list[Entry]) -> bool:
+    """Whether `more` only adds to the end of `entries`: a replaced suffix is a write of its own."""
+    return not entries or not more or more[0].index == entries[-1].index + 1

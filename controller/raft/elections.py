@@ -1,0 +1,192 @@
+"""Elections: pre-vote, votes, check-quorum, and what a member that lost data may still do.
+
+Pre-vote (dissertation, section 9.6): a member first asks whether it would win. Nobody's term changes by asking, so a
+member that was cut off cannot depose a leader when it comes back. A vote request leaves only when the candidate's own
+vote and log are durable. So after a crash it never stands in the same term with a shorter log, and a leader's messages
+never carry a term that it could forget.
+
+Recovery. A member whose disk was replaced or whose log lost its tail has forgotten entries that it acknowledged, and
+perhaps votes and terms too. Such a member is `recovering`, which is part of its hard state. Until it has recovered:
+
+1. its vote and pre-vote count only if every voter granted;
+2. its acknowledgements count towards a commit only if every voter holds the entry.
+
+It has recovered when its leader says so: the leader, on hearing of the recovery for the first time, appends an empty
+entry, the barrier. Once the barrier is committed under the two rules above and durable at the member, the leader
+tells it, by the number that the member drew for this recovery. The member then makes the end of the recovery durable
+(with a vote for that leader if it has none). A leader that is itself recovering has recovered when an entry of its
+own term is committed. A freshly formatted member starts out recovering, so a blank cluster needs all its voters for
+the first election and the first commit, and none that was wiped can help to elect an empty leader later.
+
+Why this is safe as long as fewer members than a majority have lost data and not yet recovered:
+
+Elections. An acknowledged entry is on a majority M, or was when it was committed. A winner by rule 1 has either the
+votes of a majority of members that forgot nothing, one of which is in M, holds the entry and would have refused a log
+without it; or the votes of all, and is at least as up to date as every one of them.
+
+Terms. Let a member F have voted for, or followed, a candidate C of the term P before its loss, and let a stale leader L
+of a term T < P reach it afterwards. Nothing commits at L by F's word (rule 2). Suppose that the barrier, which was
+appended after the loss, is committed in T: a majority S of members that forgot nothing took it (or all voters did). C
+stood for P before F's loss, so its log lacks the barrier. For P it needs a majority Q, and Q and S share a member that
+is not F. That one took the barrier either after its vote in P, which it refuses, or before it, and then it refuses C.
+So no such C is ever elected: what F has forgotten and what can still matter concerns terms up to T.
+
+Entries. F's acknowledgements of terms up to T concern entries that either are in L's log before the barrier (leader
+completeness, and all that L itself had sent) or were never committed. When F holds everything through the barrier, it
+holds again whatever its old word helped to commit. An acknowledgement from before the loss that arrives late says
+what was true when it was sent; it may count, and covers nothing after the barrier.
+
+Why not let a member recover as soon as it has committed an entry of its leader's term? Because it may have
+acknowledged entries far beyond that one, and because the leader may be a stale one. Both would let two members elect
+a leader that lacks acknowledged entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from controller.raft.invariants import InvariantViolation
+from controller.raft.member import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, RaftConfig, Rng
+from controller.raft.messages import (
+    Entry,
+    HardState,
+    PreVote,
+    PreVoteReply,
+    RequestVote,
+    RequestVoteReply,
+    SnapshotMeta,
+    TimeoutNow,
+)
+from controller.raft.progress import Progress
+from controller.raft.quorum import VoteResult, vote_result
+from controller.raft.snapshot_transfer import SnapshotTransfer
+
+
+class Elections(SnapshotTransfer):
+    """Ask for votes, give them, count them."""
+
+    __slots__ = ("_votes",)
+
+    def __init__(
+        self,
+        config: RaftConfig,
+        rng: Rng,
+        hard_state: HardState,
+        snapshot: SnapshotMeta,
+        entries: Sequence[Entry],
+        leader_change_data: bytes,
+    ) -> None:
+        # Voter -> (granted, the number of its recovery).
+        self._votes: dict[int, tuple[bool, int]] = {}
+        super().__init__(config, rng, hard_state, snapshot, entries, leader_change_data)
+
+    def _start_pre_vote(self) -> None:
+        self.role = PRE_CANDIDATE
+        self.leader_id = None
+        self._reset_timer()
+        self._votes = {}
+        self._count_vote(self.node_id, True, self._recovery)
+        if self.role is PRE_CANDIDATE:
+            last, last_term = self.log.last_index, self.log.last_term
+            for peer in self._peers:
+                self._outbox.append(PreVote(self.term + 1, self.node_id, peer, last, last_term))
+
+    def _campaign(self, transfer: bool) -> None:
+        """Stand in the next term. Our own vote counts, and the requests leave, once it is durable."""
+        self._set_term(self.term + 1)
+        self._set_vote(self.node_id)
+        self.role = CANDIDATE
+        self.leader_id = None
+        self._reset_timer()
+        self._votes = {}
+        last, last_term = self.log.last_index, self.log.last_term
+        for peer in self._peers:
+            self._parked.append(RequestVote(self.term, self.node_id, peer, last, last_term, transfer))
+
+    def _count_own_vote(self) -> None:
+        """Called whenever a write is durable."""
+        if self.role is CANDIDATE and self._hard_durable and self.node_id not in self._votes:
+            self._count_vote(self.node_id, True, self._recovery)
+
+    def _count_vote(self, voter: int, granted: bool, recovery: int) -> None:
+        if voter in self._votes:
+            raise InvariantViolation("R10", f"a second vote of {voter} in term {self.term}")
+        self._votes[voter] = (granted, recovery)
+        cast = self._votes.values()
+        result = vote_result(
+            len(self._voters),
+            grants=sum(1 for yes, number in cast if yes and not number),
+            weak_grants=sum(1 for yes, number in cast if yes and number),
+            rejections=sum(1 for yes, _ in cast if not yes),
+        )
+        if result is VoteResult.LOST:
+            self._become_follower(self.term, None)
+        elif result is VoteResult.WON and self.role is PRE_CANDIDATE:
+            self._campaign(transfer=False)
+        elif result is VoteResult.WON:
+            self._become_leader()
+
+    def _become_leader(self) -> None:
+        self.role = LEADER
+        self.leader_id = self.node_id
+        self._heartbeat_elapsed = 0
+        self.transferring = None
+        config, log = self.config, self.log
+        self.progress = {
+            voter: Progress(log.last_index + 1, self._now, config.max_inflight_messages, config.max_inflight_bytes)
+            for voter in sorted(self._voters)
+        }
+        self.progress[self.node_id].match = log.stable
+        self._uncommitted_bytes = sum(len(entry.data) for entry in log.slice(log.commit + 1, log.last_index))
+        self._noop_index = self._append(self._leader_change_data)
+        for voter, (_, recovery) in self._votes.items():
+            if voter != self.node_id and recovery:
+                # It lost its data before it voted, so before the no-op, which can be its barrier.
+                self.progress[voter].recovery = recovery
+                self.progress[voter].barrier = self._noop_index
+        self._settle()
+        self._broadcast_append()
+
+    def _on_pre_vote(self, message: PreVote) -> None:
+        granted = (
+            message.term > self.term
+            and not self._hears_leader()
+            and self.log.is_up_to_date(message.last_log_index, message.last_log_term)
+        )
+        term = message.term if granted else self.term
+        reply = PreVoteReply(term, self.node_id, message.sender, granted, self.recovering)
+        self._send_when_durable(reply)
+
+    def _on_pre_vote_reply(self, message: PreVoteReply) -> None:
+        asked = message.term == self.term + 1 if message.granted else message.term == self.term
+        if self.role is PRE_CANDIDATE and asked and message.sender not in self._votes:
+            self._count_vote(message.sender, message.granted, int(message.recovering))
+
+    def _on_vote_request(self, message: RequestVote) -> None:
+        """Grant by the rules of the paper's section 5.4.1; once per term, and not while a leader is known in it."""
+        free = self.vote == message.sender or (self.vote is None and self.leader_id is None)
+        granted = free and self.log.is_up_to_date(message.last_log_index, message.last_log_term)
+        if granted:
+            self._set_vote(message.sender)
+            self._reset_timer()
+        reply = RequestVoteReply(self.term, self.node_id, message.sender, granted, self._recovery)
+        self._send_when_durable(reply)
+
+    def _on_vote_reply(self, message: RequestVoteReply) -> None:
+        if self.role is CANDIDATE and self.node_id in self._votes and message.sender not in self._votes:
+            self._count_vote(message.sender, message.granted, message.recovery)
+
+    def _on_timeout_now(self, message: TimeoutNow) -> None:
+        """The leader hands over. A member that is recovering would need every vote, so it stays."""
+        if self.role in {FOLLOWER, PRE_CANDIDATE} and not self.recovering:
+            self._campaign(transfer=True)
+
+    def _check_quorum(self) -> None:
+        """Step down unless a majority was heard within an election timeout (dissertation, section 6.2)."""
+        limit = self._now - self.config.election_ticks
+        heard = 1
+        for peer in self._peers:
+            if self.progress[peer].heard >= limit:
+                heard += 1
+        if heard < self.majority:
+            self._become_follower(self.term, None)

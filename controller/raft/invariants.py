@@ -1,0 +1,27 @@
+"""What the core checks on every step, in production too. A violation stops the member: halting is always safe.
+
+R1   The term never falls.
+R2   The vote is set at most once per term.
+R3   The log is never truncated at or below the commit index.
+R4   The commit index never passes the end of the log, and never falls.
+R5   Applied never passes commit, and entries are applied one after another without a gap.
+R6   A leader never overwrites or truncates its own log.
+R7   A leader commits by counting only entries of its own term (Raft paper, section 5.4.2).
+R8   For every peer, match < next.
+R9   An acknowledgement counts only if its term is ours and its sender is a voter; it cannot pass our log's end.
+R10  A vote is counted once per voter per term.
+R11  No reply leaves before the write that it rests on is durable.
+R12  A snapshot never covers more than what was applied.
+R13  Writes are acknowledged in the order in which they were issued.
+R14  A term has at most one leader (election safety, Raft paper, figure 3).
+"""
+
+from __future__ import annotations
+
+
+class InvariantViolation(AssertionError):  # noqa: N818 - the field's term
+    """The member's state, or what a peer sent, contradicts a rule that always holds. Names the rule (R1..R14)."""
+
+    def __init__(self, rule: str, facts: str) -> None:
+        super().__init__(f"{rule}: {facts}")
+        self.rule = rule

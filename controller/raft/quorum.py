@@ -1,0 +1,37 @@
+"""Who has won, and how far a majority holds the log. Pure functions over counts.
+
+Members that lost data (`recovering`, see `elections.py`) are weak: their voices count only if nobody is missing.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+
+
+class VoteResult(enum.Enum):
+    """`PENDING`: replies that are still out can decide either way."""
+
+    PENDING = "pending"
+    WON = "won"
+    LOST = "lost"
+
+
+def majority(voters: int) -> int:
+    """The smallest number of voters of which any two sets share a member."""
+    return voters // 2 + 1
+
+
+def vote_result(voters: int, *, grants: int, weak_grants: int, rejections: int) -> VoteResult:
+    """The state of an election among `voters` members; `weak_grants` come from members that are recovering."""
+    if grants >= majority(voters) or grants + weak_grants == voters:
+        return VoteResult.WON
+    unknown = voters - grants - weak_grants - rejections
+    if rejections and grants + unknown < majority(voters):
+        return VoteResult.LOST
+    return VoteResult.PENDING
+
+
+def majority_index(indexes: Sequence[int]) -> int:
+    """The highest index that a majority of `indexes` (one per voter, never empty) has reached."""
+    return sorted(indexes)[(len(indexes) - 1) // 2]

@@ -1,0 +1,57 @@
+"""Which producer IDs are still free: one integer, the next ID (KIP-730, "Controller").
+
+The state keeps the *next* ID, never "the last block": copying a block where the next ID was meant is how Kafka once
+handed out IDs twice (KAFKA-15552).
+"""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode, RequestError
+from protocol.ids import MAX_PRODUCER_ID
+from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
+from snapshots.image import LastBlock
+
+
+class ProducerIdsState:
+    """The next producer ID, and the latest block for snapshots."""
+
+    __slots__ = ("last_block", "next_producer_id")
+
+    def __init__(self, next_producer_id: int = 0, last_block: LastBlock | None = None) -> None:
+        self.next_producer_id = next_producer_id
+        self.last_block = last_block
+
+    def replay_allocation(self, record: AllocateProducerIdsRecord, offset: int) -> None:
+        """Take the record's block out of the free IDs. A block that does not start at the next ID stops the process."""
+        block = record.block
+        assert block.first == self.next_producer_id, (
+            f"S1: offset {offset} allocates from {block.first}, but the next producer ID is {self.next_producer_id}"
+        )
+        assert block.last == record.producer_id_end, (
+            f"S2: offset {offset} ends at {record.producer_id_end}, but its block ends at {block.last}"
+        )
+        self.next_producer_id = block.next
+        self.last_block = LastBlock(
+            first=block.first,
+            length=block.length,
+            broker_id=record.broker_id,
+            broker_epoch=record.broker_epoch,
+            offset=offset,
+            timestamp_ms=record.timestamp_ms,
+        )
+
+    def replay_floor(self, record: ProducerIdFloorRecord, offset: int) -> None:
+        """Jump ahead; the only record that leaves a gap on purpose."""
+        assert record.next_producer_id > self.next_producer_id, (
+            f"S3: offset {offset} lowers the next producer ID from {self.next_producer_id} to {record.next_producer_id}"
+        )
+        self.next_producer_id = record.next_producer_id
+
+
+def check_block_left(next_producer_id: int, block_size: int) -> None:
+    """Raise PRODUCER_IDS_EXHAUSTED unless a whole block fits below 2^63-1. There is no remainder block, as in Kafka."""
+    if next_producer_id > MAX_PRODUCER_ID - block_size:
+        raise RequestError(
+            ErrorCode.PRODUCER_IDS_EXHAUSTED,
+            f"the next producer ID is {next_producer_id}: no block of {block_size} is left below {MAX_PRODUCER_ID}",
+        )

@@ -1,0 +1,339 @@
+"""The peer links of one member: dials every other voter, accepts their links, and hands messages on.
+
+One connection carries messages one way, from its dialler to its acceptor. When the inbound connection of a peer breaks,
+the node is told at once: for a follower of that peer it is the first sign of a dead leader (docs/architecture.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections.abc import Mapping
+from typing import Final, Protocol, cast
+
+import msgspec
+
+from controller.raft.messages import Message
+from controller.transport.frames import (
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    FrameError,
+    Hello,
+    Proof,
+    Refused,
+    Welcome,
+    acceptor_mac,
+    dialler_mac,
+    frame,
+    handshake_reader,
+    message_reader,
+    same_mac,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
+"""Bytes waiting in one link: a full inflight window of small appends, or some large ones. Above it messages drop."""
+
+HANDSHAKE_SECONDS: Final = 2.0
+"""A connection that has not shaken hands by then is closed; a healthy one takes two round trips."""
+
+MAX_HANDSHAKES: Final = 64
+"""Inbound connections that have not shaken hands yet. Above it new ones are closed at once."""
+
+DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
+"""Pause between attempts to dial: first and longest. Doubled each time, with full jitter."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who this member is to its peers."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+    key: bytes | None = None
+
+
+class LinkEvents(Protocol):
+    """What the node hears from its links. Called on the event loop, never concurrently."""
+
+    def received(self, messages: list[Message]) -> None:
+        """Messages of one authenticated peer, in order."""
+
+    def link_up(self, peer: int) -> None:
+        """Messages can be sent to `peer` from now on."""
+
+    def link_lost(self, peer: int) -> None:
+        """The connection on which `peer` sent to us broke."""
+
+
+class PeerLinks:
+    """All links of one member. `addresses` maps the other voters' ids to (host, port)."""
+
+    def __init__(self, identity: Identity, addresses: Mapping[int, tuple[str, int]], events: LinkEvents) -> None:
+        self.identity = identity
+        self.events = events
+        self._outbound = {peer: OutboundLink(self, peer, *address) for peer, address in sorted(addresses.items())}
+        self._inbound: dict[int, InboundLink] = {}
+        self._connections: set[InboundLink] = set()
+        self._server: asyncio.Server | None = None
+        self.failures: dict[tuple[int, str], int] = {}
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen and dial; returns the port. Raises OSError if the address cannot be bound."""
+        self._server = await asyncio.get_running_loop().create_server(lambda: InboundLink(self), host, port)
+        for link in self._outbound.values():
+            link.start()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self) -> None:
+        """Close everything."""
+        for link in self._outbound.values():
+            await link.stop()
+        if self._server is not None:
+            self._server.close()
+        for inbound in list(self._connections):
+            inbound.close()
+
+    def send(self, messages: list[Message]) -> None:
+        """Send each message to its receiver, as one write per link. Messages for a broken or full link are dropped."""
+        if len(messages) == 1:
+            self._outbound[messages[0].to].write(frame(messages[0]))
+            return
+        frames: dict[int, list[bytes]] = {}
+        for message in messages:
+            frames.setdefault(message.to, []).append(frame(message))
+        for peer, parts in frames.items():
+            self._outbound[peer].write(b"".join(parts))
+
+    def connected(self) -> list[int]:
+        """The peers to which messages can be sent."""
+        return [peer for peer, link in self._outbound.items() if link.up]
+
+    def count_failure(self, peer: int, reason: str) -> None:
+        """Count a failed dial, a refusal or a drop for the metrics."""
+        self.failures[peer, reason] = self.failures.get((peer, reason), 0) + 1
+
+    # What inbound connections call.
+
+    def opened(self, link: InboundLink) -> bool:
+        """Take a new connection in, unless too many are still shaking hands."""
+        if len(self._connections) - len(self._inbound) >= MAX_HANDSHAKES:
+            return False
+        self._connections.add(link)
+        return True
+
+    def judge(self, hello: Hello) -> str | None:
+        """Why `hello` is refused, or None."""
+        mine = self.identity
+        if hello.version != PROTOCOL_VERSION:
+            return f"peer protocol version {hello.version} is not spoken here, {PROTOCOL_VERSION} is: upgrade"
+        if hello.cluster_id != mine.cluster_id:
+            return f"this is cluster {mine.cluster_id}, not {hello.cluster_id}: check the peer addresses"
+        if hello.to != mine.node_id:
+            return f"this is member {mine.node_id}, not {hello.to}: check the peer addresses"
+        if hello.sender not in self._outbound:
+            return f"member {hello.sender} is not a voter here: voters are {sorted([mine.node_id, *self._outbound])}"
+        return None
+
+    def established(self, link: InboundLink, peer: int) -> None:
+        """A peer proved itself on `link`; an older link of the same peer is closed."""
+        before = self._inbound.get(peer)
+        self._inbound[peer] = link
+        if before is not None:
+            before.close()
+
+    def closed(self, link: InboundLink, peer: int | None) -> None:
+        """`link` is gone."""
+        self._connections.discard(link)
+        if peer is not None and self._inbound.get(peer) is link:
+            del self._inbound[peer]
+            self.events.link_lost(peer)
+
+
+class InboundLink(asyncio.Protocol):
+    """A connection on which one peer sends to us."""
+
+    def __init__(self, links: PeerLinks) -> None:
+        self._links = links
+        self._transport: asyncio.Transport | None = None
+        self._handshake = handshake_reader()
+        self._messages = message_reader()
+        self._hello: Hello | None = None
+        self._nonce = os.urandom(NONCE_BYTES)
+        self._peer: int | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        if not self._links.opened(self):
+            transport.abort()
+            return
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self.close)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._peer is None and not (data := self._shake_hands(data)):
+                return
+            self._messages.push(data)
+            messages = []
+            while (message := self._messages.pop()) is not None:
+                if message.sender != self._peer:
+                    raise FrameError(f"member {self._peer} sent a message in the name of {message.sender}")
+                messages.append(message)
+            if messages:
+                self._links.events.received(messages)
+        except FrameError as error:
+            logger.warning("closing the link from member %s: %s", self._peer or "?", error)
+            self._links.count_failure(self._peer or 0, "malformed")
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._links.closed(self, self._peer)
+
+    def close(self) -> None:
+        """Close the connection without waiting for unsent bytes."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _shake_hands(self, data: bytes) -> bytes:
+        """Advance the handshake; returns the bytes after it, which are messages already."""
+        self._handshake.push(data)
+        while (value := self._handshake.pop()) is not None:
+            if self._hello is None and isinstance(value, Hello):
+                self._answer(value)
+            elif self._hello is not None and isinstance(value, Proof):
+                self._check(self._hello, value)
+                return self._handshake.rest()
+            else:
+                raise FrameError(f"unexpected {type(value).__name__} in a handshake")
+        return b""
+
+    def _answer(self, hello: Hello) -> None:
+        assert self._transport is not None
+        identity = self._links.identity
+        if (reason := self._links.judge(hello)) is not None:
+            logger.warning("refused a peer link: %s", reason)
+            self._transport.write(frame(Refused(reason)))
+            self._transport.close()
+            return
+        self._hello = hello
+        mac = acceptor_mac(identity.key, hello, identity.node_id, self._nonce)
+        self._transport.write(frame(Welcome(identity.node_id, identity.directory_id, self._nonce, mac)))
+
+    def _check(self, hello: Hello, proof: Proof) -> None:
+        identity = self._links.identity
+        if not same_mac(proof.mac, dialler_mac(identity.key, hello, identity.node_id, self._nonce)):
+            raise FrameError(f"member {hello.sender} does not know the cluster key")
+        self._peer = hello.sender
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._links.established(self, hello.sender)
+
+
+class OutboundLink(asyncio.Protocol):
+    """The connection on which we send to one peer; dialled again whenever it breaks."""
+
+    def __init__(self, links: PeerLinks, peer: int, host: str, port: int) -> None:
+        self._links = links
+        self._peer = peer
+        self._address = (host, port)
+        self._transport: asyncio.Transport | None = None
+        self._reader = handshake_reader()
+        self._hello: Hello | None = None
+        self._lost = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._jitter = random.Random()
+        self._refusal: str | None = None
+        self.up = False
+
+    def start(self) -> None:
+        """Begin to dial."""
+        self._task = asyncio.get_running_loop().create_task(self._dial_for_ever(), name=f"dial-{self._peer}")
+
+    async def stop(self) -> None:
+        """Close the link and stop dialling."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._transport is not None:
+            self._transport.close()
+
+    def write(self, data: bytes) -> None:
+        """Send `data`, or drop it if the link is down or full."""
+        if not self.up or self._transport is None:
+            return
+        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            self._links.count_failure(self._peer, "full")
+            return
+        self._transport.write(data)
+
+    async def _dial_for_ever(self) -> None:
+        first, longest = DIAL_BACKOFF_SECONDS
+        backoff = first
+        while True:
+            self._lost.clear()
+            try:
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    await asyncio.get_running_loop().create_connection(lambda: self, *self._address)
+            except (OSError, TimeoutError):
+                self._links.count_failure(self._peer, "connect")
+            else:
+                await self._lost.wait()
+                if self.up:
+                    backoff = first
+                self.up = False
+            await asyncio.sleep(backoff * self._jitter.random())
+            backoff = min(backoff * 2, longest)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        identity = self._links.identity
+        self._reader = handshake_reader()
+        self._hello = Hello(
+            version=PROTOCOL_VERSION,
+            cluster_id=identity.cluster_id,
+            sender=identity.node_id,
+            to=self._peer,
+            directory_id=identity.directory_id,
+            nonce=os.urandom(NONCE_BYTES),
+        )
+        transport.write(frame(self._hello))
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        try:
+            self._reader.push(data)
+            while (value := self._reader.pop()) is not None:
+                self._shake_hands(value)
+        except FrameError as error:
+            logger.warning("closing the link to member %d: %s", self._peer, error)
+            self._links.count_failure(self._peer, "malformed")
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._lost.set()
+
+    def _shake_hands(self, value: Hello | Welcome | Refused | Proof) -> None:
+        assert self._transport is not None and self._hello is not None
+        key = self._links.identity.key
+        if isinstance(value, Refused):
+            self._links.count_failure(self._peer, "refused")
+            if value.reason != self._refusal:  # said once, not with every attempt
+                logger.error("member %d at %s:%d refuses us: %s", self._peer, *self._address, value.reason)
+                self._refusal = value.reason
+            self._transport.close()
+            return
+        if self.up or not isinstance(value, Welcome) or value.sender != self._peer:
+            raise FrameError(f"unexpected {type(value).__name__} in a handshake")
+        if not same_mac(value.mac, acceptor_mac(key, self._hello, value.sender, value.nonce)):
+            raise FrameError(f"member {self._peer} does not know the cluster key")
+        self._transport.write(frame(Proof(dialler_mac(key, self._hello, value.sender, value.nonce))))
+        self._refusal = None
+        self.up = True
+        self._links.events.link_up(self._peer)

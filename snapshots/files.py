@@ -1,0 +1,178 @@
+"""The port through which every durable format touches the disk.
+
+Whatever must survive a power cut goes through `Files`, so that a simulator can stand in for the disk and lose, tear or
+refuse each call. Two rules hold for all who use it: bytes count as written once `fdatasync` returned, and a name counts
+as created, renamed or removed once `fsync_directory` of its directory returned.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path, PurePath
+from typing import Final, Protocol
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+"""A file of this name is unfinished: whoever owns the directory removes it at open."""
+
+_ZEROES: Final = bytes(1 << 20)
+
+
+class Files(Protocol):
+    """The calls that durable formats need. Handles are small integers; every call may raise OSError."""
+
+    fdatasyncs: int
+    """How often `fdatasync` was called: the cost of durability, for a metric."""
+
+    def open(self, path: PurePath, *, create: bool = False) -> int:
+        """Open for reading and writing; `create` makes a new file and raises FileExistsError where there is one."""
+        ...
+
+    def close(self, handle: int) -> None:
+        """Give the handle back, and its lock if it has one."""
+        ...
+
+    def lock(self, path: PurePath) -> int:
+        """Open or create `path` and lock it against other processes. Raises BlockingIOError if it is locked."""
+        ...
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        """Read `size` bytes from `offset`; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> None:
+        """Write all of `data` at `offset`, or raise OSError."""
+        ...
+
+    def preallocate(self, handle: int, size: int) -> None:
+        """Reserve `size` bytes and fill them with zeroes, so that later writes change no metadata."""
+        ...
+
+    def fdatasync(self, handle: int) -> None:
+        """Return once every byte written through the handle, and the file's size, is on disk."""
+        ...
+
+    def fsync_directory(self, path: PurePath) -> None:
+        """Return once every creation, renaming and removal in the directory is on disk."""
+        ...
+
+    def rename(self, source: PurePath, target: PurePath) -> None:
+        """Give a file another name in one step; an older file of that name is gone."""
+        ...
+
+    def unlink(self, path: PurePath) -> None:
+        """Remove a name."""
+        ...
+
+    def make_directory(self, path: PurePath) -> None:
+        """Make a directory, and its parents, unless it is there."""
+        ...
+
+    def listdir(self, path: PurePath) -> list[str]:
+        """The names in a directory, sorted."""
+        ...
+
+    def exists(self, path: PurePath) -> bool:
+        """Whether the name is there."""
+        ...
+
+    def size(self, path: PurePath) -> int:
+        """Length of the file in bytes."""
+        ...
+
+    def read_bytes(self, path: PurePath) -> bytes:
+        """The whole file."""
+        ...
+
+
+class OsFiles:
+    """`Files` on the disk of this machine."""
+
+    def __init__(self) -> None:
+        self.fdatasyncs = 0
+
+    def open(self, path: PurePath, *, create: bool = False) -> int:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return os.open(path, flags, 0o640)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def lock(self, path: PurePath) -> int:
+        handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o640)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(handle)
+            raise
+        return handle
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        data = os.pread(handle, size, offset)
+        while len(data) < size and (more := os.pread(handle, size - len(data), offset + len(data))):
+            data += more
+        return data
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> None:
+        written = os.pwrite(handle, data, offset)
+        while written < len(data):
+            written += os.pwrite(handle, memoryview(data)[written:], offset + written)
+
+    def preallocate(self, handle: int, size: int) -> None:
+        os.posix_fallocate(handle, 0, size)
+        for offset in range(0, size, len(_ZEROES)):
+            self.pwrite(handle, _ZEROES[: size - offset], offset)
+
+    def fdatasync(self, handle: int) -> None:
+        self.fdatasyncs += 1
+        os.fdatasync(handle)
+
+    def fsync_directory(self, path: PurePath) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def rename(self, source: PurePath, target: PurePath) -> None:
+        Path(source).replace(target)
+
+    def unlink(self, path: PurePath) -> None:
+        Path(path).unlink()
+
+    def make_directory(self, path: PurePath) -> None:
+        Path(path).mkdir(mode=0o750, parents=True, exist_ok=True)
+
+    def listdir(self, path: PurePath) -> list[str]:
+        return sorted(child.name for child in Path(path).iterdir())
+
+    def exists(self, path: PurePath) -> bool:
+        return Path(path).exists()
+
+    def size(self, path: PurePath) -> int:
+        return Path(path).stat().st_size
+
+    def read_bytes(self, path: PurePath) -> bytes:
+        return Path(path).read_bytes()
+
+
+def write_durably(files: Files, path: PurePath, data: bytes) -> None:
+    """Write a whole file so that a crash leaves either the old one or the new one: temporary name, sync, rename."""
+    temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
+    if files.exists(temporary):
+        files.unlink(temporary)
+    handle = files.open(temporary, create=True)
+    try:
+        files.pwrite(handle, data, 0)
+        files.fdatasync(handle)
+    finally:
+        files.close(handle)
+    files.rename(temporary, path)
+    files.fsync_directory(path.parent)
+
+
+def remove_temporary(files: Files, directory: PurePath) -> None:
+    """Remove what a crash left unfinished in `directory`."""
+    for name in files.listdir(directory):
+        if name.endswith(TEMPORARY_SUFFIX):
+            files.unlink(directory / name)

@@ -1,0 +1,91 @@
+"""A snapshot file, byte by byte. Integers are big-endian.
+
+    offset  size
+    0       8     magic `PIDSNAP1`
+    8       2     format version, u16
+    10      2     zero
+    12      64    cluster id, ASCII, padded with zeroes
+    76      8     log index of the last entry covered, u64
+    84      8     its term, u64
+    92      8     bytes of the body, u64
+    100           body: the `StateImage` as a msgpack map, its `version` first
+    ...     4     CRC32C of all bytes above, u32
+
+The file ends there.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import google_crc32c
+import msgspec
+
+from protocol.archive import pack_cluster_id, unpack_cluster_id
+from snapshots.image import IMAGE_VERSION, StateImage
+
+SNAPSHOT_VERSION: Final = 1
+MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
+"""A million broker registrations at 200 bytes each, and some to spare. A larger file is refused unread."""
+
+_MAGIC: Final = b"PIDSNAP1"
+_HEADER: Final = struct.Struct(">8sHxx64sQQQ")
+_CHECKSUM: Final = struct.Struct(">I")
+_ENCODER: Final = msgspec.msgpack.Encoder()
+_DECODER: Final = msgspec.msgpack.Decoder(StateImage)
+
+
+class SnapshotError(ValueError):
+    """A snapshot that cannot be used. The message names the file and what is wrong with it."""
+
+
+class _Version(msgspec.Struct):
+    version: int
+
+
+_VERSION_DECODER: Final = msgspec.msgpack.Decoder(_Version)
+
+
+def encode_snapshot(cluster_id: str, image: StateImage) -> bytes:
+    """The file that keeps `image`: the same bytes on every member. Raises SnapshotError if it would be too large."""
+    body = _ENCODER.encode(image)
+    data = (
+        _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, pack_cluster_id(cluster_id), image.index, image.term, len(body)) + body
+    )
+    if len(data) + _CHECKSUM.size > MAX_SNAPSHOT_BYTES:
+        raise SnapshotError(f"a snapshot of {len(data)} bytes is above the limit of {MAX_SNAPSHOT_BYTES}")
+    return data + _CHECKSUM.pack(google_crc32c.value(data))
+
+
+def decode_snapshot(data: bytes, name: str, cluster_id: str | None) -> StateImage:
+    """The image in a file. Raises SnapshotError that names `name`; `cluster_id` None accepts any cluster's."""
+    try:
+        return _decode(data, cluster_id)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise SnapshotError(f"snapshot {name}: {error}") from error
+
+
+def _decode(data: bytes, cluster_id: str | None) -> StateImage:
+    if len(data) < _HEADER.size + _CHECKSUM.size:
+        raise ValueError(f"the file ends after {len(data)} bytes, within the header")
+    magic, version, cluster_field, index, term, body_bytes = _HEADER.unpack_from(data)
+    if magic != _MAGIC:
+        raise ValueError(f"the file does not start with {_MAGIC!r} but with {magic!r}: it is no snapshot")
+    if data[-_CHECKSUM.size :] != _CHECKSUM.pack(google_crc32c.value(data[: -_CHECKSUM.size])):
+        raise ValueError("the checksum does not match the content: the file is damaged or incomplete")
+    if version != SNAPSHOT_VERSION:
+        raise ValueError(f"unknown snapshot version {version}: this build reads version {SNAPSHOT_VERSION}")
+    found = unpack_cluster_id(cluster_field)
+    if cluster_id is not None and found != cluster_id:
+        raise ValueError(f"it is of cluster {found}, not of {cluster_id}")
+    body = data[_HEADER.size : -_CHECKSUM.size]
+    if len(body) != body_bytes:
+        raise ValueError(f"the header names {body_bytes} bytes of content, the file holds {len(body)}")
+    image_version = _VERSION_DECODER.decode(body).version
+    if image_version != IMAGE_VERSION:
+        raise ValueError(f"unknown state image version {image_version}: this build reads version {IMAGE_VERSION}")
+    image = _DECODER.decode(body)
+    if (image.index, image.term) != (index, term):
+        raise ValueError(f"the header names entry {index} of term {term}, the state {image.index} of {image.term}")
+    return image

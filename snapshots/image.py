@@ -1,0 +1,64 @@
+"""The value of a snapshot: the replicated state as of one log entry.
+
+It holds nothing of the member that took it and no time of taking, so that members with the same applied index write the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Final
+
+import msgspec
+
+from protocol.records import BrokerId, IncarnationId, Offset, ProducerId
+
+IMAGE_VERSION: Final = 1
+
+
+class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One broker id. `superseded`: the incarnations that were registered before the current one and may not return."""
+
+    broker_id: BrokerId
+    broker_epoch: Offset
+    incarnation_id: IncarnationId
+    fenced: bool
+    superseded: tuple[IncarnationId, ...]
+
+
+class LastBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The newest block that was allocated; `offset` is its record's, `timestamp_ms` the leader's clock."""
+
+    first: ProducerId
+    length: Annotated[int, msgspec.Meta(ge=1)]
+    broker_id: BrokerId
+    broker_epoch: Offset
+    offset: Offset
+    timestamp_ms: int
+
+
+class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The state after the entry `index` of `term` was applied.
+
+    `next_offset` is the offset of the next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend
+    by broker id; ValueError otherwise. A section for another subject makes a new version.
+    """
+
+    version: int
+    index: Annotated[int, msgspec.Meta(ge=0)]
+    term: Annotated[int, msgspec.Meta(ge=0)]
+    next_offset: Offset
+    next_producer_id: ProducerId
+    last_block: LastBlock | None
+    brokers: list[BrokerRegistration]
+
+    def __post_init__(self) -> None:
+        ids = [broker.broker_id for broker in self.brokers]
+        if any(one >= other for one, other in itertools.pairwise(ids)):
+            raise ValueError("the broker registrations do not ascend by broker id")
+        block = self.last_block
+        if block is not None and block.first + block.length > self.next_producer_id:
+            raise ValueError(
+                f"the last block, {block.length} IDs from {block.first}, "
+                f"reaches above the next producer ID {self.next_producer_id}"
+            )

@@ -1,0 +1,65 @@
+"""Renders the chart with helm; without helm the tests that need it are skipped with what to do."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "pidkeeper"
+KUBE_VERSION = "1.31.0"
+HELM_TIMEOUT = 60.0
+
+Manifest = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """The manifests of one render, and helm's exit code and messages."""
+
+    returncode: int
+    stderr: str
+    text: str
+
+    def all(self) -> list[Manifest]:
+        assert self.returncode == 0, self.stderr
+        return [document for document in yaml.safe_load_all(self.text) if document]
+
+    def one(self, kind: str, name: str) -> Manifest:
+        found = [m for m in self.all() if (m["kind"], m["metadata"]["name"]) == (kind, name)]
+        assert len(found) == 1, f"{len(found)} manifests are {kind}/{name}"
+        return found[0]
+
+
+Render = Callable[..., Rendered]
+
+
+@pytest.fixture(scope="session")
+def helm() -> str:
+    own = ROOT / ".tools" / "bin" / "helm"
+    found = str(own) if own.exists() else shutil.which("helm")
+    if found is None:
+        pytest.skip("helm is neither on PATH nor in .tools/bin; deploy/install-helm.sh builds it with Go")
+    return found
+
+
+@pytest.fixture(scope="session")
+def render(helm: str) -> Render:
+    """`render("controller.replicas=5")`: the chart as release `pidkeeper` in namespace `ids`, with --set values."""
+
+    def run(*values: str, release: str = "pidkeeper", options: tuple[str, ...] = ()) -> Rendered:
+        sets = [word for value in values for word in ("--set", value)]
+        command = [helm, "template", release, str(CHART), "--namespace", "ids", "--kube-version", KUBE_VERSION]
+        done = subprocess.run(
+            [*command, *sets, *options], capture_output=True, text=True, check=False, timeout=HELM_TIMEOUT
+        )
+        return Rendered(done.returncode, done.stderr, done.stdout)
+
+    return run

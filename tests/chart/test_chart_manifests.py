@@ -1,0 +1,283 @@
+"""What the chart renders: valid for Kubernetes, the same each time, and right where a quorum depends on it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "pidkeeper"
+GOLDEN = Path(__file__).parent / "golden" / "default.yaml"
+REGENERATE = (
+    "helm template pidkeeper helm/pidkeeper --namespace ids --kube-version 1.31.0 > tests/chart/golden/default.yaml"
+)
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "default": (),
+    "single": ("controller.replicas=1", "agent.replicas=0"),
+    "five-hard": ("controller.replicas=5", "controller.antiAffinity=hard"),
+    "every-option": (
+        "fullnameOverride=pids",
+        "clusterId=prod-1",
+        "image.digest=sha256:" + "0" * 64,
+        "image.pullSecrets={regcred}",
+        "serviceAccount.annotations.team=ids",
+        "auth.peerKeySecret=ids-peer",
+        "auth.tokenSecret=ids-api",
+        "controller.storage.className=fast",
+        "controller.nodeSelector.disk=ssd",
+        "controller.tolerations[0].key=quorum",
+        "controller.tolerations[0].operator=Exists",
+        "agent.firstBrokerId=1000000",
+        "agent.nodeSelector.zone=a",
+        "metrics.scrapeAnnotations=false",
+    ),
+}
+RESTRICTED_CONTAINER = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+
+
+def stateful_sets(rendered: Any) -> list[dict[str, Any]]:
+    return [manifest for manifest in rendered.all() if manifest["kind"] == "StatefulSet"]
+
+
+def containers(stateful_set: dict[str, Any]) -> list[dict[str, Any]]:
+    pod = stateful_set["spec"]["template"]["spec"]
+    return [*pod.get("initContainers", []), *pod["containers"]]
+
+
+def environment(container: dict[str, Any]) -> dict[str, Any]:
+    return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container["env"]}
+
+
+def controller_config(rendered: Any) -> dict[str, Any]:
+    return tomllib.loads(rendered.one("ConfigMap", "pidkeeper-controller")["data"]["controller.toml"])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kubernetes", ["1.28", "1.37"])
+def test_every_manifest_is_valid_for_kubernetes(render: Any, variant: str, kubernetes: str) -> None:
+    manifests = render(*VARIANTS[variant]).all()
+    assert len(manifests) == 10
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, kubernetes, strict=True)
+
+
+def test_helm_lint_finds_nothing(helm: str) -> None:
+    command = [helm, "lint", "--strict", "--kube-version", "1.31.0", str(CHART)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_default_render_is_the_recorded_one(render: Any) -> None:
+    recorded = [document for document in yaml.safe_load_all(GOLDEN.read_text()) if document]
+    assert render().all() == recorded, f"if the change is intended: {REGENERATE}"
+
+
+def test_two_renders_are_equal(render: Any) -> None:
+    assert render().text == render().text
+
+
+def test_templates_ask_neither_the_cluster_nor_chance() -> None:
+    forbidden = re.compile(r"\b(lookup|rand\w*|now|uuidv4|gen(CA|PrivateKey|SelfSignedCert|SignedCert)|htpasswd)\b")
+    for template in sorted((CHART / "templates").iterdir()):
+        actions = " ".join(re.findall(r"\{\{-?(?! */\*)(.*?)-?\}\}", template.read_text(), flags=re.DOTALL))
+        assert not forbidden.search(actions), f"{template.name}: {forbidden.search(actions)}"
+
+
+def test_there_is_no_subchart_and_no_hook(render: Any) -> None:
+    assert "dependencies" not in yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert not (CHART / "charts").exists()
+    assert "helm.sh/hook" not in render().text
+
+
+def test_controllers_start_together_and_keep_their_volumes(render: Any) -> None:
+    spec = render().one("StatefulSet", "pidkeeper-controller")["spec"]
+    assert spec["podManagementPolicy"] == "Parallel"
+    assert spec["minReadySeconds"] == 10
+    assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] == 30
+    claim = spec["volumeClaimTemplates"][0]
+    assert claim["spec"]["resources"]["requests"]["storage"] == "1Gi"
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+@pytest.mark.parametrize("kind_of_set", ["controller", "agent"])
+def test_nothing_immutable_holds_the_chart_version(render: Any, kind_of_set: str) -> None:
+    spec = render().one("StatefulSet", f"pidkeeper-{kind_of_set}")["spec"]
+    labels = [spec["selector"]["matchLabels"]]
+    labels += [claim["metadata"]["labels"] for claim in spec.get("volumeClaimTemplates", [])]
+    for immutable in labels:
+        assert not {"helm.sh/chart", "app.kubernetes.io/version"} & immutable.keys()
+        assert immutable.items() <= spec["template"]["metadata"]["labels"].items()
+
+
+def test_not_ready_members_can_find_each_other(render: Any) -> None:
+    rendered = render()
+    spec = rendered.one("StatefulSet", "pidkeeper-controller")["spec"]
+    headless = rendered.one("Service", spec["serviceName"])["spec"]
+    assert headless["clusterIP"] == "None"
+    assert headless["publishNotReadyAddresses"] is True
+    clients = rendered.one("Service", "pidkeeper-controller")["spec"]
+    assert "publishNotReadyAddresses" not in clients
+    assert headless["selector"] == clients["selector"] == spec["selector"]["matchLabels"]
+
+
+def test_one_disruption_at_a_time(render: Any) -> None:
+    rendered = render()
+    spec = rendered.one("PodDisruptionBudget", "pidkeeper-controller")["spec"]
+    assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "IfHealthyBudget")
+    assert spec["selector"] == rendered.one("StatefulSet", "pidkeeper-controller")["spec"]["selector"]
+
+
+@pytest.mark.parametrize("name", ["controller", "agent"])
+def test_liveness_is_local_and_readiness_is_not(render: Any, name: str) -> None:
+    (container,) = render().one("StatefulSet", f"pidkeeper-{name}")["spec"]["template"]["spec"]["containers"]
+    paths = {kind: container[kind]["httpGet"]["path"] for kind in container if kind.endswith("Probe")}
+    assert paths == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    assert {container[kind]["httpGet"]["port"] for kind in paths} == {"http"}
+    assert {"name": "http", "containerPort": 8080} in container["ports"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_pods_satisfy_the_restricted_standard(render: Any, variant: str) -> None:
+    for stateful_set in stateful_sets(render(*VARIANTS[variant])):
+        pod = stateful_set["spec"]["template"]["spec"]
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] == 10001
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in containers(stateful_set):
+            assert container["securityContext"] == RESTRICTED_CONTAINER
+            writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+            assert writable <= {"/var/lib/pidkeeper", "/tmp"}
+
+
+def test_the_service_account_mounts_no_token(render: Any) -> None:
+    assert render().one("ServiceAccount", "pidkeeper")["automountServiceAccountToken"] is False
+
+
+def test_storage_is_formatted_before_the_member_runs(render: Any) -> None:
+    pod = render().one("StatefulSet", "pidkeeper-controller")["spec"]["template"]["spec"]
+    (init,) = pod["initContainers"]
+    (main,) = pod["containers"]
+    config = "/etc/pidkeeper/controller.toml"
+    assert init["args"] == ["storage", "format", "--config", config, "--if-needed"]
+    assert main["args"] == ["controller", "run", "--config", config]
+    assert "command" not in init
+    assert "command" not in main
+    for key in ("image", "env", "volumeMounts"):
+        assert init[key] == main[key]
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 5])
+def test_each_pod_is_the_voter_of_its_ordinal(render: Any, replicas: int) -> None:
+    rendered = render(f"controller.replicas={replicas}")
+    stateful_set = rendered.one("StatefulSet", "pidkeeper-controller")
+    spec = stateful_set["spec"]
+    ordinals = range(spec["ordinals"]["start"], spec["ordinals"]["start"] + spec["replicas"])
+    config = controller_config(rendered)
+    hosts = [f"{stateful_set['metadata']['name']}-{n}.{spec['serviceName']}.ids.svc" for n in ordinals]
+    assert config["voters"] == [
+        {"id": n, "peer": f"{host}:9090", "http": f"http://{host}:8080"}
+        for n, host in zip(ordinals, hosts, strict=True)
+    ]
+    env = environment(spec["template"]["spec"]["containers"][0])
+    assert env["PIDKEEPER__NODE_ID"] == {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}}
+    advertised = [env["PIDKEEPER__HTTP_ADVERTISED"].replace("$(POD_NAME)", host.split(".")[0]) for host in hosts]
+    assert advertised == [voter["http"] for voter in config["voters"]]
+
+
+def test_data_is_on_the_claimed_volume(render: Any) -> None:
+    rendered = render()
+    pod = rendered.one("StatefulSet", "pidkeeper-controller")["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert controller_config(rendered)["data_dir"].startswith(mounts["data"] + "/")
+
+
+def test_each_agent_has_a_broker_id_of_its_own(render: Any) -> None:
+    rendered = render("agent.firstBrokerId=1000000", "agent.replicas=3")
+    spec = rendered.one("StatefulSet", "pidkeeper-agent")["spec"]
+    assert (spec["replicas"], spec["ordinals"]["start"]) == (3, 1000000)
+    env = environment(spec["template"]["spec"]["containers"][0])
+    label = {"fieldRef": {"fieldPath": "metadata.labels['apps.kubernetes.io/pod-index']"}}
+    assert env["PIDKEEPER_AGENT__BROKER_ID"] == label
+    assert env["PIDKEEPER_AGENT__KAFKA_ADVERTISED"] == f"$(POD_NAME).{spec['serviceName']}.ids.svc:9092"
+
+
+def test_agents_know_every_controller(render: Any) -> None:
+    rendered = render("controller.replicas=5")
+    agent = tomllib.loads(rendered.one("ConfigMap", "pidkeeper-agent")["data"]["agent.toml"])
+    assert agent["controllers"] == [voter["http"] for voter in controller_config(rendered)["voters"]]
+
+
+def test_cluster_id_comes_from_namespace_and_release(render: Any) -> None:
+    derived = controller_config(render())["cluster_id"]
+    assert re.fullmatch("[0-9a-f]{22}", derived)
+    assert controller_config(render("clusterId=prod-1"))["cluster_id"] == "prod-1"
+    other = render(release="pidkeeper-other").one("ConfigMap", "pidkeeper-other-controller")
+    assert tomllib.loads(other["data"]["controller.toml"])["cluster_id"] != derived
+
+
+def test_a_changed_configuration_rolls_the_pods(render: Any) -> None:
+    def checksums(rendered: Any) -> list[str]:
+        return [s["spec"]["template"]["metadata"]["annotations"]["checksum/config"] for s in stateful_sets(rendered)]
+
+    before, after = checksums(render()), checksums(render("controller.replicas=5"))
+    assert not set(before) & set(after)
+
+
+def test_long_release_names_stay_within_the_limits(render: Any) -> None:
+    for manifest in render(release="a" * 53).all():
+        limit = 52 if manifest["kind"] == "StatefulSet" else 63
+        assert len(manifest["metadata"]["name"]) <= limit
+
+
+def test_service_monitor_only_where_its_kind_exists(render: Any) -> None:
+    wanted = ("metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.labels.release=prom")
+    assert "ServiceMonitor" not in {manifest["kind"] for manifest in render(*wanted).all()}
+    with_kind = render(*wanted, options=("--api-versions", "monitoring.coreos.com/v1"))
+    monitor = with_kind.one("ServiceMonitor", "pidkeeper")
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    wanted_labels = monitor["spec"]["selector"]["matchLabels"].items()
+    services = [
+        m for m in with_kind.all() if m["kind"] == "Service" and wanted_labels <= m["metadata"]["labels"].items()
+    ]
+    assert {s["metadata"]["name"] for s in services} == {"pidkeeper-controller-headless", "pidkeeper-agent-headless"}
+    for endpoint in monitor["spec"]["endpoints"]:
+        assert all(endpoint["port"] in {port["name"] for port in s["spec"]["ports"]} for s in services)
+
+
+def test_scrape_annotations_can_be_left_out(render: Any) -> None:
+    assert "prometheus.io/scrape" in render().text
+    assert "prometheus.io/" not in render("metrics.scrapeAnnotations=false").text
+
+
+def test_secrets_are_files_of_existing_secrets(render: Any) -> None:
+    rendered = render("auth.peerKeySecret=ids-peer", "auth.tokenSecret=ids-api")
+    assert "Secret" not in {manifest["kind"] for manifest in rendered.all()}
+    files = {"peer_key_file": ("ids-peer", "peer-key"), "token_file": ("ids-api", "token")}
+    for name, keys in (("controller", ["peer_key_file", "token_file"]), ("agent", ["token_file"])):
+        config = tomllib.loads(rendered.one("ConfigMap", f"pidkeeper-{name}")["data"][f"{name}.toml"])
+        stateful_set = rendered.one("StatefulSet", f"pidkeeper-{name}")
+        volumes = {volume["name"]: volume for volume in stateful_set["spec"]["template"]["spec"]["volumes"]}
+        for container, key in ((c, k) for c in containers(stateful_set) for k in keys):
+            secret, entry = files[key]
+            mounted = {mount["mountPath"]: volumes.get(mount["name"], {}) for mount in container["volumeMounts"]}
+            directory, _, file = config[key].rpartition("/")
+            assert (mounted[directory]["secret"]["secretName"], file) == (secret, entry)
+            assert mounted[directory]["secret"]["defaultMode"] == 0o440
+
+
+def test_without_secrets_none_is_asked_for(render: Any) -> None:
+    assert "secret" not in render().text.lower()

@@ -1,0 +1,130 @@
+"""The image, the example configuration and the scrape configuration in deploy/."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from broker_agent.config import load_config as load_agent_config
+from controller.config import load_config as load_controller_config
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+PROMETHEUS = DEPLOY / "prometheus" / "prometheus.yml"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The instructions of the Dockerfile as (name, arguments), continuation lines joined, comments dropped."""
+    text = re.sub(r"(?m)^#.*\n", "", (DEPLOY / "Dockerfile").read_text()).replace("\\\n", " ")
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def test_the_image_runs_pidkeeper_as_pid_1_without_root() -> None:
+    final = instructions()[max(i for i, (name, _) in enumerate(instructions()) if name == "FROM") :]
+    assert [json.loads(rest) for name, rest in final if name == "ENTRYPOINT"] == [["pidkeeper"]]
+    assert [rest for name, rest in final if name == "USER"] == ["10001:10001"]
+    assert final.index(("USER", "10001:10001")) < final.index(("ENTRYPOINT", '["pidkeeper"]'))
+
+
+def test_the_image_installs_nothing_without_a_hash() -> None:
+    installs = [
+        part for name, rest in instructions() if name == "RUN" for part in rest.split("&&") if " install " in part
+    ]
+    pip = [part for part in installs if "/pip " in part]
+    assert len(pip) == 2
+    assert all("--require-hashes" in part or "--no-index" in part for part in pip)
+    assert all("--no-deps" in part for part in pip)
+
+
+def test_the_base_image_is_pinned_and_of_our_python() -> None:
+    pins = [rest for name, rest in instructions() if name == "ARG"]
+    assert len(pins) == 1
+    assert re.fullmatch(r"PYTHON_IMAGE=python:3\.11\.\d+-slim-\w+", pins[0])
+
+
+def test_everything_that_the_wheel_packs_is_sent_to_the_build() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    sent = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
+    assert sent == packages | {"pyproject.toml", "requirements/runtime.txt", project["project"]["readme"]}
+
+
+def test_the_example_controller_is_accepted() -> None:
+    config = load_controller_config(DEPLOY / "controller.toml", {})
+    settings = config.member_settings()
+    assert [voter.id for voter in settings.voters] == [1, 2, 3]
+    assert settings.voters[0].http == config.http_advertised
+
+
+def test_the_example_agent_is_accepted_and_knows_the_example_controllers() -> None:
+    agent = load_agent_config(DEPLOY / "agent.toml", environment={})
+    controller = load_controller_config(DEPLOY / "controller.toml", {})
+    assert list(agent.controllers) == [voter.http for voter in controller.voters]
+
+
+def started_with(rendered: Any, name: str, ordinal: int, directory: Path) -> tuple[Path, dict[str, str]]:
+    """The configuration file and the environment that the pod with this ordinal starts with."""
+    file = directory / f"{name}.toml"
+    file.write_text(rendered.one("ConfigMap", f"pidkeeper-{name}")["data"][file.name])
+    (container,) = rendered.one("StatefulSet", f"pidkeeper-{name}")["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == [name, "run", "--config", f"/etc/pidkeeper/{file.name}"]
+    fields = {
+        "metadata.name": f"pidkeeper-{name}-{ordinal}",
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal),
+    }
+    environment: dict[str, str] = {}
+    for entry in container["env"]:
+        value = entry["value"] if "value" in entry else fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        environment[entry["name"]] = value.replace("$(POD_NAME)", environment.get("POD_NAME", ""))
+    return file, environment
+
+
+@pytest.mark.parametrize("ordinal", [1, 2, 3])
+def test_a_controller_pod_gets_a_configuration_that_it_accepts(render: Any, tmp_path: Path, ordinal: int) -> None:
+    config = load_controller_config(*started_with(render(), "controller", ordinal, tmp_path))
+    settings = config.member_settings()
+    assert config.id == settings.node_id == ordinal
+    assert config.http_advertised == config.voters[ordinal - 1].http
+    assert len(settings.voters) == 3
+
+
+@pytest.mark.parametrize("ordinal", [1, 2])
+def test_an_agent_pod_gets_a_configuration_that_it_accepts(render: Any, tmp_path: Path, ordinal: int) -> None:
+    file, environment = started_with(render(), "agent", ordinal, tmp_path)
+    config = load_agent_config(file, environment=environment)
+    assert config.broker_id == ordinal
+    assert config.kafka_advertised == f"pidkeeper-agent-{ordinal}.pidkeeper-agent-headless.ids.svc:9092"
+
+
+def test_secrets_come_from_the_files_that_the_chart_names(render: Any, tmp_path: Path) -> None:
+    rendered = render("auth.peerKeySecret=ids-peer", "auth.tokenSecret=ids-api")
+    controller = load_controller_config(*started_with(rendered, "controller", 1, tmp_path))
+    assert controller.peer_key_file == "/etc/pidkeeper-secrets/peer/peer-key"
+    file, environment = started_with(rendered, "agent", 1, tmp_path)
+    agent = load_agent_config(file, environment=environment)
+    assert agent.token_file == controller.token_file == "/etc/pidkeeper-secrets/api/token"
+
+
+def test_prometheus_scrapes_the_example_hosts() -> None:
+    config = yaml.safe_load(PROMETHEUS.read_text())
+    targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
+    controller = tomllib.loads((DEPLOY / "controller.toml").read_text())
+    assert targets["pidkeeper-controller"] == [v["http"].removeprefix("http://") for v in controller["voters"]]
+    assert targets["pidkeeper-agent"] == ["agent-1:8080", "agent-2:8080"]
+
+
+def test_promtool_accepts_the_scrape_configuration() -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not on PATH; the Debian package prometheus brings it")
+    command = [promtool, "check", "config", str(PROMETHEUS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr

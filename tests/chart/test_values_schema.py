@@ -1,0 +1,100 @@
+"""values.schema.json: takes the shipped values, and refuses what would harm a quorum."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema  # type: ignore[import-untyped]
+import pytest
+import yaml
+
+CHART = Path(__file__).resolve().parents[2] / "helm" / "pidkeeper"
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+
+BAD: list[tuple[str, Any]] = [
+    ("controller.replicas", 2),
+    ("controller.replicas", 4),
+    ("controller.replicas", 7),
+    ("controller.replicas", "3"),
+    ("controller.storage.size", "1"),
+    ("controller.storage.size", "0Gi"),
+    ("controller.antiAffinity", "none"),
+    ("controller.podManagementPolicy", "OrderedReady"),
+    ("controller.tolerations", {}),
+    ("agent.replicas", -1),
+    ("agent.replicas", 1.5),
+    ("agent.firstBrokerId", -1),
+    ("agent.firstBrokerId", 2**31),
+    ("clusterId", "with space"),
+    ("clusterId", "x" * 65),
+    ("clusterId", 'a"\nnode_id = 9'),
+    ("fullnameOverride", "Upper"),
+    ("fullnameOverride", "9starts-with-a-digit"),
+    ("fullnameOverride", "a" * 41),
+    ("auth.peerKeySecret", "Has Space"),
+    ("auth.tokenSecret", {"token": "in the values file"}),
+    ("image.repository", ""),
+    ("image.tag", "a b"),
+    ("image.digest", "sha256:abc"),
+    ("image.pullPolicy", "Sometimes"),
+    ("metrics.scrapeAnnotations", "yes"),
+    ("metrics.serviceMonitor.interval", "15"),
+    ("unknownKey", 1),
+]
+
+
+def with_value(path: str, value: Any) -> dict[str, Any]:
+    values: dict[str, Any] = copy.deepcopy(VALUES)
+    *parents, last = path.split(".")
+    here = values
+    for parent in parents:
+        here = here[parent]
+    here[last] = value
+    return values
+
+
+def test_the_schema_is_one() -> None:
+    jsonschema.Draft7Validator.check_schema(SCHEMA)
+
+
+def test_the_shipped_values_are_good() -> None:
+    jsonschema.validate(VALUES, SCHEMA, jsonschema.Draft7Validator)
+
+
+@pytest.mark.parametrize(("path", "value"), BAD)
+def test_bad_values_are_refused(path: str, value: Any) -> None:
+    with pytest.raises(jsonschema.ValidationError) as refusal:
+        jsonschema.validate(with_value(path, value), SCHEMA, jsonschema.Draft7Validator)
+    where = ".".join(str(part) for part in refusal.value.absolute_path)
+    assert path == where or path.rpartition(".")[2] in refusal.value.message
+
+
+def test_every_value_has_a_comment_and_a_schema_entry() -> None:
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    commented = {lines[i + 1].strip().split(":")[0] for i, line in enumerate(lines) if line.strip().startswith("# -- ")}
+    continued = {
+        lines[i + 1].strip().split(":")[0]
+        for i, line in enumerate(lines[:-1])
+        if line.strip().startswith("#") and not lines[i + 1].strip().startswith("#")
+    }
+    assert leaf_keys(VALUES, SCHEMA) <= commented | continued
+
+
+def leaf_keys(values: dict[str, Any], schema: dict[str, Any]) -> set[str]:
+    """The keys that the schema does not describe further; asserts that it knows every one."""
+    keys: set[str] = set()
+    for key, value in values.items():
+        assert key in schema["properties"], f"{key} is not in values.schema.json"
+        below = schema["properties"][key]
+        keys |= leaf_keys(value, below) if below.get("properties") else {key}
+    return keys
+
+
+def test_helm_refuses_an_even_quorum(render: Any) -> None:
+    refused = render("controller.replicas=2")
+    assert refused.returncode != 0
+    assert "replicas" in refused.stderr

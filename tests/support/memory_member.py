@@ -1,0 +1,159 @@
+"""A member of the quorum in memory: the rules of allocation without log, peers or disk. For tests of the HTTP edge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from controller.node.health_check import HealthCheck
+from controller.state.requests import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    RaiseFloor,
+    RegisterBroker,
+    Request,
+    UnregisterBroker,
+)
+from protocol.errors import ErrorCode, RequestError
+from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
+from protocol.messages import (
+    AllocatedBlock,
+    AllocatedBlocksPage,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatResponse,
+    QuorumDescription,
+    RaiseFloorResponse,
+    RegisterBrokerResponse,
+    UnregisterBrokerResponse,
+    VoterStatus,
+)
+
+CLUSTER_ID = "memory-cluster"
+URLS = {1: "http://127.0.0.1:1", 2: "http://127.0.0.1:2", 3: "http://127.0.0.1:3"}
+
+
+class MemoryMember:
+    """Node 1 of three. `leader_id` says who leads; `hold` keeps answers back in `held`; `fault` is raised by submit."""
+
+    def __init__(self) -> None:
+        self.node_id = 1
+        self.cluster_id = CLUSTER_ID
+        self.leader_id: int | None = 1
+        self.next_id = 0
+        self.history: list[AllocatedBlock] = []
+        self.epochs: dict[int, int] = {}
+        self.submitted: list[Request] = []
+        self.transfers: list[int | None] = []
+        self.hold = False
+        self.held: list[asyncio.Future[Any]] = []
+        self.fault: Exception | None = None
+        self.checks = {"loop": True, "disk": True}
+        self.place = {"leader": True, "caught_up": True}
+
+    def submit(self, request: Request) -> asyncio.Future[Any]:
+        """Decide and apply at once, or keep the answer back."""
+        if self.fault is not None:
+            raise self.fault
+        self.submitted.append(request)
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if self.hold:
+            self.held.append(future)
+            return future
+        try:
+            future.set_result(self._apply(request))
+        except RequestError as error:
+            future.set_exception(error)
+        return future
+
+    def leader(self) -> tuple[int, str] | None:
+        """Whoever `leader_id` names."""
+        return None if self.leader_id is None else (self.leader_id, URLS[self.leader_id])
+
+    def describe(self) -> QuorumDescription:
+        """A healthy quorum of three."""
+        return QuorumDescription(
+            cluster_id=self.cluster_id,
+            node_id=self.node_id,
+            role="leader" if self.leader_id == self.node_id else "follower",
+            term=1,
+            leader_id=self.leader_id,
+            leader_http=None if self.leader_id is None else URLS[self.leader_id],
+            commit_index=len(self.submitted),
+            applied_index=len(self.submitted),
+            log_end_index=len(self.submitted),
+            snapshot_index=0,
+            next_producer_id=self.next_id,
+            block_size=DEFAULT_BLOCK_SIZE,
+            voters=[VoterStatus(id=node_id, http=url) for node_id, url in URLS.items()],
+            failure_tolerance=1,
+            healthy=True,
+            reasons=[],
+        )
+
+    async def blocks(self, after: int, limit: int) -> AllocatedBlocksPage:
+        """A page of the history."""
+        found = [block for block in self.history if block.first > after]
+        page = found[:limit]
+        return AllocatedBlocksPage(page, page[-1].first if len(found) > limit else None, 0)
+
+    async def owner(self, producer_id: int) -> AllocatedBlock | None:
+        """The block that holds the ID."""
+        return next((block for block in self.history if block.first <= producer_id <= block.last), None)
+
+    def liveness(self) -> list[HealthCheck]:
+        """The checks in `checks`."""
+        return [HealthCheck(name, ok, "" if ok else f"{name} is broken") for name, ok in self.checks.items()]
+
+    def readiness(self) -> list[HealthCheck]:
+        """The checks in `place`."""
+        return [HealthCheck(name, ok, "" if ok else f"no {name}") for name, ok in self.place.items()]
+
+    def transfer_leadership(self, target: int | None) -> None:
+        """Note the target; refuse one that is no voter."""
+        if target is not None and target not in URLS:
+            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, f"node {target} is no voter")
+        self.transfers.append(target)
+
+    def metric_families(self) -> Iterable[Metric]:
+        """One gauge."""
+        yield GaugeMetricFamily("pidkeeper_raft_term", "The current term.", value=1)
+
+    def _apply(self, request: Request) -> Any:
+        match request:
+            case RegisterBroker(broker_id=broker_id):
+                self.epochs[broker_id] = len(self.submitted)
+                return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id)
+            case RaiseFloor(at_least=at_least):
+                raised = at_least > self.next_id
+                self.next_id = max(self.next_id, at_least)
+                return RaiseFloorResponse(self.next_id, raised)
+        self._check_epoch(request.broker_id, request.broker_epoch)
+        match request:
+            case AllocateProducerIds():
+                return self._allocate(request)
+            case UnregisterBroker():
+                del self.epochs[request.broker_id]
+                return UnregisterBrokerResponse(request.broker_id)
+            case BrokerHeartbeat():
+                return BrokerHeartbeatResponse(fenced=False)
+        raise AssertionError(f"the edge never asks for {request}")
+
+    def _check_epoch(self, broker_id: int, broker_epoch: int) -> None:
+        if broker_id not in self.epochs:
+            raise RequestError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not registered")
+        if broker_epoch != self.epochs[broker_id]:
+            raise RequestError(ErrorCode.STALE_BROKER_EPOCH, f"the epoch is {self.epochs[broker_id]}")
+
+    def _allocate(self, request: AllocateProducerIds) -> AllocateProducerIdsResponse:
+        if self.next_id > MAX_PRODUCER_ID - DEFAULT_BLOCK_SIZE:
+            raise RequestError(ErrorCode.PRODUCER_IDS_EXHAUSTED)
+        block = ProducerIdBlock(self.next_id, DEFAULT_BLOCK_SIZE)
+        self.next_id = block.next
+        offset = len(self.submitted)
+        self.history.append(
+            AllocatedBlock(block.first, block.last, request.broker_id, request.broker_epoch, offset, 1_700_000_000_000)
+        )
+        return AllocateProducerIdsResponse(0, block.first, block.length)

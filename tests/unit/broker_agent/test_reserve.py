@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_agent.reserve import NO_ID, BlockReserve, RejectedBlockError
+from protocol.ids import MAX_PRODUCER_ID, ProducerIdBlock
+
+blocks = st.builds(ProducerIdBlock, st.integers(0, 300), st.integers(1, 12))
+
+
+def drained(reserve: BlockReserve) -> list[int]:
+    ids = []
+    while (claimed := reserve.claim()) != NO_ID:
+        ids.append(claimed)
+    return ids
+
+
+def test_claims_every_id_of_a_block_once_and_in_order() -> None:
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(5, 3))
+    reserve.offer(ProducerIdBlock(8, 1))
+    reserve.offer(ProducerIdBlock(20, 2))
+    assert drained(reserve) == [5, 6, 7, 8, 20, 21]
+    assert (reserve.claimed, reserve.remaining, reserve.failed_claims, reserve.blocks_held) == (6, 0, 1, 0)
+
+
+def test_an_empty_reserve_has_no_id_and_recovers() -> None:
+    reserve = BlockReserve()
+    assert [reserve.claim(), reserve.claim()] == [NO_ID, NO_ID]
+    reserve.offer(ProducerIdBlock(0, 1))
+    assert [reserve.claim(), reserve.claim()] == [0, NO_ID]
+    reserve.offer(ProducerIdBlock(1, 1))
+    assert [reserve.claim(), reserve.claim()] == [1, NO_ID]
+
+
+@pytest.mark.parametrize("claims_before", [0, 1, 3])
+def test_the_block_after_the_highest_held_id_is_taken(claims_before: int) -> None:
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(10, 3))
+    for _ in range(claims_before):
+        reserve.claim()
+    reserve.offer(ProducerIdBlock(13, 2))
+    assert drained(reserve)[-2:] == [13, 14]
+
+
+@pytest.mark.parametrize("first", [0, 10, 11, 12])
+@pytest.mark.parametrize("claims_before", [0, 1, 3])
+def test_a_block_that_starts_at_or_below_the_highest_held_id_is_refused(first: int, claims_before: int) -> None:
+    """KAFKA-20031: with `<` in place of `<=`, a block from 12 on would hand out 12 twice."""
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(10, 3))
+    for _ in range(claims_before):
+        reserve.claim()
+    with pytest.raises(RejectedBlockError, match="not above 12"):
+        reserve.offer(ProducerIdBlock(first, 5))
+    assert (reserve.remaining, reserve.blocks_accepted, reserve.highest_held) == (3 - claims_before, 1, 12)
+
+
+def test_the_last_block_of_the_id_space_ends_without_a_wrap() -> None:
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(MAX_PRODUCER_ID - 2, 2))
+    assert [reserve.claim() for _ in range(5)] == [MAX_PRODUCER_ID - 2, MAX_PRODUCER_ID - 1, NO_ID, NO_ID, NO_ID]
+
+
+@pytest.mark.parametrize(
+    ("length", "fraction", "calls_at"),
+    [
+        (10, 0.9, [1, 9]),  # the first claim of a block, and the ninth: 9/10 are used then
+        (10, 0.85, [1, 9]),
+        (10, 1.0, [1, 10]),
+        (10, 0.0, [1]),
+        (1, 0.9, [1]),
+    ],
+)
+def test_calls_on_low_when_the_used_part_reaches_the_threshold(
+    length: int, fraction: float, calls_at: list[int]
+) -> None:
+    calls: list[int] = []
+    reserve = BlockReserve(lambda: calls.append(reserve.claimed), ask_fraction=fraction)
+    reserve.offer(ProducerIdBlock(100, length))
+    for _ in range(length):
+        reserve.claim()
+    assert calls == calls_at
+    reserve.claim()
+    assert calls == [*calls_at, length], "a claim that fails calls as well"
+
+
+def test_the_threshold_is_silent_with_a_block_behind() -> None:
+    calls: list[int] = []
+    reserve = BlockReserve(lambda: calls.append(reserve.claimed))
+    reserve.offer(ProducerIdBlock(0, 10))
+    reserve.offer(ProducerIdBlock(10, 10))
+    for _ in range(20):
+        reserve.claim()
+    assert calls == [1, 11, 19]
+
+
+def test_fractions_and_counts_of_blocks() -> None:
+    reserve = BlockReserve()
+    assert (reserve.used_fraction, reserve.blocks_behind, reserve.blocks_held) == (1.0, 0, 0)
+    reserve.offer(ProducerIdBlock(0, 4))
+    assert (reserve.used_fraction, reserve.blocks_behind, reserve.blocks_held) == (0.0, 0, 1)
+    reserve.offer(ProducerIdBlock(4, 4))
+    reserve.claim()
+    assert (reserve.used_fraction, reserve.blocks_behind, reserve.blocks_held) == (0.25, 1, 2)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1])
+def test_a_senseless_threshold_is_refused(fraction: float) -> None:
+    with pytest.raises(ValueError, match="ask_fraction"):
+        BlockReserve(ask_fraction=fraction)
+
+
+@given(st.lists(blocks | st.none(), max_size=80), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
+def test_any_history_of_offers_and_claims(steps: list[ProducerIdBlock | None], fraction: float) -> None:
+    """Against a model that holds every ID: strictly rising, each at most once, only from accepted blocks."""
+    reserve = BlockReserve(ask_fraction=fraction)
+    model: list[int] = []
+    claimed = failed = 0
+    ids: list[int] = []
+    highest = NO_ID
+    for step in steps:
+        if step is None:
+            got = reserve.claim()
+            assert got == (model.pop(0) if model else NO_ID)
+            claimed, failed = (claimed + 1, failed) if got != NO_ID else (claimed, failed + 1)
+            ids += [got] if got != NO_ID else []
+        elif step.first > highest:
+            reserve.offer(step)
+            model += range(step.first, step.next)
+            highest = step.last
+        else:
+            with pytest.raises(RejectedBlockError):
+                reserve.offer(step)
+        assert (reserve.remaining, reserve.claimed, reserve.failed_claims) == (len(model), claimed, failed)
+        assert reserve.highest_held == highest
+    assert ids == sorted(set(ids))

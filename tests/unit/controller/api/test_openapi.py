@@ -1,0 +1,113 @@
+"""The document is valid OpenAPI 3.1, lists every route, and every answer is as it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from controller.api.app import build_app
+from controller.api.routes import ROUTES
+from controller.api.throttle import ApiLimits, Rate
+from tests.support.memory_member import CLUSTER_ID, MemoryMember
+from tests.unit.controller.api.conftest import Answer, Api, Serve
+
+MEDIA = ("application/json", "application/msgpack")
+
+
+async def document_of(api: Api) -> dict[str, Any]:
+    document: dict[str, Any] = (await api.call("GET", "/openapi.json")).json()
+    return document
+
+
+def check(document: dict[str, Any], answer: Answer, method: str, path: str) -> None:
+    """Whether the answer is one that the document announces, in media type and in every field."""
+    announced = document["paths"][path][method.lower()]["responses"]
+    assert str(answer.status) in announced, f"{method} {path} does not announce {answer.status}: {answer.text}"
+    content = announced[str(answer.status)]["content"]
+    assert answer.content_type in content
+    schema = {**content[answer.content_type]["schema"], "components": document["components"]}
+    value = answer.text if answer.content_type == "text/plain" else answer.json()
+    OAS31Validator(schema).validate(value)
+
+
+@pytest.mark.parametrize("token", [None, "secret"])
+async def test_the_document_is_valid(serve: Serve, token: str | None) -> None:
+    document = await document_of(await serve(token=token))
+    OpenAPIV31SpecValidator(document).validate()
+    assert document["openapi"].startswith("3.1")
+
+
+async def test_the_document_lists_exactly_what_is_served(api: Api, member: MemoryMember) -> None:
+    document = await document_of(api)
+    announced = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    app: web.Application = build_app(member, limits=ApiLimits(), token=None)
+    served = {
+        (route.method, route.resource.canonical)
+        for route in app.router.routes()
+        if route.resource is not None and route.method not in {"*", "HEAD"}
+    }
+    assert announced == served
+    assert {(route.method, route.path) for route in ROUTES} < announced
+
+
+CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
+    ("POST", "/v1/brokers/{id}/register", "/v1/brokers/1/register", {"incarnation_id": "a"}),
+    ("POST", "/v1/brokers/{id}/heartbeat", "/v1/brokers/1/heartbeat", {"broker_epoch": 1}),
+    ("POST", "/v1/producer-ids/allocate", "/v1/producer-ids/allocate", {"broker_id": 1, "broker_epoch": 1}),
+    ("GET", "/v1/producer-ids/blocks", "/v1/producer-ids/blocks?limit=1", None),
+    ("GET", "/v1/producer-ids/{id}/owner", "/v1/producer-ids/5/owner", None),
+    ("POST", "/v1/producer-ids/floor", "/v1/producer-ids/floor", {"at_least": 7}),
+    ("GET", "/v1/quorum", "/v1/quorum", None),
+    ("POST", "/v1/quorum/transfer", "/v1/quorum/transfer", {"target": None}),
+    ("POST", "/v1/brokers/{id}/unregister", "/v1/brokers/1/unregister", {"broker_epoch": 1}),
+    ("GET", "/livez", "/livez", None),
+    ("GET", "/livez/{check}", "/livez/disk", None),
+    ("GET", "/readyz", "/readyz?verbose", None),
+    ("GET", "/readyz/{check}", "/readyz/leader", None),
+    ("GET", "/readyz/{check}", "/readyz/nobody", None),
+    ("GET", "/metrics", "/metrics", None),
+    ("GET", "/openapi.json", "/openapi.json", None),
+]
+
+
+async def test_every_success_is_as_announced(api: Api) -> None:
+    document = await document_of(api)
+    for method, template, path, body in CALLS:
+        answer = await api.call(method, path, json=body) if body is not None else await api.call(method, path)
+        assert answer.status == 200 or path.endswith("nobody"), answer.text
+        check(document, answer, method, template)
+    assert {template for _, template, _, _ in CALLS} == set(document["paths"])
+
+
+async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember) -> None:
+    limits = ApiLimits(broker_sessions=Rate(0.001, 1), broker_allocations=Rate(0.001, 1))
+    api = await serve(limits=limits, token="secret")
+    document = await document_of(api)
+    token = {"Authorization": "Bearer secret"}
+    for leader_id in (1, None, 2):
+        member.leader_id = leader_id
+        for method, template, path, body in CALLS[:9]:
+            for _ in range(3):
+                answer = await api.call(method, path, headers=token, **({"json": body} if body is not None else {}))
+                check(document, answer, method, template)
+            check(document, await api.call(method, path), method, template)
+            if body is not None:
+                for kind, data in (("application/json", b"{"), ("text/plain", b"{}"), (MEDIA[0], b" " * 70_000)):
+                    headers = {**token, "Content-Type": kind}
+                    check(document, await api.call(method, path, data=data, headers=headers), method, template)
+    member.place["leader"] = member.checks["disk"] = False
+    for _, template, path, _ in CALLS[9:]:
+        check(document, await api.call("GET", path), "GET", template)
+
+
+async def test_another_cluster_is_an_announced_refusal(api: Api) -> None:
+    document = await document_of(api)
+    assert CLUSTER_ID != "elsewhere"
+    for _, template, path, body in (CALLS[0], CALLS[2]):
+        answer = await api.call("POST", path, json={**(body or {}), "cluster_id": "elsewhere"})
+        assert answer.status == 409
+        check(document, answer, "POST", template)

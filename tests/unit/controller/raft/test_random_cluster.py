@@ -1,0 +1,200 @@
+"""Seeded chaos over whole clusters: loss, duplication, reordering, crashes that lose unwritten data, wiped disks.
+
+Checked after every event: election safety, committed entries never change, and at the end log matching, progress and
+convergence. Messages may be delivered long after their sender or receiver has crashed, which is harsher than TCP.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from controller.raft.core import NotLeader, ProposalRefused, Role
+from controller.raft.messages import Message
+from tests.support.raft_network import Node
+
+SEEDS = 200
+EVENTS = 1500
+
+
+class Chaos:
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        count = self.rng.choice([1, 2, 3, 3, 3, 3, 5])
+        voters = tuple(range(1, count + 1))
+        self.nodes = {
+            node_id: Node(
+                node_id,
+                self.rng,
+                voters,
+                heartbeat_ticks=2,
+                election_ticks=8,
+                link_lost_ticks=2,
+                max_inflight_messages=self.rng.choice([1, 3, 64]),
+                max_append_bytes=self.rng.choice([1, 40, 4096]),
+                chunk_bytes=60,
+            )
+            for node_id in voters
+        }
+        self.wire: list[Message] = []
+        self.leaders: dict[int, int] = {}
+        self.committed: dict[int, tuple[int, int, bytes]] = {}
+        self.proposed = 0
+        self.loss = self.rng.choice([0.0, 0.05, 0.2])
+        self.repeat = self.rng.choice([0.0, 0.1])
+        self.reorder = self.rng.random() < 0.7
+        self.paused: set[int] = set()
+
+    def run(self) -> None:
+        actions = [self.deliver, self.work, self.sync, self.tick, self.propose, self.rare]
+        weights = [30, 25, 15, 20, 6, 0.7]
+        for _ in range(EVENTS):
+            self.rng.choices(actions, weights)[0]()
+            self.check()
+        self.calm_down()
+
+    def some_node(self) -> Node | None:
+        live = [node for node in self.nodes.values() if node.up and node.node_id not in self.paused]
+        return self.rng.choice(live) if live else None
+
+    def deliver(self) -> None:
+        if not self.wire:
+            return
+        position = self.rng.randrange(len(self.wire)) if self.reorder and self.rng.random() < 0.3 else 0
+        message = self.wire.pop(position)
+        if self.rng.random() < self.repeat:
+            self.wire.insert(self.rng.randrange(len(self.wire) + 1), message)
+        target = self.nodes[message.to]
+        if message.to in self.paused:
+            self.wire.append(message)
+        elif target.up and self.rng.random() >= self.loss:
+            target.core.step(message)
+
+    def work(self) -> None:
+        if (node := self.some_node()) is not None:
+            self.wire += node.work() or []
+
+    def sync(self) -> None:
+        if (node := self.some_node()) is not None and node.disk.pending:
+            node.core.written(node.disk.sync_one())
+
+    def tick(self) -> None:
+        if (node := self.some_node()) is not None:
+            node.core.tick()
+
+    def propose(self) -> None:
+        for node in self.nodes.values():
+            if node.up and node.core.role is Role.LEADER:
+                try:
+                    node.core.propose(b"%d" % self.proposed)
+                except (NotLeader, ProposalRefused):
+                    continue
+                self.proposed += 1
+
+    def rare(self) -> None:
+        node = self.rng.choice(list(self.nodes.values()))
+        kind = self.rng.choice(["crash", "start", "start", "wipe", "snapshot", "transfer", "links", "pause", "resume"])
+        if kind == "crash":
+            node.up = False
+            self.lose_links(node.node_id)
+        elif kind == "start" and not node.up:
+            node.restart()
+        elif kind == "wipe" and self.may_wipe():
+            self.lose_links(node.node_id)
+            node.wipe()
+        elif kind == "snapshot" and node.up and node.core.applied > node.core.snapshot.index:
+            node.take_snapshot(keep=self.rng.choice([0, 3]))
+        elif kind == "transfer" and node.up and node.core.role is Role.LEADER and len(self.nodes) > 1:
+            try:
+                node.core.transfer_leadership()
+            except ProposalRefused:
+                return
+        elif kind == "links":
+            self.lose_links(node.node_id)
+        elif kind == "pause" and len(self.paused) < (len(self.nodes) - 1) // 2:
+            self.paused.add(node.node_id)
+        elif kind == "resume":
+            self.paused.clear()
+
+    def may_wipe(self) -> bool:
+        """Fewer than a majority may have lost data at any time: the promise goes no further."""
+        weak = sum(1 for node in self.nodes.values() if node.disk.hard_state.recovering)
+        return weak + 1 <= (len(self.nodes) - 1) // 2
+
+    def lose_links(self, node_id: int) -> None:
+        for other in self.nodes.values():
+            if other.up and other.node_id != node_id and self.rng.random() < 0.7:
+                other.core.link_lost(node_id)
+                if self.rng.random() < 0.7:
+                    other.core.link_up(node_id)
+
+    def check(self) -> None:
+        for node in self.nodes.values():
+            core = node.core
+            if node.up and core.role is Role.LEADER:
+                assert self.leaders.setdefault(core.term, node.node_id) == node.node_id, f"two leaders in {core.term}"
+            for slot in node.applied[-3:]:
+                assert self.committed.setdefault(slot[0], slot) == slot, f"{node.node_id} changed {slot[0]}"
+            assert [slot[0] for slot in node.applied[-3:]] == list(range(core.applied + 1))[-3:][
+                -len(node.applied) :
+            ] or not node.applied
+
+    def calm_down(self) -> None:
+        """Heal everything: one leader, all logs equal, all that was committed still there."""
+        self.loss = self.repeat = 0.0
+        self.reorder = False
+        self.paused.clear()
+        for node in self.nodes.values():
+            if not node.up:
+                node.restart()
+        for _ in range(200):
+            for node in self.nodes.values():
+                node.core.tick()
+            self.rest()
+        leaders = [node for node in self.nodes.values() if node.core.role is Role.LEADER]
+        assert len(leaders) == 1, [(node.core.role, node.core.term) for node in self.nodes.values()]
+        leaders[0].core.propose(b"last")
+        for _ in range(20):
+            for node in self.nodes.values():
+                node.core.tick()
+            self.rest()
+        for node in self.nodes.values():
+            assert node.applied == leaders[0].applied
+            assert not node.core.recovering
+        assert leaders[0].applied[-1][2] == b"last"
+        for index, slot in self.committed.items():
+            assert leaders[0].applied[index - 1] == slot
+        self.check_logs_match()
+
+    def rest(self) -> None:
+        for _ in range(1000):
+            busy = False
+            for node in self.nodes.values():
+                if (sent := node.work()) is not None:
+                    busy = True
+                    self.wire += sent
+                    node.sync()
+            wire, self.wire = self.wire, []
+            for message in wire:
+                self.nodes[message.to].core.step(message)
+            self.check()
+            if not busy and not wire:
+                return
+        raise AssertionError("the cluster does not come to rest")
+
+    def check_logs_match(self) -> None:
+        logs = [{entry.index: entry for entry in node.disk.entries} for node in self.nodes.values()]
+        for log in logs:
+            for other in logs:
+                for index in log.keys() & other.keys():
+                    assert log[index] == other[index]
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+def test_safety_and_convergence(first: int) -> None:
+    for seed in range(first, first + 20):
+        try:
+            Chaos(seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error

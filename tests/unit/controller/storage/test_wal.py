@@ -1,0 +1,460 @@
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable
+from pathlib import Path, PurePath
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
+from controller.storage.errors import LogFailed, LogFull
+from controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
+from controller.storage.wal import WriteAheadLog
+from snapshots.files import OsFiles
+from tests.support.log_builder import META, WAL, entries, hard_state, new_disk, open_log, segments
+from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at, fail_on
+
+
+def test_fresh_log_is_empty_and_recovering() -> None:
+    files = new_disk()
+    _, recovered = open_log(files)
+    assert recovered == RecoveredLog(HardState(recovering=True), NO_SNAPSHOT, [], None, False)
+    _, again = open_log(files.cut_power())
+    assert again == recovered
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_reopened_log_has_what_was_appended(clean: bool) -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 3), hard_state())
+    log.append(entries(4, 4), None)
+    log.append([], hard_state(commit=4))
+    if clean:
+        log.close()
+    log, recovered = open_log(files.cut_power())
+    assert recovered == RecoveredLog(hard_state(commit=4), NO_SNAPSHOT, entries(1, 4), None, clean)
+    assert log.next_index == 5
+
+
+def test_log_on_a_real_disk(tmp_path: Path) -> None:
+    files = OsFiles()
+    for first in (1, 11, 21):
+        log, recovered = WriteAheadLog.open(files, tmp_path, META, segment_bytes=1024)
+        assert recovered.entries == entries(1, first - 1)
+        log.append([], hard_state())
+        log.prepare_next()
+        for entry in entries(first, first + 9):
+            log.append([entry], None)
+        log.close()
+    assert not [name for name in files.listdir(tmp_path) if not name.endswith((".wal", ".tmp"))]
+
+
+def test_one_append_is_one_write_and_one_sync() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    before, fdatasyncs, written = len(files.calls), log.fdatasyncs, log.bytes_written
+    log.append(entries(1, 3), hard_state())
+    assert [kind for kind, _ in files.calls[before:]] == ["pwrite", "fdatasync"]
+    assert (log.fdatasyncs - fdatasyncs, log.appends) == (1, 1)
+    assert log.bytes_written > written
+    log.append([], None)
+    assert log.appends == 1
+
+
+def test_segments_follow_each_other_when_full() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], hard_state())
+    for entry in entries(1, 60):
+        log.append([entry], None)
+    assert log.segment_count == len(segments(files)) > 3
+    _, recovered = open_log(files.cut_power())
+    assert recovered.entries == entries(1, 60)
+
+
+def test_batch_larger_than_a_segment_gets_a_larger_one() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.prepare_next()
+    log.append(entries(1, 2, size=5000), hard_state())
+    log.append(entries(3, 3), None)
+    assert open_log(files.cut_power())[1].entries == entries(1, 2, size=5000) + entries(3, 3)
+
+
+def test_prepared_segment_saves_the_append_from_waiting() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], hard_state())
+    log.prepare_next()
+    log.prepare_next()
+    before = len(files.calls)
+    log.append(entries(1, 20), None)
+    log.append(entries(21, 40), None)
+    assert [kind for kind, _ in files.calls[before:]].count("preallocate") == 2
+    log.prepare_next()
+    before = len(files.calls)
+    for entry in entries(41, 46):
+        log.append([entry], None)
+    assert "preallocate" not in [kind for kind, _ in files.calls[before:]]
+
+
+def test_lower_index_replaces_everything_from_there_on() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 30), hard_state(commit=5))
+    log.append(entries(6, 8, term=2), hard_state(term=2, commit=5))
+    _, recovered = open_log(files.cut_power())
+    assert recovered.entries == entries(1, 5) + entries(6, 8, term=2)
+
+
+def test_replaced_entries_may_start_below_the_oldest_segment() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], hard_state())
+    for entry in entries(1, 40):
+        log.append([entry], None)
+    log.append(entries(3, 41, term=2), hard_state(term=2, commit=2))
+    log.compact(41)
+    _, recovered = open_log(files.cut_power())
+    assert recovered.entries == entries(recovered.entries[0].index, 41, term=2)
+
+
+def test_compaction_removes_whole_segments_from_the_front() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], hard_state())
+    for entry in entries(1, 60):
+        log.append([entry], None)
+    before = len(segments(files))
+    log.compact(31)
+    assert 1 < len(segments(files)) < before
+    _, recovered = open_log(files.cut_power())
+    first = recovered.entries[0].index
+    assert 1 < first <= 31
+    assert recovered.entries == entries(first, 60)
+    assert recovered.hard_state == hard_state()
+    log.compact(61)
+    assert len(segments(files)) == log.segment_count == 1
+
+
+def test_hard_state_survives_the_segment_that_it_was_written_to() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], HardState(term=7, vote=3, recovering=False))
+    for entry in entries(1, 60, term=7):
+        log.append([entry], None)
+    log.compact(61)
+    _, recovered = open_log(files.cut_power())
+    assert recovered.hard_state == HardState(term=7, vote=3)
+
+
+def test_restart_drops_the_log_before_it() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 10), hard_state())
+    state = HardState(term=4, vote=None, commit=100)
+    log.restart_at(SnapshotMeta(100, 4), state)
+    assert log.next_index == 101
+    assert len(segments(files)) == 1
+    _, recovered = open_log(files.cut_power())
+    assert recovered == RecoveredLog(state, SnapshotMeta(100, 4), [], None, False)
+    log.append(entries(101, 150, term=4), None)
+    log.append(entries(151, 160, term=4), None)
+    log.compact(161)
+    _, recovered = open_log(files.cut_power())
+    assert recovered.snapshot == SnapshotMeta(100, 4)
+    assert recovered.entries[-1].index == 160
+
+
+def test_restart_may_lie_below_the_end_of_the_log() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 10), hard_state())
+    log.restart_at(SnapshotMeta(6, 2), HardState(term=2, commit=6))
+    _, recovered = open_log(files.cut_power())
+    assert (recovered.entries, recovered.snapshot) == ([], SnapshotMeta(6, 2))
+    log.append(entries(7, 7, term=2), None)
+
+
+def test_full_disk_is_reported_before_anything_is_written() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], hard_state())
+    files.before = fail_on("preallocate", OSError(errno.ENOSPC, "No space left on device"))
+    last = 0
+    with pytest.raises(LogFull, match="free some space"):
+        for entry in entries(1, 60):
+            log.append([entry], None)
+            last = entry.index
+    with pytest.raises(LogFull):
+        log.append(entries(last + 1, last + 1, size=500), None)
+    with pytest.raises(LogFull):
+        log.prepare_next()
+    assert not [name for name in files.listdir(WAL) if name.endswith(".tmp")]
+    assert open_log(files.cut_power())[1].entries == entries(1, last)
+    files.before = lambda kind, path: None
+    log.append(entries(last + 1, 60), None)
+    assert open_log(files.cut_power())[1].entries == entries(1, 60)
+
+
+def test_closing_on_a_full_disk_leaves_the_marker_out() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 1, size=620), hard_state())
+    files.before = fail_on("preallocate", OSError(errno.ENOSPC, "No space left on device"))
+    log.close()
+    _, recovered = open_log(files.cut_power())
+    assert (recovered.entries, recovered.clean) == (entries(1, 1, size=620), False)
+
+
+@pytest.mark.parametrize("kind", ["pwrite", "fdatasync", "rename", "fsync_directory", "preallocate"])
+def test_any_failure_poisons_the_log(kind: str) -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], hard_state())
+    files.before = fail_on(kind, OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(LogFailed, match="has to exit"):
+        log.append(entries(1, 1, size=5000), None)
+    files.before = lambda called, path: None
+    calls: list[Callable[[], None]] = [
+        lambda: log.append(entries(1, 1), None),
+        lambda: log.append([], None),
+        lambda: log.compact(1),
+        lambda: log.restart_at(SnapshotMeta(9, 1), hard_state(commit=9)),
+    ]
+    changes = len(files.calls)
+    for call in calls:
+        with pytest.raises(LogFailed, match="takes no more calls"):
+            call()
+    log.close()
+    log.close()
+    assert len(files.calls) == changes
+
+
+@pytest.mark.parametrize("kind", ["unlink", "fsync_directory"])
+def test_failed_removal_poisons_the_log(kind: str) -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 1, size=5000), hard_state())
+    files.before = fail_on(kind, OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(LogFailed):
+        log.compact(2)
+        log.compact(2)
+    with pytest.raises(LogFailed, match="takes no more calls"):
+        log.append([], None)
+
+
+def test_closed_log_takes_no_calls() -> None:
+    log, _ = open_log(new_disk())
+    log.close()
+    with pytest.raises(LogFailed, match="closed"):
+        log.append(entries(1, 1), hard_state())
+
+
+@pytest.mark.parametrize(
+    ("new_entries", "new_state", "message"),
+    [
+        (entries(7, 7), None, "gap"),
+        (entries(2, 2), None, "commit"),
+        ([*entries(6, 6), *entries(8, 8)], None, "was due"),
+        (entries(6, 6, term=2), None, "before term"),
+        (entries(6, 6, term=0), None, "has term"),
+        (entries(6, 6, size=MAX_ENTRY_BYTES + 1), None, "bytes"),
+        ([], hard_state(term=0), "term falls"),
+        ([], hard_state(commit=2), "commit index falls"),
+        ([], hard_state(commit=6), "beyond the last index"),
+        ([], HardState(term=1, vote=3, commit=3), "vote"),
+        ([], HardState(term=1, vote=None, commit=3), "vote"),
+    ],
+)
+def test_broken_invariant_stops_before_anything_is_written(
+    new_entries: list[Entry], new_state: HardState | None, message: str
+) -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 5), hard_state(commit=3))
+    calls = len(files.calls)
+    with pytest.raises(AssertionError, match=message):
+        log.append(new_entries, new_state)
+    assert len(files.calls) == calls
+
+
+def test_new_term_frees_the_vote() -> None:
+    log, _ = open_log(new_disk())
+    log.append([], hard_state())
+    log.append([], HardState(term=2, vote=None))
+    log.append([], HardState(term=2, vote=3))
+
+
+def test_open_never_writes_behind_bytes_that_it_only_read() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append(entries(1, 2), hard_state())
+    files.before = fail_on("fdatasync", OSError(errno.EIO, "Input/output error"))
+    with pytest.raises(LogFailed):
+        log.append(entries(3, 3), None)
+    # The failed batch is in memory only, as after a failed fsync on Linux; a new process reads it all the same.
+    files.before = lambda kind, path: None
+    log, recovered = open_log(files)
+    assert recovered.entries == entries(1, 3)
+    log.append(entries(4, 4), None)
+    assert open_log(files.cut_power())[1].entries == entries(1, 4)
+
+
+class _Script:
+    """Runs the life of a log; `durable` is what the finished calls left, `wanted` what the running one will leave."""
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.files = files
+        self.durable = RecoveredLog(HardState(recovering=True), NO_SNAPSHOT, [], None, False)
+        self.wanted = self.durable
+        self.keep_from = 1
+        self.log: WriteAheadLog | None = None
+
+    def run(self) -> None:
+        self.log, _ = open_log(self.files)
+        self.append(entries(1, 3), hard_state())
+        self.log.prepare_next()
+        for index in range(4, 24):
+            self.append(entries(index, index), hard_state(commit=index - 2) if index % 5 == 0 else None)
+        self.append(entries(20, 21, term=2), hard_state(term=2, commit=19))
+        for index in range(22, 40):
+            self.append(entries(index, index, term=2), None)
+        self.compact(30)
+        self.append([], hard_state(term=2, commit=38))
+        self.restart(SnapshotMeta(50, 3), HardState(term=3, commit=50))
+        self.append(entries(51, 70, term=3), None)
+        self.append(entries(71, 90, term=3), None)
+        self.compact(80)
+        self.log.close()
+
+    def append(self, new: list[Entry], state: HardState | None) -> None:
+        assert self.log is not None
+        kept = [entry for entry in self.durable.entries if not new or entry.index < new[0].index]
+        self.wanted = msgspec.structs.replace(
+            self.durable, entries=kept + new, hard_state=state or self.durable.hard_state
+        )
+        self.log.append(new, state)
+        self.durable = self.wanted
+
+    def restart(self, snapshot: SnapshotMeta, state: HardState) -> None:
+        assert self.log is not None
+        self.wanted = RecoveredLog(state, snapshot, [], None, False)
+        self.log.restart_at(snapshot, state)
+        self.durable = self.wanted
+
+    def compact(self, keep_from: int) -> None:
+        assert self.log is not None
+        self.keep_from = keep_from
+        self.log.compact(keep_from)
+
+    def accepts(self, found: RecoveredLog) -> bool:
+        return self._matches(found, self.durable) or self._matches(found, self.wanted)
+
+    def _matches(self, found: RecoveredLog, expected: RecoveredLog) -> bool:
+        first = found.entries[0].index if found.entries else 0
+        return (
+            found.hard_state == expected.hard_state
+            and found.snapshot == expected.snapshot
+            and found.entries == [entry for entry in expected.entries if entry.index >= first]
+            and bool(found.entries) == bool(expected.entries)
+            and (not found.entries or expected.entries[0].index == first or first <= self.keep_from)
+        )
+
+
+def _keeps(seed: int) -> list[Keep]:
+    chance = random.Random(seed)
+    return [
+        lambda kind, path: False,
+        lambda kind, path: True,
+        lambda kind, path: kind == "pwrite",
+        lambda kind, path: kind != "pwrite",
+        lambda kind, path: chance.random() < 0.5,
+        lambda kind, path: chance.random() < 0.5,
+    ]
+
+
+def test_power_cut_at_every_call_loses_nothing_that_was_acknowledged() -> None:
+    whole = _Script(new_disk())
+    whole.run()
+    cuts = 0
+    for call in range(len(whole.files.calls)):
+        script = _Script(new_disk())
+        script.files.before = fail_at(call, PowerCut())
+        with pytest.raises(PowerCut):
+            script.run()
+        for keep in _keeps(call):
+            disk = script.files.cut_power(keep)
+            log, recovered = open_log(disk)
+            assert script.accepts(recovered), (call, recovered, script.durable)
+            _, again = open_log(disk.cut_power())
+            assert (again.entries, again.hard_state) == (recovered.entries, recovered.hard_state)
+            log.append(entries(log.next_index, log.next_index, term=9), HardState(term=9, commit=again.hard_state.commit))
+            cuts += 1
+    assert cuts > 600
+
+
+def test_power_cut_while_opening_loses_nothing() -> None:
+    script = _Script(new_disk())
+    script.files.before = fail_at(120, PowerCut())
+    with pytest.raises(PowerCut):
+        script.run()
+    disk = script.files.cut_power()
+    # A torn last batch makes opening do all that it can do.
+    name = segments(disk)[-1]
+    content = disk.read_bytes(WAL / name)
+    used = len(content.rstrip(b"\0"))
+    disk.replace_content(WAL / name, content[: used - 5].ljust(len(content), b"\0"))
+    probe = disk.copy()
+    expected = open_log(probe)[1]
+    assert expected.truncated is not None
+    for call in range(len(probe.calls)):
+        for keep in _keeps(call):
+            crashing = disk.copy()
+            crashing.before = fail_at(call, PowerCut())
+            with pytest.raises(PowerCut):
+                open_log(crashing)
+            _, recovered = open_log(crashing.cut_power(keep))
+            assert recovered.entries == expected.entries
+            assert recovered.hard_state == expected.hard_state
+
+
+def test_missing_directory_sync_loses_a_segment() -> None:
+    class NoDirectorySync(MemoryFiles):
+        def fsync_directory(self, path: PurePath) -> None:
+            self.calls.append(("fsync_directory", path))
+
+    files = NoDirectorySync()
+    files.make_directory(WAL)
+    log, _ = open_log(files)
+    log.append(entries(1, 5), hard_state())
+    assert open_log(files.cut_power())[1].entries == []
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 300), st.booleans()), min_size=1, max_size=25
+    )
+)
+def test_any_history_of_appends_reads_back(history: list[tuple[int, int, int, bool]]) -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    expected: list[Entry] = []
+    term = 0
+    for back, count, size, reopen in history:
+        term += 1
+        first = max(1, log.next_index - back)
+        new = entries(first, first + count - 1, term=term, size=size)
+        log.append(new, HardState(term=term, vote=1))
+        expected = expected[: first - 1] + new if new else expected
+        if reopen:
+            files = files.cut_power()
+            log, recovered = open_log(files)
+            assert recovered.entries == expected
+    assert open_log(files.cut_power())[1].entries == expected
