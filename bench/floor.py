@@ -192,9 +192,7 @@ class ClaimServer(asyncio.Protocol):
             end = position + 4 + int.from_bytes(data[position : position + 4], "big")
             if end > end_of_data:
                 break
-            answers.append(
-                _ANSWER.pack(_ANSWER.size - 4, data[position + 8 : position + 12], 0, 0, 0, next_id, 0, 0)
-            )
+            answers.append(_ANSWER.pack(_ANSWER.size - 4, data[position + 8 : position + 12], 0, 0, 0, next_id, 0, 0))
             next_id += 1
             position = end
         self._next_id[0] = next_id

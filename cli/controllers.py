@@ -64,6 +64,11 @@ class Controllers:
         self.timeout = timeout
         self._token = token_file.read_text().strip() if token_file is not None else None
 
+    @classmethod
+    def of(cls, urls: list[str], timeout: float = 5.0) -> Controllers:
+        """The controllers at these base URLs."""
+        return cls(",".join(urls), None, timeout)
+
     def ask(self, shape: type[T], method: str, path: str, body: Any = None) -> T:
         """Ask until a member answers, following the leader where one is named.
 

@@ -10,7 +10,7 @@ import click
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("cli.dev:dev", "Run a local cluster of real processes in the foreground."),
-    "demo": ("cli.demo:demo", "Show the promise: real Kafka clients get IDs while leaders are killed."),
+    "demo": ("cli.demo.command:demo", "Show the promise: real Kafka clients get IDs while leaders are killed."),
     "controller": ("cli.run:controller", "Run a member of the quorum."),
     "agent": ("cli.run:agent", "Run a broker agent."),
     "storage": ("cli.storage:storage", "Format and inspect a member's data directory."),

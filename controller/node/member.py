@@ -129,7 +129,7 @@ class ClusterMember:
         """Decide `request` in the next batch; see Decider.submit."""
         if isinstance(request, requests.UnregisterBroker):
             self._sessions.forget(request.broker_id)
-        elif isinstance(request, requests.BrokerHeartbeat | requests.RegisterBroker):
+        elif not isinstance(request, requests.FenceBroker | requests.RaiseFloor):
             self._sessions.heard(request.broker_id, self.driver.ticks)
         return self.driver.decider.submit(request)
 

@@ -15,13 +15,14 @@ from controller.raft.messages import Message
 from tests.support.raft_network import Node
 
 SEEDS = 200
-EVENTS = 1500
+EVENTS = 4000
+RARE = "crash restart start start wipe snapshot transfer links pause resume cut cut heal".split()
 
 
 class Chaos:
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        count = self.rng.choice([1, 2, 3, 3, 3, 3, 5])
+        count = self.rng.choice([1, 2, 3, 3, 3, 3, 3, 5])
         voters = tuple(range(1, count + 1))
         self.nodes = {
             node_id: Node(
@@ -45,10 +46,13 @@ class Chaos:
         self.repeat = self.rng.choice([0.0, 0.1])
         self.reorder = self.rng.random() < 0.7
         self.paused: set[int] = set()
+        self.cut: set[tuple[int, int]] = set()
 
     def run(self) -> None:
         actions = [self.deliver, self.work, self.sync, self.tick, self.propose, self.rare]
-        weights = [30, 25, 15, 20, 6, 0.7]
+        weights = [35, 30, 20, 15, 10, 2]
+        if self.rng.random() < 0.8:
+            self.calm_ticks(40)
         for _ in range(EVENTS):
             self.rng.choices(actions, weights)[0]()
             self.check()
@@ -59,8 +63,11 @@ class Chaos:
         return self.rng.choice(live) if live else None
 
     def deliver(self) -> None:
-        if not self.wire:
-            return
+        for _ in range(self.rng.choice([1, 4, 12])):
+            if self.wire:
+                self.deliver_one()
+
+    def deliver_one(self) -> None:
         position = self.rng.randrange(len(self.wire)) if self.reorder and self.rng.random() < 0.3 else 0
         message = self.wire.pop(position)
         if self.rng.random() < self.repeat:
@@ -68,20 +75,23 @@ class Chaos:
         target = self.nodes[message.to]
         if message.to in self.paused:
             self.wire.append(message)
-        elif target.up and self.rng.random() >= self.loss:
+        elif target.up and self.rng.random() >= self.loss and (message.sender, message.to) not in self.cut:
             target.core.step(message)
 
     def work(self) -> None:
-        if (node := self.some_node()) is not None:
-            self.wire += node.work() or []
+        for node in self.nodes.values():
+            if node.up and node.node_id not in self.paused and self.rng.random() < 0.7:
+                self.wire += node.work() or []
 
     def sync(self) -> None:
-        if (node := self.some_node()) is not None and node.disk.pending:
-            node.core.written(node.disk.sync_one())
+        if (node := self.some_node()) is not None:
+            for _ in range(self.rng.randrange(len(node.disk.pending) + 1)):
+                node.core.written(node.disk.sync_one())
 
     def tick(self) -> None:
         if (node := self.some_node()) is not None:
-            node.core.tick()
+            for _ in range(self.rng.choice([1, 1, 1, 1, 1, 16])):
+                node.core.tick()
 
     def propose(self) -> None:
         for node in self.nodes.values():
@@ -94,11 +104,11 @@ class Chaos:
 
     def rare(self) -> None:
         node = self.rng.choice(list(self.nodes.values()))
-        kind = self.rng.choice(["crash", "start", "start", "wipe", "snapshot", "transfer", "links", "pause", "resume"])
+        kind = self.rng.choice(RARE)
         if kind == "crash":
             node.up = False
             self.lose_links(node.node_id)
-        elif kind == "start" and not node.up:
+        elif (kind == "start" and not node.up) or kind == "restart":
             node.restart()
         elif kind == "wipe" and self.may_wipe():
             self.lose_links(node.node_id)
@@ -114,8 +124,12 @@ class Chaos:
             self.lose_links(node.node_id)
         elif kind == "pause" and len(self.paused) < (len(self.nodes) - 1) // 2:
             self.paused.add(node.node_id)
+        elif kind == "cut":
+            self.cut |= {pair for other in self.nodes for pair in [(node.node_id, other), (other, node.node_id)]}
         elif kind == "resume":
             self.paused.clear()
+        elif kind == "heal":
+            self.cut.clear()
 
     def may_wipe(self) -> bool:
         """Fewer than a majority may have lost data at any time: the promise goes no further."""
@@ -136,29 +150,22 @@ class Chaos:
                 assert self.leaders.setdefault(core.term, node.node_id) == node.node_id, f"two leaders in {core.term}"
             for slot in node.applied[-3:]:
                 assert self.committed.setdefault(slot[0], slot) == slot, f"{node.node_id} changed {slot[0]}"
-            assert [slot[0] for slot in node.applied[-3:]] == list(range(core.applied + 1))[-3:][
-                -len(node.applied) :
-            ] or not node.applied
+            assert not node.up or core.applied == (node.applied[-1][0] if node.applied else 0)
 
     def calm_down(self) -> None:
         """Heal everything: one leader, all logs equal, all that was committed still there."""
         self.loss = self.repeat = 0.0
         self.reorder = False
         self.paused.clear()
+        self.cut.clear()
         for node in self.nodes.values():
             if not node.up:
                 node.restart()
-        for _ in range(200):
-            for node in self.nodes.values():
-                node.core.tick()
-            self.rest()
+        self.calm_ticks(200)
         leaders = [node for node in self.nodes.values() if node.core.role is Role.LEADER]
         assert len(leaders) == 1, [(node.core.role, node.core.term) for node in self.nodes.values()]
         leaders[0].core.propose(b"last")
-        for _ in range(20):
-            for node in self.nodes.values():
-                node.core.tick()
-            self.rest()
+        self.calm_ticks(20)
         for node in self.nodes.values():
             assert node.applied == leaders[0].applied
             assert not node.core.recovering
@@ -167,8 +174,14 @@ class Chaos:
             assert leaders[0].applied[index - 1] == slot
         self.check_logs_match()
 
+    def calm_ticks(self, count: int) -> None:
+        for _ in range(count):
+            for node in self.nodes.values():
+                node.core.tick()
+            self.rest()
+
     def rest(self) -> None:
-        for _ in range(1000):
+        for _ in range(10_000):
             busy = False
             for node in self.nodes.values():
                 if (sent := node.work()) is not None:

@@ -1,0 +1,79 @@
+"""`python -m bench.run`: every figure in one run, beside what the machine allows at most."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+import msgspec
+
+from bench.cluster import RAISED_OPTIONS
+from bench.floor import import_root
+from bench.machine import machine_facts
+from bench.report import Report, Row, print_report
+from bench.sections import FULL, QUICK, Plan, Sections
+
+SECTIONS = ("disk", "allocate", "claims", "failover")
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="One short repetition of everything.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON in place of the table.")
+@click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="A section to run; may be given again.")
+@click.option(
+    "--dir",
+    "parent",
+    default=import_root() / "build",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where bench.json and, while it runs, the members' data go. Default: build/.",
+)
+def run(quick: bool, as_json: bool, only: tuple[str, ...], parent: Path) -> None:
+    """Measure what pidkeeper reaches of the machine's floors, and write it to bench.json.
+
+    Ends with 1 if a producer ID was seen twice; a missed bar is only shown.
+    """
+    plan = QUICK if quick else FULL
+    parent.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
+    machine = machine_facts(directory)
+    sections = Sections(directory, plan)
+    rows: list[Row] = []
+    try:
+        for name in SECTIONS:
+            if not only or name in only:
+                click.echo(f"measuring: {name}", err=True)
+                rows += getattr(sections, name)()
+    except BaseException:
+        click.echo(f"the members' logs are in {directory}", err=True)
+        raise
+    shutil.rmtree(directory)
+    report = Report(
+        machine=machine,
+        settings=settings(plan),
+        rows=rows,
+        violations=sections.violations,
+        notes=sections.notes,
+    )
+    document = msgspec.json.format(msgspec.json.encode(report))
+    (parent / "bench.json").write_bytes(document + b"\n")
+    if as_json:
+        click.echo(document.decode())
+    else:
+        print_report(report)
+    sys.exit(1 if report.violations else 0)
+
+
+def settings(plan: Plan) -> dict[str, str]:
+    """What was measured, and with which keys that are not the defaults."""
+    return {
+        "measured": f"{plan.repetitions} x {plan.seconds:g} s after {plan.warmup:g} s, medians; floors alternate with "
+        f"the cluster; {plan.failover_rounds} failovers of each kind; three controllers on loopback, one disk",
+        "raised keys": msgspec.json.encode(RAISED_OPTIONS).decode(),
+    }
+
+
+if __name__ == "__main__":
+    run()

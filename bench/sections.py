@@ -1,0 +1,229 @@
+"""The sections of a run: each measures, checks that no ID came twice, and gives rows of the report.
+
+Where there is a floor, its repetitions and the cluster's alternate, so that a machine that slows down slows both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from bench.claim_load import ClaimResult, ClaimSpec
+from bench.cluster import fdatasyncs, host_port, raised_cluster, register
+from bench.disk import measure_fdatasync
+from bench.failover import FailoverBench
+from bench.figures import repeats
+from bench.floor import ALLOCATE_PATH, HOST, Floor, import_root
+from bench.http_load import LoadResult, LoadSpec
+from bench.report import Row, at_least_half, at_most, at_most_twice
+from cli.local_cluster import LocalCluster
+
+CALLERS: Final = (1, 8, 64)
+CLAIM_CONNECTIONS: Final = 64
+CLAIMS_IN_FLIGHT: Final = (1, 16)
+MAX_FSYNCS_PER_ALLOCATION: Final = 0.15
+FAILOVERS: Final = (
+    ("kill -9 of the leader", signal.SIGKILL, 300.0),
+    ("SIGSTOP of the leader", signal.SIGSTOP, 900.0),
+    ("SIGTERM of the leader", signal.SIGTERM, 100.0),
+)
+"""Name, signal, and the bar for the median in milliseconds."""
+
+LOAD_START_SECONDS: Final = 30.0
+"""What a load process may take on top of its run: starting, draining, and checking a few million ids."""
+
+_Result = TypeVar("_Result")
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to measure: `repetitions` of `seconds` after `warmup`, and `failover_rounds` for each signal."""
+
+    seconds: float
+    warmup: float
+    repetitions: int
+    failover_rounds: int
+
+
+FULL: Final = Plan(seconds=3.0, warmup=0.5, repetitions=3, failover_rounds=20)
+QUICK: Final = Plan(seconds=1.0, warmup=0.3, repetitions=1, failover_rounds=3)
+
+
+class Sections:
+    """Runs sections in `directory`. `violations` and `notes` gather what the rows cannot say."""
+
+    def __init__(self, directory: Path, plan: Plan) -> None:
+        self._directory = directory
+        self._plan = plan
+        self.violations: list[str] = []
+        self.notes: list[str] = []
+
+    def disk(self) -> list[Row]:
+        """The latency of the fdatasync that every durable write rests on."""
+        rows = []
+        for name, preallocated in (("growing file", False), ("preallocated file", True)):
+            results = [
+                measure_fdatasync(
+                    self._directory / "fdatasync", preallocated=preallocated, seconds=self._plan.seconds / 2
+                )
+                for _ in range(self._plan.repetitions)
+            ]
+            p99 = max(result.p99_ms for result in results)
+            samples = [result.p50_ms for result in results]
+            row = at_most("disk", f"fdatasync of 64 bytes, {name}", "ms, p50", samples, 0.0, f"p99 {p99:.2f} ms")
+            rows.append(msgspec.structs.replace(row, bar=None, met=None))
+        return rows
+
+    def allocate(self) -> list[Row]:
+        """Latency and rate of allocations, and syncs an allocation, against the bare three-member floor."""
+        rows: list[Row] = []
+        starts: list[int] = []
+        with Floor(self._directory / "floor") as floor, self._cluster("allocate", agents=0) as cluster:
+            for callers in CALLERS:
+                floors, results, syncs = self._allocate_with(callers, floor, cluster)
+                for result in results:
+                    starts += result.starts
+                rows += _allocation_rows(callers, floors, results)
+            rows.append(
+                at_most(
+                    "allocate",
+                    f"fdatasyncs an allocation on the leader, {CALLERS[-1]} callers",
+                    "syncs",
+                    syncs,
+                    MAX_FSYNCS_PER_ALLOCATION,
+                )
+            )
+        self._check_distinct("block starts of the allocation section", starts)
+        return rows
+
+    def _allocate_with(
+        self, callers: int, floor: Floor, cluster: LocalCluster
+    ) -> tuple[list[LoadResult], list[LoadResult], list[float]]:
+        floors, results, syncs = [], [], []
+        for _ in range(self._plan.repetitions):
+            body = '{"broker_id": 1001, "broker_epoch": 1}'
+            floors.append(self._http_load(f"floor, {callers} callers", HOST, floor.http_port, body, callers))
+            leader = cluster.leader()
+            body = register(leader)
+            before = fdatasyncs(cluster, leader)
+            result = self._http_load(f"allocate, {callers} callers", *host_port(leader.http), body, callers)
+            syncs.append((fdatasyncs(cluster, leader) - before) / len(result.starts))
+            results.append(result)
+        return floors, results, syncs
+
+    def claims(self) -> list[Row]:
+        """IDs a second of one agent over the Kafka wire, against a server that only counts."""
+        rows = []
+        last = -1
+        with Floor(self._directory / "floor") as floor, self._cluster("claims", agents=1) as cluster:
+            agent = cluster.layout.agents[0]
+            for in_flight in CLAIMS_IN_FLIGHT:
+                floors, results = [], []
+                for _ in range(self._plan.repetitions):
+                    floors.append(self._claim_load("floor", f"{HOST}:{floor.claims_port}", in_flight))
+                    result = self._claim_load("agent", agent.kafka, in_flight)
+                    if result.first <= last:
+                        self.violations.append(f"id {result.first} was claimed after id {last}")
+                    last = result.last
+                    results.append(result)
+                rows.append(
+                    at_least_half(
+                        "claims",
+                        f"claims of one agent, {CLAIM_CONNECTIONS} connections, {in_flight} in flight on each",
+                        "ids/s",
+                        [result.rate for result in results],
+                        [result.rate for result in floors],
+                        f"longest gap {max(result.longest_gap_ms for result in results):.0f} ms, "
+                        f"{sum(sum(result.errors.values()) for result in results)} errors",
+                    )
+                )
+        return rows
+
+    def failover(self) -> list[Row]:
+        """Time until allocation works again after the leader was signalled."""
+        rows = []
+        with self._cluster("failover", agents=0) as cluster:
+            bench = FailoverBench(cluster, random.Random())
+            for name, number, bar in FAILOVERS:
+                result = asyncio.run(bench.measure(number, self._plan.failover_rounds))
+                remark = f"max {result.max_ms:.0f} ms of {result.rounds} rounds"
+                rows.append(at_most("failover", f"{name}: next block", "ms, median", result.times_ms, bar, remark))
+        self._check_distinct("block starts of the failover section", bench.starts)
+        return rows
+
+    @contextmanager
+    def _cluster(self, name: str, *, agents: int) -> Iterator[LocalCluster]:
+        cluster = raised_cluster(self._directory / name, agents=agents)
+        try:
+            cluster.start()
+            cluster.wait_ready()
+            yield cluster
+        finally:
+            unclean = {member: code for member, code in cluster.stop().items() if code != 0}
+            if unclean:
+                self.notes.append(f"{name}: did not stop cleanly: {unclean}")
+
+    def _http_load(self, name: str, host: str, port: int, body: str, callers: int) -> LoadResult:
+        plan = self._plan
+        spec = LoadSpec(host, port, ALLOCATE_PATH, body, callers, plan.seconds, plan.warmup)
+        result = self._run_load("bench.http_load", spec, LoadResult)
+        refused = {status: count for status, count in result.statuses.items() if status != "200"}
+        if refused or result.failures:
+            self.notes.append(f"{name}: refused {refused}, failures {result.failures[:3]}")
+        self._check_distinct(f"block starts of {name}", result.starts)
+        return result
+
+    def _claim_load(self, name: str, address: str, in_flight: int) -> ClaimResult:
+        plan = self._plan
+        spec = ClaimSpec(address, CLAIM_CONNECTIONS, in_flight, plan.seconds, plan.warmup)
+        result = self._run_load("bench.claim_load", spec, ClaimResult)
+        if result.errors or result.failures:
+            self.notes.append(f"claims from {name}: errors by code {result.errors}, failures {result.failures[:3]}")
+        if result.repeated:
+            self.violations.append(f"claims from {name}: {result.repeated} of {result.claims} ids came twice")
+        return result
+
+    def _run_load(self, module: str, spec: msgspec.Struct, kind: type[_Result]) -> _Result:
+        limit = self._plan.warmup + self._plan.seconds + LOAD_START_SECONDS
+        process = subprocess.run(
+            [sys.executable, "-m", module],
+            input=msgspec.json.encode(spec),
+            stdout=subprocess.PIPE,
+            cwd=import_root(),
+            timeout=limit,
+            check=True,
+        )
+        return msgspec.json.decode(process.stdout, type=kind)
+
+    def _check_distinct(self, what: str, ids: list[int]) -> None:
+        if repeated := repeats(ids):
+            self.violations.append(f"{what}: {repeated} of {len(ids)} came twice")
+
+
+def _allocation_rows(callers: int, floors: list[LoadResult], results: list[LoadResult]) -> list[Row]:
+    name = f"{callers} caller{'s' if callers > 1 else ''}"
+    latencies = at_most_twice(
+        "allocate",
+        f"latency, {name}",
+        "ms, p50",
+        [result.p50_ms for result in results],
+        [result.p50_ms for result in floors],
+    )
+    client = max(result.client_cpu for result in results)
+    rates = at_least_half(
+        "allocate",
+        f"allocations, {name}",
+        "blocks/s",
+        [result.rate for result in results],
+        [result.rate for result in floors],
+        f"p99 {max(result.p99_ms for result in results):.1f} ms, client {client:.0%} of a core",
+    )
+    return [latencies] if callers == 1 else [rates]

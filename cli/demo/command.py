@@ -1,0 +1,249 @@
+"""`pidkeeper demo`: the main job from end to end, with its proof as a table or as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+import uvloop
+
+from cli.controllers import Controllers
+from cli.demo.evidence import Verdict, judge, quantile
+from cli.demo.load import AllocationProbe, ClaimLoad
+from cli.demo.witnesses import aiokafka_ids, confluent_ids
+from cli.failures import CommandError
+from cli.kafka_load import ClaimTally
+from cli.local_cluster import LocalCluster
+from cli.output import print_table
+from protocol.messages import AllocatedBlock, AllocatedBlocksPage
+
+LIMIT_SECONDS: Final = 200.0
+"""The demonstration ends by itself, also when something hangs."""
+
+WITNESSES_PER_AGENT: Final = 5
+AFTER_RESTART_CLAIMS: Final = 20_000
+
+
+class Facts(msgspec.Struct):
+    """What the demonstration found; the JSON line has these keys."""
+
+    producer_ids: int
+    duplicates: int
+    blocks: int
+    leader_kills: int
+    claim_errors: int
+    longest_service_gap_ms: float
+    allocate_p50_ms: float
+    allocate_p99_ms: float
+
+
+@click.command()
+@click.option(
+    "--claims", default=1_000_000, show_default=True, type=click.IntRange(1000), help="IDs to claim under load."
+)
+@click.option("--rate", default=40_000, show_default=True, type=click.IntRange(100), help="Claims per second.")
+@click.option("--kills", default=3, show_default=True, type=click.IntRange(0, 20), help="Leaders to kill -9 meanwhile.")
+@click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON object on the last line.")
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Run in this directory and keep it.")
+def demo(claims: int, rate: int, kills: int, as_json: bool, keep: Path | None) -> None:
+    """Three controllers, two agents, real Kafka clients, a million IDs, dead leaders: and no ID twice.
+
+    Exits 1 if an ID was handed out twice, a claim failed, or anything else went wrong.
+    """
+    directory = keep or Path(tempfile.mkdtemp(prefix="pidkeeper-demo-"))
+    cluster = LocalCluster(directory)
+    demonstration = Demonstration(cluster, claims=claims, rate=rate, kills=kills)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            facts = runner.run(demonstration.run())
+    except TimeoutError as error:
+        raise CommandError(f"the demonstration did not end within {LIMIT_SECONDS:g} s") from error
+    finally:
+        cluster.stop()
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    _print(facts, demonstration.problems)
+    if as_json:
+        click.echo(msgspec.json.encode(facts).decode())
+    if demonstration.problems:
+        raise click.exceptions.Exit(1)
+
+
+class Demonstration:
+    """One run. `problems` is what went wrong, in words."""
+
+    def __init__(self, cluster: LocalCluster, *, claims: int, rate: int, kills: int) -> None:
+        self.cluster = cluster
+        self.claims = claims
+        self.rate = rate
+        self.kills = kills
+        self.killed = 0
+        self.problems: list[str] = []
+        self._witnessed: dict[int, list[list[int]]] = {agent.id: [] for agent in cluster.layout.agents}
+
+    async def run(self) -> Facts:
+        """All acts in turn. Raises TimeoutError after LIMIT_SECONDS, CommandError if the cluster does not come up."""
+        async with asyncio.timeout(LIMIT_SECONDS):
+            _say("starting 3 controllers and 2 agents")
+            await asyncio.to_thread(self.cluster.start)
+            await asyncio.to_thread(self.cluster.wait_ready)
+            await self._witness()
+            load, probe = await self._load()
+            before = max((max(tally.ids, default=-1) for tally in _tallies(load)), default=-1)
+            after = await self._restart_everything(before)
+            verdict = await asyncio.to_thread(self._judge, load, after)
+        errors = sum(
+            sum(tally.errors.values()) + tally.lost_connections for tally in (*_tallies(load), *_tallies(after))
+        )
+        self._note(errors, verdict)
+        if probe.failures:
+            self.problems.append(f"{probe.failures} allocations over HTTP got no answer in time")
+        return Facts(
+            producer_ids=verdict.producer_ids,
+            duplicates=verdict.duplicates,
+            blocks=verdict.blocks,
+            leader_kills=self.killed,
+            claim_errors=errors,
+            longest_service_gap_ms=round(max(tally.longest_gap for tally in _tallies(load)) * 1000, 1),
+            allocate_p50_ms=round(quantile(probe.latencies_ms, 0.50), 2),
+            allocate_p99_ms=round(quantile(probe.latencies_ms, 0.99), 2),
+        )
+
+    async def _witness(self) -> None:
+        for agent in self.cluster.layout.agents:
+            aiokafka = await aiokafka_ids(agent.kafka, WITNESSES_PER_AGENT)
+            confluent = await asyncio.to_thread(confluent_ids, agent.kafka, WITNESSES_PER_AGENT)
+            _say(f"agent {agent.id}: aiokafka producers got {aiokafka}, confluent-kafka producers got {confluent}")
+            self._witnessed[agent.id] += [aiokafka, confluent]
+
+    async def _load(self) -> tuple[ClaimLoad, AllocationProbe]:
+        layout = self.cluster.layout
+        load = ClaimLoad(layout.agents, self.rate)
+        probe = AllocationProbe(tuple(controller.http for controller in layout.controllers))
+        async with load.running(), probe.running():
+            killing = asyncio.create_task(self._kill_leaders(load))
+            progress = Progress(self.claims)
+            while load.claims < self.claims or not killing.done():
+                progress.show(load.claims, self.killed)
+                await asyncio.sleep(0.1)
+            progress.end()
+            await killing
+        return load, probe
+
+    async def _kill_leaders(self, load: ClaimLoad) -> None:
+        for number in range(1, self.kills + 1):
+            await load.reach(self.claims * number // (self.kills + 1))
+            leader = await asyncio.to_thread(self.cluster.leader)
+            await asyncio.to_thread(self.cluster.kill, leader)
+            self.killed += 1
+            successor = await asyncio.to_thread(self.cluster.leader)
+            _say(f"kill -9 of the leader, controller {leader.id}; controller {successor.id} leads now")
+            await asyncio.to_thread(self.cluster.start, leader)
+            await asyncio.to_thread(self.cluster.wait_ready, leader)
+
+    async def _restart_everything(self, before: int) -> ClaimLoad:
+        _say("kill -9 of every process at once, then a restart of all")
+        await asyncio.to_thread(self.cluster.kill, *self.cluster.members())
+        await asyncio.to_thread(self.cluster.start)
+        await asyncio.to_thread(self.cluster.wait_ready)
+        load = ClaimLoad(self.cluster.layout.agents, self.rate)
+        async with load.running():
+            await load.reach(AFTER_RESTART_CLAIMS)
+        lowest = min(min(tally.ids) for tally in _tallies(load) if tally.ids)
+        _say(f"the highest ID before was {before}, the lowest after is {lowest}")
+        if lowest <= before:
+            self.problems.append(f"after the restart ID {lowest} was handed out, which is not above {before}")
+        return load
+
+    def _judge(self, *loads: ClaimLoad) -> Verdict:
+        claimed: dict[int, list[Iterable[int]]] = {agent: list(ids) for agent, ids in self._witnessed.items()}
+        for load in loads:
+            for agent, tallies in load.tallies.items():
+                claimed[agent] += [tally.ids for tally in tallies]
+        return judge(claimed, self._history())
+
+    def _history(self) -> list[AllocatedBlock]:
+        members = Controllers.of([controller.http for controller in self.cluster.layout.controllers])
+        blocks: list[AllocatedBlock] = []
+        after: int | None = -1
+        while after is not None:
+            path = f"/v1/producer-ids/blocks?after={after}&limit=1000"
+            page = members.ask(AllocatedBlocksPage, "GET", path)
+            blocks += page.blocks
+            after = page.next_after
+        return blocks
+
+    def _note(self, errors: int, verdict: Verdict) -> None:
+        if errors:
+            self.problems.append(f"{errors} claims failed")
+        if verdict.duplicates:
+            self.problems.append(f"{verdict.duplicates} IDs were handed out twice")
+        if verdict.strays:
+            self.problems.append(f"{verdict.strays} IDs lie outside the blocks of the agent that gave them out")
+        if verdict.overlaps:
+            self.problems.append(f"{verdict.overlaps} blocks overlap")
+
+
+def _tallies(load: ClaimLoad) -> list[ClaimTally]:
+    return [tally for tallies in load.tallies.values() for tally in tallies]
+
+
+class Progress:
+    """A bar on a terminal, a line now and then elsewhere; always on stderr."""
+
+    def __init__(self, total: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        console = Console(stderr=True)
+        self._bar = Bar(
+            TextColumn("claiming"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("leaders killed: {task.fields[killed]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task("claims", total=total, killed=0)
+        self._terminal = console.is_terminal
+        self._next_line = 0.0
+        if self._terminal:
+            self._bar.start()
+
+    def show(self, claims: int, killed: int) -> None:
+        """Show how far it is."""
+        self._bar.update(self._task, completed=claims, killed=killed)
+        if not self._terminal and time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + 5
+            _say(f"claimed {claims:,} IDs, {killed} leaders killed")
+
+    def end(self) -> None:
+        """Leave the bar as it is."""
+        self._bar.stop()
+
+
+def _say(what: str) -> None:
+    click.echo(what, err=True)
+
+
+def _print(facts: Facts, problems: list[str]) -> None:
+    rows: list[tuple[str, object]] = [
+        ("IDs handed out", f"{facts.producer_ids:,}"),
+        ("duplicates", f"{facts.duplicates}"),
+        ("blocks allocated", f"{facts.blocks:,}"),
+        ("leaders killed", f"{facts.leader_kills}"),
+        ("claims that failed", f"{facts.claim_errors}"),
+        ("longest gap seen by a claimer", f"{facts.longest_service_gap_ms:.1f} ms"),
+        ("allocate, median", f"{facts.allocate_p50_ms:.2f} ms"),
+        ("allocate, 99th percentile", f"{facts.allocate_p99_ms:.2f} ms"),
+        ("verdict", "; ".join(problems) or "no ID twice, nothing lost"),
+    ]
+    print_table(("fact", "measured"), rows, title="pidkeeper demo")

@@ -1,0 +1,78 @@
+"""Two codecs that are not ours, kafka-python's and kio's, behind one face. Frames are without their length field."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import warnings
+from typing import Any
+
+from kio.serial import entity_reader, entity_writer
+
+with warnings.catch_warnings():
+    # kafka-python reads its bundled schemas in a way that Python 3.11 deprecates.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.protocol.metadata import (
+        ApiVersionsRequest,
+        ApiVersionsResponse,
+        FindCoordinatorRequest,
+        FindCoordinatorResponse,
+        MetadataRequest,
+        MetadataResponse,
+    )
+    from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
+
+KAFKA_PYTHON = {
+    "metadata": (MetadataRequest, MetadataResponse),
+    "find_coordinator": (FindCoordinatorRequest, FindCoordinatorResponse),
+    "api_versions": (ApiVersionsRequest, ApiVersionsResponse),
+    "init_producer_id": (InitProducerIdRequest, InitProducerIdResponse),
+}
+KEYS = {"metadata": 3, "find_coordinator": 10, "api_versions": 18, "init_producer_id": 22}
+KIO_NAMES = {
+    "metadata": "Metadata",
+    "find_coordinator": "FindCoordinator",
+    "api_versions": "ApiVersions",
+    "init_producer_id": "InitProducerId",
+}
+
+
+def kafka_python_request(api: str, version: int, correlation_id: int, client_id: str | None, **fields: Any) -> bytes:
+    request = KAFKA_PYTHON[api][0](version=version, **fields)
+    request.with_header(correlation_id=correlation_id, client_id=client_id)
+    return bytes(request.encode(header=True))
+
+
+def kafka_python_response(api: str, version: int, frame: bytes) -> Any:
+    """The decoded response; encoding it again must give the same bytes, so nothing was left over."""
+    response = KAFKA_PYTHON[api][1].decode(frame, version=version, header=True)
+    assert bytes(response.encode(header=True)) == frame
+    return response
+
+
+def kio_type(api: str, version: int, kind: str) -> Any:
+    module = importlib.import_module(f"kio.schema.{api}.v{version}.{kind}")
+    return getattr(module, KIO_NAMES[api] + kind.capitalize())
+
+
+def kio_nested(api: str, version: int, kind: str, name: str) -> Any:
+    return getattr(importlib.import_module(f"kio.schema.{api}.v{version}.{kind}"), name)
+
+
+def kio_request(api: str, version: int, correlation_id: int, client_id: str | None, **fields: Any) -> bytes:
+    kind = kio_type(api, version, "request")
+    header_fields = {"request_api_key": KEYS[api], "request_api_version": version, "correlation_id": correlation_id}
+    header = kind.__header_schema__(**header_fields, client_id=client_id)
+    buffer = io.BytesIO()
+    entity_writer(type(header))(buffer, header)
+    entity_writer(kind)(buffer, kind(**fields))
+    return buffer.getvalue()
+
+
+def kio_response(api: str, version: int, frame: bytes) -> tuple[int, Any]:
+    """Correlation id and decoded response; every byte must have been read."""
+    kind = kio_type(api, version, "response")
+    header, header_size = entity_reader(kind.__header_schema__)(frame, 0)
+    response, size = entity_reader(kind)(frame, header_size)
+    assert header_size + size == len(frame), f"kio read {header_size + size} of {len(frame)} bytes"
+    return header.correlation_id, response

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from broker_agent.kafka_listener import KafkaListener
+from broker_agent.kafka_responder import KafkaResponder
+from broker_agent.reserve import BlockReserve
+from broker_agent.wire.metadata import Node
+from protocol.ids import ProducerIdBlock
+
+SECONDS = 10.0
+RESPONSE_BYTES = 26
+
+
+def init(correlation_id: int) -> bytes:
+    body = (
+        struct.pack(">hhih", 22, 4, correlation_id, 1) + b"c\x00" + b"\x00" + struct.pack(">iqh", -1, -1, -1) + b"\x00"
+    )
+    return struct.pack(">i", len(body)) + body
+
+
+def parse(response: bytes) -> tuple[int, int, int]:
+    """Correlation id, error code, producer id."""
+    correlation_id, error, producer_id = struct.unpack_from(">4xi5xhq", response)
+    return correlation_id, error, producer_id
+
+
+Start = Callable[..., "asyncio.Future[tuple[KafkaListener, int, BlockReserve]]"]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    listeners: list[KafkaListener] = []
+
+    async def begin(**limits: float) -> tuple[KafkaListener, int, BlockReserve]:
+        listener = KafkaListener(**limits)  # type: ignore[arg-type]
+        reserve = BlockReserve()
+        reserve.offer(ProducerIdBlock(0, 1_000_000))
+        port = await listener.bind("127.0.0.1", 0)
+        await listener.serve(KafkaResponder(reserve, Node(1, "127.0.0.1", port), lambda: None))
+        listeners.append(listener)
+        return listener, port, reserve
+
+    yield begin  # type: ignore[misc]
+    for listener in listeners:
+        await listener.stop()
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def close(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+
+
+async def at_end(reader: asyncio.StreamReader) -> bool:
+    try:
+        async with asyncio.timeout(SECONDS):
+            return await reader.read() == b""
+    except ConnectionError:
+        return True
+
+
+async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
+    _, port, _ = await start()
+    reader, writer = await connect(port)
+    writer.write(b"".join(init(number) for number in range(200)))
+    async with asyncio.timeout(SECONDS):
+        answers = [parse(await reader.readexactly(RESPONSE_BYTES)) for _ in range(200)]
+    assert answers == [(number, 0, number) for number in range(200)]
+    await close(writer)
+
+
+async def test_a_frame_that_trickles_in_is_answered_once_whole(start: Start) -> None:
+    _, port, reserve = await start()
+    reader, writer = await connect(port)
+    stream = init(1) + init(2)
+    for position in range(len(stream)):
+        writer.write(stream[position : position + 1])
+        await writer.drain()
+        await asyncio.sleep(0)
+    async with asyncio.timeout(SECONDS):
+        answers = [parse(await reader.readexactly(RESPONSE_BYTES)) for _ in range(2)]
+    assert (answers, reserve.claimed) == ([(1, 0, 0), (2, 0, 1)], 2)
+    await close(writer)
+
+
+@pytest.mark.parametrize("chunks", [1, 5])
+async def test_a_malformed_frame_closes_the_connection_and_claims_nothing(start: Start, chunks: int) -> None:
+    listener, port, reserve = await start()
+    reader, writer = await connect(port)
+    bad = struct.pack(">ihhi", 8, 99, 0, 1)
+    step = -(-len(bad) // chunks)
+    for position in range(0, len(bad), step):
+        writer.write(bad[position : position + step])
+        await writer.drain()
+        await asyncio.sleep(0.01)
+    assert await at_end(reader)
+    assert (listener.malformed, reserve.claimed) == (1, 0)
+    await close(writer)
+
+
+@pytest.mark.parametrize("split", [0, 2])
+async def test_a_giant_frame_closes_the_connection_at_its_length(start: Start, split: int) -> None:
+    listener, port, _ = await start()
+    reader, writer = await connect(port)
+    length = struct.pack(">i", 2**31 - 1)
+    writer.write(length[:split])
+    await asyncio.sleep(0.01)
+    writer.write(length[split:])
+    assert await at_end(reader)
+    assert listener.malformed == 1
+    await close(writer)
+
+
+async def test_connections_beyond_the_cap_are_closed_and_a_freed_place_is_given_again(start: Start) -> None:
+    listener, port, _ = await start(max_connections=2)
+    first, second = await connect(port), await connect(port)
+    for reader, writer in (first, second):
+        writer.write(init(1))
+        await reader.readexactly(RESPONSE_BYTES)
+    third = await connect(port)
+    assert await at_end(third[0])
+    assert (listener.refused, len(listener.connections)) == (1, 2)
+    await close(first[1])
+    async with asyncio.timeout(SECONDS):
+        while len(listener.connections) == 2:
+            await asyncio.sleep(0.01)
+    reader, writer = await connect(port)
+    writer.write(init(1))
+    await reader.readexactly(RESPONSE_BYTES)
+    for one in (second[1], third[1], writer):
+        await close(one)
+
+
+async def test_an_idle_connection_is_closed_and_trickled_bytes_are_no_life(start: Start) -> None:
+    listener, port, _ = await start(idle_timeout=0.2)
+    reader, writer = await connect(port)
+    writer.write(struct.pack(">i", 60_000))
+    async with asyncio.timeout(SECONDS):
+        while not listener.idle_closed:
+            assert not listener.malformed
+            writer.write(b"\x00")
+            await asyncio.sleep(0.05)
+    assert await at_end(reader)
+    await close(writer)
+
+
+async def test_a_busy_connection_outlives_the_idle_timeout(start: Start) -> None:
+    listener, port, _ = await start(idle_timeout=0.4)
+    reader, writer = await connect(port)
+    sweeps_wanted = 12
+    async with asyncio.timeout(SECONDS):
+        while listener.sweeps < sweeps_wanted:
+            writer.write(init(1))
+            await reader.readexactly(RESPONSE_BYTES)
+            await asyncio.sleep(0.02)
+    assert listener.idle_closed == 0
+    await close(writer)
+
+
+async def test_a_client_that_does_not_read_is_not_read_from(start: Start) -> None:
+    """Without back-pressure the listener would claim an ID for every request of a client that never takes one."""
+    _, port, reserve = await start()
+    reader, writer = await connect(port)
+    requests = 400_000
+    writer.write(b"".join(init(number) for number in range(requests)))
+    claimed = -1
+    async with asyncio.timeout(SECONDS):
+        while claimed != reserve.claimed or claimed == 0:
+            claimed = reserve.claimed
+            await asyncio.sleep(0.2)
+    assert claimed < requests, "everything was answered into memory"
+    async with asyncio.timeout(30):
+        last = (await reader.readexactly(RESPONSE_BYTES * requests))[-RESPONSE_BYTES:]
+    assert parse(last) == (requests - 1, 0, requests - 1)
+    await close(writer)
+
+
+async def test_stop_sends_what_was_answered_and_refuses_newcomers(start: Start) -> None:
+    listener, port, _ = await start()
+    reader, writer = await connect(port)
+    writer.write(init(5))
+    assert parse(await reader.readexactly(RESPONSE_BYTES)) == (5, 0, 0)
+    await listener.stop()
+    assert await at_end(reader)
+    with pytest.raises(ConnectionError):
+        await connect(port)
+    await close(writer)

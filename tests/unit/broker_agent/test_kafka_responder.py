@@ -1,0 +1,242 @@
+"""Responses are read back by two other codecs, in every version."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_agent import kafka_responder
+from broker_agent.kafka_responder import KafkaResponder
+from broker_agent.reserve import BlockReserve
+from broker_agent.wire.headers import SUPPORTED_VERSIONS
+from broker_agent.wire.metadata import Node
+from broker_agent.wire.primitives import MAX_FRAME_BYTES, WireError
+from protocol.ids import ProducerIdBlock
+from tests.support.kafka_oracles import (
+    KAFKA_PYTHON,
+    kafka_python_request,
+    kafka_python_response,
+    kio_response,
+)
+
+FIRST = 2**40
+INIT: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 2**31 - 1}
+
+
+def make(ids: int = 1000) -> tuple[KafkaResponder, BlockReserve]:
+    reserve = BlockReserve()
+    if ids:
+        reserve.offer(ProducerIdBlock(FIRST, ids))
+    return KafkaResponder(reserve, Node(7, "agent.example", 9092), lambda: "cluster-x"), reserve
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+def init(version: int, correlation_id: int = 1, client_id: str | None = "c", **fields: Any) -> bytes:
+    return framed(kafka_python_request("init_producer_id", version, correlation_id, client_id, **(INIT | fields)))
+
+
+def ask(responder: KafkaResponder, request: bytes) -> bytes:
+    """One response without its length field."""
+    response, used = responder.respond(request)
+    assert used == len(request)
+    (length,) = struct.unpack_from(">i", response)
+    assert length == len(response) - 4
+    return response[4:]
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("time", [1, 2], ids=["decoded", "remembered"])
+def test_init_producer_id_in_every_version(version: int, time: int) -> None:
+    responder, _ = make()
+    for _ in range(time - 1):
+        ask(responder, init(version, 99))
+    frame = ask(responder, init(version, -77))
+    response = kafka_python_response("init_producer_id", version, frame)
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (0, FIRST + time - 1, 0)
+    correlation_id, kio = kio_response("init_producer_id", version, frame)
+    assert (correlation_id, kio.producer_id, kio.producer_epoch) == (-77, FIRST + time - 1, 0)
+
+
+@pytest.mark.parametrize("version", range(6))
+@pytest.mark.parametrize("time", [1, 2], ids=["decoded", "remembered"])
+def test_with_no_id_at_hand_the_answer_is_14(version: int, time: int) -> None:
+    responder, _ = make(ids=0)
+    for _ in range(time - 1):
+        ask(responder, init(version))
+    response = kafka_python_response("init_producer_id", version, ask(responder, init(version)))
+    assert (response.error_code, response.producer_id, response.producer_epoch) == (14, -1, -1)
+
+
+def test_producer_id_and_epoch_are_ignored_without_a_transactional_id() -> None:
+    responder, _ = make()
+    response = kafka_python_response(
+        "init_producer_id", 4, ask(responder, init(4, producer_id=55, producer_epoch=-1, transaction_timeout_ms=-1))
+    )
+    assert (response.error_code, response.producer_id) == (0, FIRST)
+
+
+@pytest.mark.parametrize(("transactional_id", "code"), [("", 42), ("x" * 250, 42), ("x" * 249, 53), ("t", 53)])
+@pytest.mark.parametrize("version", range(6))
+def test_a_transactional_id_is_refused_and_claims_nothing(version: int, transactional_id: str, code: int) -> None:
+    responder, reserve = make()
+    for _ in range(2):
+        frame = ask(responder, init(version, transactional_id=transactional_id))
+        response = kafka_python_response("init_producer_id", version, frame)
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
+    assert reserve.claimed == 0
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
+    responder, _ = make()
+    fields = {"client_software_name": "n", "client_software_version": "1"} if version >= 3 else {}
+    frame = ask(responder, framed(kafka_python_request("api_versions", version, 5, "c", **fields)))
+    response = kafka_python_response("api_versions", version, frame)
+    expected = {3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 5)}
+    assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == expected
+    correlation_id, kio = kio_response("api_versions", version, frame)
+    assert {key.api_key: (key.min_version, key.max_version) for key in kio.api_keys} == expected
+    assert (correlation_id, response.error_code) == (5, 0)
+
+
+@pytest.mark.parametrize("version", [5, 100, 2**15 - 1])
+def test_api_versions_above_ours_is_answered_in_version_0_with_every_key(version: int) -> None:
+    responder, _ = make()
+    frame = ask(responder, framed(struct.pack(">hhi", 18, version, 5) + b"what a later version may hold"))
+    response = kafka_python_response("api_versions", 0, frame)
+    assert response.error_code == 35
+    assert {key.api_key for key in response.api_keys} == set(SUPPORTED_VERSIONS)
+    assert kio_response("api_versions", 0, frame)[0] == 5
+
+
+@pytest.mark.parametrize("version", range(14))
+@pytest.mark.parametrize("topics", [[], ["a", "b"]])
+def test_metadata_names_this_broker_and_no_topic(version: int, topics: list[str]) -> None:
+    responder, _ = make()
+    topic = KAFKA_PYTHON["metadata"][0].MetadataRequestTopic
+    request = kafka_python_request("metadata", version, 5, "c", topics=[topic(version=version, name=n) for n in topics])
+    frame = ask(responder, framed(request))
+    response = kafka_python_response("metadata", version, frame)
+    assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(7, "agent.example", 9092)]
+    assert [(t.name, t.error_code) for t in response.topics] == [(n, 3) for n in topics]
+    correlation_id, kio = kio_response("metadata", version, frame)
+    assert [(b.node_id, b.host, b.port) for b in kio.brokers] == [(7, "agent.example", 9092)]
+    assert [(t.name, t.error_code.value, t.partitions) for t in kio.topics] == [(n, 3, ()) for n in topics]
+    assert correlation_id == 5
+    assert version < 1 or (response.controller_id, kio.controller_id) == (7, 7)
+    assert version < 2 or (response.cluster_id, kio.cluster_id) == ("cluster-x", "cluster-x")
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_topic_asked_for_by_id_is_unknown_by_id(version: int) -> None:
+    responder, _ = make()
+    topic = KAFKA_PYTHON["metadata"][0].MetadataRequestTopic(version=version, name=None, topic_id=uuid.UUID(int=5))
+    frame = ask(responder, framed(kafka_python_request("metadata", version, 5, "c", topics=[topic])))
+    (answer,) = kafka_python_response("metadata", version, frame).topics
+    assert (answer.name, answer.topic_id, answer.error_code) == (None, uuid.UUID(int=5), 100)
+
+
+@pytest.mark.parametrize("version", range(7))
+@pytest.mark.parametrize(("key_type", "code"), [(0, 30), (1, 53)])
+def test_no_coordinator_is_found(version: int, key_type: int, code: int) -> None:
+    if version == 0 and key_type == 1:
+        pytest.skip("version 0 knows groups alone")
+    responder, _ = make()
+    fields: dict[str, Any] = {"key_type": key_type} if version >= 1 else {}
+    fields |= {"coordinator_keys": ["k", "l"]} if version >= 4 else {"key": "k"}
+    frame = ask(responder, framed(kafka_python_request("find_coordinator", version, 5, "c", **fields)))
+    response = kafka_python_response("find_coordinator", version, frame)
+    correlation_id, kio = kio_response("find_coordinator", version, frame)
+    assert correlation_id == 5
+    if version >= 4:
+        assert [(c.key, c.error_code, c.node_id) for c in response.coordinators] == [("k", code, -1), ("l", code, -1)]
+        assert [c.error_code.value for c in kio.coordinators] == [code, code]
+        assert "not" in response.coordinators[0].error_message or "no " in response.coordinators[0].error_message
+    else:
+        assert (response.error_code, response.node_id, kio.error_code.value) == (code, -1, code)
+
+
+@given(st.lists(st.integers(0, 5), max_size=40), st.data())
+def test_any_cut_of_a_pipeline_gives_the_same_responses(versions: list[int], data: st.DataObject) -> None:
+    """Frames cut anywhere: what was not used is offered again with more, as the listener does."""
+    stream = b"".join(init(version, number) for number, version in enumerate(versions))
+    whole, _ = make()
+    expected, used = whole.respond(stream)
+    assert used == len(stream)
+    pieces, _ = make()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    responses, rest = b"", b""
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        rest += stream[start:end]
+        got, used = pieces.respond(rest)
+        responses, rest = responses + got, rest[used:]
+    assert (responses, rest) == (expected, b"")
+
+
+def test_a_frame_before_a_malformed_one_is_answered_and_then_it_is_refused() -> None:
+    responder, reserve = make()
+    good, bad = init(4), framed(init(4)[4:] + b"\x00")
+    _, used = responder.respond(good + bad + good)
+    assert (used, reserve.claimed) == (len(good), 1)
+    with pytest.raises(WireError, match="left over"):
+        responder.respond(bad + good)
+    assert reserve.claimed == 1
+
+
+@pytest.mark.parametrize("length", [MAX_FRAME_BYTES + 1, 2**31 - 1, 2**32 - 1])
+def test_a_giant_length_is_refused_before_its_bytes_come(length: int) -> None:
+    responder, _ = make()
+    with pytest.raises(WireError, match="larger than"):
+        responder.respond(struct.pack(">I", length))
+
+
+@pytest.mark.parametrize("length", range(8))
+def test_a_dwarf_frame_is_refused_even_with_a_remembered_frame_behind(length: int) -> None:
+    responder, reserve = make()
+    ask(responder, init(4))
+    with pytest.raises(WireError):
+        responder.respond(struct.pack(">i", length) + init(4))
+    assert reserve.claimed == 1
+
+
+@given(st.integers(0, 60), st.integers(0, 255))
+def test_a_remembered_frame_with_one_byte_changed_claims_only_if_it_decodes(position: int, value: int) -> None:
+    responder, reserve = make()
+    fresh, fresh_reserve = make()
+    request = init(4, client_id="abc")
+    ask(responder, request)
+    mutated = bytearray(request)
+    mutated[position % len(mutated)] = value
+    outcomes = []
+    for one in (responder, fresh):
+        try:
+            outcomes.append(len(one.respond(bytes(mutated))[0]))
+        except WireError:
+            outcomes.append(-1)
+    assert outcomes[0] == outcomes[1]
+    assert reserve.claimed - 1 == fresh_reserve.claimed
+
+
+def test_the_memo_is_bounded_in_frames_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_responder, "MAX_MEMO_KEYS", 10)
+    responder, reserve = make()
+    for number in range(35):
+        ask(responder, init(4, client_id=f"client-{number}"))
+        assert len(responder._memo) <= 10
+    remembered = len(responder._memo)
+    ask(responder, init(4, client_id="x" * 600))
+    assert (len(responder._memo), reserve.claimed) == (remembered, 36)
+
+
+def test_transactional_frames_are_never_remembered() -> None:
+    responder, _ = make()
+    ask(responder, init(4, transactional_id="t"))
+    assert responder._memo == {}

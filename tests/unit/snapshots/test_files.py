@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path, PurePath
+
+import pytest
+
+from snapshots.files import Files, OsFiles, remove_temporary, write_durably
+from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
+
+
+@pytest.fixture(params=[OsFiles, MemoryFiles])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Files, PurePath]:
+    files: Files = request.param()
+    files.make_directory(tmp_path / "a" / "b")
+    files.make_directory(tmp_path / "a" / "b")
+    return files, tmp_path / "a" / "b"
+
+
+def test_bytes_written_are_read_back(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    handle = files.open(directory / "x", create=True)
+    files.pwrite(handle, b"world", 6)
+    files.pwrite(handle, b"hello ", 0)
+    files.fdatasync(handle)
+    assert files.fdatasyncs == 1
+    assert files.pread(handle, 5, 4) == b"o wor"
+    assert files.pread(handle, 100, 9) == b"ld"
+    assert files.pread(handle, 100, 50) == b""
+    files.close(handle)
+    assert files.read_bytes(directory / "x") == b"hello world"
+    assert files.size(directory / "x") == 11
+
+
+def test_preallocated_file_is_zeroes(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    handle = files.open(directory / "x", create=True)
+    files.preallocate(handle, 3_000_000)
+    files.close(handle)
+    assert files.read_bytes(directory / "x") == bytes(3_000_000)
+
+
+def test_names(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    for name in ("b", "a", "c"):
+        files.close(files.open(directory / name, create=True))
+    files.rename(directory / "c", directory / "a")
+    files.unlink(directory / "b")
+    files.fsync_directory(directory)
+    assert files.listdir(directory) == ["a"]
+    assert files.listdir(directory.parent) == ["b"]
+    assert files.exists(directory / "a")
+    assert not files.exists(directory / "c")
+
+
+def test_missing_and_surplus_names_are_errors(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    calls: list[Callable[[PurePath], object]] = [files.open, files.unlink, files.read_bytes, files.size, files.listdir]
+    for call in calls:
+        with pytest.raises(FileNotFoundError):
+            call(directory / "missing")
+    files.close(files.open(directory / "x", create=True))
+    with pytest.raises(FileExistsError):
+        files.open(directory / "x", create=True)
+
+
+def test_lock_is_exclusive_until_closed(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    handle = files.lock(directory / "lock")
+    with pytest.raises(BlockingIOError):
+        files.lock(directory / "lock")
+    files.close(handle)
+    files.close(files.lock(directory / "lock"))
+
+
+def test_short_writes_and_reads_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real_write, real_read = os.pwrite, os.pread
+    monkeypatch.setattr(os, "pwrite", lambda handle, data, offset: real_write(handle, bytes(data[:3]), offset))
+    monkeypatch.setattr(os, "pread", lambda handle, size, offset: real_read(handle, min(size, 4), offset))
+    files = OsFiles()
+    handle = files.open(tmp_path / "x", create=True)
+    files.pwrite(handle, b"0123456789", 2)
+    assert files.pread(handle, 20, 0) == b"\0\0" + b"0123456789"
+    files.close(handle)
+
+
+def test_write_durably_replaces(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    for data in (b"one", b"another"):
+        write_durably(files, directory / "x", data)
+        assert files.read_bytes(directory / "x") == data
+    assert files.listdir(directory) == ["x"]
+
+
+def test_power_cut_leaves_the_old_file_or_the_new() -> None:
+    directory = PurePath("/d")
+
+    def prepared() -> MemoryFiles:
+        files = MemoryFiles()
+        files.make_directory(directory)
+        write_durably(files, directory / "x", b"old")
+        return files
+
+    whole = prepared()
+    before = len(whole.calls)
+    write_durably(whole, directory / "x", b"new")
+    assert [kind for kind, _ in whole.calls[before:]] == ["create", "pwrite", "fdatasync", "rename", "fsync_directory"]
+    assert whole.cut_power().read_bytes(directory / "x") == b"new"
+    for call in range(5):
+        for keep in (lambda kind, path: False, lambda kind, path: True, lambda kind, path: kind != "pwrite"):
+            files = prepared()
+            files.before = fail_at(call, PowerCut())
+            with pytest.raises(PowerCut):
+                write_durably(files, directory / "x", b"new")
+            after = files.cut_power(keep)
+            assert after.read_bytes(directory / "x") in (b"old", b"new")
+            remove_temporary(after, directory)
+            assert after.listdir(directory) == ["x"]
+            write_durably(after, directory / "x", b"newer")
+            assert after.cut_power().read_bytes(directory / "x") == b"newer"

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import google_crc32c
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.ids import MAX_PRODUCER_ID
+from snapshots import format as snapshot_format
+from snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
+from snapshots.image import BrokerRegistration, LastBlock, StateImage
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+IMAGE = StateImage(
+    version=1,
+    index=77,
+    term=5,
+    next_offset=300,
+    next_producer_id=3000,
+    last_block=LastBlock(2000, 1000, 2, 40, 299, 1_700_000_000_000),
+    brokers=[
+        BrokerRegistration(1, 12, "inc-1", False, ()),
+        BrokerRegistration(2, 40, "inc-3", True, ("inc-1", "inc-2")),
+    ],
+)
+
+names = st.text(min_size=1, max_size=20)
+brokers = st.dictionaries(
+    st.integers(0, 2**31 - 1),
+    st.tuples(st.integers(0, 2**63), names, st.booleans(), st.lists(names, max_size=3)),
+    max_size=5,
+).map(
+    lambda found: [
+        BrokerRegistration(broker_id, epoch, incarnation, fenced, tuple(superseded))
+        for broker_id, (epoch, incarnation, fenced, superseded) in sorted(found.items())
+    ]
+)
+counts = st.integers(0, 2**63)
+
+
+@given(counts, counts, counts, st.integers(0, MAX_PRODUCER_ID), brokers)
+def test_round_trip(index: int, term: int, offset: int, next_producer_id: int, found: list[BrokerRegistration]) -> None:
+    image = StateImage(1, index, term, offset, next_producer_id, None, found)
+    assert decode_snapshot(encode_snapshot("cluster-a", image), "x.snap", "cluster-a") == image
+
+
+def test_format_is_pinned() -> None:
+    golden = (GOLDEN / "snapshot.bin").read_bytes()
+    assert encode_snapshot("cluster-a", IMAGE) == golden
+    assert decode_snapshot(golden, "x.snap", None) == IMAGE
+
+
+def test_every_flipped_bit_is_refused() -> None:
+    data = encode_snapshot("cluster-a", IMAGE)
+    for bit in range(len(data) * 8):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(SnapshotError, match=r"snapshot x\.snap: "):
+            decode_snapshot(bytes(damaged), "x.snap", "cluster-a")
+
+
+def test_every_other_length_is_refused() -> None:
+    data = encode_snapshot("cluster-a", IMAGE)
+    for damaged in [data[:cut] for cut in range(len(data))] + [data + b"\0", data + data]:
+        with pytest.raises(SnapshotError):
+            decode_snapshot(damaged, "x.snap", "cluster-a")
+
+
+def test_another_clusters_snapshot_is_refused() -> None:
+    with pytest.raises(SnapshotError, match=r"x\.snap: it is of cluster cluster-a, not of cluster-b"):
+        decode_snapshot(encode_snapshot("cluster-a", IMAGE), "x.snap", "cluster-b")
+
+
+def _with_body(body: bytes, version: int = 1, length: int | None = None) -> bytes:
+    data = snapshot_format._HEADER.pack(
+        b"PIDSNAP1", version, b"c".ljust(64, b"\0"), 77, 5, len(body) if length is None else length
+    )
+    return data + body + int(google_crc32c.value(data + body)).to_bytes(4, "big")
+
+
+BODY = msgspec.msgpack.encode(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (_with_body(BODY, version=2), "unknown snapshot version 2"),
+        (
+            _with_body(msgspec.msgpack.encode(msgspec.structs.replace(IMAGE, version=9))),
+            "unknown state image version 9",
+        ),
+        (_with_body(msgspec.msgpack.encode({"version": 1, "extra": 2})), "unknown field"),
+        (_with_body(msgspec.msgpack.encode(msgspec.structs.replace(IMAGE, index=78))), "header names entry 77"),
+        (_with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"next_offset": -1})), ">= 0"),
+        (
+            _with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"brokers": IMAGE.brokers[::-1]})),
+            "do not ascend",
+        ),
+        (_with_body(BODY, length=3), "names 3 bytes"),
+        (_with_body(b"\xc1"), "malformed"),
+    ],
+)
+def test_content_that_no_member_writes_is_refused_by_name(data: bytes, message: str) -> None:
+    with pytest.raises(SnapshotError, match=message):
+        decode_snapshot(data, "x.snap", "c")
+
+
+def test_brokers_ascend_and_the_last_block_is_below_the_next_id() -> None:
+    with pytest.raises(ValueError, match="do not ascend"):
+        msgspec.structs.replace(IMAGE, brokers=[IMAGE.brokers[0], IMAGE.brokers[0]])
+    with pytest.raises(ValueError, match="above the next producer ID 2999"):
+        msgspec.structs.replace(IMAGE, next_producer_id=2999)
+
+
+def test_oversized_snapshot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_format, "MAX_SNAPSHOT_BYTES", 100)
+    with pytest.raises(SnapshotError, match="above the limit of 100"):
+        encode_snapshot("c", IMAGE)
