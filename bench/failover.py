@@ -1,7 +1,7 @@
 """How long allocation is away when the leader dies, hangs, or is told to stop.
 
-One caller allocates without pause. In each round the leader gets a signal, and the time runs from the signal to the first
-block that was asked for after it and given by another member. Then the member is brought back.
+One caller allocates without pause. In each round the leader gets a signal, and the time runs from the signal to the
+first block that was asked for after it and given by another member. Then the member is brought back.
 """
 
 from __future__ import annotations

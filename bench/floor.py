@@ -1,8 +1,8 @@
 """What the product's work costs at the very least in Python: the same arrows without consensus, checks and limits.
 
-Four processes on loopback. A leader takes `POST` requests through aiohttp, gathers a batch while the one before it is in
-flight, writes it with one fdatasync on a storage thread, and sends it to two followers, which write it, fdatasync, and
-acknowledge; the batch is answered when the leader and one follower hold it. And a server that answers Kafka's
+Four processes on loopback. A leader takes `POST` requests through aiohttp, gathers a batch while the one before it is
+in flight, writes it with one fdatasync on a storage thread, and sends it to two followers, which write it, fdatasync,
+and acknowledge; the batch is answered when the leader and one follower hold it. And a server that answers Kafka's
 InitProducerId v4 from a counter. No term, no vote, no checksum, no recovery: nothing here is safe to use.
 """
 
@@ -67,7 +67,7 @@ class Follower(asyncio.Protocol):
         self._partial = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         data = self._partial + data
@@ -161,7 +161,7 @@ class _FollowerLink(asyncio.Protocol):
         self._partial = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._leader.linked(cast(asyncio.Transport, transport))
+        self._leader.linked(cast("asyncio.Transport", transport))
 
     def data_received(self, data: bytes) -> None:
         data = self._partial + data
@@ -181,7 +181,7 @@ class ClaimServer(asyncio.Protocol):
         self._partial = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._partial:

@@ -1,7 +1,8 @@
-"""A process that posts one request after the other on each of N connections: `python -m bench.http_load`, a spec on stdin.
+"""A process that posts one request after the other on each of N connections.
 
-A raw client of keep-alive HTTP/1.1, because its cost is taken from the server's machine: it sends bytes made
-beforehand, reads answers with a Content-Length only, and keeps every `producer_id_start`.
+`python -m bench.http_load` with a spec on stdin. A raw client of keep-alive HTTP/1.1, because its cost is taken from
+the server's machine: it sends bytes made beforehand, reads answers with a Content-Length only, and keeps every
+`producer_id_start`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Final, cast
 import msgspec
 import uvloop
 
+from bench.claim_load import DRAIN_POLL_SECONDS, DRAIN_POLLS
 from bench.figures import quantile_ms
 
-DRAIN_SECONDS: Final = 5.0
 MAX_HEAD_BYTES: Final = 4096
 """Longest head of an answer; aiohttp's are under 200 bytes."""
 
@@ -40,7 +41,7 @@ class LoadSpec(msgspec.Struct, frozen=True):
 class LoadResult(msgspec.Struct, frozen=True):
     """`rate` (answers with status 200 a second) and the latencies are of the time after the warm-up.
 
-    `statuses`, `starts` and `failures` cover the whole run; `client_cpu` is a share of a core.
+    `client_cpu` is a share of a core in the same time. `statuses`, `starts` and `failures` cover the whole run.
     """
 
     rate: float
@@ -83,7 +84,7 @@ class LoadConnection(asyncio.Protocol):
         self.waiting = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
+        self._transport = cast("asyncio.Transport", transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.waiting:
@@ -175,9 +176,10 @@ async def run(spec: LoadSpec) -> LoadResult:
     await asyncio.sleep(spec.seconds)
     elapsed, answered, cpu = time.perf_counter() - started, len(tally.starts), time.process_time() - cpu
     tally.repeat = False
-    deadline = time.perf_counter() + DRAIN_SECONDS
-    while any(connection.waiting for connection in connections) and time.perf_counter() < deadline:
-        await asyncio.sleep(0.005)
+    for _ in range(DRAIN_POLLS):
+        if not any(connection.waiting for connection in connections):
+            break
+        await asyncio.sleep(DRAIN_POLL_SECONDS)
     if unanswered := sum(connection.waiting for connection in connections):
         tally.failures.append(f"{unanswered} requests were not answered")
     for connection in connections:

@@ -103,7 +103,7 @@ def print_report(report: Report) -> None:
     """Facts, one table, then what is wrong or worth knowing."""
     console = Console()
     if not console.is_terminal:
-        console = Console(width=160)
+        console = Console(width=180)
     for facts in (report.machine, report.settings):
         for name, fact in facts.items():
             console.print(f"[bold]{name}[/]: {fact}", highlight=False, soft_wrap=True)

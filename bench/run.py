@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -71,8 +73,16 @@ def settings(plan: Plan) -> dict[str, str]:
     return {
         "measured": f"{plan.repetitions} x {plan.seconds:g} s after {plan.warmup:g} s, medians; floors alternate with "
         f"the cluster; {plan.failover_rounds} failovers of each kind; three controllers on loopback, one disk",
-        "raised keys": msgspec.json.encode(RAISED_OPTIONS).decode(),
+        "keys raised on the controllers": ", ".join(_flattened(RAISED_OPTIONS)),
     }
+
+
+def _flattened(options: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in options.items():
+        if isinstance(value, dict):
+            yield from _flattened(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key} = {value:,}"
 
 
 if __name__ == "__main__":

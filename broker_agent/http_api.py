@@ -76,7 +76,7 @@ class _Api:
     async def init_producer_id(self, request: web.Request) -> web.Response:
         try:
             wanted = _decoder.decode(await request.read())
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RequestError(
                 ErrorCode.INVALID_REQUEST, f"the body is not an InitProducerIdRequest: {error}"
             ) from None

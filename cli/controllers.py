@@ -86,7 +86,7 @@ class Controllers:
                 last = f"{url}: {error or type(error).__name__}"
             else:
                 if status == 200:
-                    return msgspec.json.decode(answer, type=shape)
+                    return _decode(url, answer, shape)
                 problem = _problem(status, answer)
                 last = f"{url}: {problem.code}: {problem.detail}"
                 if not problem.retryable:
@@ -105,7 +105,7 @@ class Controllers:
             except (OSError, http.client.HTTPException):
                 answers[url] = None
             else:
-                answers[url] = msgspec.json.decode(answer, type=shape) if status == 200 else None
+                answers[url] = _decode(url, answer, shape) if status == 200 else None
         return answers
 
     def _once(self, url: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
@@ -126,10 +126,20 @@ class Controllers:
 
 def _from_option(controllers: str | None) -> list[str]:
     urls = [url.strip().rstrip("/") for url in (controllers or DEFAULT_CONTROLLER).split(",") if url.strip()]
+    if not urls:
+        raise click.BadParameter(f"there is no base URL like {DEFAULT_CONTROLLER} in it", param_hint="--controllers")
     for url in urls:
-        if urllib.parse.urlsplit(url).scheme != "http":
+        if not _is_base_url(url):
             raise click.BadParameter(f"{url!r} is not a base URL like {DEFAULT_CONTROLLER}", param_hint="--controllers")
     return urls
+
+
+def _is_base_url(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is none
+        return False
 
 
 def _from_cluster(cluster: Path) -> list[str]:
@@ -138,6 +148,13 @@ def _from_cluster(cluster: Path) -> list[str]:
         return [member["http"] for member in json.loads(path.read_text())["controllers"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise click.BadParameter(f"{path} is not a cluster.json: {error}", param_hint="--cluster") from error
+
+
+def _decode(url: str, answer: bytes, shape: type[T]) -> T:
+    try:
+        return msgspec.json.decode(answer, type=shape)
+    except msgspec.DecodeError as error:
+        raise CommandError(f"{url} does not answer like a controller: {error}; check the address") from error
 
 
 def _problem(status: int, answer: bytes) -> Problem:

@@ -161,6 +161,11 @@ class LocalCluster:
         process = self._processes.get(member_name(member))
         return process is not None and process.poll() is None
 
+    def exit_code(self, member: Member) -> int | None:
+        """How the member's process ended (negative: by that signal); None if it runs or never did."""
+        process = self._processes.get(member_name(member))
+        return None if process is None else process.poll()
+
     def dead(self) -> list[Member]:
         """Members whose process ended."""
         return [member for member in self.members() if not self.running(member)]

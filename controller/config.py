@@ -29,15 +29,13 @@ class VoterTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every key of `controller.toml`.
 
-    `node_id`, or `node_index` (0-based, as Kubernetes numbers pods; the id is one more), names this member among
-    `voters`. `profile` sets all timeouts together. `block_size` is in producer IDs and must be the same everywhere.
+    `node_id` names this member among `voters`. `profile` sets all timeouts together. `block_size` is in producer IDs and must be the same everywhere.
     `snapshot_entries` and `snapshot_allocations`: how many applied entries, or allocated blocks, are between two
     snapshots. `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
     HTTP callers must send.
     """
 
-    node_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)] | None = None
-    node_index: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 2)] | None = None
+    node_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     cluster_id: ClusterId
     data_dir: str
     http_listen: str
@@ -55,13 +53,6 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     limits: ApiLimits = ApiLimits()
 
-    @property
-    def id(self) -> int:
-        """This member's node id. Raises SettingsError."""
-        if self.node_id is None and self.node_index is None:
-            raise SettingsError("set node_id (or node_index, which is one less)")
-        return self.node_id if self.node_id is not None else (self.node_index or 0) + 1
-
     def member_settings(self) -> MemberSettings:
         """The part that the member needs, checked. Raises SettingsError."""
         voters = {
@@ -74,13 +65,13 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             raise SettingsError(
                 f"voters: {len(voters)} voters tolerate no more failures than {len(voters) - 1}: use 1, 3 or 5"
             )
-        if self.id not in voters:
-            raise SettingsError(f"voters: member {self.id} itself is not among {sorted(voters)}")
+        if self.node_id not in voters:
+            raise SettingsError(f"voters: member {self.node_id} itself is not among {sorted(voters)}")
         if self.http_advertised is not None:
-            voters[self.id] = msgspec.structs.replace(voters[self.id], http=self.http_advertised.rstrip("/"))
+            voters[self.node_id] = msgspec.structs.replace(voters[self.node_id], http=self.http_advertised.rstrip("/"))
         host, port = parse_address(self.peer_listen, "peer_listen")
         return MemberSettings(
-            node_id=self.id,
+            node_id=self.node_id,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
             voters=tuple(voters[voter] for voter in sorted(voters)),

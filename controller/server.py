@@ -17,7 +17,7 @@ from controller.node.member import ClusterMember
 from controller.node.opening import InconsistentStorage
 from controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from protocol.archive import ArchiveError
-from protocol.settings import parse_address
+from protocol.settings import parse_address, require_assertions
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ def run(config: ControllerConfig) -> int:
     logging.basicConfig(
         level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
+    require_assertions()
     config.member_settings()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(config))

@@ -14,6 +14,7 @@ import msgspec
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_PORT: Final = re.compile("[0-9]{1,5}")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(?P<key>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
 
 
@@ -36,10 +37,16 @@ def load_settings(shape: type[T], path: Path | None, environment: Mapping[str, s
         raise SettingsError(f"{path or 'environment'}: {_explain(error, shape)}") from error
 
 
+def require_assertions() -> None:
+    """Raise SettingsError under `python -O`: the invariants are assertions, and safety rests on them."""
+    if not __debug__:
+        raise SettingsError("pidkeeper does not run with assertions switched off: unset PYTHONOPTIMIZE and drop -O")
+
+
 def parse_address(address: str, key: str) -> tuple[str, int]:
     """`host:port` (or `[v6]:port`) as a pair. Raises SettingsError that names `key`."""
     host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or _PORT.fullmatch(port) is None or int(port) > 65535:
         raise SettingsError(f"{key}: {address!r} is not host:port with a port up to 65535")
     return host.strip("[]"), int(port)
 

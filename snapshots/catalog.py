@@ -27,6 +27,12 @@ class SnapshotId(msgspec.Struct, frozen=True, order=True):
         return f"snapshot-{self.index:020d}-{self.term:010d}.snap"
 
 
+def snapshot_id(name: str) -> SnapshotId | None:
+    """What a file of this name is a snapshot of; None if it is none."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else SnapshotId(int(match[1]), int(match[2]))
+
+
 class SnapshotCatalog:
     """The snapshots in the directory `path`, which must exist. Opening removes what a crash left unfinished."""
 
@@ -40,8 +46,8 @@ class SnapshotCatalog:
 
     def ids(self) -> list[SnapshotId]:
         """The snapshots by their names, oldest first; unverified."""
-        matches = [_NAME.fullmatch(name) for name in self._files.listdir(self._path)]
-        return sorted(SnapshotId(int(match[1]), int(match[2])) for match in matches if match)
+        found = (snapshot_id(name) for name in self._files.listdir(self._path))
+        return sorted(snapshot for snapshot in found if snapshot is not None)
 
     def load(self, snapshot: SnapshotId) -> StateImage:
         """Read and verify one snapshot. Raises SnapshotError."""

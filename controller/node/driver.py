@@ -26,6 +26,7 @@ from controller.state.machine import StateMachine, allocations
 from controller.transport.links import PeerLinks
 from protocol.errors import ErrorCode, RequestError
 from protocol.records import decode_batch
+from snapshots.format import SnapshotError
 from snapshots.image import StateImage
 
 logger = logging.getLogger(__name__)
@@ -178,7 +179,12 @@ class Driver:
         self.keeper.applied(entry)
 
     def _send_chunk(self, request: ChunkRequest) -> None:
-        data, done = self.keeper.read(request.meta, request.offset)
+        try:
+            data, done = self.keeper.read(request.meta, request.offset)
+        except (SnapshotError, FileNotFoundError) as error:
+            # Newer snapshots replaced it, or the follower asks for what is not there: the core starts over.
+            logger.warning("cannot send a part of a snapshot to member %d: %s", request.to, error)
+            return
         self.links.send(
             [
                 InstallSnapshot(

@@ -20,12 +20,12 @@ class Ledger:
     archive is always completed from a memory that still holds the rest.
     """
 
-    def __init__(self, archive: AllocationArchive, next_offset: int) -> None:
+    def __init__(self, archive: AllocationArchive, next_offset: int, next_producer_id: int) -> None:
         self._archive = archive
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="archive")
         self._recent: list[AllocatedBlock] = []
         self._from_offset = next_offset
-        self._holes_below: int | None = None if archive.covered_to >= next_offset else 0
+        self._complete_from = _complete_from(archive, next_offset, next_producer_id)
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -56,13 +56,14 @@ class Ledger:
     def forget(self, next_offset: int) -> None:
         """Drop from memory what `archive` has made durable."""
         del self._recent[: self._position(next_offset)]
-        self._from_offset = next_offset
+        # A snapshot from the leader may have restarted the history above, while the archive was written.
+        self._from_offset = max(self._from_offset, next_offset)
 
     def restart(self, next_offset: int, next_producer_id: int) -> None:
         """A snapshot from the leader replaced the log: what lies between the archive and it is not known here."""
         self._recent.clear()
         self._from_offset = next_offset
-        self._holes_below = next_producer_id
+        self._complete_from = next_producer_id
 
     async def owner(self, producer_id: int) -> AllocatedBlock | None:
         """The block that holds `producer_id`.
@@ -87,23 +88,27 @@ class Ledger:
         return AllocatedBlocksPage(
             blocks=rows,
             next_after=rows[-1].first if len(rows) == limit else None,
-            complete_from=self.complete_from(),
+            complete_from=self._complete_from,
         )
 
     def complete_from(self) -> int:
         """The lowest ID from which this history has no hole."""
-        if self._holes_below is not None:
-            return self._holes_below
-        archived = self._archive.complete_from
-        if archived is not None:
-            return archived
-        return self._recent[0].first if self._recent else 0
+        return self._complete_from
 
     def _position(self, next_offset: int) -> int:
         return bisect.bisect_left(self._recent, next_offset, key=_offset)
 
     async def _on_thread(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def _complete_from(archive: AllocationArchive, next_offset: int, next_producer_id: int) -> int:
+    """From which ID on the archive, and the log from `next_offset` on, leave nothing out."""
+    if archive.covered_to < next_offset:
+        return next_producer_id
+    if archive.covered_to == 0:
+        return 0
+    return next_producer_id if archive.complete_from is None else archive.complete_from
 
 
 def _first(row: AllocatedBlock) -> int:

@@ -62,8 +62,9 @@ class ClusterMember:
             entries=storage.log.entries,
             leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
         )
-        ledger = Ledger(storage.archive, storage.machine.next_offset)
-        self.driver = Driver(core, storage.machine, ledger, self._on_fault)
+        machine = storage.machine
+        ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
+        self.driver = Driver(core, machine, ledger, self._on_fault)
         identity = Identity(
             cluster_id=settings.cluster_id,
             node_id=settings.node_id,
@@ -127,11 +128,13 @@ class ClusterMember:
 
     def submit(self, request: requests.Request) -> asyncio.Future[object]:
         """Decide `request` in the next batch; see Decider.submit."""
+        answer = self.driver.decider.submit(request)
+        # Only once it was taken: a member that does not lead keeps no sessions.
         if isinstance(request, requests.UnregisterBroker):
             self._sessions.forget(request.broker_id)
         elif not isinstance(request, requests.FenceBroker | requests.RaiseFloor):
             self._sessions.heard(request.broker_id, self.driver.ticks)
-        return self.driver.decider.submit(request)
+        return answer
 
     def leader(self) -> tuple[int, str] | None:
         """The leader's id and base URL, as far as this member knows."""

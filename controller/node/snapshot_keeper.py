@@ -90,13 +90,12 @@ class SnapshotKeeper:
         try:
             await self._ledger.archive(image.next_offset)
             await asyncio.to_thread(self._save, image)
+            self._compact(image)
         except OSError as error:
             # The log still holds everything, so a full disk costs space, not safety: it is tried again later.
             logger.error("cannot take a snapshot at index %d: %s", image.index, error)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - a broken archive or catalogue must not be built upon
             self._events.fault(error)
-        else:
-            self._compact(image)
         finally:
             self._task = None
 

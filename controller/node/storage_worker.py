@@ -97,22 +97,20 @@ class StorageWorker:
     def _append(self, first: Append) -> Job | None:
         """Write `first` and whatever continues it. Returns the job after those."""
         entries, hard_state, tokens = first.entries, first.hard_state, [first.token]
-        following: Job | None = None
-        while not self._jobs.empty():
-            following = self._jobs.get()
-            if not isinstance(following, Append) or not _continues(entries, following.entries):
-                break
-            entries = entries + following.entries
-            hard_state = following.hard_state or hard_state
-            tokens.append(following.token)
-            following = None
-        else:
-            following = None
+        following: list[Job | None] = []
+        while not following and not self._jobs.empty():
+            job = self._jobs.get()
+            if isinstance(job, Append) and _continues(entries, job.entries):
+                entries = entries + job.entries
+                hard_state = job.hard_state or hard_state
+                tokens.append(job.token)
+            else:
+                following.append(job)
         started = time.perf_counter()
         self.wal.append(entries, hard_state)
         self.busy_seconds += time.perf_counter() - started
         self.report(self._on_durable, tokens)
-        return self._jobs.get() if following is None else following
+        return following[0] if following else self._jobs.get()
 
 
 def _continues(entries: list[Entry], more: list[Entry]) -> bool:

@@ -249,6 +249,7 @@ class OutboundLink(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
         self._jitter = random.Random()
         self._refusal: str | None = None
+        self._deadline: asyncio.TimerHandle | None = None
         self.up = False
 
     def start(self) -> None:
@@ -303,6 +304,7 @@ class OutboundLink(asyncio.Protocol):
             nonce=os.urandom(NONCE_BYTES),
         )
         transport.write(frame(self._hello))
+        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None
@@ -316,6 +318,8 @@ class OutboundLink(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._transport = None
         self._lost.set()
 
@@ -334,6 +338,8 @@ class OutboundLink(asyncio.Protocol):
         if not same_mac(value.mac, acceptor_mac(key, self._hello, value.sender, value.nonce)):
             raise FrameError(f"member {self._peer} does not know the cluster key")
         self._transport.write(frame(Proof(dialler_mac(key, self._hello, value.sender, value.nonce))))
+        if self._deadline is not None:
+            self._deadline.cancel()
         self._refusal = None
         self.up = True
         self._links.events.link_up(self._peer)

@@ -11,6 +11,7 @@ from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.reserve import BlockReserve
 from broker_agent.wire.metadata import Node
 from protocol.ids import ProducerIdBlock
+from tests.support.waiting import until
 
 SECONDS = 10.0
 RESPONSE_BYTES = 26
@@ -129,9 +130,7 @@ async def test_connections_beyond_the_cap_are_closed_and_a_freed_place_is_given_
     assert await at_end(third[0])
     assert (listener.refused, len(listener.connections)) == (1, 2)
     await close(first[1])
-    async with asyncio.timeout(SECONDS):
-        while len(listener.connections) == 2:
-            await asyncio.sleep(0.01)
+    await until(lambda: len(listener.connections) < 2)
     reader, writer = await connect(port)
     writer.write(init(1))
     await reader.readexactly(RESPONSE_BYTES)

@@ -144,7 +144,7 @@ def test_the_default_reserve_outlasts_a_leader_kill_at_a_sudden_load() -> None:
 )
 def test_senseless_settings_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
-        PrefetchSettings(**bad)  # type: ignore[arg-type]
+        PrefetchSettings(**bad)
 
 
 @given(st.integers(1, 10_000), st.integers(0, 2**32))

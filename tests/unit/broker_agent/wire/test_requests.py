@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import struct
 import uuid
 from collections.abc import Callable
@@ -77,7 +77,7 @@ def test_init_producer_id(
             correlation_id,
             client_id,
             transactional_id=transactional_id,
-            transaction_timeout=datetime.timedelta(milliseconds=timeout),
+            transaction_timeout=dt.timedelta(milliseconds=timeout),
             **kio_late,
         ),
     ]

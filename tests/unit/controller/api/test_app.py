@@ -281,6 +281,14 @@ async def test_a_giant_body_of_unknown_size_is_refused(api: Api, member: MemoryM
     assert member.submitted == []
 
 
+async def test_an_endless_body_is_refused_at_the_limit(api: Api, member: MemoryMember) -> None:
+    """No last chunk is ever sent, so an answer can only rest on the bytes so far."""
+    chunk = b"400\r\n" + b" " * 1024 + b"\r\n"
+    answer = await api.raw(head(ALLOCATE, "Transfer-Encoding: chunked") + chunk * (MAX_BODY_BYTES // 1024 + 1))
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert member.submitted == []
+
+
 async def test_a_giant_body_that_is_there_already_is_refused(api: Api) -> None:
     body = b" " * (MAX_BODY_BYTES + 1)
     answer = await api.call("POST", ALLOCATE, data=body, headers={"Content-Type": "application/json"})

@@ -43,6 +43,12 @@ def within_bound(granted: list[int], rate: Rate) -> bool:
     )
 
 
+@given(st.floats(0.001, 1_000_000.0))
+def test_the_interval_is_rounded_up_and_by_less_than_a_nanosecond(per_second: float) -> None:
+    exact = NANOSECONDS / Fraction(per_second)
+    assert exact <= Rate(per_second, 1).interval_ns < exact + 1
+
+
 @given(rates(), gaps())
 def test_a_broker_never_gets_more_than_burst_plus_rate_times_span(rate: Rate, waits: list[int]) -> None:
     assert within_bound(granted_at(Throttle(rate, WIDE), waits), rate)
@@ -103,6 +109,7 @@ def test_the_table_is_bounded_and_only_full_buckets_are_dropped(monkeypatch: pyt
     refusal = bucket.admit(3, NANOSECONDS // 2)
     assert refusal is not None
     assert (refusal.quota, refusal.wait_ns) == ("buckets", NANOSECONDS // 2)
+    assert bucket.admit(3, NANOSECONDS // 2) == refusal, "the refusal made no room"
     assert bucket.admit(3, NANOSECONDS) is None
     assert len(bucket) == 2
     assert bucket.admit(2, NANOSECONDS) is None, "the bucket in use was kept"

@@ -6,6 +6,7 @@ convergence. Messages may be delivered long after their sender or receiver has c
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -16,7 +17,10 @@ from tests.support.raft_network import Node
 
 SEEDS = 200
 EVENTS = 4000
-RARE = "crash restart start start wipe snapshot transfer links pause resume cut cut heal".split()
+RARE = {
+    "crash": 1, "restart": 1, "start": 3, "wipe": 1, "snapshot": 2, "transfer": 1, "links": 1, "pause": 1, "resume": 2,
+    "cut": 4, "heal": 4,
+}  # fmt: skip
 
 
 class Chaos:
@@ -46,7 +50,7 @@ class Chaos:
         self.repeat = self.rng.choice([0.0, 0.1])
         self.reorder = self.rng.random() < 0.7
         self.paused: set[int] = set()
-        self.cut: set[tuple[int, int]] = set()
+        self.severed: set[tuple[int, int]] = set()
 
     def run(self) -> None:
         actions = [self.deliver, self.work, self.sync, self.tick, self.propose, self.rare]
@@ -75,7 +79,7 @@ class Chaos:
         target = self.nodes[message.to]
         if message.to in self.paused:
             self.wire.append(message)
-        elif target.up and self.rng.random() >= self.loss and (message.sender, message.to) not in self.cut:
+        elif target.up and self.rng.random() >= self.loss and (message.sender, message.to) not in self.severed:
             target.core.step(message)
 
     def work(self) -> None:
@@ -104,44 +108,56 @@ class Chaos:
 
     def rare(self) -> None:
         node = self.rng.choice(list(self.nodes.values()))
-        kind = self.rng.choice(RARE)
-        if kind == "crash":
-            node.up = False
-            self.lose_links(node.node_id)
-        elif (kind == "start" and not node.up) or kind == "restart":
+        if node.up or self.rng.random() < 0.5:
+            kind = self.rng.choices(list(RARE), list(RARE.values()))[0]
+            getattr(self, kind)(node)
+
+    def crash(self, node: Node) -> None:
+        node.up = False
+        self.links(node)
+
+    def restart(self, node: Node) -> None:
+        node.restart()
+
+    def start(self, node: Node) -> None:
+        if not node.up:
             node.restart()
-        elif kind == "wipe" and self.may_wipe():
-            self.lose_links(node.node_id)
-            node.wipe()
-        elif kind == "snapshot" and node.up and node.core.applied > node.core.snapshot.index:
-            node.take_snapshot(keep=self.rng.choice([0, 3]))
-        elif kind == "transfer" and node.up and node.core.role is Role.LEADER and len(self.nodes) > 1:
-            try:
-                node.core.transfer_leadership()
-            except ProposalRefused:
-                return
-        elif kind == "links":
-            self.lose_links(node.node_id)
-        elif kind == "pause" and len(self.paused) < (len(self.nodes) - 1) // 2:
-            self.paused.add(node.node_id)
-        elif kind == "cut":
-            self.cut |= {pair for other in self.nodes for pair in [(node.node_id, other), (other, node.node_id)]}
-        elif kind == "resume":
-            self.paused.clear()
-        elif kind == "heal":
-            self.cut.clear()
 
-    def may_wipe(self) -> bool:
+    def wipe(self, node: Node) -> None:
         """Fewer than a majority may have lost data at any time: the promise goes no further."""
-        weak = sum(1 for node in self.nodes.values() if node.disk.hard_state.recovering)
-        return weak + 1 <= (len(self.nodes) - 1) // 2
+        weak = sum(1 for other in self.nodes.values() if other.disk.hard_state.recovering)
+        if weak + 1 <= (len(self.nodes) - 1) // 2:
+            self.links(node)
+            node.wipe()
 
-    def lose_links(self, node_id: int) -> None:
+    def snapshot(self, node: Node) -> None:
+        if node.up and node.core.applied > node.core.snapshot.index:
+            node.take_snapshot(keep=self.rng.choice([0, 3]))
+
+    def transfer(self, node: Node) -> None:
+        if node.up and node.core.role is Role.LEADER and len(self.nodes) > 1:
+            with contextlib.suppress(ProposalRefused):
+                node.core.transfer_leadership()
+
+    def links(self, node: Node) -> None:
         for other in self.nodes.values():
-            if other.up and other.node_id != node_id and self.rng.random() < 0.7:
-                other.core.link_lost(node_id)
+            if other.up and other is not node and self.rng.random() < 0.7:
+                other.core.link_lost(node.node_id)
                 if self.rng.random() < 0.7:
-                    other.core.link_up(node_id)
+                    other.core.link_up(node.node_id)
+
+    def pause(self, node: Node) -> None:
+        if len(self.paused) < (len(self.nodes) - 1) // 2:
+            self.paused.add(node.node_id)
+
+    def resume(self, node: Node) -> None:
+        self.paused.clear()
+
+    def cut(self, node: Node) -> None:
+        self.severed |= {pair for other in self.nodes for pair in [(node.node_id, other), (other, node.node_id)]}
+
+    def heal(self, node: Node) -> None:
+        self.severed.clear()
 
     def check(self) -> None:
         for node in self.nodes.values():
@@ -157,7 +173,7 @@ class Chaos:
         self.loss = self.repeat = 0.0
         self.reorder = False
         self.paused.clear()
-        self.cut.clear()
+        self.severed.clear()
         for node in self.nodes.values():
             if not node.up:
                 node.restart()

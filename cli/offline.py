@@ -1,0 +1,162 @@
+"""`pidkeeper log` and `pidkeeper snapshot`: read a member's files, whether it runs or not. They change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+import click
+import msgspec
+
+from cli.failures import CommandError, ExitCode
+from cli.output import output_option, print_facts, print_json, print_table
+from controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
+from protocol.records import Record
+from snapshots.catalog import SnapshotId, snapshot_id
+from snapshots.files import OsFiles
+from snapshots.format import SnapshotError, decode_snapshot
+from snapshots.image import StateImage
+
+DIRECTORY_OPTION = click.option(
+    "--dir",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The member's data directory.",
+)
+
+
+@click.group()
+def log() -> None:
+    """Read a member's write-ahead log."""
+
+
+@log.command()
+@DIRECTORY_OPTION
+@click.option("--from", "from_index", default=0, type=click.IntRange(0), help="Lowest index of the entries to print.")
+@output_option
+def dump(directory: Path, from_index: int, output: str) -> None:
+    """Print every frame, oldest first; JSON is one object a line. Exits 1 at damage that is not just a torn end."""
+    damage = None
+    for item in dump_log(OsFiles(), directory / "wal"):
+        if isinstance(item, DumpedDamage):
+            damage = item
+        elif item.index < from_index:
+            continue
+        if output == "json":
+            click.echo(msgspec.json.encode(_plain(item)).decode())
+        else:
+            click.echo("  ".join(_columns(item)))
+    if damage is not None and not damage.torn:
+        raise CommandError(f"corrupt at {damage.segment}, byte {damage.offset}, index {damage.index}: {damage.reason}")
+
+
+def _plain(item: DumpedFrame | DumpedDamage) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.structs.asdict(item)
+    if isinstance(item, DumpedFrame):
+        fields["records"] = [
+            {"record": type(record).__name__, "version": record.VERSION, **msgspec.structs.asdict(record)}
+            for record in item.records
+        ]
+    return fields
+
+
+def _columns(item: DumpedFrame | DumpedDamage) -> Iterator[str]:
+    yield f"{item.segment}:{item.offset}"
+    if isinstance(item, DumpedDamage):
+        yield f"{'torn end' if item.torn else 'CORRUPT'} at index {item.index}: {item.reason}"
+        return
+    yield f"{item.type:<10} term={item.term} index={item.index}"
+    yield from (_sentence(record) for record in item.records)
+    if item.detail:
+        yield item.detail
+
+
+def _sentence(record: Record) -> str:
+    fields = ", ".join(f"{name}={value}" for name, value in msgspec.structs.asdict(record).items())
+    return f"{type(record).__name__}({fields})"
+
+
+@click.group()
+def snapshot() -> None:
+    """List, inspect and verify a member's snapshots."""
+
+
+@snapshot.command("list")
+@DIRECTORY_OPTION
+@output_option
+def list_(directory: Path, output: str) -> None:
+    """List the snapshots by name, oldest first; see `verify` for their contents."""
+    path = directory / "snapshots"
+    rows = [(found.index, found.term, (path / found.name).stat().st_size, found.name) for found in _found(path)]
+    if output == "json":
+        print_json([dict(zip(("index", "term", "bytes", "file"), row, strict=True)) for row in rows])
+    else:
+        print_table(("Index", "Term", "Bytes", "File"), rows)
+
+
+@snapshot.command()
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@output_option
+def inspect(file: Path, output: str) -> None:
+    """Print the state that a snapshot file holds."""
+    try:
+        image = _load(file)
+    except SnapshotError as error:
+        raise CommandError(str(error)) from error
+    if output == "json":
+        print_json(image)
+        return
+    block = image.last_block
+    print_facts(
+        [
+            ("Index", image.index),
+            ("Term", image.term),
+            ("NextOffset", image.next_offset),
+            ("NextProducerId", image.next_producer_id),
+            ("LastBlock", None if block is None else f"{block.first} to {block.first + block.length - 1}"),
+            ("LastBlockOwner", None if block is None else f"broker {block.broker_id}, epoch {block.broker_epoch}"),
+            ("Brokers", len(image.brokers)),
+        ]
+    )
+    if image.brokers:
+        print_table(
+            ("BrokerId", "BrokerEpoch", "Fenced", "IncarnationId"),
+            [(b.broker_id, b.broker_epoch, "yes" if b.fenced else "no", b.incarnation_id) for b in image.brokers],
+        )
+
+
+@snapshot.command()
+@DIRECTORY_OPTION
+@output_option
+def verify(directory: Path, output: str) -> None:
+    """Read every snapshot and check its checksum and contents. Exits 1 if one is damaged."""
+    path = directory / "snapshots"
+    verdicts = [(found.name, _verdict(path / found.name)) for found in _found(path)]
+    if output == "json":
+        print_json([{"file": name, "whole": verdict is None, "problem": verdict} for name, verdict in verdicts])
+    else:
+        print_table(("File", "Verdict"), [(name, verdict or "whole") for name, verdict in verdicts])
+    if damaged := [name for name, verdict in verdicts if verdict is not None]:
+        raise CommandError(f"damaged: {', '.join(damaged)}")
+
+
+def _found(path: Path) -> list[SnapshotId]:
+    try:
+        names = OsFiles().listdir(path)
+    except OSError as error:
+        raise CommandError(f"{path}: {error.strerror}; is --dir a member's data directory?", ExitCode.FAILED) from error
+    return sorted(found for name in names if (found := snapshot_id(name)) is not None)
+
+
+def _load(file: PurePath) -> StateImage:
+    return decode_snapshot(OsFiles().read_bytes(file), file.name, None)
+
+
+def _verdict(file: PurePath) -> str | None:
+    try:
+        _load(file)
+    except SnapshotError as error:
+        return str(error)
+    return None

@@ -1,0 +1,71 @@
+"""Idempotent producers of three client libraries get producer ids from two agents, and no id twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import TransactionalIdAuthorizationFailed
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from tests.clients.witnesses import KafkaProducer, aiokafka_ids, confluent_ids, kafka_python_ids
+from tests.support.agent_process import RunningAgent
+
+FAST_SECONDS = 10.0
+
+
+async def claimed_over_http(http: str, count: int) -> list[int]:
+    async with aiohttp.ClientSession() as session:
+        ids = []
+        for _ in range(count):
+            async with session.post(http + "/v1/init-producer-id", json={}) as response:
+                assert response.status == 200
+                ids.append((await response.json())["producer_id"])
+    return ids
+
+
+async def test_every_library_at_every_agent_gets_ids_and_no_id_comes_twice(agents: list[RunningAgent]) -> None:
+    witnesses = []
+    for agent in agents:
+        witnesses += [
+            aiokafka_ids(agent.kafka, 100),
+            asyncio.to_thread(confluent_ids, agent.kafka, 10),
+            asyncio.to_thread(kafka_python_ids, agent.kafka, 20),
+            claimed_over_http(agent.http, 100),
+        ]
+    by_witness = await asyncio.gather(*witnesses)
+    assert [len(ids) for ids in by_witness] == [100, 10, 20, 100] * len(agents)
+    ids = [one for some in by_witness for one in some]
+    assert len(set(ids)) == len(ids), "a producer id was handed out twice"
+    assert min(ids) >= 0
+
+
+async def test_a_transactional_producer_fails_fast_in_aiokafka(agents: list[RunningAgent]) -> None:
+    producer = AIOKafkaProducer(bootstrap_servers=agents[0].kafka, transactional_id="t")
+    try:
+        with pytest.raises(TransactionalIdAuthorizationFailed):
+            await asyncio.wait_for(producer.start(), FAST_SECONDS)
+    finally:
+        await producer.stop()
+
+
+async def test_a_transactional_producer_fails_fast_in_confluent(agents: list[RunningAgent]) -> None:
+    producer = Producer({"bootstrap.servers": agents[0].kafka, "transactional.id": "t", "log_level": 0})
+    with pytest.raises(KafkaException, match="transactions are not served here") as caught:
+        await asyncio.to_thread(producer.init_transactions, FAST_SECONDS)
+    error = caught.value.args[0]
+    assert error.fatal()
+    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+async def test_a_transactional_producer_fails_fast_in_kafka_python(agents: list[RunningAgent]) -> None:
+    from kafka.errors import TransactionalIdAuthorizationFailedError
+
+    producer = await asyncio.to_thread(KafkaProducer, bootstrap_servers=agents[0].kafka, transactional_id="t")
+    try:
+        with pytest.raises(TransactionalIdAuthorizationFailedError):
+            await asyncio.wait_for(asyncio.to_thread(producer.init_transactions), FAST_SECONDS)
+    finally:
+        await asyncio.to_thread(producer.close, 1)

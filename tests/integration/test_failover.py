@@ -1,0 +1,110 @@
+"""Leaders die, hang and are told to stop while a checking client allocates: nothing twice, nothing lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from cli.local_cluster import LocalCluster
+from tests.support.checking_client import CheckingClient
+from tests.support.cluster import (
+    allocate,
+    bring_back,
+    exit_code,
+    metrics,
+    new_leader,
+    pause,
+    quorum,
+    register,
+    resume,
+    running_cluster,
+    wait_until,
+)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with running_cluster(tmp_path_factory.mktemp("failover")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: LocalCluster) -> LocalCluster:
+    bring_back(shared)
+    return shared
+
+
+def test_the_leader_is_killed_twice_under_load(cluster: LocalCluster) -> None:
+    with CheckingClient(cluster) as client:
+        client.more()
+        for _ in range(2):
+            victim = cluster.leader()
+            cluster.kill(victim)
+            client.more()
+            assert cluster.leader().id != victim.id
+            bring_back(cluster)
+            client.more()
+    client.check()
+    assert client.unknown > 0, "the kills disturbed no request: nothing was tried"
+
+
+def test_a_paused_leader_steps_down_and_hands_out_nothing(cluster: LocalCluster) -> None:
+    old = cluster.leader()
+    epoch = register(old, 77, "paused-leader").json()["broker_epoch"]
+    before = allocate(old, 77, epoch).json()
+    term = quorum(old)["term"]
+    pause(cluster, old)
+    try:
+        new = new_leader(cluster, old)
+        between = allocate(new, 77, epoch).json()
+    finally:
+        resume(cluster, old)
+    # It wakes up in the belief that it leads; whatever it says now, it must not be a block of its old term.
+    late = allocate(old, 77, epoch)
+    wait_until(lambda: quorum(old)["role"] != "leader" or quorum(old)["term"] > term, "the old leader to step down")
+    assert late.status in {421, 504}, late
+    assert late.json()["retryable"]
+    after = allocate(cluster.leader(), 77, epoch).json()
+    starts = [answer["producer_id_start"] for answer in (before, between, after)]
+    assert starts == sorted(set(starts)), f"not rising: {starts}"
+
+
+def test_a_leader_is_paused_under_load(cluster: LocalCluster) -> None:
+    with CheckingClient(cluster) as client:
+        client.more()
+        old = cluster.leader()
+        pause(cluster, old)
+        try:
+            new_leader(cluster, old)
+            client.more()
+        finally:
+            resume(cluster, old)
+        client.more()
+    client.check()
+
+
+def test_a_leader_told_to_stop_hands_over_and_exits_0(cluster: LocalCluster) -> None:
+    with CheckingClient(cluster) as client:
+        client.more()
+        old = cluster.leader()
+        cluster.signal(old, signal.SIGTERM)
+        assert exit_code(cluster, old) == 0, cluster.log_end(old)
+        client.more()
+        assert cluster.leader().id != old.id
+    client.check()
+
+
+def test_all_members_are_killed_at_once_three_times(cluster: LocalCluster) -> None:
+    with CheckingClient(cluster) as client:
+        for _ in range(3):
+            client.more()
+            cluster.kill(*cluster.layout.controllers)
+            handed_out = client.highest()
+            bring_back(cluster)
+            client.more()
+            assert quorum(cluster.leader())["next_producer_id"] > handed_out
+    client.check()
+    for controller in cluster.layout.controllers:
+        assert metrics(controller)["pidkeeper_raft_recovering"] == 0, "a kill alone loses nothing"

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from broker_agent.agent import Agent, FatalAgentError
+from broker_agent.controller_client import ControllerClient
+from broker_agent.prefetch import PrefetchSettings
+from broker_agent.reserve import NO_ID
+from protocol.errors import ErrorCode, RequestError
+from tests.support.stub_controller import StubQuorum
+from tests.support.waiting import until
+
+SECONDS = 15.0
+SMALL = PrefetchSettings(min_reserve_ids=4000, reserve_seconds=0.0)
+
+
+@pytest.fixture
+async def quorum() -> AsyncIterator[StubQuorum]:
+    async with StubQuorum(3) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def running(
+    quorum: StubQuorum, settings: PrefetchSettings = SMALL, **client_options: Any
+) -> AsyncIterator[tuple[Agent, asyncio.Task[None]]]:
+    async with ControllerClient(quorum.urls, **client_options) as client:
+        agent = Agent(7, client, settings, heartbeat_seconds=0.02)
+        task = asyncio.create_task(agent.run())
+        try:
+            yield agent, task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_registers_fills_and_is_ready(quorum: StubQuorum) -> None:
+    async with running(quorum) as (agent, task):
+        assert agent.why_not_ready() == [
+            "not registered with the controller yet",
+            "the first fill of the reserve is not done",
+        ]
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        assert agent.ready
+        assert (agent.broker_epoch, agent.cluster_id) == (1, "stub-cluster")
+        await until(lambda: quorum.heartbeats >= 3, task)
+    assert quorum.incarnations == {7: agent.incarnation_id}
+
+
+async def test_answers_that_overtake_one_another_are_offered_in_order(quorum: StubQuorum) -> None:
+    """The first of four answers comes last: offered as it came, it would be thrown away."""
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.broker_epoch is not None, task)
+        quorum.delays.extend([0.15, 0.1, 0.05, 0.0])
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        assert agent.blocks_rejected == 0
+        claimed = [agent.reserve.claim() for _ in range(4000)]
+    assert claimed == list(range(4000))
+
+
+async def test_claims_go_on_without_an_error_while_the_quorum_is_away(quorum: StubQuorum) -> None:
+    async with running(quorum, call_seconds=0.3) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.leader = None
+        ids = [agent.reserve.claim() for _ in range(3500)]
+        await until(lambda: agent.rounds["failed"] >= 1, task)
+        ids += [agent.reserve.claim() for _ in range(400)]
+        assert agent.ready
+        quorum.leader = quorum.members[1]
+        await until(lambda: agent.reserve.remaining >= 4000, task)
+        ids += [agent.reserve.claim() for _ in range(4000)]
+    assert NO_ID not in ids
+    assert len(set(ids)) == 7900
+    assert agent.starved_seconds == 0
+
+
+async def test_an_empty_reserve_is_not_ready_counts_and_recovers(quorum: StubQuorum) -> None:
+    async with running(quorum, call_seconds=0.2) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.leader = None
+        for _ in range(4001):
+            agent.reserve.claim()
+        assert agent.why_not_ready() == ["the reserve is empty"]
+        await until(lambda: agent.starved_seconds > 0.01, task)
+        quorum.leader = quorum.members[0]
+        await until(lambda: agent.ready, task)
+        starved = agent.starved_seconds
+        assert starved > 0.01
+        await asyncio.sleep(0.02)
+        assert agent.starved_seconds == starved
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
+async def test_registers_anew_when_the_epoch_is_refused(quorum: StubQuorum, code: ErrorCode) -> None:
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.refusals.append(RequestError(code))
+        await until(lambda: agent.registrations == 2, task)
+        assert agent.broker_epoch == quorum.epochs[7] > 1
+        for _ in range(3000):
+            assert agent.reserve.claim() != NO_ID
+        await until(lambda: agent.reserve.remaining >= 4000, task)
+
+
+async def test_a_round_refused_for_its_epoch_registers_once(quorum: StubQuorum) -> None:
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.allocate_refusals.extend(RequestError(ErrorCode.STALE_BROKER_EPOCH) for _ in range(4))
+        for _ in range(4000):
+            agent.reserve.claim()
+        await until(lambda: agent.reserve.remaining >= 4000, task)
+        assert agent.registrations == 2
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+    ],
+)
+@pytest.mark.parametrize("moment", ["register", "running", "allocate"])
+async def test_what_an_operator_must_see_to_ends_the_agent(quorum: StubQuorum, code: ErrorCode, moment: str) -> None:
+    if moment == "register":
+        quorum.refusals.append(RequestError(code, "go away"))
+    elif moment == "allocate":
+        quorum.allocate_refusals.append(RequestError(code, "go away"))
+    async with running(quorum) as (agent, task):
+        if moment == "running":
+            await until(lambda: agent.ready, task)
+            quorum.refusals.append(RequestError(code, "go away"))
+        with pytest.raises(FatalAgentError, match=f"{code.name}: go away"):
+            await asyncio.wait_for(task, SECONDS)
+
+
+async def test_another_clusters_controllers_are_refused(quorum: StubQuorum) -> None:
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.ready, task)
+        quorum.cluster_id = "another"
+        for _ in range(2000):
+            agent.reserve.claim()
+        with pytest.raises(FatalAgentError, match="INCONSISTENT_CLUSTER_ID"):
+            await asyncio.wait_for(task, SECONDS)
+
+
+async def test_a_block_that_was_held_before_is_thrown_away(quorum: StubQuorum) -> None:
+    """A controller that goes back would make duplicates; the agent does not take part."""
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.next_producer_id = 2000
+        ids = [agent.reserve.claim() for _ in range(3000)]
+        await until(lambda: agent.blocks_rejected >= 1, task)
+        await until(lambda: agent.reserve.remaining >= 4000, task)
+        ids += [agent.reserve.claim() for _ in range(4000)]
+    assert len(set(ids)) == 7000
+
+
+async def test_a_part_of_a_round_that_was_answered_is_used(quorum: StubQuorum) -> None:
+    quorum.allocate_refusals.extend([None, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), None])
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining >= 4000, task)
+        assert (agent.rounds["failed"], agent.blocks_rejected) == (1, 0)
+    assert agent.blocks_received == len(quorum.blocks)
+
+
+async def test_a_throttled_round_is_no_failure(quorum: StubQuorum) -> None:
+    quorum.allocate_refusals.append(RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_time_ms=20))
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining >= 4000, task)
+        assert (agent.rounds["throttled"], agent.rounds["failed"]) == (1, 0)
+
+
+async def test_unregisters_and_never_raises(quorum: StubQuorum) -> None:
+    async with running(quorum, call_seconds=0.2) as (agent, task):
+        await until(lambda: agent.ready, task)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await agent.unregister()
+        assert quorum.epochs == {}
+        await agent.unregister()
+        quorum.leader = None
+        await agent.unregister()
+
+
+async def test_keeps_trying_to_register_while_nobody_leads(quorum: StubQuorum) -> None:
+    quorum.leader = None
+    async with running(quorum, call_seconds=0.05) as (agent, task):
+        await until(lambda: sum(member.requests for member in quorum.members) > 5, task)
+        assert not agent.ready
+        quorum.leader = quorum.members[2]
+        await until(lambda: agent.ready, task)

@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from broker_agent.controller_client import MAX_RESPONSE_BYTES, ControllerClient
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnregisterBrokerRequest,
+    UnregisterBrokerResponse,
+)
+from tests.support.stub_controller import StubQuorum
+from tests.support.waiting import until
+
+REGISTER = RegisterBrokerRequest("incarnation")
+
+
+@pytest.fixture
+async def quorum() -> AsyncIterator[StubQuorum]:
+    async with StubQuorum(3) as running:
+        yield running
+
+
+def client_of(quorum: StubQuorum, **options: object) -> ControllerClient:
+    return ControllerClient(quorum.urls, rng=random.Random(1), **options)  # type: ignore[arg-type]
+
+
+async def test_all_four_calls(quorum: StubQuorum) -> None:
+    async with client_of(quorum) as client:
+        assert await client.register(7, REGISTER) == RegisterBrokerResponse(1, "stub-cluster")
+        assert await client.heartbeat(7, BrokerHeartbeatRequest(1)) == BrokerHeartbeatResponse(fenced=False)
+        first = await client.allocate(AllocateProducerIdsRequest(7, 1, "stub-cluster"))
+        assert first == AllocateProducerIdsResponse(0, 0, 1000)
+        assert await client.unregister(7, UnregisterBrokerRequest(1)) == UnregisterBrokerResponse(7)
+    assert quorum.incarnations == {7: "incarnation"}
+
+
+async def test_follows_the_named_leader_and_stays_with_it(quorum: StubQuorum) -> None:
+    quorum.leader = quorum.members[2]
+    async with client_of(quorum) as client:
+        for _ in range(3):
+            await client.register(7, REGISTER)
+        assert client.leader == quorum.members[2].url
+    assert [member.requests for member in quorum.members] == [1, 0, 3]
+
+
+async def test_finds_the_leader_though_nobody_names_it(quorum: StubQuorum) -> None:
+    quorum.leader = quorum.members[2]
+    for member in quorum.members:
+        member.names_leader = False
+    async with client_of(quorum) as client:
+        await client.register(7, REGISTER)
+    assert [member.requests for member in quorum.members] == [1, 1, 1]
+
+
+async def test_passes_over_a_member_that_refuses_connections(quorum: StubQuorum) -> None:
+    async with client_of(quorum) as client:
+        await client.register(7, REGISTER)
+        await quorum.members[0].stop()
+        quorum.leader = quorum.members[1]
+        assert (await client.register(7, REGISTER)).broker_epoch == 2
+
+
+async def test_passes_over_a_member_that_hangs(quorum: StubQuorum) -> None:
+    quorum.members[0].hangs = True
+    quorum.leader = quorum.members[1]
+    async with client_of(quorum, attempt_seconds=0.1) as client:
+        assert (await client.register(7, REGISTER)).broker_epoch == 1
+        await client.register(7, REGISTER)
+    assert quorum.members[0].requests == 1
+
+
+async def test_waits_through_an_election(quorum: StubQuorum) -> None:
+    quorum.leader = None
+    async with client_of(quorum) as client:
+        call = asyncio.create_task(client.register(7, REGISTER))
+        await until(lambda: sum(member.requests for member in quorum.members) >= 5)
+        assert not call.done()
+        quorum.leader = quorum.members[1]
+        assert (await call).broker_epoch == 1
+
+
+async def test_gives_up_at_the_deadline_and_says_what_it_saw_last(quorum: StubQuorum) -> None:
+    for member in quorum.members:
+        await member.stop()
+    async with client_of(quorum, call_seconds=0.3) as client:
+        with pytest.raises(
+            RequestError, match=r"within 0\.3 s; last: http://127\.0\.0\.1:\d+: Cannot connect"
+        ) as caught:
+            await client.register(7, REGISTER)
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ErrorCode.STALE_BROKER_EPOCH,
+        ErrorCode.BROKER_ID_NOT_REGISTERED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.PRODUCER_IDS_EXHAUSTED,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    ],
+)
+async def test_the_controllers_refusal_comes_back_with_its_code(quorum: StubQuorum, code: ErrorCode) -> None:
+    quorum.refusals.append(RequestError(code, "because of this"))
+    async with client_of(quorum) as client:
+        with pytest.raises(RequestError, match="because of this") as caught:
+            await client.allocate(AllocateProducerIdsRequest(7, 1))
+    assert caught.value.code is code
+    assert quorum.members[0].requests == 1, "a refusal is not asked again"
+
+
+async def test_a_throttled_call_says_for_how_long(quorum: StubQuorum) -> None:
+    quorum.refusals.append(RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_time_ms=123))
+    async with client_of(quorum) as client:
+        with pytest.raises(RequestError) as caught:
+            await client.allocate(AllocateProducerIdsRequest(7, 1))
+    assert caught.value.throttle_time_ms == 123
+
+
+@pytest.mark.parametrize("code", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.REQUEST_TIMED_OUT])
+async def test_a_member_that_cannot_serve_is_asked_no_second_time_in_a_row(quorum: StubQuorum, code: ErrorCode) -> None:
+    quorum.refusals.append(RequestError(code))
+    async with client_of(quorum) as client:
+        await client.register(7, REGISTER)
+    assert quorum.members[0].requests + quorum.members[1].requests >= 2
+
+
+async def test_the_token_goes_along() -> None:
+    async with StubQuorum(1, token="secret") as quorum:
+        async with client_of(quorum, token="secret") as client:
+            await client.register(7, REGISTER)
+        async with client_of(quorum, token="wrong") as client:
+            with pytest.raises(RequestError, match="bad token"):
+                await client.register(7, REGISTER)
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b"not json"),
+        (200, b'{"broker_epoch": "x"}'),
+        (200, b'{"broker_epoch": 1, "cluster_id": "\xff"}'),
+        (409, b'{"code": "\xff"}'),
+        (200, b" " * (MAX_RESPONSE_BYTES + 1)),
+        (500, b"<html>proxy error</html>"),
+        (409, b'{"code": "NO_SUCH_CODE"}'),
+        (307, b""),
+    ],
+)
+async def test_nonsense_from_one_member_is_passed_over(quorum: StubQuorum, status: int, body: bytes) -> None:
+    async def nonsense(_: web.Request) -> web.Response:
+        return web.Response(status=status, body=body)
+
+    app = web.Application()
+    app.router.add_post("/{tail:.*}", nonsense)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        broken = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with ControllerClient((broken, *quorum.urls)) as client:
+            assert (await client.register(7, REGISTER)).broker_epoch == 1
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("named", ["ftp://x", "http://" + "x" * 600, "http://127.0.0.1:1"])
+async def test_a_leader_that_is_not_there_does_not_stop_the_search(quorum: StubQuorum, named: str) -> None:
+    class Elsewhere:
+        url = named
+
+    quorum.leader = Elsewhere()  # type: ignore[assignment]
+    async with client_of(quorum) as client:
+        call = asyncio.create_task(client.register(7, REGISTER))
+        await until(lambda: sum(member.requests for member in quorum.members) >= 2)
+        quorum.leader = quorum.members[2]
+        assert (await call).broker_epoch == 1
+
+
+async def test_concurrent_calls_move_on_from_a_dead_leader_together(quorum: StubQuorum) -> None:
+    async with client_of(quorum) as client:
+        await client.register(7, REGISTER)
+        await quorum.members[0].stop()
+        quorum.leader = quorum.members[1]
+        request = AllocateProducerIdsRequest(7, 1)
+        answers = await asyncio.gather(*(client.allocate(request) for _ in range(8)))
+    assert sorted(answer.producer_id_start for answer in answers) == list(range(0, 8000, 1000))
+
+
+def test_at_least_one_member_is_needed() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        ControllerClient(())

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from openapi_spec_validator import validate
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker_agent.agent import Agent
+from broker_agent.controller_client import ControllerClient
+from broker_agent.http_api import MAX_BODY_BYTES, make_app
+from broker_agent.kafka_listener import KafkaListener
+from broker_agent.metrics import make_registry
+from broker_agent.prefetch import PrefetchSettings
+from protocol.ids import ProducerIdBlock
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent(7, ControllerClient(("http://c:1",)), PrefetchSettings(min_blocks=1), heartbeat_seconds=1.0)
+
+
+@pytest.fixture
+async def http(agent: Agent) -> AsyncIterator[TestClient[Any, Any]]:
+    app = make_app(agent, make_registry(agent, KafkaListener()))
+    async with TestClient(TestServer(app)) as client:
+        yield client
+
+
+def give(agent: Agent, ids: int = 10) -> None:
+    agent.broker_epoch, agent.cluster_id = 5, "x"
+    agent.reserve.offer(ProducerIdBlock(100, ids))
+
+
+async def test_init_producer_id(agent: Agent, http: TestClient[Any, Any]) -> None:
+    give(agent)
+    for expected in (100, 101):
+        response = await http.post("/v1/init-producer-id", json={"transactional_id": None})
+        assert response.status == 200
+        answer = await response.json()
+        assert answer == {"error_code": 0, "producer_id": expected, "producer_epoch": 0, "throttle_time_ms": 0}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"", 400, "INVALID_REQUEST"),
+        (b"[]", 400, "INVALID_REQUEST"),
+        (b'{"transactionalId": null}', 400, "INVALID_REQUEST"),
+        (b'{"producer_id": 9223372036854775808}', 400, "INVALID_REQUEST"),
+        (b'{"transactional_id": "\xff"}', 400, "INVALID_REQUEST"),
+        (b'{"transactional_id": ""}', 400, "INVALID_REQUEST"),
+        (b'{"transactional_id": "%s"}' % (b"x" * 250), 400, "INVALID_REQUEST"),
+        (b'{"transactional_id": "t"}', 403, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (b" " * (MAX_BODY_BYTES + 1), 413, "MESSAGE_TOO_LARGE"),
+    ],
+)
+async def test_a_bad_request_gets_a_problem_and_claims_nothing(
+    agent: Agent, http: TestClient[Any, Any], body: bytes, status: int, code: str
+) -> None:
+    give(agent)
+    response = await http.post("/v1/init-producer-id", data=body)
+    problem = await response.json()
+    assert (response.status, problem["status"], problem["code"]) == (status, status, code)
+    assert response.content_type == "application/problem+json"
+    assert problem["detail"]
+    assert problem["retryable"] is False
+    assert agent.reserve.claimed == 0
+
+
+async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: TestClient[Any, Any]) -> None:
+    response = await http.post("/v1/init-producer-id", json={})
+    problem = await response.json()
+    assert (response.status, problem["code"], problem["error_code"], problem["retryable"]) == (
+        503,
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        14,
+        True,
+    )
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/v1/init-producer-id", 405)])
+async def test_a_wrong_path_or_method_gets_a_problem(
+    http: TestClient[Any, Any], method: str, path: str, status: int
+) -> None:
+    response = await http.request(method, path)
+    problem = await response.json()
+    assert (response.status, response.content_type, problem["status"]) == (status, "application/problem+json", status)
+    assert status != 405 or response.headers["Allow"] == "POST"
+
+
+async def test_readiness_follows_the_reserve(agent: Agent, http: TestClient[Any, Any]) -> None:
+    async def ready() -> tuple[int, list[str]]:
+        response = await http.get("/readyz")
+        return response.status, (await response.json())["reasons"]
+
+    assert (await http.get("/livez")).status == 200
+    assert (await ready())[0] == 503
+    give(agent, ids=1)
+    assert await ready() == (200, [])
+    agent.reserve.claim()
+    assert await ready() == (503, ["the reserve is empty"])
+    agent.reserve.offer(ProducerIdBlock(500, 5))
+    assert await ready() == (200, [])
+    agent.stopping = True
+    assert await ready() == (503, ["the agent is stopping"])
+    assert (await http.get("/livez")).status == 200
+
+
+async def test_metrics_show_the_counters(agent: Agent, http: TestClient[Any, Any]) -> None:
+    give(agent)
+    for _ in range(11):
+        agent.reserve.claim()
+    agent.rounds["failed"] += 2
+    agent.on_round(0.2)
+    text = await (await http.get("/metrics")).text()
+    samples = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    prefix = "pidkeeper_agent_"
+    assert samples[prefix + "claims_total",] == 10
+    assert samples[prefix + "claim_errors_total",] == 1
+    assert samples[prefix + "reserve_ids",] == 0
+    assert samples[prefix + "broker_epoch",] == 5
+    assert samples[prefix + "connections",] == 0
+    assert samples[prefix + "prefetch_rounds_total", "failed"] == 2
+    assert samples[prefix + "prefetch_duration_seconds_count",] == 1
+    assert samples[prefix + "starved_seconds_total",] > 0
+    assert all(name.startswith(prefix) for name, *_ in samples)
+
+
+async def test_status(agent: Agent, http: TestClient[Any, Any]) -> None:
+    give(agent)
+    agent.reserve.claim()
+    status = await (await http.get("/v1/status")).json()
+    assert (status["broker_id"], status["broker_epoch"], status["cluster_id"]) == (7, 5, "x")
+    assert (status["reserve_ids"], status["claimed"], status["ready"]) == (9, 1, True)
+    assert status["leader"] == "http://c:1"
+
+
+async def test_the_openapi_document_is_valid_and_names_every_route(http: TestClient[Any, Any]) -> None:
+    document = await (await http.get("/openapi.json")).json()
+    validate(document)
+    routes = {resource.canonical for resource in http.app.router.resources()}
+    assert set(document["paths"]) == routes - {"/openapi.json"}
+    assert "InitProducerIdRequest" in json.dumps(document)
+
+
+async def test_a_broken_invariant_is_reported_to_the_process(agent: Agent, http: TestClient[Any, Any]) -> None:
+    give(agent)
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    agent.reserve._last_claimed = 10**9
+    response = await http.post("/v1/init-producer-id", json={})
+    assert (response.status, (await response.json())["code"]) == (500, "UNKNOWN_SERVER_ERROR")
+    assert isinstance(reported[0], AssertionError)
