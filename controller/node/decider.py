@@ -28,7 +28,7 @@ REGISTRATION_BYTES: Final = 288
 """At most, of an encoded registration: 64 characters of four bytes, and 32 for the rest."""
 
 RECORD_BYTES: Final = 56
-"""At most, of any other encoded record: an allocation takes 51 with all of its integers as large as they get. A full
+"""At most, of any other encoded record: an allocation takes 50 with all of its integers as large as they get. A full
 batch of these fits into one entry; a full batch of registrations would not."""
 
 

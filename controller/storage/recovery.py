@@ -57,7 +57,7 @@ class RecoveredLog(msgspec.Struct):
 
 
 class ReadSegment(NamedTuple):
-    """A segment as read: `highest`, the highest index of an entry in it; `end`, the offset after its last batch."""
+    """A segment as read: `highest`, the index of the last entry in it; `end`, the offset after its last batch."""
 
     header: SegmentHeader
     highest: int
@@ -90,7 +90,8 @@ class LogReader:
             header = following
             assert header is not None, f"segment {position} of {len(self.names)} has no header"
             following = self._header(self.names[position + 1]) if position + 1 < len(self.names) else None
-            self._check_succession(header)
+            if not self.segments:
+                self.sequence, self.chain, self.next_index = header.first_sequence, header.chain, header.first_index
             yield from self._segment(header, following)
 
     def corrupt(self, segment: str, offset: int, reason: str) -> LogCorruption:
@@ -121,14 +122,6 @@ class LogReader:
                 f"it was written for the directory with id {header.directory_id}, not for {expected.directory_id}"
             )
 
-    def _check_succession(self, header: SegmentHeader) -> None:
-        if not self.segments:
-            self.sequence, self.chain, self.next_index = header.first_sequence, header.chain, header.first_index
-            return
-        before = self.segments[-1].header
-        if header.number != before.number + 1:
-            raise self.corrupt(header.name, 0, f"the segment before it is number {before.number}: there is a gap")
-
     def _segment(self, header: SegmentHeader, following: SegmentHeader | None) -> Iterator[tuple[SegmentHeader, Batch]]:
         data = self._files.read_bytes(self._path / header.name)
         position, highest, seed = HEADER_BYTES, 0, header.seed
@@ -141,7 +134,7 @@ class LogReader:
                 break
             if batch is None:
                 break
-            highest = max(highest, self._follow(batch))
+            highest = self._follow(batch) or highest
             if position == HEADER_BYTES and self.next_index != header.first_index:
                 raise self.corrupt(header.name, position, f"its entries start at log index {header.first_index}")
             position, self.sequence, self.chain = batch.end, batch.sequence + 1, batch.chain
@@ -166,14 +159,14 @@ class LogReader:
             self._truncate(header, data, position, reason)
 
     def _follow(self, batch: Batch) -> int:
-        """Move `next_index` over a batch; the highest index in it."""
-        highest = 0
+        """Move `next_index` over a batch; the index of the last entry in it, 0 without one."""
+        last = 0
         for _, frame in batch.frames:
             if frame.type in (frames.ENTRY, frames.RESTART):
                 self.next_index = frame.index + 1
             if frame.type == frames.ENTRY:
-                highest = max(highest, frame.index)
-        return highest
+                last = frame.index
+        return last
 
     def _judge(
         self, header: SegmentHeader, following: SegmentHeader | None, data: bytes, position: int, bad: BadBatch

@@ -39,7 +39,7 @@ _TAIL_NAME: Final = "tail.tmp"
 
 
 class _Segment(msgspec.Struct):
-    """A segment on disk; `highest` is the highest index of an entry in it, live or replaced."""
+    """A segment on disk; `highest` is the index of the last entry in it, 0 without one."""
 
     header: SegmentHeader
     highest: int
@@ -130,8 +130,7 @@ class WriteAheadLog:
         if entries:
             self._next_index = entries[-1].index + 1
             self._last_term = entries[-1].term
-            segment = self._segments[-1]
-            segment.highest = max(segment.highest, entries[-1].index)
+            self._segments[-1].highest = entries[-1].index
 
     def compact(self, keep_from: int) -> None:
         """Remove the oldest segments that hold no entry from index `keep_from` on. The newest one always stays.

@@ -167,7 +167,7 @@ class InboundLink(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)
+        self._transport = transport = cast("asyncio.Transport", transport)
         if not self._links.opened(self):
             transport.abort()
             return
@@ -292,7 +292,7 @@ class OutboundLink(asyncio.Protocol):
             backoff = min(backoff * 2, longest)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)
+        self._transport = transport = cast("asyncio.Transport", transport)
         identity = self._links.identity
         self._reader = handshake_reader()
         self._hello = Hello(

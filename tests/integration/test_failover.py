@@ -93,6 +93,7 @@ def test_a_leader_told_to_stop_hands_over_and_exits_0(cluster: LocalCluster) -> 
         assert exit_code(cluster, old) == 0, cluster.log_end(old)
         client.more()
         assert cluster.leader().id != old.id
+    bring_back(cluster)
     client.check()
 
 

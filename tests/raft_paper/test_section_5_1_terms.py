@@ -32,7 +32,7 @@ ROLES = pytest.mark.parametrize("make", [follower, candidate, leader])
 
 @ROLES
 def test_update_term_from_message(make: Callable[[], RaftCore]) -> None:
-    """If one server's current term is smaller than the other's, it updates its term; a leader or candidate falls back."""
+    """A server whose term is smaller takes over the larger one; a leader or candidate falls back."""
     core = make()
     assert core.term == 1
 
@@ -47,12 +47,13 @@ def test_reject_stale_term_message(make: Callable[[], RaftCore]) -> None:
     core = make()
     core.step(append(core, (0, 0), [], term=3))
     flush(core)
+    last = core.last_index
 
     core.step(append(core, (0, 0), [2], term=2, leader=3))
     core.step(Heartbeat(2, 3, 1, 0, 0))
     core.step(RequestVote(2, 3, 1, 9, 2, False))
 
-    assert (core.term, core.last_index, core.leader_id) == (3, 0, 2)
+    assert (core.term, core.last_index, core.leader_id) == (3, last, 2)
     replies = flush(core)
     assert [type(reply) for reply in replies] == [AppendEntriesReply, AppendEntriesReply, RequestVoteReply]
     assert all(reply.term == 3 and reply.to == 3 for reply in replies)

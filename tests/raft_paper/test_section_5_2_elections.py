@@ -36,7 +36,7 @@ def test_leader_broadcasts_heartbeats() -> None:
 
 
 def test_follower_starts_election() -> None:
-    """A follower that hears nothing over an election timeout begins an election: first by asking, then in a new term."""
+    """A follower that hears nothing over an election timeout asks, then stands in a new term."""
     core = make_core(1, term=1, election_ticks=10)
 
     tick(core, 10)

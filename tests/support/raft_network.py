@@ -102,13 +102,15 @@ def tick_until(core: RaftCore, role: Role) -> None:
 
 def make_candidate(core: RaftCore) -> list[Message]:
     """Make a follower a candidate, with pre-votes of all; the messages that left since."""
-    tick_until(core, Role.PRE_CANDIDATE)
-    flush(core)
+    while core.role is Role.FOLLOWER:
+        core.tick()
+    messages = flush(core)
     for peer in core.config.voters:
         if peer != core.node_id and core.role is Role.PRE_CANDIDATE:
             core.step(pre_vote_grant(core, peer))
-    assert core.role is Role.CANDIDATE
-    return flush(core)
+    messages += flush(core)
+    assert core.role in {Role.CANDIDATE, Role.LEADER}
+    return messages
 
 
 def make_leader(core: RaftCore) -> list[Message]:

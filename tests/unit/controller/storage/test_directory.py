@@ -113,6 +113,8 @@ def test_power_cut_while_formatting_leaves_all_or_nothing() -> None:
         assert not after.exists(DATA / META_NAME)
         format_directory(after, DATA, "c", 1)
     assert read_meta(whole.cut_power(), DATA).node_id == 1
+    directories_durable = whole.calls.index(("fsync_directory", DATA.parent))
+    assert directories_durable < whole.calls.index(("rename", DATA / META_NAME))
 
 
 def test_second_opener_is_refused_while_the_first_is_there() -> None:

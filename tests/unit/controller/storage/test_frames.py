@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
+import google_crc32c
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,21 @@ def test_batch_counts_only_in_its_place(position: int, sequence: int, seed: int,
     data, _ = encode_batch([Frame(frames.ENTRY, 1, 1, b"x")], 9, 8, 1, 2)
     with pytest.raises(BadBatch):
         decode_batch(bytes(position) + data, position, sequence, seed, chain)
+
+
+@pytest.mark.parametrize(("sequence", "count"), [(9, 60), (8, 70)])
+def test_commit_frame_has_to_fit_to_its_batch(sequence: int, count: int) -> None:
+    data, _ = encode_batch([Frame(frames.ENTRY, 1, 1, bytes(21))], 9, 0, 1, 2)
+    commit_at = 24 + 21 + 21 + 4
+    chain = int.from_bytes(data[commit_at - 4 : commit_at], "big")
+    for found_sequence, found_count in ((9, commit_at), (sequence, count)):
+        commit = struct.pack(">IBQQI", 4, frames.COMMIT, 0, found_sequence, found_count)
+        checksum = google_crc32c.extend(chain, commit).to_bytes(4, "big")
+        changed = (data[:commit_at] + commit + checksum).ljust(len(data), b"\0")
+        if changed == data:
+            continue
+        with pytest.raises(BadBatch, match="does not close batch 9"):
+            decode_batch(changed, 0, 9, 1, 2)
 
 
 def test_zeroes_are_the_unwritten_end() -> None:

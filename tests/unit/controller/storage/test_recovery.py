@@ -123,6 +123,7 @@ def test_every_flipped_bit_of_an_older_segment_is_refused_or_in_dead_space() -> 
         assert raised.value.segment == older
         assert raised.value.index > 1
         assert raised.value.offset <= position
+        assert position < HEADER_BYTES or "was written later" in raised.value.reason
 
 
 @pytest.mark.parametrize("keep", list(itertools.product([False, True], repeat=4)))
@@ -174,7 +175,7 @@ def test_entry_that_looks_like_a_batch_head_is_no_proof_of_a_later_batch() -> No
     (name,) = segments(files)
     head = files.read_bytes(WAL / name)[HEADER_BYTES : HEADER_BYTES + 24]
     position = log._position
-    data = b"".join(head[shift:] + head[:shift] for shift in range(8)) + head * 3
+    data = (head + b".") * 8
     log.append([msgspec.structs.replace(entries(2, 2)[0], data=data)], None)
     content = bytearray(files.read_bytes(WAL / name))
     content[position + 3] ^= 1
@@ -189,6 +190,13 @@ def _remove(name: str) -> Callable[[MemoryFiles, list[str]], None]:
         files.unlink(WAL / names[int(name)])
 
     return damage
+
+
+def _lost_end_of_older(files: MemoryFiles, names: list[str]) -> None:
+    """The last batch of the second segment never reached the disk."""
+    content = files.read_bytes(WAL / names[1])
+    head = content.rfind(b"PIDBATCH")
+    files.replace_content(WAL / names[1], content[:head].ljust(len(content), b"\0"))
 
 
 def _swap(files: MemoryFiles, names: list[str]) -> None:
@@ -224,15 +232,32 @@ def _stray(files: MemoryFiles, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [_remove("1"), _swap, _cut_older, _empty_older, _blank_last, _headless_last, _torn_head_of_last, _stray],
+    ("damage", "victim", "reason"),
+    [
+        (_remove("1"), 0, "batches are missing"),
+        (_lost_end_of_older, 1, "batches are missing"),
+        (_swap, 1, "by its header this is"),
+        (_cut_older, 1, "the file ends within batch"),
+        (_empty_older, 1, "the file ends after 0 of"),
+        (_blank_last, -1, "does not start with"),
+        (_headless_last, -1, "made with is missing"),
+        (_torn_head_of_last, -1, "in the batch that the segment was made with"),
+        (_stray, None, "the file ends after 0 of"),
+    ],
 )
-def test_anything_but_a_torn_last_batch_is_refused(damage: Callable[[MemoryFiles, list[str]], None]) -> None:
+def test_anything_but_a_torn_last_batch_is_refused(
+    damage: Callable[[MemoryFiles, list[str]], None], victim: int | None, reason: str
+) -> None:
     files = rolled_log()
-    damage(files, segments(files))
+    names = segments(files)
+    damage(files, names)
     before = len(files.calls)
-    with pytest.raises(LogCorruption, match=r"segment .*, byte offset \d+, log index \d+: .*restore this one"):
+    with pytest.raises(
+        LogCorruption, match=r"segment .*, byte offset \d+, log index \d+: .*restore this one"
+    ) as raised:
         open_log(files)
+    assert reason in raised.value.reason
+    assert raised.value.segment == ("notes.wal" if victim is None else names[victim])
     assert len(files.calls) == before
 
 
@@ -259,12 +284,12 @@ def test_unknown_versions_are_refused_by_name() -> None:
         open_log(files)
 
 
-def _crafted(frames_of_batch: list[Frame]) -> MemoryFiles:
+def _crafted(frames_of_batch: list[Frame], sequence: int = 2) -> MemoryFiles:
     """A log whose checksums are right and whose second batch holds these frames."""
     header = SegmentHeader(META.cluster_id, META.directory_id, 1, 1, 1, 0, SMALL)
     head = [frames.hard_state_frame(HardState()), Frame(frames.BASE, 0, 0)]
     one, chain = frames.encode_batch(head, 1, HEADER_BYTES, header.seed, 0)
-    two, _ = frames.encode_batch(frames_of_batch, 2, HEADER_BYTES + len(one), header.seed, chain)
+    two, _ = frames.encode_batch(frames_of_batch, sequence, HEADER_BYTES + len(one), header.seed, chain)
     files = new_disk()
     files.close(files.open(WAL / header.name, create=True))
     files.replace_content(WAL / header.name, (header.encode() + one + two).ljust(SMALL, b"\0"))
@@ -285,6 +310,22 @@ def _crafted(frames_of_batch: list[Frame]) -> MemoryFiles:
 def test_contradictions_behind_good_checksums_are_refused(content: list[Frame], message: str) -> None:
     with pytest.raises(LogCorruption, match=message):
         open_log(_crafted(content))
+
+
+def test_batch_out_of_turn_is_refused_even_at_the_end() -> None:
+    with pytest.raises(LogCorruption, match="this is batch 4 where batch 2 was due"):
+        open_log(_crafted([frames.hard_state_frame(HardState())], sequence=4))
+
+
+def test_segment_that_starts_elsewhere_than_its_header_says_is_refused() -> None:
+    header = SegmentHeader(META.cluster_id, META.directory_id, 1, 1, 1, 0, SMALL)
+    head = [frames.hard_state_frame(HardState()), Frame(frames.RESTART, 1, 3)]
+    batch, _ = frames.encode_batch(head, 1, HEADER_BYTES, header.seed, 0)
+    files = new_disk()
+    files.close(files.open(WAL / header.name, create=True))
+    files.replace_content(WAL / header.name, (header.encode() + batch).ljust(SMALL, b"\0"))
+    with pytest.raises(LogCorruption, match="its entries start at log index 1"):
+        open_log(files)
 
 
 def test_restart_after_crash_before_the_old_segments_went() -> None:

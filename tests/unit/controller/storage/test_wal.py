@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
 from controller.storage.errors import LogFailed, LogFull
 from controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
+from controller.storage.segment import decode_segment_header
 from controller.storage.wal import WriteAheadLog
 from snapshots.files import OsFiles
 from tests.support.log_builder import META, WAL, entries, hard_state, new_disk, open_log, segments
@@ -119,9 +120,28 @@ def test_replaced_entries_may_start_below_the_oldest_segment() -> None:
     for entry in entries(1, 40):
         log.append([entry], None)
     log.append(entries(3, 41, term=2), hard_state(term=2, commit=2))
-    log.compact(41)
+    log.compact(30)
+    names = segments(files)
+    assert int(names[0].removesuffix(".wal").split("-")[1]) > 3
     _, recovered = open_log(files.cut_power())
-    assert recovered.entries == entries(recovered.entries[0].index, 41, term=2)
+    assert recovered.entries == entries(3, 41, term=2)
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_compaction_keeps_what_it_was_told_to(reopen: bool) -> None:
+    for keep_from in range(1, 32):
+        files = new_disk()
+        log, _ = open_log(files)
+        log.append([], hard_state())
+        for entry in entries(1, 30):
+            log.append([entry], None)
+        if reopen:
+            log, _ = open_log(files)
+        log.compact(keep_from)
+        _, recovered = open_log(files.cut_power())
+        kept = recovered.entries[0].index if recovered.entries else 31
+        assert max(1, keep_from - 8) <= kept <= keep_from
+        assert recovered.entries == entries(kept, 30)
 
 
 def test_compaction_removes_whole_segments_from_the_front() -> None:
@@ -456,3 +476,6 @@ def test_any_history_of_appends_reads_back(history: list[tuple[int, int, int, bo
             log, recovered = open_log(files)
             assert recovered.entries == expected
     assert open_log(files.cut_power())[1].entries == expected
+    for name in segments(files):
+        content = files.read_bytes(WAL / name)
+        assert decode_segment_header(content).size == len(content)

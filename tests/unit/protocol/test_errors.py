@@ -1,0 +1,80 @@
+"""The error table: Kafka's codes, one row each, and what a refusal carries."""
+
+from __future__ import annotations
+
+import pytest
+
+from protocol.errors import ErrorCode, RequestError
+
+KAFKA_CODES = {
+    "NONE": 0,
+    "UNKNOWN_SERVER_ERROR": -1,
+    "REQUEST_TIMED_OUT": 7,
+    "MESSAGE_TOO_LARGE": 10,
+    "COORDINATOR_LOAD_IN_PROGRESS": 14,
+    "COORDINATOR_NOT_AVAILABLE": 15,
+    "CLUSTER_AUTHORIZATION_FAILED": 31,
+    "UNSUPPORTED_VERSION": 35,
+    "NOT_CONTROLLER": 41,
+    "INVALID_REQUEST": 42,
+    "INVALID_TRANSACTION_TIMEOUT": 50,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": 53,
+    "KAFKA_STORAGE_ERROR": 56,
+    "STALE_BROKER_EPOCH": 77,
+    "THROTTLING_QUOTA_EXCEEDED": 89,
+    "RESOURCE_NOT_FOUND": 91,
+    "DUPLICATE_BROKER_REGISTRATION": 101,
+    "BROKER_ID_NOT_REGISTERED": 102,
+    "INCONSISTENT_CLUSTER_ID": 104,
+    "PRODUCER_IDS_EXHAUSTED": -1,
+}
+"""As in Kafka's `Errors`; the last one is ours and travels as -1."""
+
+
+def test_the_codes_are_kafkas() -> None:
+    assert {code.name: code.kafka_code for code in ErrorCode} == KAFKA_CODES
+
+
+def test_the_codes_agree_with_an_independent_client() -> None:
+    kafka_errors = pytest.importorskip("kafka.errors")
+    theirs = {error.errno: error.message for error in vars(kafka_errors).values() if hasattr(error, "errno")}
+    shared = [code for code in ErrorCode if code.kafka_code in theirs and code.kafka_code > 0]
+    assert len(shared) > 10
+    assert {code.name for code in shared} == {theirs[code.kafka_code] for code in shared}
+
+
+@pytest.mark.parametrize("code", ErrorCode, ids=lambda code: code.name)
+def test_every_row_tells_who_has_to_act(code: ErrorCode) -> None:
+    assert code.meaning
+    assert (code.http_status == 200) == (code is ErrorCode.NONE) == (code.actor == "nobody")
+    assert 200 <= code.http_status <= 599
+    # Who may retry needs no operator first, except where a fault passes by itself.
+    if code.http_status in {400, 403, 413}:
+        assert not code.retriable
+
+
+def test_exhaustion_is_not_retried_and_not_taken_for_another_error() -> None:
+    assert ErrorCode.PRODUCER_IDS_EXHAUSTED is not ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not ErrorCode.PRODUCER_IDS_EXHAUSTED.retriable
+
+
+def test_losing_leadership_and_a_stale_epoch_are_retried() -> None:
+    assert ErrorCode.NOT_CONTROLLER.retriable
+    assert ErrorCode.STALE_BROKER_EPOCH.retriable
+    assert not ErrorCode.DUPLICATE_BROKER_REGISTRATION.retriable
+
+
+def test_a_refusal_says_what_was_wrong() -> None:
+    refusal = RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too fast", throttle_time_ms=20)
+    assert str(refusal) == "THROTTLING_QUOTA_EXCEEDED: too fast"
+    assert (refusal.code, refusal.detail, refusal.throttle_time_ms) == (
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+        "too fast",
+        20,
+    )
+
+
+def test_a_refusal_without_detail_gives_the_meaning_of_its_row() -> None:
+    refusal = RequestError(ErrorCode.NOT_CONTROLLER)
+    assert refusal.detail == ErrorCode.NOT_CONTROLLER.meaning
+    assert refusal.throttle_time_ms == 0

@@ -1,0 +1,109 @@
+"""Configuration: the file, the environment above it, and errors that name the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from protocol.settings import SettingsError, load_settings, parse_address
+
+PREFIX = "APP__"
+
+
+class Inner(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rate: float = 1.0
+    deep: dict[str, int] = {}
+
+
+class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    size: Annotated[int, msgspec.Meta(ge=1)] = 3
+    on: bool = False
+    inner: Inner = Inner()
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    file = path / "app.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def test_the_file_alone(tmp_path: Path) -> None:
+    path = write(tmp_path, 'name = "a"\non = true\n[inner]\nrate = 2.5\n')
+    assert load_settings(Shape, path, {}, PREFIX) == Shape("a", 3, True, Inner(2.5))
+
+
+def test_the_environment_alone_and_its_strings_are_converted() -> None:
+    environment = {"APP__NAME": "a", "APP__SIZE": "7", "APP__ON": "true", "APP__INNER__RATE": "0.5", "OTHER": "x"}
+    assert load_settings(Shape, None, environment, PREFIX) == Shape("a", 7, True, Inner(0.5))
+
+
+def test_the_environment_goes_above_the_file_key_by_key(tmp_path: Path) -> None:
+    path = write(tmp_path, 'name = "a"\nsize = 5\n[inner]\nrate = 2.5\ndeep = {x = 1}\n')
+    settings = load_settings(Shape, path, {"APP__SIZE": "6", "APP__INNER__DEEP__Y": "2"}, PREFIX)
+    assert settings == Shape("a", 6, False, Inner(2.5, {"x": 1, "y": 2}))
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"APP__NAME": "a", "APP__SIZ": "1"}, "no key 'siz'; known keys: name, size, on, inner"),
+        ({"APP__NAME": "a", "APP__INNER__RAT": "1"}, r"no key 'rat' in \[inner\]"),
+        ({"APP__NAME": "a", "APP__SIZE": "many"}, r"environment: .*`int`.*\$.size"),
+        ({"APP__NAME": "a", "APP__SIZE": "0"}, r"environment: .*>= 1.*\$.size"),
+        ({"APP__NAME": "a", "APP__ON": "perhaps"}, r"\$.on"),
+        ({"APP__NAME__X": "a", "APP__NAME": "b"}, None),
+        ({"APP__NAME": "a", "APP__NAME__X": "b"}, "APP__NAME__X: name is not a table"),
+        ({}, "missing required field `name`"),
+    ],
+)
+def test_bad_environments_are_refused(environment: dict[str, str], message: str | None) -> None:
+    if message is None:  # the later, plain value wins
+        assert load_settings(Shape, None, environment, PREFIX).name == "b"
+        return
+    with pytest.raises(SettingsError, match=message):
+        load_settings(Shape, None, environment, PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("name = ", "is not TOML"),
+        (b"name = '\xff'", "is not TOML"),
+        ('name = "a"\nnmae = "b"', "no key 'nmae'; known keys"),
+        ("name = 5", r"Expected `str`.*\$.name"),
+        ('name = "a"\ninner = 5', r"\$.inner"),
+    ],
+)
+def test_bad_files_are_refused_with_their_path(tmp_path: Path, content: str | bytes, message: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(SettingsError, match=message) as refused:
+        load_settings(Shape, path, {}, PREFIX)
+    assert str(path) in str(refused.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"missing.toml: cannot be read: No such file"):
+        load_settings(Shape, tmp_path / "missing.toml", {}, PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("address", "pair"),
+    [("127.0.0.1:80", ("127.0.0.1", 80)), ("[::1]:65535", ("::1", 65535)), ("host:0", ("host", 0))],
+)
+def test_addresses(address: str, pair: tuple[str, int]) -> None:
+    assert parse_address(address, "listen") == pair
+
+
+@pytest.mark.parametrize("address", ["", "host", "host:", ":80", "host:x", "host:65536", "host:-1", "host:²", "h:+1"])
+def test_bad_addresses_name_the_key(address: str) -> None:
+    with pytest.raises(SettingsError, match="^listen: .*not host:port"):
+        parse_address(address, "listen")
+
+
+def test_an_endless_port_is_refused_without_being_converted() -> None:
+    with pytest.raises(SettingsError, match="not host:port"):
+        parse_address("host:" + "9" * 5000, "listen")
