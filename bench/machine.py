@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
+import time
 from importlib.metadata import version
 from pathlib import Path
 
 
 def machine_facts(directory: Path) -> dict[str, str]:
-    """Cores, processor, memory, kernel, interpreter, the file system under `directory`, and the load at the start."""
+    """Cores, processor, memory, kernel, interpreter, and the file system under `directory`."""
     return {
         "cores": str(len(os.sched_getaffinity(0))),
         "processor": _field(Path("/proc/cpuinfo"), "model name"),
@@ -18,8 +20,33 @@ def machine_facts(directory: Path) -> dict[str, str]:
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "libraries": ", ".join(f"{name} {version(name)}" for name in ("aiohttp", "uvloop", "msgspec")),
         "file system": _file_system(directory.resolve()),
-        "load average at start": " ".join(f"{load:.2f}" for load in os.getloadavg()),
     }
+
+
+class Bystanders:
+    """Measures how much processor time others took meanwhile: with much of it, the figures say little."""
+
+    def __init__(self) -> None:
+        self._started = time.monotonic()
+        self._others = _machine_seconds() - _own_seconds()
+
+    def cores(self) -> float:
+        """Cores that other processes kept busy on average since the start. All children must have been waited for."""
+        elapsed = time.monotonic() - self._started
+        return max(0.0, _machine_seconds() - _own_seconds() - self._others) / elapsed
+
+
+def _machine_seconds() -> float:
+    """Busy time of all cores since boot: all but idle, iowait, and guest time, which user time includes."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = fields[:8]
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    """Time of this process and of its children that have ended and been waited for."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def _field(path: Path, name: str) -> str:

@@ -14,11 +14,14 @@ import msgspec
 
 from bench.cluster import RAISED_OPTIONS
 from bench.floor import import_root
-from bench.machine import machine_facts
+from bench.machine import Bystanders, machine_facts
 from bench.report import Report, Row, print_report
 from bench.sections import FULL, QUICK, Plan, Sections
 
 SECTIONS = ("disk", "allocate", "claims", "failover")
+
+DISTURBING_CORES = 0.2
+"""From here on the report warns: the members, the load and the floors already share the cores."""
 
 
 @click.command()
@@ -41,6 +44,7 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], parent: Path) -> None
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
     machine = machine_facts(directory)
+    bystanders = Bystanders()
     sections = Sections(directory, plan)
     rows: list[Row] = []
     try:
@@ -52,8 +56,11 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], parent: Path) -> None
         click.echo(f"the members' logs are in {directory}", err=True)
         raise
     shutil.rmtree(directory)
+    busy = bystanders.cores()
+    if busy > DISTURBING_CORES:
+        sections.notes.append(f"other processes kept {busy:.1f} cores busy: run this again on a quiet machine")
     report = Report(
-        machine=machine,
+        machine=machine | {"cores busy with other processes": f"{busy:.2f}"},
         settings=settings(plan),
         rows=rows,
         violations=sections.violations,

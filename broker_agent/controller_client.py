@@ -26,7 +26,8 @@ from protocol.messages import (
 
 ATTEMPT_SECONDS: Final = 0.3
 """Deadline of one attempt at one member: a hundred times a commit on a healthy quorum, and the time after which a
-member that hangs (rather than refuses) is passed over."""
+member that hangs (rather than refuses) is passed over. It doubles with each attempt of a call that times out: were the
+quorum merely slow, attempts of one length would all be given up on, and each would leak a block."""
 
 CALL_SECONDS: Final = 3.0
 """Deadline of one call over all attempts: longer than a leader election (< 0.9 s) and one round over the members."""
@@ -81,7 +82,7 @@ class ControllerClient:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._rng = rng or random.SystemRandom()
-        self._attempt_timeout = aiohttp.ClientTimeout(total=attempt_seconds)
+        self._attempt_seconds = attempt_seconds
         self._call_seconds = call_seconds
         self._session: aiohttp.ClientSession | None = None
         self.leader = self._members[0]
@@ -89,7 +90,7 @@ class ControllerClient:
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=_MAX_CONNECTIONS_PER_MEMBER)
-        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers, timeout=self._attempt_timeout)
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -111,16 +112,18 @@ class ControllerClient:
     async def _call(self, path: str, request: msgspec.Struct, response_type: type[_Response]) -> _Response:
         body = msgspec.json.encode(request)
         last_failure = "no attempt was answered"
+        attempt_seconds = self._attempt_seconds
         try:
             async with asyncio.timeout(self._call_seconds):
                 attempt = 0
                 while True:
                     member = self.leader
                     try:
-                        return await self._attempt(member, path, body, response_type)
+                        return await self._attempt(member, path, body, response_type, attempt_seconds)
                     except _TryNextError as failure:
                         last_failure = f"{member}: {failure}"
                         _log.debug("%s %s", path, last_failure)
+                        attempt_seconds *= 2 if failure.timed_out else 1
                         if self._move_on(member, failure.leader) and attempt == 0:
                             attempt += 1
                             continue
@@ -146,14 +149,17 @@ class ControllerClient:
         self.leader = self._members[(known + 1) % len(self._members)]
         return False
 
-    async def _attempt(self, member: str, path: str, body: bytes, response_type: type[_Response]) -> _Response:
+    async def _attempt(
+        self, member: str, path: str, body: bytes, response_type: type[_Response], seconds: float
+    ) -> _Response:
         assert self._session is not None, "ControllerClient is used outside of its `async with` block"
         try:
-            async with self._session.post(member + path, data=body, allow_redirects=False) as response:
+            timeout = aiohttp.ClientTimeout(total=seconds)
+            async with self._session.post(member + path, data=body, allow_redirects=False, timeout=timeout) as response:
                 content = await _read_bounded(response)
                 status = response.status
         except TimeoutError:
-            raise _TryNextError("no answer in time") from None
+            raise _TryNextError(f"no answer within {seconds} s", timed_out=True) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise _TryNextError(str(error) or type(error).__name__) from None
         if status == ErrorCode.NONE.http_status:
@@ -167,9 +173,10 @@ class ControllerClient:
 class _TryNextError(Exception):
     """This member did not serve the request; another one may. `leader`: whom it named, if anyone."""
 
-    def __init__(self, reason: str, leader: str | None = None) -> None:
+    def __init__(self, reason: str, leader: str | None = None, *, timed_out: bool = False) -> None:
         super().__init__(reason)
         self.leader = leader
+        self.timed_out = timed_out
 
 
 async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:

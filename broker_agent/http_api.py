@@ -21,7 +21,13 @@ MAX_BODY_BYTES: Final = 16 * 1024
 
 _PROBLEM_TYPE: Final = "application/problem+json"
 
-_decoder: Final = msgspec.json.Decoder(InitProducerIdRequest)
+_JSON: Final = "application/json"
+_MSGPACK: Final = "application/msgpack"
+
+_decode: Final[dict[str, Callable[[bytes], InitProducerIdRequest]]] = {
+    _JSON: msgspec.json.Decoder(InitProducerIdRequest).decode,
+    _MSGPACK: msgspec.msgpack.Decoder(InitProducerIdRequest).decode,
+}
 _encoder: Final = msgspec.json.Encoder()
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -74,8 +80,9 @@ class _Api:
         self._openapi = msgspec.json.encode(openapi_document())
 
     async def init_producer_id(self, request: web.Request) -> web.Response:
+        content_type = _MSGPACK if request.content_type == _MSGPACK else _JSON
         try:
-            wanted = _decoder.decode(await request.read())
+            wanted = _decode[content_type](await request.read())
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise RequestError(
                 ErrorCode.INVALID_REQUEST, f"the body is not an InitProducerIdRequest: {error}"
@@ -87,7 +94,10 @@ class _Api:
         claimed = self._agent.reserve.claim()
         if claimed == NO_ID:
             raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return _json(InitProducerIdResponse(0, claimed, 0))
+        answer = InitProducerIdResponse(0, claimed, 0)
+        if content_type == _MSGPACK:
+            return web.Response(body=msgspec.msgpack.encode(answer), content_type=_MSGPACK)
+        return _json(answer)
 
     async def status(self, _: web.Request) -> web.Response:
         agent, reserve = self._agent, self._agent.reserve
@@ -180,11 +190,15 @@ def openapi_document() -> dict[str, Any]:
         "413": _answer("the body is too large", problem, _PROBLEM_TYPE),
         "503": _answer("no ID at hand right now; ask again", problem, _PROBLEM_TYPE),
     }
+    claimed = {
+        "description": "a producer ID that nobody else has, in the form of the request",
+        "content": {kind: {"schema": response} for kind in _decode},
+    }
     init = {
         "operationId": "initProducerId",
         "summary": "Claim a producer ID",
-        "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
-        "responses": {"200": _answer("a producer ID that nobody else has", response), **refusals},
+        "requestBody": {"required": True, "content": {kind: {"schema": request} for kind in _decode}},
+        "responses": {"200": claimed, **refusals},
     }
     ready = {"200": _answer("ready", health), "503": _answer("not ready, with the reasons", health)}
     text = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": {"type": "string"}}}}}

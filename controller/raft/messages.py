@@ -126,7 +126,7 @@ class Heartbeat(_Message, frozen=True, array_like=True, tag=7):
 
 
 class HeartbeatReply(_Message, frozen=True, array_like=True, tag=8):
-    """The follower follows; `last_log_index` is its durable log end."""
+    """The follower follows; `last_log_index` is its durable log end, as far as it is verified while it recovers."""
 
     last_log_index: Index
 

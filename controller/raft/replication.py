@@ -262,4 +262,6 @@ class Replication(Member):
                 self._leave_recovery()
         if commit > self.log.commit:
             self.log.commit_to(commit)
-        self._outbox.append(HeartbeatReply(self.term, self.node_id, message.sender, self.log.stable))
+        # While recovering, what this leader has not verified is none of its log: it will see that its match is void.
+        end = min(self.log.stable, self._verified) if self.recovering else self.log.stable
+        self._outbox.append(HeartbeatReply(self.term, self.node_id, message.sender, end))

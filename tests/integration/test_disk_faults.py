@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from cli.local_cluster import Controller, LocalCluster
@@ -31,6 +33,9 @@ from tests.support.http_calls import call
 
 LOG_LIMIT_BYTES = 64 * 1024
 """Size of the log's file at which writes begin to fail; the member's own messages stay far below it."""
+
+FLOOD_CALLS = 64
+"""Registrations under way at once: about 6 KiB of log in one batch."""
 
 
 @pytest.fixture(scope="module")
@@ -63,26 +68,36 @@ def make_leader(cluster: LocalCluster, target: Controller) -> None:
 
 @contextlib.contextmanager
 def many_registrations(cluster: LocalCluster) -> Iterator[None]:
-    """Write the log as fast as it goes: registrations with long names, from many connections at once."""
+    """Write the log as fast as it goes: registrations with long names, many at once, at whoever leads."""
     stop = threading.Event()
-
-    def work(number: int) -> None:
-        turn = 0
-        while not stop.is_set():
-            turn += 1
-            with contextlib.suppress(OSError):
-                for controller in cluster.layout.controllers:
-                    register(controller, 3000 + number, f"{number:02}-{turn:061}")
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
+    thread = threading.Thread(target=lambda: asyncio.run(_flood(cluster, stop)), name="registrations")
+    thread.start()
     try:
         yield
     finally:
         stop.set()
-        for thread in threads:
-            thread.join()
+        thread.join()
+
+
+async def _flood(cluster: LocalCluster, stop: threading.Event) -> None:
+    urls = [controller.http for controller in cluster.layout.controllers]
+
+    async def work(session: aiohttp.ClientSession, number: int) -> None:
+        turn, place = 0, 0
+        while not stop.is_set():
+            turn += 1
+            body = {"incarnation_id": f"{number:03}-{turn:060}"}
+            url = f"{urls[place % len(urls)]}/v1/brokers/{3000 + number}/register"
+            try:
+                async with session.post(url, json=body) as answer:
+                    place += answer.status != 200
+            except (OSError, TimeoutError, aiohttp.ClientError):
+                place += 1
+                await asyncio.sleep(0.01)
+
+    timeout = aiohttp.ClientTimeout(total=2.0)
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout) as session:
+        await asyncio.gather(*(work(session, number) for number in range(FLOOD_CALLS)))
 
 
 def test_a_full_disk_stops_the_leader_and_nothing_is_lost(tmp_path: Path) -> None:

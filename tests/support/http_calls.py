@@ -44,20 +44,21 @@ def call(base_url: str, method: str, path: str, body: Any = None, *, timeout: fl
         connection.close()
 
 
-def exchange(address: str, data: bytes, *, end: bool = False, answers: int = 0) -> bytes:
+def exchange(address: str, data: bytes, *, end: bool = False, wanted: int = 2**31) -> bytes:
     """Send `data` over a new connection and return what comes back until the other side closes it.
 
-    `end`: say that nothing more follows, as a client does that dies. `answers`: return after that many bytes already.
+    `end`: say that nothing more follows, as a client does that dies. `wanted`: return after that many bytes already.
     Raises TimeoutError if the connection stays open and silent.
     """
+    received = b""
     with socket.create_connection(address_of(address), timeout=CALL_SECONDS) as connection:
-        received = b""
         try:
             connection.sendall(data)
             if end:
                 connection.shutdown(socket.SHUT_WR)
-            while (chunk := connection.recv(65_536)) and not 0 < answers <= len(received := received + chunk):
-                continue
+            while len(received) < wanted and (chunk := connection.recv(65_536)):
+                received += chunk
         except ConnectionError:
-            return received  # closed with a reset: what was sent was not even read
-        return received
+            # Closed with a reset: what was sent was not even read.
+            return received
+    return received

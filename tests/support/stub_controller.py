@@ -26,12 +26,16 @@ _Request = TypeVar("_Request")
 
 
 class StubMember:
-    """One member's address. `hangs`: accepts requests and never answers; `names_leader`: says who leads."""
+    """One member's address.
+
+    `hangs`: accepts requests and never answers; `answers_after`: seconds; `names_leader`: says who leads.
+    """
 
     def __init__(self, quorum: StubQuorum, number: int) -> None:
         self.quorum = quorum
         self.number = number
         self.hangs = False
+        self.answers_after = 0.0
         self.names_leader = True
         self.requests = 0
         self.port = 0
@@ -60,6 +64,7 @@ class StubMember:
         self.requests += 1
         if self.hangs:
             await asyncio.sleep(60)
+        await asyncio.sleep(self.answers_after)
         quorum = self.quorum
         try:
             if quorum.leader is not self:
@@ -98,6 +103,7 @@ class StubQuorum:
         self.leader: StubMember | None = self.members[0]
         self.token = token
         self.cluster_id = "stub-cluster"
+        self.checks_cluster_id = True
         self.block_size = block_size
         self.next_producer_id = 0
         self.offset = 0
@@ -141,7 +147,7 @@ class StubQuorum:
         return UnregisterBrokerResponse(int(broker))
 
     def _check_cluster(self, cluster_id: str | None) -> None:
-        if cluster_id not in (None, self.cluster_id):
+        if self.checks_cluster_id and cluster_id not in (None, self.cluster_id):
             raise RequestError(ErrorCode.INCONSISTENT_CLUSTER_ID, f"this is {self.cluster_id}, not {cluster_id}")
 
     def _check_epoch(self, broker_id: int, epoch: int) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import random
 
 import aiohttp
@@ -40,17 +41,28 @@ async def test_a_hung_leader_is_left_after_the_deadline() -> None:
 async def test_only_a_block_from_another_member_ends_the_round() -> None:
     async with StubQuorum(3) as quorum, aiohttp.ClientSession() as session:
         caller = caller_of(session, quorum)
-        after_signal: list[int] = []
 
-        def hand_over() -> None:
-            after_signal.append(len(quorum.blocks))
+        def lead() -> None:
             quorum.leader = quorum.members[1]
 
-        seconds = await time_to_success(caller, quorum.urls[0], 0.05, hand_over)
+        def drain_and_hand_over() -> None:
+            asyncio.get_running_loop().call_later(0.05, lead)
+
+        seconds = await time_to_success(caller, quorum.urls[0], 0.05, drain_and_hand_over)
         assert 0 < seconds < failover.ROUND_SECONDS
         assert quorum.members[0].requests > 1, "the leader was asked before the signal"
-        assert len(quorum.blocks) > after_signal[0]
-        assert quorum.members[1].requests == 1
+        assert quorum.members[1].requests == 1, "what the leader still gave after the signal does not count"
+
+
+async def test_a_block_asked_for_before_the_signal_does_not_count() -> None:
+    async with StubQuorum(2) as quorum, aiohttp.ClientSession() as session:
+        caller = caller_of(session, quorum)
+        quorum.leader = quorum.members[1]
+        quorum.delays.append(0.3)
+        answered: list[int] = []
+        await time_to_success(caller, quorum.urls[0], 0.1, lambda: answered.append(len(caller.starts)))
+        assert answered == [0], "the signal came while the first request waited for its answer"
+        assert len(caller.starts) == 2
 
 
 async def test_a_round_without_a_successor_says_what_was_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,6 +89,7 @@ async def test_refusals_are_counted_apart() -> None:
     result = await load(lambda number: [refusal if number % 2 else block(number)])
     assert result.statuses["200"] == len(result.starts)
     assert result.statuses["429"] > 0
+    assert result.failures == []
     assert all(start % 2000 == 0 for start in result.starts)
 
 

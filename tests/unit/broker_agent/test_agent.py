@@ -149,6 +149,16 @@ async def test_another_clusters_controllers_are_refused(quorum: StubQuorum) -> N
             await asyncio.wait_for(task, SECONDS)
 
 
+async def test_a_registration_with_another_cluster_is_refused_by_the_agent_too(quorum: StubQuorum) -> None:
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.ready, task)
+        quorum.checks_cluster_id = False
+        quorum.cluster_id = "another"
+        quorum.refusals.append(RequestError(ErrorCode.STALE_BROKER_EPOCH))
+        with pytest.raises(FatalAgentError, match="belong to cluster another, this agent to stub-cluster"):
+            await asyncio.wait_for(task, SECONDS)
+
+
 async def test_a_block_that_was_held_before_is_thrown_away(quorum: StubQuorum) -> None:
     """A controller that goes back would make duplicates; the agent does not take part."""
     async with running(quorum) as (agent, task):

@@ -80,6 +80,13 @@ async def test_passes_over_a_member_that_hangs(quorum: StubQuorum) -> None:
     assert quorum.members[0].requests == 1
 
 
+async def test_a_quorum_that_is_slow_throughout_is_given_more_time(quorum: StubQuorum) -> None:
+    for member in quorum.members:
+        member.answers_after = 0.3
+    async with client_of(quorum, attempt_seconds=0.1, call_seconds=10.0) as client:
+        assert await client.register(7, REGISTER)
+
+
 async def test_waits_through_an_election(quorum: StubQuorum) -> None:
     quorum.leader = None
     async with client_of(quorum) as client:
@@ -154,10 +161,9 @@ async def test_the_token_goes_along() -> None:
         (200, b'{"broker_epoch": "x"}'),
         (200, b'{"broker_epoch": 1, "cluster_id": "\xff"}'),
         (409, b'{"code": "\xff"}'),
-        (200, b" " * (MAX_RESPONSE_BYTES + 1)),
+        (200, b'{"broker_epoch": 99, "cluster_id": "x"}' + b" " * MAX_RESPONSE_BYTES),
         (500, b"<html>proxy error</html>"),
         (409, b'{"code": "NO_SUCH_CODE"}'),
-        (307, b""),
     ],
 )
 async def test_nonsense_from_one_member_is_passed_over(quorum: StubQuorum, status: int, body: bytes) -> None:
@@ -198,6 +204,39 @@ async def test_concurrent_calls_move_on_from_a_dead_leader_together(quorum: Stub
         request = AllocateProducerIdsRequest(7, 1)
         answers = await asyncio.gather(*(client.allocate(request) for _ in range(8)))
     assert sorted(answer.producer_id_start for answer in answers) == list(range(0, 8000, 1000))
+
+
+async def test_a_late_failure_does_not_pull_back_a_call_that_found_the_leader(quorum: StubQuorum) -> None:
+    quorum.members[0].hangs = True
+    quorum.leader = quorum.members[2]
+    async with client_of(quorum, attempt_seconds=0.4) as client:
+        early = asyncio.create_task(client.register(7, REGISTER))
+        await until(lambda: quorum.members[0].requests == 1)
+        await asyncio.sleep(0.2)
+        late = asyncio.create_task(client.register(7, REGISTER))
+        await asyncio.gather(early, late)
+    assert [member.requests for member in quorum.members] == [2, 1, 2]
+
+
+async def test_a_redirect_is_not_followed(quorum: StubQuorum) -> None:
+    """The token would go along to wherever it points."""
+
+    async def redirect(request: web.Request) -> web.Response:
+        return web.Response(status=307, headers={"Location": quorum.urls[0] + request.path})
+
+    app = web.Application()
+    app.router.add_post("/{tail:.*}", redirect)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        broken = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with ControllerClient((broken,), call_seconds=0.2) as client:
+            with pytest.raises(RequestError, match="HTTP 307 without a problem document"):
+                await client.register(7, REGISTER)
+    finally:
+        await runner.cleanup()
+    assert quorum.members[0].requests == 0
 
 
 def test_at_least_one_member_is_needed() -> None:

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from openapi_spec_validator import validate
@@ -70,6 +71,17 @@ async def test_a_bad_request_gets_a_problem_and_claims_nothing(
     assert problem["detail"]
     assert problem["retryable"] is False
     assert agent.reserve.claimed == 0
+
+
+async def test_msgpack_by_content_type(agent: Agent, http: TestClient[Any, Any]) -> None:
+    give(agent)
+    headers = {"Content-Type": "application/msgpack"}
+    response = await http.post("/v1/init-producer-id", data=msgspec.msgpack.encode({}), headers=headers)
+    assert (response.status, response.content_type) == (200, "application/msgpack")
+    assert msgspec.msgpack.decode(await response.read())["producer_id"] == 100
+    for bad in (b"", b"\xc1", b"\x81\xb0transactional_id\xa1\xff"):
+        assert (await http.post("/v1/init-producer-id", data=bad, headers=headers)).status == 400
+    assert agent.reserve.claimed == 1
 
 
 async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: TestClient[Any, Any]) -> None:

@@ -182,3 +182,27 @@ def test_never_more_than_the_bounds_whatever_happens(
         else:
             fill(reserve, wanted)
             policy.round_succeeded()
+
+
+@pytest.mark.parametrize("warm_up_seconds", [0.0, 0.2, 3.0])
+@pytest.mark.parametrize("rate", [1_000, 50_000])
+def test_no_claim_fails_when_the_leader_dies_under_a_sudden_load(rate: int, warm_up_seconds: float) -> None:
+    """Policy and reserve in steps of 5 ms, one answer time each: the load begins, then the leader is away for 1.4 s."""
+    policy, reserve = PrefetchPolicy(PrefetchSettings(), random.Random(1)), BlockReserve()
+    step, now = 0.005, 0.0
+    while wanted := policy.blocks_to_ask(reserve, now):
+        fill(reserve, wanted)
+        policy.round_succeeded()
+    while now < warm_up_seconds + 6.0:
+        now += step
+        for _ in range(int(rate * step)):
+            reserve.claim()
+        policy.observe(int(rate * step), step)
+        wanted = policy.blocks_to_ask(reserve, now)
+        if wanted and warm_up_seconds <= now < warm_up_seconds + 1.4:
+            policy.round_failed(now)
+        elif wanted:
+            fill(reserve, wanted)
+            policy.round_succeeded()
+    assert reserve.failed_claims == 0
+    assert reserve.remaining >= policy.target_ids() - 1000

@@ -11,9 +11,8 @@ blocks = st.builds(ProducerIdBlock, st.integers(0, 300), st.integers(1, 12))
 
 
 def drained(reserve: BlockReserve) -> list[int]:
-    ids = []
-    while (claimed := reserve.claim()) != NO_ID:
-        ids.append(claimed)
+    ids = [reserve.claim() for _ in range(reserve.remaining)]
+    assert reserve.claim() == NO_ID
     return ids
 
 

@@ -40,9 +40,9 @@ def test_an_old_acknowledgement_does_not_end_a_probe() -> None:
     progress = replicating(5)
     progress.become_probe()
     assert not progress.acknowledge(4)
-    assert progress.state is PROBE
+    assert progress.state.value == "probe"
     assert progress.acknowledge(5)
-    assert progress.state is REPLICATE
+    assert progress.state.value == "replicate"
 
 
 def test_window_in_messages() -> None:
@@ -57,14 +57,19 @@ def test_window_in_messages() -> None:
 
 def test_window_in_bytes() -> None:
     progress = replicating(5, max_messages=10)
-    progress.sent(6, 60)
-    assert not progress.paused
-    progress.sent(7, 60)
-    assert progress.paused
-    progress.acknowledge(6)
-    assert not progress.paused
+    paused = []
+    for step in (lambda: progress.sent(6, 60), lambda: progress.sent(7, 60), lambda: progress.acknowledge(6)):
+        step()
+        paused.append(progress.paused)
+    assert paused == [False, True, False]
     progress.sent(8, 40)
     assert progress.paused
+
+
+def test_a_full_window_makes_room_for_one() -> None:
+    progress = replicating(5, max_messages=2)
+    progress.sent(6, 1)
+    progress.sent(7, 1)
     progress.free_first()
     assert (progress.paused, progress.inflight) == (False, 1)
 
@@ -73,7 +78,7 @@ def test_stale_rejections_are_ignored() -> None:
     progress = replicating(5)
     progress.sent(9, 1)
     assert not progress.reject(5, 3)
-    assert progress.state is REPLICATE
+    assert (progress.state.value, progress.inflight) == ("replicate", 1)
     progress.become_probe()
     assert not progress.reject(4, 2)
     assert progress.next == 6
@@ -117,5 +122,5 @@ def test_forget_match() -> None:
 def test_match_is_below_next() -> None:
     progress = replicating(5)
     progress.next = 5
-    with pytest.raises(InvariantViolation, match="^R8:"):
+    with pytest.raises(InvariantViolation, match=r"^R8:"):
         progress.check()

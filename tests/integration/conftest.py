@@ -1,0 +1,35 @@
+"""The cluster that tests share which leave it as they found it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from cli.local_cluster import LocalCluster
+from tests.support.cluster import bring_back, running_cluster, wait_until
+
+
+@pytest.fixture(scope="session")
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    # The patient profile: no test here is about elections, and none may be disturbed by one.
+    options = {"profile": "wan"}
+    with running_cluster(tmp_path_factory.mktemp("healthy"), agents=1, controller_options=options) as cluster:
+        yield cluster
+        codes = cluster.stop()
+    assert set(codes.values()) == {0}, f"after all that it was sent, the cluster stopped with {codes}"
+
+
+@pytest.fixture
+def healthy(_shared: LocalCluster) -> LocalCluster:
+    """Three controllers and one agent, all ready, the agent's reserve full, so that nothing happens by itself."""
+    bring_back(_shared)
+    (agent,) = _shared.layout.agents
+
+    def full() -> bool:
+        status = json.loads(_shared.get(agent, "/v1/status")[1])
+        return bool(status["reserve_ids"] >= status["reserve_target_ids"])
+
+    wait_until(full, "a full reserve of the agent")
+    return _shared

@@ -1,0 +1,309 @@
+"""Group commit: one batch in flight, answers released by (term, index) alone, and never a block for another's entry."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+
+from controller.node import decider as decider_module
+from controller.node.decider import RECORD_BYTES, REGISTRATION_BYTES, Decider, not_controller
+from controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from controller.state.machine import StateMachine
+from controller.state.requests import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    RaiseFloor,
+    RegisterBroker,
+    Request,
+    UnregisterBroker,
+)
+from protocol.errors import ErrorCode, RequestError
+from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from protocol.records import (
+    MAX_BATCH_RECORDS,
+    AllocateProducerIdsRecord,
+    LeaderChangeRecord,
+    ProducerIdFloorRecord,
+    RegisterBrokerRecord,
+    decode_batch,
+    encode_batch,
+)
+
+ALLOCATE = AllocateProducerIds(1, 0)
+
+
+@dataclasses.dataclass
+class Leader:
+    """The driver as the decider sees it; the log is a list, and the test commits its entries."""
+
+    machine: StateMachine
+    is_serving: bool = True
+    is_settled: bool = True
+    refuses: bool = False
+    term: int = 3
+    log: list[Entry] = dataclasses.field(default_factory=list)
+    decider: Decider = dataclasses.field(init=False)
+    pumps: int = 0
+
+    def serving(self) -> bool:
+        return self.is_serving
+
+    def settled(self) -> bool:
+        return self.is_settled
+
+    def propose(self, data: bytes) -> tuple[int, int]:
+        if self.refuses:
+            raise not_controller()
+        assert len(data) <= MAX_ENTRY_BYTES, f"an entry of {len(data)} bytes"
+        self.log.append(Entry(self.term, len(self.log) + 1, data))
+        return self.term, len(self.log)
+
+    def pump(self) -> None:
+        self.pumps += 1
+        self.decider.decide()
+
+    def apply(self, entry: Entry) -> None:
+        """What the driver does with a committed entry."""
+        self.machine.replay(self.decider.records_of(entry) or decode_batch(entry.data))
+        self.decider.applied(entry)
+        self.decider.decide()
+
+
+@pytest.fixture
+async def leader() -> Leader:
+    machine = StateMachine("c", 10)
+    machine.replay([RegisterBrokerRecord(1, 0, "a")])
+    leader = Leader(machine)
+    leader.decider = Decider(leader, machine, wall_clock=lambda: 1.5)
+    return leader
+
+
+async def turn() -> None:
+    """Let everything that is scheduled run."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+def code_of(answer: asyncio.Future[Any]) -> ErrorCode:
+    error = answer.exception()
+    assert isinstance(error, RequestError)
+    return error.code
+
+
+async def test_requests_of_one_turn_become_one_batch(leader: Leader) -> None:
+    answers = [leader.decider.submit(ALLOCATE) for _ in range(5)]
+    assert leader.log == []
+    await turn()
+    assert len(leader.log) == leader.pumps == 1
+    assert not any(answer.done() for answer in answers)
+    leader.apply(leader.log[0])
+    assert [answer.result().producer_id_start for answer in answers] == [0, 10, 20, 30, 40]
+    assert (leader.decider.batches, leader.decider.requests) == (1, 5)
+    assert leader.decider.idle()
+
+
+async def test_requests_that_come_meanwhile_form_the_next_batch(leader: Leader) -> None:
+    first = leader.decider.submit(ALLOCATE)
+    await turn()
+    more = [leader.decider.submit(ALLOCATE) for _ in range(3)]
+    await turn()
+    leader.pump()
+    assert len(leader.log) == 1
+    assert leader.decider.waiting() == 3
+    leader.apply(leader.log[0])
+    assert first.result().producer_id_start == 0
+    assert len(leader.log) == 2
+    assert len(decode_batch(leader.log[1].data)) == 3
+    assert not any(answer.done() for answer in more)
+    leader.apply(leader.log[1])
+    assert [answer.result().producer_id_start for answer in more] == [10, 20, 30]
+
+
+async def test_records_carry_the_leaders_wall_clock(leader: Leader) -> None:
+    leader.decider.submit(ALLOCATE)
+    await turn()
+    (record,) = decode_batch(leader.log[0].data)
+    assert isinstance(record, AllocateProducerIdsRecord)
+    assert record.timestamp_ms == 1500
+
+
+async def test_an_earlier_entry_releases_nothing(leader: Leader) -> None:
+    leader.log.append(Entry(3, 1, encode_batch([LeaderChangeRecord(1)])))
+    answer = leader.decider.submit(ALLOCATE)
+    await turn()
+    leader.decider.applied(leader.log[0])
+    assert not answer.done()
+    leader.apply(leader.log[1])
+    assert answer.result().producer_id_start == 0
+
+
+@pytest.mark.parametrize(("term", "index"), [(4, 1), (2, 1), (4, 2), (3, 2)])
+async def test_another_entry_in_its_place_gives_no_block(leader: Leader, term: int, index: int) -> None:
+    answer = leader.decider.submit(ALLOCATE)
+    await turn()
+    other = Entry(term, index, encode_batch([LeaderChangeRecord(2)]))
+    assert leader.decider.records_of(other) is None
+    leader.apply(other)
+    assert code_of(answer) is ErrorCode.NOT_CONTROLLER
+    assert leader.machine.producer_ids.next_producer_id == 0
+    assert leader.decider.idle()
+
+
+async def test_losing_leadership_answers_unknown_to_everybody(leader: Leader) -> None:
+    in_flight = leader.decider.submit(ALLOCATE)
+    await turn()
+    waiting = leader.decider.submit(ALLOCATE)
+    leader.decider.fail(not_controller())
+    assert code_of(in_flight) is code_of(waiting) is ErrorCode.NOT_CONTROLLER
+    # The entry may still be committed; its answers are gone, and the block with them.
+    leader.apply(leader.log[0])
+    assert leader.machine.producer_ids.next_producer_id == 10
+    answer = leader.decider.submit(ALLOCATE)
+    await turn()
+    leader.apply(leader.log[-1])
+    assert answer.result().producer_id_start == 10
+
+
+async def test_a_member_that_does_not_serve_takes_nothing(leader: Leader) -> None:
+    leader.is_serving = False
+    with pytest.raises(RequestError) as refused:
+        leader.decider.submit(ALLOCATE)
+    assert refused.value.code is ErrorCode.NOT_CONTROLLER
+    assert leader.decider.idle()
+
+
+async def test_what_waits_when_serving_ends_is_refused(leader: Leader) -> None:
+    answer = leader.decider.submit(ALLOCATE)
+    leader.is_serving = False
+    await turn()
+    assert code_of(answer) is ErrorCode.NOT_CONTROLLER
+    assert leader.log == []
+
+
+async def test_a_refused_proposal_refuses_the_batch(leader: Leader) -> None:
+    leader.refuses = True
+    answers = [leader.decider.submit(ALLOCATE), leader.decider.submit(AllocateProducerIds(9, 9))]
+    await turn()
+    assert [code_of(answer) for answer in answers] == [ErrorCode.NOT_CONTROLLER] * 2
+    leader.refuses = False
+    good = leader.decider.submit(ALLOCATE)
+    await turn()
+    leader.apply(leader.log[0])
+    assert good.result().producer_id_start == 0
+
+
+async def test_an_entry_of_the_cores_own_in_between_is_waited_for(leader: Leader) -> None:
+    leader.is_settled = False
+    answer = leader.decider.submit(RegisterBroker(2, "b"))
+    await turn()
+    leader.pump()
+    assert leader.log == []
+    assert leader.decider.waiting() == 1
+    own = Entry(3, 1, encode_batch([LeaderChangeRecord(1)]))
+    leader.log.append(own)
+    leader.is_settled = True
+    leader.apply(own)
+    leader.apply(leader.log[1])
+    # The leader's own record took offset 1.
+    assert answer.result().broker_epoch == 2
+    registration = leader.machine.brokers.get(2)
+    assert registration is not None
+    assert registration.broker_epoch == 2
+
+
+async def test_a_registration_in_a_batch_gets_the_offset_of_its_record(leader: Leader) -> None:
+    answers = [
+        leader.decider.submit(request)
+        for request in (ALLOCATE, RegisterBroker(2, "b"), ALLOCATE, RegisterBroker(3, "c"), RaiseFloor(500))
+    ]
+    await turn()
+    leader.apply(leader.log[0])
+    assert [answers[1].result().broker_epoch, answers[3].result().broker_epoch] == [2, 4]
+    assert {b.broker_id: b.broker_epoch for b in leader.machine.brokers.all()} == {1: 0, 2: 2, 3: 4}
+    assert answers[4].result().next_producer_id == 500
+
+
+async def test_a_refusal_is_released_with_its_batch(leader: Leader) -> None:
+    """Not before: what it rests on, an unregistration earlier in the batch, is not committed yet."""
+    answers = [leader.decider.submit(request) for request in (UnregisterBroker(1, 0), ALLOCATE)]
+    await turn()
+    assert not answers[1].done()
+    leader.apply(leader.log[0])
+    assert answers[0].result().broker_id == 1
+    assert code_of(answers[1]) is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+async def test_what_needs_no_record_is_answered_without_an_entry(leader: Leader) -> None:
+    requests: list[Request] = [BrokerHeartbeat(1, 0), RegisterBroker(1, "a"), AllocateProducerIds(1, 77)]
+    answers = [leader.decider.submit(request) for request in requests]
+    await turn()
+    assert leader.log == []
+    assert answers[0].result().fenced is False
+    assert answers[1].result().broker_epoch == 0
+    assert code_of(answers[2]) is ErrorCode.STALE_BROKER_EPOCH
+
+
+async def test_a_caller_that_hung_up_harms_nobody(leader: Leader) -> None:
+    gone, stays = leader.decider.submit(ALLOCATE), leader.decider.submit(ALLOCATE)
+    await turn()
+    gone.cancel()
+    leader.apply(leader.log[0])
+    assert stays.result().producer_id_start == 10
+
+
+async def test_waiting_is_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decider_module, "MAX_WAITING", 3)
+    leader.is_settled = False
+    for _ in range(3):
+        leader.decider.submit(ALLOCATE)
+    with pytest.raises(RequestError, match="3 requests wait already") as refused:
+        leader.decider.submit(ALLOCATE)
+    assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert leader.decider.waiting() == 3
+
+
+async def test_a_batch_holds_at_most_its_limit_of_records(leader: Leader) -> None:
+    answers = [leader.decider.submit(ALLOCATE) for _ in range(MAX_BATCH_RECORDS + 5)]
+    await turn()
+    assert leader.decider.waiting() == 5
+    leader.apply(leader.log[0])
+    leader.apply(leader.log[1])
+    starts = [answer.result().producer_id_start for answer in answers]
+    assert starts == [10 * number for number in range(MAX_BATCH_RECORDS + 5)]
+    assert [len(decode_batch(entry.data)) for entry in leader.log] == [MAX_BATCH_RECORDS, 5]
+
+
+@pytest.mark.parametrize("incarnation", ["x" * 64, "\U0001f511" * 64], ids=["ascii", "four bytes a character"])
+async def test_a_flood_of_registrations_never_makes_an_entry_too_large(leader: Leader, incarnation: str) -> None:
+    answers = [leader.decider.submit(RegisterBroker(broker, incarnation)) for broker in range(2, 4000)]
+    await turn()
+    applied = 0
+    while applied < len(leader.log):
+        leader.apply(leader.log[applied])
+        applied += 1
+    assert [answer.result().broker_epoch for answer in answers] == list(range(1, 3999))
+
+
+def test_the_sizes_of_records_are_bounded_as_stated() -> None:
+    highest = 2**63 - 1
+    registration = RegisterBrokerRecord(MAX_BROKER_ID, highest, "\U0001f511" * 64)
+    others = [
+        AllocateProducerIdsRecord(MAX_BROKER_ID, highest, MAX_PRODUCER_ID, MAX_PRODUCER_ID, 2**31, highest),
+        ProducerIdFloorRecord(MAX_PRODUCER_ID, highest),
+    ]
+    assert len(encode_batch([registration])) <= REGISTRATION_BYTES
+    assert max(len(encode_batch([record])) for record in others) <= RECORD_BYTES
+    assert MAX_BATCH_RECORDS * RECORD_BYTES + REGISTRATION_BYTES <= MAX_ENTRY_BYTES
+
+
+async def test_a_fault_answers_everything_with_its_own_error(leader: Leader) -> None:
+    in_flight = leader.decider.submit(ALLOCATE)
+    await turn()
+    waiting = leader.decider.submit(ALLOCATE)
+    leader.decider.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR))
+    assert code_of(in_flight) is code_of(waiting) is ErrorCode.KAFKA_STORAGE_ERROR
+    await turn()
+    assert len(leader.log) == 1

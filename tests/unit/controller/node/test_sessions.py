@@ -1,0 +1,47 @@
+"""When a broker's silence counts."""
+
+from __future__ import annotations
+
+from controller.node.sessions import BrokerSessions
+
+
+def test_a_silent_broker_expires_once_at_its_timeout() -> None:
+    sessions = BrokerSessions(timeout_ticks=10)
+    sessions.heard(1, tick=5)
+    assert sessions.expired(14) == []
+    assert sessions.expired(15) == [1]
+    assert sessions.expired(16) == []
+
+
+def test_a_sign_of_life_starts_the_timeout_again() -> None:
+    sessions = BrokerSessions(10)
+    sessions.heard(1, 0)
+    sessions.heard(1, 9)
+    assert sessions.expired(10) == []
+    assert sessions.expired(19) == [1]
+    sessions.heard(1, 20)
+    assert sessions.expired(30) == [1]
+
+
+def test_expired_brokers_are_sorted() -> None:
+    sessions = BrokerSessions(10)
+    for broker_id in (3, 1, 2):
+        sessions.heard(broker_id, 0)
+    sessions.heard(4, 5)
+    assert sessions.expired(10) == [1, 2, 3]
+
+
+def test_an_unregistered_broker_is_forgotten() -> None:
+    sessions = BrokerSessions(10)
+    sessions.heard(1, 0)
+    sessions.forget(1)
+    sessions.forget(1)
+    assert sessions.expired(100) == []
+
+
+def test_a_new_leader_gives_every_broker_a_full_timeout() -> None:
+    sessions = BrokerSessions(10)
+    sessions.heard(9, 0)
+    sessions.restart([1, 2], tick=100)
+    assert sessions.expired(109) == []
+    assert sessions.expired(110) == [1, 2]

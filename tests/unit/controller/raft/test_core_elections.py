@@ -1,0 +1,321 @@
+"""Pre-vote, check-quorum, leases, broken links."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.raft.core import InvariantViolation, RaftConfig, Role
+from controller.raft.messages import (
+    AppendEntriesReply,
+    Heartbeat,
+    HeartbeatReply,
+    PreVote,
+    PreVoteReply,
+    RequestVote,
+    RequestVoteReply,
+    TimeoutNow,
+)
+from tests.support.raft_network import (
+    Cluster,
+    append,
+    flush,
+    make_candidate,
+    make_core,
+    make_leader,
+    of,
+    replicating_leader,
+    tick,
+    tick_until,
+)
+
+
+def test_config_is_checked() -> None:
+    with pytest.raises(ValueError, match="must hold node 4"):
+        RaftConfig(node_id=4, voters=(1, 2, 3))
+    with pytest.raises(ValueError, match="heartbeat 30 < election 30"):
+        RaftConfig(node_id=1, voters=(1,), heartbeat_ticks=30)
+    with pytest.raises(ValueError, match="chunk_bytes"):
+        RaftConfig(node_id=1, voters=(1,), chunk_bytes=10**6)
+    with pytest.raises(ValueError, match="at least 1"):
+        RaftConfig(node_id=1, voters=(1,), max_inflight_messages=0)
+
+
+def test_single_voter_elects_itself_when_its_vote_is_durable() -> None:
+    core = make_core(1, voters=(1,))
+    tick_until(core, Role.CANDIDATE)
+    ready = core.ready()
+    assert ready is not None
+    assert (core.role, ready.token) == (Role.CANDIDATE, 1)
+
+    core.written(1)
+    assert core.role.value == "leader"
+    flush(core)
+    core.propose(b"a")
+    assert core.serving
+    flush(core)
+
+    assert (core.commit, core.applied) == (2, 2)
+
+
+def test_strangers_and_strays_are_ignored() -> None:
+    core = make_core(1)
+    for stray in (
+        append(core, (0, 0), [], term=5, leader=9),
+        Heartbeat(5, 2, 3, 0, 0),
+        RequestVote(5, 1, 1, 0, 0, False),
+    ):
+        core.step(stray)
+    assert (core.term, core.role, flush(core)) == (0, Role.FOLLOWER, [])
+
+
+def test_a_pre_vote_changes_nobodys_term_or_vote() -> None:
+    core = make_core(1, term=3)
+    for peer in (2, 3, 2):
+        core.step(PreVote(9, peer, 1, 0, 0))
+    assert [(reply.term, reply.granted) for reply in of(PreVoteReply, flush(core))] == [(9, True)] * 3
+    assert (core.term, core.vote, core.role) == (3, None, Role.FOLLOWER)
+
+
+def test_a_pre_vote_of_a_passed_term_is_refused_with_ours() -> None:
+    core = make_core(1, term=3)
+    core.step(PreVote(3, 2, 1, 9, 9))
+    core.step(PreVote(1, 3, 1, 9, 9))
+    assert [(reply.term, reply.granted) for reply in of(PreVoteReply, flush(core))] == [(3, False)] * 2
+
+
+def test_a_refusal_with_a_higher_term_makes_the_asker_step_down_to_it() -> None:
+    core = make_core(1, term=3)
+    tick_until(core, Role.PRE_CANDIDATE)
+    core.step(PreVoteReply(7, 2, 1, False, False))
+    assert (core.term, core.role) == (7, Role.FOLLOWER)
+
+
+def test_votes_are_refused_while_a_leader_is_heard() -> None:
+    core = make_core(1, term=3, election_ticks=10)
+    core.step(Heartbeat(3, 2, 1, 0, 0))
+    flush(core)
+    tick(core, 9)
+    core.step(PreVote(4, 3, 1, 0, 0))
+    core.step(RequestVote(4, 3, 1, 0, 0, False))
+    assert [(reply.term, reply.granted) for reply in of(PreVoteReply, flush(core))] == [(3, False)]
+    assert (core.term, core.leader_id) == (3, 2)
+
+    tick(core, 1)
+    core.step(PreVote(4, 3, 1, 0, 0))
+    core.step(RequestVote(4, 3, 1, 0, 0, False))
+
+    replies = flush(core)
+    assert [reply.granted for reply in of(PreVoteReply, replies)] == [True]
+    assert [reply.granted for reply in of(RequestVoteReply, replies)] == [True]
+
+
+def test_a_leader_refuses_votes_too() -> None:
+    core = replicating_leader()
+    core.step(PreVote(2, 3, 1, 9, 9))
+    core.step(RequestVote(2, 3, 1, 9, 9, False))
+    assert [reply.granted for reply in of(PreVoteReply, flush(core))] == [False]
+    assert (core.term, core.role) == (1, Role.LEADER)
+
+
+def test_an_election_by_transfer_is_granted_in_spite_of_a_live_leader() -> None:
+    core = make_core(1, term=3)
+    core.step(Heartbeat(3, 2, 1, 0, 0))
+    core.step(RequestVote(4, 3, 1, 0, 0, True))
+    assert [reply.granted for reply in of(RequestVoteReply, flush(core))] == [True]
+
+
+def test_disruptive_follower_does_not_depose_the_leader() -> None:
+    """A member that was cut off comes back: it has asked in vain, its term is the old one, and it follows again."""
+    cluster = Cluster()
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    cluster.tick(300)
+    assert (cluster[3].term, cluster[3].role) == (1, Role.PRE_CANDIDATE)
+
+    cluster.heal()
+    cluster.tick(100)
+
+    assert (leader.role, leader.term, cluster[3].leader_id) == (Role.LEADER, 1, 1)
+
+
+def test_a_stale_log_cannot_win_a_pre_vote() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.isolate(3)
+    cluster[1].propose(b"a")
+    cluster.settle()
+    cluster.heal()
+    cluster.nodes[1].up = False
+
+    cluster.tick(100, only=[3])
+    assert cluster[3].role is not Role.LEADER
+    cluster.tick(100)
+
+    assert cluster[2].role is Role.LEADER
+    assert [data for _, _, data in cluster.nodes[3].applied] == [b"", b"a", b""]
+
+
+def test_node_with_smaller_term_can_complete_an_election() -> None:
+    """A member with a lower term but the better log learns the term from the refusal, and wins the next time."""
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.isolate(3)
+    cluster[1].propose(b"a")
+    cluster.settle()
+    cluster.nodes[1].up = False
+    three = cluster.nodes[3]
+    three.disk.hard_state = type(three.disk.hard_state)(term=5)
+    three.restart()
+    cluster.heal()
+
+    cluster.tick(200)
+
+    assert cluster[2].role is Role.LEADER
+    assert cluster[2].term > 5
+
+
+def test_pre_vote_with_split_vote_recovers() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.nodes[1].up = False
+    for node_id in (2, 3):
+        tick_until(cluster[node_id], Role.PRE_CANDIDATE)
+    cluster.settle()
+    assert {cluster[2].role, cluster[3].role} == {Role.CANDIDATE}
+    cluster.tick(100)
+    assert {cluster[2].role, cluster[3].role} == {Role.LEADER, Role.FOLLOWER}
+
+
+def test_free_a_stuck_candidate() -> None:
+    """A candidate with a higher term refuses the leader's messages; its answer makes the leader catch up in term."""
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.isolate(3)
+    make_candidate(cluster[3])
+    assert cluster[3].term == 2
+
+    cluster.heal()
+    cluster.tick(200)
+
+    roles = sorted(cluster[node_id].role.value for node_id in (1, 2, 3))
+    assert roles == ["follower", "follower", "leader"]
+    assert cluster[1].term == cluster[2].term == cluster[3].term > 2
+
+
+def test_a_leader_without_a_majority_steps_down() -> None:
+    core = replicating_leader(election_ticks=10)
+    tick(core, 9)
+    core.step(HeartbeatReply(1, 2, 1, 1))
+    tick(core, 10)
+    assert core.role is Role.LEADER
+    tick(core, 1)
+    assert (core.role, core.leader_id, core.term) == (Role.FOLLOWER, None, 1)
+
+
+@pytest.mark.parametrize("kind", ["heartbeat", "append", "rejection"])
+def test_any_reply_counts_as_a_sign_of_life(kind: str) -> None:
+    core = replicating_leader(election_ticks=10)
+    for _ in range(5):
+        tick(core, 8)
+        if kind == "heartbeat":
+            core.step(HeartbeatReply(1, 3, 1, 1))
+        else:
+            core.step(AppendEntriesReply(1, 3, 1, kind == "rejection", 1, 1, 0, 0, 0))
+    assert core.role is Role.LEADER
+    assert (core.silent_ticks(2), core.silent_ticks(3)) == (40, 0)
+
+
+def test_two_leaders_in_one_term_stop_the_member() -> None:
+    core = make_core(1, term=1)
+    core.step(Heartbeat(1, 2, 1, 0, 0))
+    with pytest.raises(InvariantViolation, match=r"^R14:"):
+        core.step(Heartbeat(1, 3, 1, 0, 0))
+    leader = replicating_leader()
+    with pytest.raises(InvariantViolation, match=r"^R14:"):
+        leader.step(append(leader, (0, 0), [], term=1))
+
+
+def test_old_pre_votes_do_not_count_for_a_candidate() -> None:
+    core = make_core(1, voters=(1, 2, 3, 4, 5))
+    make_candidate(core)
+    for peer in (4, 5):
+        core.step(PreVoteReply(1, peer, 1, True, False))
+        core.step(PreVoteReply(2, peer, 1, True, False))
+    assert core.role is Role.CANDIDATE
+
+
+def test_a_lost_link_to_the_leader_starts_a_pre_vote_at_once() -> None:
+    core = make_core(1, term=1)
+    core.step(Heartbeat(1, 2, 1, 0, 0))
+    flush(core)
+
+    core.link_lost(3)
+    assert core.role is Role.FOLLOWER
+    core.link_lost(2)
+
+    assert core.leader_id is None
+    assert [message.to for message in of(PreVote, flush(core))] == [2, 3]
+
+
+def test_the_wait_after_a_lost_link_is_drawn() -> None:
+    core = make_core(1, term=1, link_lost_ticks=5)
+    core.step(Heartbeat(1, 2, 1, 0, 0))
+    core._rng = type("Late", (), {"randrange": lambda _, start, stop: stop - 1})()
+    tick(core, 3)
+
+    core.link_lost(2)
+    tick(core, 4)
+    assert (core.role, core.leader_id) == (Role.FOLLOWER, None)
+    tick(core, 1)
+
+    assert core.role is Role.PRE_CANDIDATE
+
+
+def test_survivors_elect_as_soon_as_both_lost_the_leader() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.nodes[1].up = False
+
+    cluster[2].link_lost(1)
+    cluster.settle()
+    assert (cluster[2].role, cluster[2].term) == (Role.PRE_CANDIDATE, 1), "3 still hears the leader, so it refuses"
+    cluster[3].link_lost(1)
+    cluster.settle()
+
+    assert (cluster[3].role, cluster[3].term, cluster[2].leader_id) == (Role.LEADER, 2, 3)
+
+
+def test_a_follower_finds_its_leader_again_after_a_lost_link() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[2].link_lost(1)
+    cluster.settle()
+    cluster.tick(10)
+    assert (cluster[2].leader_id, cluster[2].role, cluster[1].role, cluster[1].term) == (
+        1,
+        Role.FOLLOWER,
+        Role.LEADER,
+        1,
+    )
+
+
+def test_a_forgotten_leader_is_no_reason_to_refuse_a_vote_but_a_stale_log_is() -> None:
+    core = make_core(1, terms=[1, 1])
+    core.step(Heartbeat(1, 2, 1, 0, 0))
+    core.link_lost(2)
+    flush(core)
+    core.step(PreVote(2, 3, 1, 1, 1))
+    core.step(PreVote(2, 3, 1, 2, 1))
+    assert [reply.granted for reply in of(PreVoteReply, flush(core))] == [False, True]
+
+
+def test_timeout_now_of_a_passed_term_is_ignored() -> None:
+    core = make_core(1, term=3)
+    core.step(TimeoutNow(2, 2, 1))
+    assert (core.role, core.term, flush(core)) == (Role.FOLLOWER, 3, [])
+
+
+def test_a_new_leader_starts_with_an_entry_of_its_term() -> None:
+    core = make_core(1, terms=[1, 1], term=4)
+    make_leader(core)
+    assert (core.last_index, core.term_at(3), core.serving) == (3, 5, False)

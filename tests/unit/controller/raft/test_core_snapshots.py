@@ -1,0 +1,331 @@
+"""Compaction, and chunked transfer to a follower that needs what was dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controller.raft.core import ChunkRequest, InvariantViolation, RaftCore
+from controller.raft.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    Entry,
+    Heartbeat,
+    InstallSnapshot,
+    InstallSnapshotReply,
+    Message,
+    SnapshotMeta,
+)
+from controller.raft.progress import PROBE, SNAPSHOT
+from tests.support.raft_network import (
+    Cluster,
+    accepted,
+    append,
+    flush,
+    make_core,
+    make_leader,
+    of,
+    rejected,
+    replicating_leader,
+    tick,
+)
+
+META = SnapshotMeta(11, 1)
+
+
+def sending_leader(**config: Any) -> RaftCore:
+    """Leader 1 with snapshot META that follower 2 needs: its log is empty. Nothing was taken from it yet."""
+    core = make_core(1, terms=[], snapshot=META, **config)
+    make_leader(core)
+    core.step(accepted(core, 3, 12))
+    core.step(rejected(core, 2, 11, 0, 0))
+    return core
+
+
+def requests(core: RaftCore) -> list[ChunkRequest]:
+    found: list[ChunkRequest] = []
+    while (ready := core.ready()) is not None:
+        found += ready.chunk_requests
+        if ready.token is not None:
+            core.written(ready.token)
+    return found
+
+
+def chunk(offset: int, data: bytes, *, done: bool = False, meta: SnapshotMeta = META, term: int = 1) -> InstallSnapshot:
+    return InstallSnapshot(term, 2, 1, meta, offset, data, done)
+
+
+def stored(core: RaftCore) -> tuple[list[InstallSnapshot], list[Message]]:
+    chunks, messages = [], []
+    while (ready := core.ready()) is not None:
+        chunks += ready.chunks
+        messages += ready.messages
+        if ready.token is not None:
+            core.written(ready.token)
+    return chunks, messages
+
+
+def wanted(offset: int, meta: SnapshotMeta = META) -> InstallSnapshotReply:
+    return InstallSnapshotReply(1, 1, 2, meta, offset, False)
+
+
+def test_compact_drops_entries_and_keeps_the_newest_snapshot() -> None:
+    core = make_core(1, terms=[1] * 6, commit=5)
+    flush(core)
+    core.compact(SnapshotMeta(4, 1), 3)
+    assert (core.first_index, core.snapshot, core.term_at(2), core.term_at(1)) == (3, SnapshotMeta(4, 1), 1, None)
+    core.compact(SnapshotMeta(3, 1), 4)
+    assert (core.first_index, core.snapshot) == (4, SnapshotMeta(4, 1))
+
+
+def test_a_snapshot_never_covers_more_than_was_applied() -> None:
+    core = make_core(1, terms=[1] * 6, commit=5)
+    with pytest.raises(InvariantViolation, match=r"^R12:"):
+        core.compact(SnapshotMeta(5, 1), 1)
+    flush(core)
+    with pytest.raises(InvariantViolation, match=r"^R12:"):
+        core.compact(SnapshotMeta(4, 1), 6)
+
+
+def test_a_slow_follower_is_served_from_entries_below_the_snapshot() -> None:
+    cluster = Cluster()
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    for _ in range(5):
+        leader.propose(b"a")
+    cluster.settle()
+    cluster.nodes[1].take_snapshot(keep=5)
+    cluster.heal()
+    cluster.tick(10)
+    assert cluster.nodes[3].applied == cluster.nodes[1].applied
+    assert of(InstallSnapshot, cluster.sent) == []
+
+
+def test_the_leader_asks_for_the_first_chunk_and_pauses_replication() -> None:
+    core = sending_leader()
+    progress = core.progress[2]
+    assert requests(core) == [ChunkRequest(2, 2, META, 0)]
+    assert (progress.state, progress.snapshot) == (SNAPSHOT, META)
+
+    core.propose(b"a")
+
+    assert [message.to for message in of(AppendEntries, flush(core))] == [3]
+
+
+def test_chunks_follow_each_other_and_repeated_replies_do_not_multiply() -> None:
+    core = sending_leader()
+    requests(core)
+    for _ in range(3):
+        core.step(InstallSnapshotReply(2, 2, 1, META, 100, False))
+    assert requests(core) == [ChunkRequest(2, 2, META, 100)]
+    core.step(InstallSnapshotReply(2, 2, 1, SnapshotMeta(7, 1), 300, False))
+    assert requests(core) == [], "of another snapshot"
+    core.step(InstallSnapshotReply(2, 2, 1, META, 0, False))
+    assert requests(core) == [ChunkRequest(2, 2, META, 0)], "the follower started over"
+
+
+def test_a_lost_chunk_is_asked_for_again_after_a_heartbeat() -> None:
+    core = sending_leader()
+    core.step(InstallSnapshotReply(2, 2, 1, META, 100, False))
+    requests(core)
+    tick(core, core.config.heartbeat_ticks)
+    assert requests(core) == [ChunkRequest(2, 2, META, 100)]
+
+
+def test_a_stuck_transfer_starts_over_with_a_newer_snapshot() -> None:
+    core = sending_leader(election_ticks=10)
+    core.step(InstallSnapshotReply(2, 2, 1, META, 100, False))
+    requests(core)
+    core.applied_to(12)
+    core.compact(SnapshotMeta(12, 2), 13)
+    for _ in range(2):
+        tick(core, 5)
+        core.step(accepted(core, 3, 12))
+    assert requests(core)[-1] == ChunkRequest(2, 2, SnapshotMeta(12, 2), 0)
+
+
+def test_installed_ends_the_transfer() -> None:
+    core = sending_leader()
+    requests(core)
+    core.step(InstallSnapshotReply(2, 2, 1, META, 0, True))
+    assert (core.progress[2].state, core.progress[2].match, core.progress[2].next) == (PROBE, 11, 12)
+    assert [(m.to, m.prev_log_index, len(m.entries)) for m in of(AppendEntries, flush(core))] == [(2, 11, 1)]
+
+
+def test_an_acknowledgement_past_the_compaction_point_ends_the_transfer() -> None:
+    core = sending_leader()
+    requests(core)
+    core.step(accepted(core, 2, 5))
+    assert core.progress[2].state.value == "snapshot", "what follows 5 was dropped"
+    core.step(accepted(core, 2, 11))
+    assert core.progress[2].state.value == "probe"
+    assert [(m.to, m.prev_log_index) for m in of(AppendEntries, flush(core))] == [(2, 11)]
+
+
+def test_a_lost_link_starts_over() -> None:
+    core = sending_leader()
+    core.step(InstallSnapshotReply(2, 2, 1, META, 100, False))
+    requests(core)
+    core.link_lost(2)
+    core.link_up(2)
+    assert requests(core) == [ChunkRequest(2, 2, META, 0)]
+
+
+def test_the_follower_takes_chunks_in_order() -> None:
+    core = make_core(1, terms=[1, 1])
+    for message in (chunk(0, b"abc"), chunk(3, b"de"), chunk(5, b"f", done=True)):
+        core.step(message)
+    chunks, messages = stored(core)
+    assert b"".join(part.data for part in chunks) == b"abcdef"
+    assert messages == [wanted(3), wanted(5)], "the last one is answered when it is installed"
+
+
+def test_lost_repeated_and_early_chunks_are_answered_with_the_wanted_one() -> None:
+    core = make_core(1, term=1)
+    for message in (chunk(3, b"de"), chunk(0, b"abc"), chunk(0, b"abc"), chunk(9, b"zz", done=True)):
+        core.step(message)
+    chunks, messages = stored(core)
+    assert [part.offset for part in chunks] == [0]
+    assert messages == [wanted(0), wanted(3), wanted(3), wanted(3)]
+
+
+def test_a_newer_snapshot_starts_over_and_an_older_one_is_ignored() -> None:
+    core = make_core(1, term=1)
+    newer = SnapshotMeta(20, 1)
+    core.step(chunk(0, b"abc"))
+    core.step(chunk(0, b"new", meta=newer))
+    core.step(chunk(3, b"de"))
+    core.step(chunk(3, b"er", meta=newer))
+    chunks, messages = stored(core)
+    assert [(part.meta, part.offset) for part in chunks] == [(META, 0), (newer, 0), (newer, 3)]
+    assert messages == [wanted(3), wanted(3, newer), wanted(5, newer)]
+
+
+def test_a_new_leaders_file_starts_over() -> None:
+    core = make_core(1, term=1)
+    core.step(chunk(0, b"abc"))
+    stored(core)
+    core.step(chunk(3, b"de", term=2))
+    chunks, messages = stored(core)
+    assert chunks == []
+    assert [message.next_offset for message in of(InstallSnapshotReply, messages)] == [0]
+
+
+def test_a_snapshot_that_is_not_needed_is_answered_with_the_commit_index() -> None:
+    core = make_core(1, terms=[1] * 12, commit=11)
+    core.step(chunk(0, b"abc"))
+    chunks, messages = stored(core)
+    assert chunks == []
+    assert [message.match_index for message in of(AppendEntriesReply, messages)] == [11]
+
+
+def test_installing_replaces_the_log() -> None:
+    core = make_core(1, terms=[1, 1], commit=1)
+    core.step(chunk(0, b"abc", done=True))
+    stored(core)
+    core.snapshot_installed(META)
+    assert (core.commit, core.applied, core.last_index, core.first_index, core.snapshot) == (11, 11, 11, 12, META)
+    assert of(InstallSnapshotReply, flush(core)) == [InstallSnapshotReply(1, 1, 2, META, 0, True)]
+    core.step(append(core, (11, 1), [1], term=1, commit=12))
+    assert [entry.index for entry in committed(core)] == [12]
+
+
+def committed(core: RaftCore) -> list[Entry]:
+    found: list[Entry] = []
+    while (ready := core.ready()) is not None:
+        found += ready.committed
+        if ready.token is not None:
+            core.written(ready.token)
+    return found
+
+
+def test_installing_keeps_a_matching_suffix() -> None:
+    core = make_core(1, terms=[1] * 13)
+    core.step(chunk(0, b"abc", done=True))
+    stored(core)
+    core.snapshot_installed(META)
+    assert (core.commit, core.applied, core.last_index) == (11, 11, 13)
+
+
+def test_nothing_is_applied_while_a_snapshot_is_being_installed() -> None:
+    core = make_core(1, terms=[1] * 13)
+    core.step(chunk(0, b"abc", done=True))
+    core.step(append(core, (13, 1), [], term=1, commit=13))
+    assert committed(core) == []
+    core.step(chunk(0, b"xyz", meta=SnapshotMeta(30, 1)))
+    assert stored(core)[0] == []
+    core.snapshot_installed(META)
+    assert len(committed(core)) == 2
+
+
+def test_an_unusable_snapshot_is_forgotten() -> None:
+    core = make_core(1, terms=[1], commit=1)
+    core.step(chunk(0, b"abc", done=True))
+    assert committed(core) == []
+    core.snapshot_failed(META)
+    assert len(committed(core)) == 1
+    core.step(chunk(0, b"abc", done=True))
+    assert len(stored(core)[0]) == 1
+    core.snapshot_installed(META)
+    assert core.applied == 11
+
+
+def test_only_the_received_snapshot_can_be_installed() -> None:
+    core = make_core(1, term=1)
+    with pytest.raises(InvariantViolation, match=r"^R12:"):
+        core.snapshot_installed(META)
+
+
+def test_a_leader_does_not_replace_its_log() -> None:
+    core = make_core(1, term=1)
+    core.step(chunk(0, b"abc", done=True))
+    stored(core)
+    make_leader(core)
+    with pytest.raises(InvariantViolation, match=r"^R6:"):
+        core.snapshot_installed(META)
+
+
+def test_a_heartbeat_reply_does_not_disturb_a_transfer() -> None:
+    core = sending_leader()
+    requests(core)
+    core.step(Heartbeat(1, 2, 1, 0, 0))
+    assert core.progress[2].state is SNAPSHOT
+
+
+@pytest.mark.parametrize("loss", [0, 3, 2])
+def test_slow_node_restore_with_lost_and_repeated_chunks(loss: int) -> None:
+    cluster = Cluster(chunk_bytes=16)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    for _ in range(30):
+        leader.propose(b"x" * 10)
+    cluster.settle()
+    cluster.nodes[1].take_snapshot()
+    seen = 0
+
+    def drop(message: Message) -> bool:
+        nonlocal seen
+        if isinstance(message, InstallSnapshot | InstallSnapshotReply):
+            seen += 1
+            if loss == 2 and isinstance(message, InstallSnapshot):
+                cluster[3].step(message)
+            return loss == 3 and seen % 3 == 0
+        return False
+
+    cluster.drop = drop
+    cluster.tick(400)
+
+    assert cluster.nodes[3].applied == cluster.nodes[1].applied
+    assert cluster[3].snapshot.index == 31
+    chunks = len(of(InstallSnapshot, cluster.sent))
+    size = len(cluster.nodes[1].disk.image)
+    assert chunks <= (2 if loss == 3 else 1) * (size // 16 + 1)
+
+
+def test_replicating_after_install_reaches_the_replicate_state() -> None:
+    core = replicating_leader()
+    core.compact(SnapshotMeta(1, 1), 2)
+    core.link_lost(2)
+    core.link_up(2)
+    assert [(m.to, m.prev_log_index) for m in of(AppendEntries, flush(core))] == [(2, 1)]

@@ -1,0 +1,152 @@
+"""Handing over leadership (dissertation, section 3.10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.raft.core import NotLeader, ProposalRefused, Role
+from controller.raft.messages import AppendEntries, RequestVote, TimeoutNow
+from tests.support.raft_network import Cluster, accepted, flush, make_core, of, replicating_leader, tick
+
+
+def test_to_an_up_to_date_member_at_once() -> None:
+    core = replicating_leader()
+    core.transfer_leadership(3)
+    assert of(TimeoutNow, flush(core)) == [TimeoutNow(1, 1, 3)]
+    assert core.transferring == 3
+
+
+def test_the_target_wins_without_a_timeout_and_without_a_pre_vote() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+
+    cluster[1].transfer_leadership(2)
+    cluster.settle()
+
+    assert (cluster[2].role, cluster[2].term, cluster[1].role) == (Role.LEADER, 2, Role.FOLLOWER)
+    assert {message.transfer for message in of(RequestVote, cluster.sent) if message.term == 2} == {True}
+    assert cluster[1].transferring is None
+
+
+def test_and_back() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster[1].transfer_leadership(2)
+    cluster.settle()
+    cluster[2].transfer_leadership(1)
+    cluster.settle()
+    assert (cluster[1].role, cluster[1].term) == (Role.LEADER, 3)
+
+
+def test_to_a_slow_follower_waits_until_it_has_everything() -> None:
+    core = replicating_leader()
+    core.propose(b"a")
+    core.step(accepted(core, 2, 2))
+    flush(core)
+    core.transfer_leadership(3)
+    assert of(TimeoutNow, flush(core)) == []
+
+    core.step(accepted(core, 3, 2))
+
+    assert of(TimeoutNow, flush(core)) == [TimeoutNow(1, 1, 3)]
+
+
+def test_to_a_follower_that_was_cut_off() -> None:
+    cluster = Cluster()
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    leader.propose(b"a")
+    cluster.settle()
+    cluster.heal()
+    leader.transfer_leadership(3)
+    cluster.tick(10)
+    assert cluster[3].role is Role.LEADER
+
+
+def test_after_a_snapshot() -> None:
+    cluster = Cluster(chunk_bytes=10)
+    leader = cluster.elect(1)
+    cluster.isolate(3)
+    leader.propose(b"a")
+    cluster.settle()
+    cluster.nodes[1].take_snapshot()
+    cluster.heal()
+    leader.transfer_leadership(3)
+    cluster.tick(10)
+    assert (cluster[3].role, cluster.nodes[3].applied[1]) == (Role.LEADER, (2, 1, b"a"))
+
+
+def test_the_most_caught_up_member_is_chosen() -> None:
+    core = replicating_leader()
+    core.propose(b"a")
+    core.step(accepted(core, 3, 2))
+    flush(core)
+    core.transfer_leadership()
+    assert core.transferring == 3
+
+
+def test_proposals_are_refused_meanwhile() -> None:
+    core = replicating_leader()
+    core.transfer_leadership(3)
+    with pytest.raises(ProposalRefused, match="transferred to 3"):
+        core.propose(b"a")
+    assert core.last_index == 1
+
+
+def test_a_transfer_that_fails_ends_after_an_election_timeout() -> None:
+    core = replicating_leader(election_ticks=10)
+    core.transfer_leadership(3)
+    flush(core)
+    tick(core, 9)
+    core.step(accepted(core, 2, 1))
+    with pytest.raises(ProposalRefused):
+        core.propose(b"a")
+    tick(core, 1)
+    assert core.transferring is None
+    core.propose(b"a")
+    assert len(of(AppendEntries, flush(core))) == 2
+
+
+def test_a_second_target_replaces_the_first() -> None:
+    core = replicating_leader()
+    core.transfer_leadership(3)
+    core.transfer_leadership(2)
+    assert (core.transferring, of(TimeoutNow, flush(core))[-1].to) == (2, 2)
+
+
+def test_bad_targets() -> None:
+    core = replicating_leader()
+    for target in (1, 9):
+        with pytest.raises(ValueError, match=f"{target} is not one of the other voters"):
+            core.transfer_leadership(target)
+    core.step(accepted(core, 3, 1, recovery=77))
+    with pytest.raises(ProposalRefused, match="has not caught up"):
+        core.transfer_leadership(3)
+    core.transfer_leadership()
+    assert core.transferring == 2
+    with pytest.raises(NotLeader):
+        make_core(1).transfer_leadership()
+
+
+def test_a_single_voter_has_nobody_to_hand_over_to() -> None:
+    core = replicating_leader(voters=(1,))
+    with pytest.raises(ProposalRefused):
+        core.transfer_leadership()
+
+
+def test_a_lost_timeout_now_is_repeated() -> None:
+    cluster = Cluster()
+    cluster.elect(1)
+    cluster.drop = lambda message: isinstance(message, TimeoutNow)
+    cluster[1].transfer_leadership(2)
+    cluster.settle()
+    assert cluster[1].role is Role.LEADER
+    cluster.heal()
+    cluster.tick(5)
+    assert cluster[2].role is Role.LEADER
+
+
+def test_a_recovering_member_ignores_timeout_now() -> None:
+    core = make_core(1, terms=[1], recovering=True)
+    core.step(TimeoutNow(1, 2, 1))
+    assert (core.role, core.term) == (Role.FOLLOWER, 1)

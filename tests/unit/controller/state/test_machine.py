@@ -1,0 +1,314 @@
+"""Decide and replay together, against a naive model; then every replay assertion by itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from controller.state import machine as machine_module
+from controller.state import requests
+from controller.state.machine import Draft, StateMachine, allocations
+from protocol.errors import ErrorCode, RequestError
+from protocol.ids import MAX_PRODUCER_ID
+from protocol.messages import RegisterBrokerResponse
+from protocol.records import (
+    AllocateProducerIdsRecord,
+    BrokerRegistrationChangeRecord,
+    LeaderChangeRecord,
+    ProducerIdFloorRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+SIZE = 10
+NEAR_THE_END = MAX_PRODUCER_ID - 35
+brokers = st.integers(1, 3)
+incarnations = st.sampled_from("abcd")
+
+
+class NaiveBroker:
+    """What the model knows of one broker id."""
+
+    def __init__(self) -> None:
+        self.epoch: int | None = None
+        self.incarnation = ""
+        self.fenced = False
+        self.former: list[str] = []
+
+
+class DecideAndReplay(RuleBasedStateMachine):
+    """Decides against a draft, checks each answer against lists and counters, and replays the batch now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.machine = StateMachine("c", SIZE)
+        self.draft: Draft | None = None
+        self.next_id = 0
+        self.offset = 0
+        self.brokers: dict[int, NaiveBroker] = {}
+        self.given: set[int] = set()
+        self.before = self.machine.image(0, 0)
+
+    @initialize(start=st.sampled_from([0, NEAR_THE_END]))
+    def set_start(self, start: int) -> None:
+        image = msgspec.structs.replace(self.machine.image(0, 0), next_producer_id=start)
+        self.machine.restore(image)
+        self.next_id, self.before = start, image
+
+    def decide(self, request: requests.Request) -> Any:
+        """The answer, or the error code of a refusal; a refusal adds no record."""
+        if self.draft is None:
+            self.draft = self.machine.draft(timestamp_ms=77)
+        records = list(self.draft.records)
+        try:
+            return self.draft.decide(request)
+        except RequestError as refusal:
+            assert self.draft.records == records
+            return refusal.code
+
+    def check_known(self, broker_id: int, epoch: int) -> ErrorCode | None:
+        known = self.brokers.get(broker_id)
+        if known is None:
+            return ErrorCode.BROKER_ID_NOT_REGISTERED
+        return None if known.epoch == epoch else ErrorCode.STALE_BROKER_EPOCH
+
+    def some_epoch(self, data: st.DataObject, broker_id: int) -> int:
+        known = self.brokers.get(broker_id)
+        right = known.epoch if known is not None and known.epoch is not None else 0
+        return data.draw(st.sampled_from([right, right, right, right + 1, max(right - 1, 0)]))
+
+    @rule(broker_id=brokers, incarnation=incarnations)
+    def register(self, broker_id: int, incarnation: str) -> None:
+        answer = self.decide(requests.RegisterBroker(broker_id, incarnation))
+        known = self.brokers.setdefault(broker_id, NaiveBroker())
+        if known.incarnation == incarnation:
+            assert answer == RegisterBrokerResponse(known.epoch or 0, "c")
+        elif incarnation in known.former:
+            assert answer is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        else:
+            assert answer == RegisterBrokerResponse(self.offset, "c")
+            if known.incarnation:
+                known.former.append(known.incarnation)
+            known.epoch, known.incarnation, known.fenced = self.offset, incarnation, False
+            self.offset += 1
+
+    @rule(broker_id=brokers, data=st.data())
+    def allocate(self, broker_id: int, data: st.DataObject) -> None:
+        epoch = self.some_epoch(data, broker_id)
+        answer = self.decide(requests.AllocateProducerIds(broker_id, epoch))
+        if (refusal := self.check_known(broker_id, epoch)) is not None:
+            assert answer is refusal
+        elif self.next_id + SIZE > MAX_PRODUCER_ID:
+            assert answer is ErrorCode.PRODUCER_IDS_EXHAUSTED
+        else:
+            block = range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len)
+            assert block == range(self.next_id, self.next_id + SIZE)
+            assert not self.given & set(block)
+            assert block[-1] < MAX_PRODUCER_ID
+            self.given |= set(block)
+            self.next_id += SIZE
+            self.offset += 1
+
+    @rule(step=st.integers(-20, 25))
+    def raise_floor(self, step: int) -> None:
+        at_least = min(max(self.next_id + step, 0), MAX_PRODUCER_ID)
+        answer = self.decide(requests.RaiseFloor(at_least))
+        assert answer.raised == (at_least > self.next_id)
+        self.offset += answer.raised
+        self.next_id = max(self.next_id, at_least)
+        assert answer.next_producer_id == self.next_id
+
+    @rule(broker_id=brokers, fenced=st.booleans(), data=st.data())
+    def fence_or_heartbeat(self, broker_id: int, fenced: bool, data: st.DataObject) -> None:
+        epoch = self.some_epoch(data, broker_id)
+        kind = requests.FenceBroker if fenced else requests.BrokerHeartbeat
+        answer = self.decide(kind(broker_id, epoch))
+        if (refusal := self.check_known(broker_id, epoch)) is not None:
+            assert answer is refusal
+            return
+        assert answer.fenced == fenced
+        self.offset += self.brokers[broker_id].fenced != fenced
+        self.brokers[broker_id].fenced = fenced
+
+    @rule(broker_id=brokers, data=st.data())
+    def unregister(self, broker_id: int, data: st.DataObject) -> None:
+        epoch = self.some_epoch(data, broker_id)
+        answer = self.decide(requests.UnregisterBroker(broker_id, epoch))
+        if (refusal := self.check_known(broker_id, epoch)) is not None:
+            assert answer is refusal
+            return
+        assert answer.broker_id == broker_id
+        del self.brokers[broker_id]
+        self.offset += 1
+
+    @precondition(lambda self: self.draft is not None)
+    @rule()
+    def commit(self) -> None:
+        assert self.draft is not None
+        self.machine.replay(self.draft.records)
+        self.draft = None
+        self.before = self.machine.image(0, 0)
+        assert self.machine.next_offset == self.offset
+        assert self.machine.producer_ids.next_producer_id == self.next_id
+        found = {b.broker_id: (b.broker_epoch, b.incarnation_id, b.fenced) for b in self.machine.brokers.all()}
+        assert found == {key: (b.epoch, b.incarnation, b.fenced) for key, b in self.brokers.items()}
+
+    @precondition(lambda self: self.draft is None)
+    @rule()
+    def restart_from_an_image(self) -> None:
+        image = self.machine.image(9, 2)
+        fresh = StateMachine("c", SIZE)
+        fresh.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(image), type=type(image)))
+        assert fresh.image(9, 2) == image
+        self.machine = fresh
+
+    @precondition(lambda self: self.draft is None)
+    @rule()
+    def another_leader(self) -> None:
+        self.machine.replay([LeaderChangeRecord(2)])
+        self.offset += 1
+        self.before = self.machine.image(0, 0)
+
+    @invariant()
+    def a_draft_changes_nothing(self) -> None:
+        assert self.machine.image(0, 0) == self.before
+
+
+TestDecideAndReplay = DecideAndReplay.TestCase
+TestDecideAndReplay.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+
+
+def registered() -> StateMachine:
+    """Broker 1 has epoch 0, and the first block is given."""
+    machine = StateMachine("c", SIZE)
+    machine.replay([RegisterBrokerRecord(1, 0, "a"), AllocateProducerIdsRecord(1, 0, 9, 0, 10, 5)])
+    return machine
+
+
+def refused(machine: StateMachine, request: requests.Request) -> ErrorCode:
+    draft = machine.draft(0)
+    with pytest.raises(RequestError) as error:
+        draft.decide(request)
+    assert draft.records == []
+    return error.value.code
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (AllocateProducerIdsRecord(1, 0, 9, 0, 10, 0), "S1: offset 2 allocates from 0, .* is 10"),
+        (AllocateProducerIdsRecord(1, 0, 29, 20, 10, 0), "S1: offset 2 allocates from 20, .* is 10"),
+        (AllocateProducerIdsRecord(1, 0, 20, 10, 10, 0), "S2: offset 2 ends at 20, .* at 19"),
+        (ProducerIdFloorRecord(10, 0), "S3: offset 2 lowers .* from 10 to 10"),
+        (RegisterBrokerRecord(2, 7, "b"), "S4: the registration at offset 2 carries broker epoch 7"),
+        (AllocateProducerIdsRecord(1, 1, 19, 10, 10, 0), "S5: offset 2 allocates for epoch 1 of broker 1"),
+        (AllocateProducerIdsRecord(4, 0, 19, 10, 10, 0), "S5: offset 2 allocates for epoch 0 of broker 4"),
+        (UnregisterBrokerRecord(2, 0), "S5: offset 2 is about broker 2"),
+        (BrokerRegistrationChangeRecord(1, 3, True), "S5: offset 2 names epoch 3 of broker 1"),
+    ],
+)
+def test_replay_stops_at_a_record_that_cannot_be(record: Any, message: str) -> None:
+    machine = registered()
+    before = machine.image(0, 0)
+    with pytest.raises(AssertionError, match=message):
+        machine.replay([record])
+    assert machine.image(0, 0) == before
+
+
+def test_s6_an_older_image_stops_the_process() -> None:
+    old = registered().image(5, 1)
+    machine = registered()
+    machine.replay([AllocateProducerIdsRecord(1, 0, 19, 10, 10, 0)])
+    with pytest.raises(AssertionError, match="S6: a snapshot at index 5 would move the next .* from 20 to 10"):
+        machine.restore(old)
+    assert machine.producer_ids.next_producer_id == 20
+
+
+def test_an_image_that_carries_the_blocks_start_is_caught_by_the_next_record() -> None:
+    """KAFKA-15552: the snapshot held the current block where the next ID was meant, so IDs went out twice."""
+    machine = registered()
+    image = machine.image(1, 1)
+    assert image.last_block is not None
+    assert image.next_producer_id == image.last_block.first + image.last_block.length
+    wrong = msgspec.structs.replace(image, next_producer_id=image.last_block.first, last_block=None)
+    restarted = StateMachine("c", SIZE)
+    restarted.restore(wrong)
+    with pytest.raises(AssertionError, match="S1: offset 2 allocates from 10, but the next producer ID is 0"):
+        restarted.replay([AllocateProducerIdsRecord(1, 0, 19, 10, 10, 0)])
+    # And the format itself refuses an image that contradicts its own last block.
+    with pytest.raises(ValueError, match="reaches above the next producer ID 0"):
+        msgspec.structs.replace(image, next_producer_id=0)
+
+
+def test_a_registration_and_its_first_block_fit_into_one_batch() -> None:
+    machine = registered()
+    draft = machine.draft(33)
+    draft.decide(requests.AllocateProducerIds(1, 0))
+    answer = draft.decide(requests.RegisterBroker(1, "b"))
+    assert answer.broker_epoch == 3
+    with contextlib.suppress(RequestError):
+        draft.decide(requests.AllocateProducerIds(1, 0))
+    block = draft.decide(requests.AllocateProducerIds(1, 3))
+    assert (block.producer_id_start, block.producer_id_len) == (20, 10)
+    machine.replay(draft.records)
+    assert machine.producer_ids.next_producer_id == 30
+    assert [offset for offset, _ in allocations(draft.records, 2)] == [2, 4]
+    assert all(record.timestamp_ms == 33 for _, record in allocations(draft.records, 2))
+
+
+def test_the_same_incarnation_registers_again_without_a_record() -> None:
+    draft = registered().draft(0)
+    assert draft.decide(requests.RegisterBroker(1, "a")).broker_epoch == 0
+    assert draft.records == []
+
+
+def test_refusals_have_kafkas_names() -> None:
+    machine = registered()
+    machine.replay([RegisterBrokerRecord(1, 2, "b")])
+    assert refused(machine, requests.AllocateProducerIds(1, 0)) is ErrorCode.STALE_BROKER_EPOCH
+    assert refused(machine, requests.AllocateProducerIds(9, 0)) is ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert refused(machine, requests.RegisterBroker(1, "a")) is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+@pytest.mark.parametrize("left", [0, 1, SIZE - 1])
+def test_exhaustion_is_an_error_and_never_a_wrap(left: int) -> None:
+    machine = registered()
+    machine.replay([ProducerIdFloorRecord(MAX_PRODUCER_ID - SIZE - left, 0)])
+    draft = machine.draft(0)
+    assert draft.decide(requests.AllocateProducerIds(1, 0)).producer_id_start == MAX_PRODUCER_ID - SIZE - left
+    with pytest.raises(RequestError) as error:
+        draft.decide(requests.AllocateProducerIds(1, 0))
+    assert error.value.code is ErrorCode.PRODUCER_IDS_EXHAUSTED
+    machine.replay(draft.records)
+    assert machine.producer_ids.next_producer_id == MAX_PRODUCER_ID - left
+    assert refused(machine, requests.AllocateProducerIds(1, 0)) is ErrorCode.PRODUCER_IDS_EXHAUSTED
+
+
+def test_registrations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_module, "MAX_BROKERS", 3)
+    machine = registered()
+    draft = machine.draft(0)
+    draft.decide(requests.RegisterBroker(2, "x"))
+    draft.decide(requests.RegisterBroker(3, "x"))
+    with pytest.raises(RequestError, match="3 brokers are registered already") as error:
+        draft.decide(requests.RegisterBroker(4, "x"))
+    assert error.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    assert draft.decide(requests.RegisterBroker(1, "new")).broker_epoch == 4
+
+
+@pytest.mark.parametrize("build", [lambda: StateMachine("c", SIZE), registered])
+def test_two_members_that_replay_the_same_hold_the_same(build: Callable[[], StateMachine]) -> None:
+    one, other = build(), build()
+    draft = one.draft(5)
+    draft.decide(requests.RegisterBroker(2, "x"))
+    draft.decide(requests.RaiseFloor(500))
+    for machine in (one, other):
+        machine.replay(draft.records)
+    assert one.image(7, 3) == other.image(7, 3)

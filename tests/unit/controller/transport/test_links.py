@@ -1,0 +1,437 @@
+"""Peer links over real TCP on the loopback: order, reconnection, refusals, and what a hostile peer can do (nothing)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from controller.raft.messages import Heartbeat, Message, TimeoutNow
+from controller.transport import links as links_module
+from controller.transport.frames import (
+    MAX_FRAME_BYTES,
+    NONCE_BYTES,
+    PROTOCOL_VERSION,
+    Hello,
+    Proof,
+    Refused,
+    Welcome,
+    acceptor_mac,
+    dialler_mac,
+    frame,
+    handshake_reader,
+)
+from controller.transport.links import Identity, PeerLinks
+
+HOST = "127.0.0.1"
+NONCE = bytes(NONCE_BYTES)
+KEY = b"the key of this cluster, 32 bytes"
+
+
+class Events:
+    """What one member heard from its links."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.up: list[int] = []
+        self.lost: list[int] = []
+        self.changed = asyncio.Event()
+
+    def received(self, messages: list[Message]) -> None:
+        assert messages
+        self.messages += messages
+        self.changed.set()
+
+    def link_up(self, peer: int) -> None:
+        self.up.append(peer)
+        self.changed.set()
+
+    def link_lost(self, peer: int) -> None:
+        self.lost.append(peer)
+        self.changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
+
+class Net:
+    """Members that were made with fixed ports, so that one can come back at its address."""
+
+    def __init__(self) -> None:
+        self._reserved = [socket.socket() for _ in range(4)]
+        for one in self._reserved:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((HOST, 0))
+        self.ports = [one.getsockname()[1] for one in self._reserved]
+        self._open: list[PeerLinks] = []
+
+    def identity(self, node_id: int, *, cluster_id: str = "c", key: bytes | None = None) -> Identity:
+        return Identity(cluster_id, node_id, f"dir-{node_id}", key)
+
+    async def member(
+        self, identity: Identity, peers: list[int], *, port_of: dict[int, int] | None = None
+    ) -> tuple[PeerLinks, Events]:
+        events = Events()
+        addresses = {peer: (HOST, self.ports[(port_of or {}).get(peer, peer)]) for peer in peers}
+        links = PeerLinks(identity, addresses, events)
+        self._reserved[identity.node_id].close()
+        await links.start(HOST, self.ports[identity.node_id])
+        self._open.append(links)
+        return links, events
+
+    async def stop(self, links: PeerLinks) -> None:
+        self._open.remove(links)
+        await links.stop()
+
+    async def close(self) -> None:
+        for links in list(self._open):
+            await self.stop(links)
+        for one in self._reserved:
+            one.close()
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def net() -> AsyncIterator[Net]:
+    net = Net()
+    yield net
+    await net.close()
+
+
+class Raw:
+    """A bare connection to a member, with the client's half of the handshake in hand."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.frames = handshake_reader()
+
+    @classmethod
+    async def dial(cls, net: Net, node_id: int) -> Raw:
+        return cls(*await asyncio.open_connection(HOST, net.ports[node_id]))
+
+    def send(self, *parts: bytes) -> None:
+        self.writer.write(b"".join(parts))
+
+    async def value(self) -> Hello | Welcome | Refused | Proof | None:
+        """The next handshake value; None once the member closed the connection."""
+        async with asyncio.timeout(10):
+            while (value := self.frames.pop()) is None:
+                try:
+                    data = await self.reader.read(4096)
+                except ConnectionError:
+                    return None
+                if not data:
+                    return None
+                self.frames.push(data)
+            return value
+
+    async def closed(self) -> bool:
+        return await self.value() is None
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+def hello(
+    *, version: int = PROTOCOL_VERSION, cluster_id: str = "c", sender: int = 2, to: int = 1, directory_id: str = "d"
+) -> Hello:
+    return Hello(version, cluster_id, sender, to, directory_id, NONCE)
+
+
+def heartbeats(sender: int, to: int, count: int, first: int = 0) -> list[Message]:
+    return [Heartbeat(1, sender, to, number, 0) for number in range(first, first + count)]
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def test_three_members_send_to_each_other_in_order(net: Net) -> None:
+    ids = [1, 2, 3]
+    made = {i: await net.member(net.identity(i, key=KEY), [j for j in ids if j != i]) for i in ids}
+    for _, events in made.values():
+        await events.until(lambda events=events: len(events.up) == 2)  # type: ignore[misc]
+    assert [links.connected() for links, _ in made.values()] == [[2, 3], [1, 3], [1, 2]]
+    for sender, (links, _) in made.items():
+        for first in range(0, 300, 50):
+            batch = [heartbeats(sender, to, 50, first) for to in ids if to != sender]
+            links.send([message for pair in zip(*batch, strict=True) for message in pair])
+        for to in ids:
+            if to != sender:
+                links.send([TimeoutNow(9, sender, to)])
+    for node_id, (_, events) in made.items():
+        await events.until(lambda events=events: len(events.messages) == 602)  # type: ignore[misc]
+        for sender in ids:
+            if sender != node_id:
+                mine = [message for message in events.messages if message.sender == sender]
+                assert mine == [*heartbeats(sender, node_id, 300), TimeoutNow(9, sender, node_id)]
+
+
+async def test_a_peer_that_comes_back_is_dialled_again(net: Net) -> None:
+    one, events = await net.member(net.identity(1), [2])
+    two, others = await net.member(net.identity(2), [1])
+    await events.until(lambda: events.up == [2])
+    await others.until(lambda: others.up == [1])
+    await net.stop(two)
+    await events.until(lambda: events.lost == [2])
+    await eventually(lambda: one.connected() == [])
+    one.send(heartbeats(1, 2, 5))  # a link that is down drops
+    _, again = await net.member(net.identity(2), [1])
+    await events.until(lambda: events.up == [2, 2])
+    one.send(heartbeats(1, 2, 1, first=7))
+    await again.until(lambda: bool(again.messages))
+    assert again.messages == heartbeats(1, 2, 1, first=7)
+    assert one.failures.get((2, "connect"), 0) > 0
+
+
+REFUSALS: list[tuple[Hello, str]] = [
+    (hello(cluster_id="other"), "this is cluster c, not other: check the peer addresses"),
+    (hello(sender=9), r"member 9 is not a voter here: voters are \[1, 2\]"),
+    (hello(sender=1), "member 1 is not a voter here"),
+    (hello(to=3), "this is member 1, not 3: check the peer addresses"),
+    (hello(version=2), "peer protocol version 2 is not spoken here, 1 is: upgrade"),
+]
+
+
+@pytest.mark.parametrize(("greeting", "reason"), REFUSALS)
+async def test_a_stranger_is_refused_with_a_reason(
+    net: Net, caplog: pytest.LogCaptureFixture, greeting: Hello, reason: str
+) -> None:
+    _, events = await net.member(net.identity(1), [2])
+    raw = await Raw.dial(net, 1)
+    raw.send(frame(greeting), frame(Proof(b"")), frame(Heartbeat(1, greeting.sender, 1, 0, 0)))
+    refusal = await raw.value()
+    assert isinstance(refusal, Refused)
+    assert await raw.closed()
+    await raw.close()
+    assert re.search(reason, refusal.reason)
+    assert f"refused a peer link: {refusal.reason}" in caplog.text
+    assert events.messages == events.lost == []
+
+
+async def test_the_refused_dialler_logs_the_reason_once(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+    await net.member(net.identity(1), [2])
+    two, events = await net.member(net.identity(2, cluster_id="another"), [1])
+    await eventually(lambda: two.failures.get((1, "refused"), 0) >= 3)
+    said = [record for record in caplog.records if "refuses us: this is cluster c, not another" in record.message]
+    assert len(said) == 1
+    assert events.up == []
+    assert two.connected() == []
+
+
+@pytest.mark.parametrize("keys", [(KEY, b"wrong" * 7), (KEY, None), (None, KEY)])
+async def test_members_with_other_keys_never_talk(
+    net: Net, caplog: pytest.LogCaptureFixture, keys: tuple[bytes | None, bytes | None]
+) -> None:
+    one, events = await net.member(net.identity(1, key=keys[0]), [2])
+    two, others = await net.member(net.identity(2, key=keys[1]), [1])
+    await eventually(lambda: bool(two.failures.get((1, "malformed"))) and bool(one.failures.get((2, "malformed"))))
+    assert "member 1 does not know the cluster key" in caplog.text
+    assert events.up == others.up == events.lost == []
+    assert one.connected() == two.connected() == []
+
+
+async def test_a_dialler_without_the_key_is_not_believed(net: Net, caplog: pytest.LogCaptureFixture) -> None:
+    one, events = await net.member(net.identity(1, key=KEY), [2])
+    for proof in (b"", b"x" * 32, None):
+        raw = await Raw.dial(net, 1)
+        raw.send(frame(hello()))
+        welcome = await raw.value()
+        assert isinstance(welcome, Welcome)
+        assert welcome.mac == acceptor_mac(KEY, hello(), 1, welcome.nonce)
+        # None: the acceptor's own proof comes back to it.
+        raw.send(frame(Proof(welcome.mac if proof is None else proof)), frame(Heartbeat(1, 2, 1, 0, 0)))
+        assert await raw.closed()
+        await raw.close()
+    assert caplog.text.count("member 2 does not know the cluster key") == 3
+    assert events.messages == events.lost == []
+    assert one.failures[0, "malformed"] == 3
+
+
+async def test_what_follows_the_proof_in_one_segment_is_read_as_messages(net: Net) -> None:
+    _, events = await net.member(net.identity(1, key=KEY), [2])
+    raw = await Raw.dial(net, 1)
+    raw.send(frame(hello()))
+    welcome = await raw.value()
+    assert isinstance(welcome, Welcome)
+    second = frame(Heartbeat(1, 2, 1, 1, 0))
+    raw.send(frame(Proof(dialler_mac(KEY, hello(), 1, welcome.nonce))), frame(Heartbeat(1, 2, 1, 0, 0)), second[:5])
+    await events.until(lambda: len(events.messages) == 1)
+    raw.send(second[5:])
+    await events.until(lambda: len(events.messages) == 2)
+    assert events.messages == heartbeats(2, 1, 2)
+    await raw.close()
+    await events.until(lambda: events.lost == [2])
+
+
+async def established(net: Net) -> Raw:
+    raw = await Raw.dial(net, 1)
+    raw.send(frame(hello()))
+    assert isinstance(await raw.value(), Welcome)
+    raw.send(frame(Proof(b"")))
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (struct.pack(">I", MAX_FRAME_BYTES + 1), "over the limit"),
+        (struct.pack(">I", 3) + b"\xc1\xc1\xc1", "malformed frame"),
+        (frame(Heartbeat(1, 3, 1, 0, 0)), "member 2 sent a message in the name of 3"),
+        (frame(Heartbeat(1, 2, 1, 0, 0)) + frame(Heartbeat(1, 3, 1, 0, 0)), "in the name of 3"),
+        (frame(hello()), "malformed frame"),
+        (b"GET / HTTP/1.1\r\n\r\n", "over the limit"),
+    ],
+    ids=["giant", "garbage", "another's name", "good, then another's name", "a second hello", "http"],
+)
+async def test_a_bad_frame_closes_the_link_and_changes_nothing(
+    net: Net, caplog: pytest.LogCaptureFixture, data: bytes, reason: str
+) -> None:
+    one, events = await net.member(net.identity(1), [2, 3])
+    raw = await established(net)
+    raw.send(data)
+    assert await raw.closed()
+    await events.until(lambda: events.lost == [2])
+    assert events.messages == []
+    assert one.failures[2, "malformed"] == 1
+    assert re.search(f"closing the link from member 2: .*{reason}", caplog.text)
+    await raw.close()
+    again = await established(net)
+    again.send(frame(Heartbeat(1, 2, 1, 4, 0)))
+    await events.until(lambda: bool(events.messages))
+    await again.close()
+
+
+async def test_a_truncated_frame_is_never_delivered(net: Net) -> None:
+    _, events = await net.member(net.identity(1), [2])
+    raw = await established(net)
+    raw.send(frame(Heartbeat(1, 2, 1, 0, 0)), frame(Heartbeat(1, 2, 1, 1, 0))[:-1])
+    await events.until(lambda: bool(events.messages))
+    await raw.close()
+    await events.until(lambda: events.lost == [2])
+    assert events.messages == heartbeats(2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff" * 64,
+        frame(Proof(b"")),
+        frame(Heartbeat(1, 2, 1, 0, 0)),
+        frame(hello()) + frame(hello()),
+        frame(Welcome(2, "d", NONCE, b"")),
+    ],
+    ids=["garbage", "proof first", "message first", "hello twice", "welcome"],
+)
+async def test_a_bad_handshake_is_closed(net: Net, data: bytes) -> None:
+    one, events = await net.member(net.identity(1), [2])
+    raw = await Raw.dial(net, 1)
+    raw.send(data)
+    while await raw.value() is not None:
+        pass
+    await raw.close()
+    assert events.messages == events.lost == []
+    assert one.failures[0, "malformed"] == 1
+
+
+async def test_a_newer_link_replaces_the_older_one_without_a_false_alarm(net: Net) -> None:
+    _, events = await net.member(net.identity(1), [2])
+    old = await established(net)
+    old.send(frame(Heartbeat(1, 2, 1, 0, 0)))
+    await events.until(lambda: len(events.messages) == 1)
+    new = await established(net)
+    new.send(frame(Heartbeat(1, 2, 1, 1, 0)))
+    await events.until(lambda: len(events.messages) == 2)
+    assert await old.closed()
+    assert events.lost == []
+    await new.close()
+    await events.until(lambda: events.lost == [2])
+    await old.close()
+
+
+async def test_handshakes_are_bounded(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "MAX_HANDSHAKES", 2)
+    _, events = await net.member(net.identity(1), [2])
+    first = await established(net)  # one that is through does not count
+    first.send(frame(Heartbeat(1, 2, 1, 0, 0)))
+    await events.until(lambda: bool(events.messages))
+    waiting = [await Raw.dial(net, 1) for _ in range(2)]
+    surplus = await Raw.dial(net, 1)
+    assert await surplus.closed()
+    await waiting[0].close()
+    later: list[Raw] = []
+
+    async def room() -> bool:
+        later.append(await Raw.dial(net, 1))
+        later[-1].send(frame(hello()))
+        return isinstance(await later[-1].value(), Welcome)
+
+    await _until_true(room)
+    for raw in [first, waiting[1], surplus, *later]:
+        await raw.close()
+
+
+async def _until_true(attempt: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(10):
+        while not await attempt():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_silent_dialler_is_closed_at_the_deadline(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "HANDSHAKE_SECONDS", 0.05)
+    _, events = await net.member(net.identity(1), [2])
+    through = await established(net)
+    silent = await Raw.dial(net, 1)
+    half = await Raw.dial(net, 1)
+    half.send(frame(hello()))
+    assert isinstance(await half.value(), Welcome)
+    assert await silent.closed()
+    assert await half.closed()
+    through.send(frame(Heartbeat(1, 2, 1, 0, 0)))
+    await events.until(lambda: bool(events.messages))
+    assert events.lost == []
+    for raw in (through, silent, half):
+        await raw.close()
+
+
+async def test_a_silent_acceptor_is_dialled_again_at_the_deadline(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "HANDSHAKE_SECONDS", 0.05)
+    dialled = asyncio.Queue[Raw]()
+    server = await asyncio.start_server(lambda r, w: dialled.put_nowait(Raw(r, w)), HOST, 0)
+    net.ports[2] = server.sockets[0].getsockname()[1]
+    await net.member(net.identity(1), [2])
+    async with asyncio.timeout(10):
+        attempts = [await dialled.get() for _ in range(3)]
+    for raw in attempts:
+        assert isinstance(await raw.value(), Hello)
+    server.close()
+    await net.close()
+    while not dialled.empty():
+        attempts.append(dialled.get_nowait())
+    for raw in attempts:
+        await raw.close()
+
+
+async def test_a_full_link_drops_and_counts(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "MAX_UNSENT_BYTES", -1)
+    one, events = await net.member(net.identity(1), [2])
+    _, others = await net.member(net.identity(2), [1])
+    await events.until(lambda: events.up == [2])
+    one.send(heartbeats(1, 2, 1))
+    assert one.failures[2, "full"] == 1
+    monkeypatch.setattr(links_module, "MAX_UNSENT_BYTES", 1 << 20)
+    one.send(heartbeats(1, 2, 1, first=5))
+    await others.until(lambda: bool(others.messages))
+    assert others.messages == heartbeats(1, 2, 1, first=5)
