@@ -122,7 +122,7 @@ class LoadConnection(asyncio.Protocol):
     def _answered(self, status: bytes, body: bytes) -> None:
         tally = self._tally
         tally.statuses[status.decode()] += 1
-        if True:
+        if status == b"200":
             tally.starts.append(_decode_answer(body).producer_id_start)
             tally.latencies.append(time.perf_counter() - self._sent)
         if tally.repeat:

@@ -201,7 +201,11 @@ class Sections:
             timeout=limit,
             check=True,
         )
-        return msgspec.json.decode(process.stdout, type=kind)
+        try:
+            return msgspec.json.decode(process.stdout, type=kind)
+        except msgspec.DecodeError as error:
+            said = f"{process.stdout[:80]!r} to {process.stdout[-80:]!r}"
+            raise RuntimeError(f"{module} printed {len(process.stdout)} bytes, no result: {said}: {error}") from error
 
     def _check_distinct(self, what: str, ids: list[int]) -> None:
         if repeated := repeats(ids):

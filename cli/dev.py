@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
 import threading
 import time
@@ -12,6 +13,7 @@ import click
 from cli.failures import CommandError, ExitCode
 from cli.local_cluster import LocalCluster, Member, member_name
 from controller.storage.errors import DirectoryError
+from snapshots.files import OsFiles
 
 RESTART_SECONDS = 1.0
 """Pause before a member that died is started again; doubled while it keeps dying, up to sixteen times."""
@@ -35,10 +37,12 @@ def dev(directory: Path, controllers: str, agents: int, base_port: int | None, r
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
+        _lock(directory)
         cluster = LocalCluster(directory, controllers=int(controllers), agents=agents, base_port=base_port)
     except (DirectoryError, OSError) as error:
         raise CommandError(str(error), ExitCode.REFUSED) from error
     try:
+        _check_that_none_runs(cluster)
         cluster.start()
         cluster.wait_ready()
         layout = cluster.layout
@@ -54,6 +58,31 @@ def dev(directory: Path, controllers: str, agents: int, base_port: int | None, r
         codes = cluster.stop()
         if unclean := {name: code for name, code in codes.items() if code != 0}:
             click.echo(f"did not stop cleanly: {unclean}", err=True)
+
+
+def _lock(directory: Path) -> None:
+    """Take `directory` for this process alone, until it ends. Raises CommandError if another one has it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        OsFiles().lock(directory / "lock")
+    except BlockingIOError as error:
+        raise CommandError(
+            f"{directory} is in use by another `pidkeeper dev`: stop that one, or name another --dir", ExitCode.REFUSED
+        ) from error
+
+
+def _check_that_none_runs(cluster: LocalCluster) -> None:
+    """Raises CommandError if a member is there already: one that outlived a run that was killed, or a stranger."""
+    for member in cluster.members():
+        try:
+            cluster.get(member, "/livez")
+        except (OSError, http.client.HTTPException):
+            continue
+        raise CommandError(
+            f"something answers already at {member.http}, where {member_name(member)} is to be: end it first "
+            f"(an earlier run may have left it behind, with pid {member.pid})",
+            ExitCode.REFUSED,
+        )
 
 
 class Supervisor:

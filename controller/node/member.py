@@ -176,6 +176,7 @@ class ClusterMember:
         seconds = self.settings.timing.tick_ms / 1000
         self._ticker = asyncio.get_running_loop().call_later(seconds, self._tick)
         self.driver.tick()
+        self.worker.prepare_segment()
         if self.driver.serving() and self.driver.ticks % 10 == 0:
             self._fence_silent_brokers()
 

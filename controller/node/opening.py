@@ -61,8 +61,21 @@ def open_storage(files: Files, settings: MemberSettings) -> OpenedStorage:
             log.truncated.copy,
         )
     _check(directory, log, snapshot)
+    if not _reaches(log, snapshot):
+        # A crash came between installing a leader's snapshot and restarting the log behind it.
+        commit = max(log.hard_state.commit, snapshot.index)
+        wal.restart_at(snapshot, msgspec.structs.replace(log.hard_state, commit=commit))
+        log.hard_state, log.entries = wal.hard_state, []
     archive = AllocationArchive(files, directory.archive, settings.cluster_id)
     return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
+
+
+def _reaches(log: RecoveredLog, snapshot: SnapshotMeta) -> bool:
+    """Whether the log goes on from `snapshot`, rather than ending before it or holding another entry in its place."""
+    if not log.entries:
+        return log.snapshot.index == snapshot.index
+    position = snapshot.index - log.entries[0].index
+    return position < 0 or (position < len(log.entries) and log.entries[position].term == snapshot.term)
 
 
 def _check(directory: DataDirectory, log: RecoveredLog, snapshot: SnapshotMeta) -> None:

@@ -108,6 +108,11 @@ class WriteAheadLog:
         """Segments on disk."""
         return len(self._segments)
 
+    @property
+    def wants_next_segment(self) -> bool:
+        """Whether the segment in use is half full and `prepare_next` has not been called for the one after it."""
+        return self._prepared is None and self._failure is None and 2 * self._position > self._segment_bytes
+
     def append(self, entries: Sequence[Entry], hard_state: HardState | None) -> None:
         """Make `entries` and `hard_state` durable, as one: after a crash either all or nothing of them is there.
 

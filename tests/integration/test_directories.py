@@ -59,7 +59,7 @@ def segments(controller: Controller) -> list[Path]:
     return sorted((Path(controller.data_dir) / "wal").glob("*.wal"))
 
 
-def batch_offsets(data: bytes) -> list[int]:
+def batch_offsets(data: bytes | bytearray) -> list[int]:
     return [match.start() for match in re.finditer(b"PIDBATCH", data)]
 
 

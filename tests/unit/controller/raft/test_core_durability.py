@@ -198,6 +198,19 @@ def test_leader_counts_itself_only_when_durable() -> None:
     assert core.commit == 2
 
 
+def test_leader_counts_only_what_its_finished_writes_cover() -> None:
+    core = replicating_leader(voters=(1, 2, 3, 4, 5))
+    core.propose(b"a")
+    first = take(core)
+    core.propose(b"b")
+    take(core)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, 3))
+    assert first.token is not None
+    core.written(first.token)
+    assert core.commit == 2
+
+
 def test_leader_may_commit_before_its_own_write_but_applies_after_it() -> None:
     core = replicating_leader()
     core.propose(b"a")

@@ -244,6 +244,18 @@ def test_old_pre_votes_do_not_count_for_a_candidate() -> None:
     assert core.role is Role.CANDIDATE
 
 
+def test_votes_of_an_earlier_term_do_not_count() -> None:
+    """A late grant, as well as a late refusal, of the term before."""
+    core = make_core(1, voters=(1, 2, 3))
+    make_candidate(core)
+    tick_until(core, Role.PRE_CANDIDATE)
+    make_candidate(core)
+    core.step(RequestVoteReply(1, 2, 1, True, 0))
+    for peer in (2, 3):
+        core.step(RequestVoteReply(1, peer, 1, False, 0))
+    assert (core.term, core.role) == (2, Role.CANDIDATE)
+
+
 def test_a_lost_link_to_the_leader_starts_a_pre_vote_at_once() -> None:
     core = make_core(1, term=1)
     core.step(Heartbeat(1, 2, 1, 0, 0))

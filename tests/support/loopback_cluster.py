@@ -1,0 +1,149 @@
+"""Members of a quorum inside one process: real cores, logs, snapshots and links over the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from controller.node.member import ClusterMember
+from controller.node.opening import open_storage
+from controller.node.settings import PROFILES, MemberSettings, Voter
+from controller.state import requests
+from controller.storage.directory import format_directory
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import AllocatedBlock
+from snapshots.files import Files, OsFiles
+
+HOST: Final = "127.0.0.1"
+CLUSTER_ID: Final = "loopback"
+SECONDS: Final = 20.0
+
+
+async def eventually(condition: Callable[[], bool], seconds: float = SECONDS) -> None:
+    """Wait until `condition` holds. Raises TimeoutError."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+class LoopbackCluster:
+    """Members 1 to `voters`, each in a directory of its own below `directory`. `options` override MemberSettings."""
+
+    def __init__(self, directory: Path, *, voters: int = 3, **options: Any) -> None:
+        self.members: dict[int, ClusterMember] = {}
+        self._directory = directory
+        self._options = options
+        self._sockets = {node_id: socket.socket() for node_id in range(1, voters + 1)}
+        for one in self._sockets.values():
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind((HOST, 0))
+        self.voters = tuple(
+            Voter(node_id, HOST, one.getsockname()[1], f"http://{HOST}:{node_id}")
+            for node_id, one in self._sockets.items()
+        )
+
+    def settings(self, node_id: int) -> MemberSettings:
+        """What member `node_id` is told."""
+        values: dict[str, Any] = {
+            "node_id": node_id,
+            "cluster_id": CLUSTER_ID,
+            "data_dir": str(self._directory / f"member-{node_id}"),
+            "voters": self.voters,
+            "peer_host": HOST,
+            "peer_port": self.voters[node_id - 1].port,
+            "timing": PROFILES["lan"],
+            "block_size": 10,
+            "broker_session_timeout_ms": 60_000,
+            "snapshot_entries": 10_000,
+            "snapshot_allocations": 20_000,
+            "segment_bytes": 1 << 20,
+            "peer_key": b"a key that is shared by this cluster",
+        }
+        return MemberSettings(**{**values, **self._options})
+
+    async def start(self, *node_ids: int, files: Files | None = None) -> None:
+        """Format where that is due, open and start these members, or all."""
+        for node_id in node_ids or [voter.id for voter in self.voters]:
+            settings, disk = self.settings(node_id), files or OsFiles()
+            format_directory(disk, Path(settings.data_dir), CLUSTER_ID, node_id, ignore_formatted=True)
+            self._sockets[node_id].close()
+            member = ClusterMember(settings, open_storage(disk, settings))
+            self.members[node_id] = member
+            await member.start()
+
+    async def stop(self, *node_ids: int, hand_over: bool = True) -> None:
+        """Stop these members, or all; without `hand_over` the others find out by themselves."""
+        for node_id in node_ids or list(self.members):
+            member = self.members.pop(node_id)
+            if not hand_over:
+                member.hand_over = _no_hand_over  # type: ignore[method-assign]
+            async with asyncio.timeout(SECONDS):
+                await member.stop()
+
+    async def close(self) -> None:
+        """Stop whatever runs."""
+        await self.stop(hand_over=False)
+        for one in self._sockets.values():
+            one.close()
+        await asyncio.sleep(0)
+
+    def wipe(self, node_id: int) -> None:
+        """Replace the disk of a stopped member by an empty one."""
+        shutil.rmtree(self.settings(node_id).data_dir)
+
+    async def leader(self) -> ClusterMember:
+        """The member that serves; waits for one."""
+        await eventually(lambda: any(member.driver.serving() for member in self.members.values()))
+        serving = [member for member in self.members.values() if member.driver.serving()]
+        return max(serving, key=lambda member: member.driver.core.term)
+
+    async def followers(self) -> list[ClusterMember]:
+        """All but the leader."""
+        leader = await self.leader()
+        return [member for member in self.members.values() if member is not leader]
+
+    async def call(self, request: requests.Request) -> Any:
+        """Ask the leader, and its successor when it does not lead any more. Raises other RequestErrors."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                try:
+                    return await (await self.leader()).submit(request)
+                except RequestError as refusal:
+                    if refusal.code not in {ErrorCode.NOT_CONTROLLER, ErrorCode.KAFKA_STORAGE_ERROR}:
+                        raise
+                    await asyncio.sleep(0.01)
+
+    async def register(self, broker_id: int = 1, incarnation: str = "one") -> int:
+        """The epoch of the registration."""
+        return int((await self.call(requests.RegisterBroker(broker_id, incarnation))).broker_epoch)
+
+    async def allocate(self, epoch: int, count: int = 1, broker_id: int = 1) -> list[int]:
+        """The first IDs of `count` blocks, asked for one after the other, so that each is an entry of its own."""
+        return [
+            (await self.call(requests.AllocateProducerIds(broker_id, epoch))).producer_id_start for _ in range(count)
+        ]
+
+    async def settle(self) -> None:
+        """Wait until every running member has applied what the leader has committed."""
+        leader = await self.leader()
+        index = leader.driver.core.commit
+        await eventually(lambda: all(member.driver.core.applied >= index for member in self.members.values()))
+
+
+async def history(member: ClusterMember, limit: int = 7) -> list[AllocatedBlock]:
+    """All pages of a member's history."""
+    found: list[AllocatedBlock] = []
+    after: int | None = -1
+    while after is not None:
+        page = await member.blocks(after, limit)
+        found += page.blocks
+        after = page.next_after
+    return found
+
+
+async def _no_hand_over() -> None:
+    """What a member does that is not stopped but dies."""

@@ -1,0 +1,312 @@
+"""Three members inside one process, over real logs, snapshots and links on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from controller.node.member import ClusterMember
+from controller.raft.core import Role
+from controller.state import requests
+from controller.storage.errors import LogFailed
+from protocol.errors import ErrorCode, RequestError
+from snapshots.files import OsFiles
+from tests.support.loopback_cluster import LoopbackCluster, eventually, history
+
+Make = Callable[..., LoopbackCluster]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    made: list[LoopbackCluster] = []
+
+    def build(**options: object) -> LoopbackCluster:
+        made.append(LoopbackCluster(tmp_path / str(len(made)), **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield build
+    for cluster in made:
+        await cluster.close()
+
+
+class BrittleFiles(OsFiles):
+    """A disk whose syncs fail from the moment that `broken` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken = False
+
+    def fdatasync(self, handle: int) -> None:
+        if self.broken:
+            raise OSError(errno.EIO, "Input/output error")
+        super().fdatasync(handle)
+
+
+def next_id(member: ClusterMember) -> int:
+    return member.driver.machine.producer_ids.next_producer_id
+
+
+async def test_three_members_allocate_and_agree(make: Make) -> None:
+    cluster = make()
+    await cluster.start()
+    epoch = await cluster.register()
+    leader = await cluster.leader()
+    answers = await asyncio.gather(*(leader.submit(requests.AllocateProducerIds(1, epoch)) for _ in range(50)))
+    starts = [answer.producer_id_start for answer in answers]  # type: ignore[attr-defined]
+    assert starts == list(range(0, 500, 10))
+    assert await cluster.allocate(epoch, 3) == [500, 510, 520]
+    await cluster.settle()
+    await eventually(lambda: leader.describe().failure_tolerance == 1)
+    histories = [await history(member) for member in cluster.members.values()]
+    assert histories[0] == histories[1] == histories[2]
+    assert [block.first for block in histories[0]] == list(range(0, 530, 10))
+    assert {next_id(member) for member in cluster.members.values()} == {530}
+    description = leader.describe()
+    assert (description.role, description.healthy, description.reasons) == ("leader", True, [])
+    assert description.leader_http == f"http://127.0.0.1:{leader.node_id}"
+    for member in cluster.members.values():
+        assert all(check.ok for check in [*member.liveness(), *member.readiness()])
+        assert member.leader() == (leader.node_id, f"http://127.0.0.1:{leader.node_id}")
+        assert {block.broker_epoch for block in await history(member)} == {epoch}
+
+
+async def test_a_follower_refuses_and_keeps_no_session(make: Make) -> None:
+    cluster = make()
+    await cluster.start()
+    for follower in await cluster.followers():
+        for request in (requests.BrokerHeartbeat(7, 0), requests.RegisterBroker(7, "x")):
+            with pytest.raises(RequestError) as refused:
+                follower.submit(request)
+            assert refused.value.code is ErrorCode.NOT_CONTROLLER
+        assert follower._sessions.expired(1 << 40) == []
+        with pytest.raises(RequestError) as refused:
+            follower.transfer_leadership(None)
+        assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+async def test_snapshots_are_taken_and_the_log_shrinks(make: Make) -> None:
+    cluster = make(snapshot_entries=10)
+    await cluster.start()
+    epoch = await cluster.register()
+    await cluster.allocate(epoch, 40)
+    await cluster.settle()
+    members = list(cluster.members.values())
+    await eventually(lambda: all(member.keeper.taken >= 2 for member in members))
+    for member in members:
+        core = member.driver.core
+        assert core.snapshot.index > 0
+        assert 1 < core.first_index <= core.snapshot.index + 1
+        assert len(member.driver.ledger) < 40
+        assert [block.first for block in await history(member)] == list(range(0, 400, 10))
+        for producer_id, offset in ((0, 0), (199, 19), (399, 39)):
+            owner = await member.owner(producer_id)
+            assert owner is not None
+            assert (owner.first, owner.broker_id) == (offset * 10, 1)
+        assert await member.owner(400) is None
+        snapshots = Path(member.settings.data_dir, "snapshots")
+        await eventually(lambda snapshots=snapshots: 1 <= len(list(snapshots.iterdir())) <= 2)  # type: ignore[misc]
+
+
+async def test_a_quorum_that_restarts_goes_on_where_it_was(make: Make) -> None:
+    cluster = make(snapshot_entries=10)
+    await cluster.start()
+    epoch = await cluster.register()
+    await cluster.allocate(epoch, 25)
+    await cluster.stop(hand_over=False)
+    await cluster.start()
+    assert await cluster.register() == epoch
+    assert await cluster.allocate(epoch, 2) == [250, 260]
+    await cluster.settle()
+    for member in cluster.members.values():
+        assert [block.first for block in await history(member)] == list(range(0, 270, 10))
+        assert (await member.blocks(-1, 1)).complete_from == 0
+
+
+async def test_a_member_with_an_empty_disk_votes_only_once_it_has_caught_up(make: Make) -> None:
+    cluster = make(snapshot_entries=10)
+    await cluster.start()
+    epoch = await cluster.register()
+    victim = (await cluster.followers())[0].node_id
+    await cluster.stop(victim)
+    await cluster.allocate(epoch, 60)
+    leader = await cluster.leader()
+    await eventually(lambda: leader.driver.core.first_index > 30)
+    committed = leader.driver.core.commit
+    cluster.wipe(victim)
+    await cluster.start(victim)
+    member = cluster.members[victim]
+    core = member.driver.core
+    assert core.recovering
+    assert not {check.name: check.ok for check in member.readiness()}["voting"]
+    while core.recovering:
+        assert core.vote is None or core.leader_id is not None
+        assert core.role is not Role.LEADER
+        await asyncio.sleep(0.001)
+    assert core.commit >= committed
+    await eventually(lambda: all(check.ok for check in member.readiness()))
+    await cluster.allocate(epoch, 3)
+    await cluster.settle()
+    assert member.keeper.installed >= 1
+    assert next_id(member) == 630
+    # It says from where on its history is whole, and still does after another start.
+    complete_from = (await member.blocks(-1, 1)).complete_from
+    assert 0 < complete_from <= 600
+    assert [block.first for block in await history(member)] == list(range(complete_from, 630, 10))
+    await cluster.stop(victim)
+    await cluster.start(victim)
+    await cluster.settle()
+    again = cluster.members[victim]
+    assert not again.driver.core.recovering
+    assert (await again.blocks(-1, 1)).complete_from == complete_from
+    assert [block.first for block in await history(again)] == list(range(complete_from, 630, 10))
+
+
+async def test_a_failing_disk_ends_the_member_and_releases_nothing(make: Make) -> None:
+    cluster = make()
+    files = {node_id: BrittleFiles() for node_id in (1, 2, 3)}
+    for node_id, disk in files.items():
+        await cluster.start(node_id, files=disk)
+    epoch = await cluster.register()
+    assert await cluster.allocate(epoch, 5) == [0, 10, 20, 30, 40]
+    leader = await cluster.leader()
+    # Alone with a broken disk, so that nobody else can commit the entry either.
+    for follower in await cluster.followers():
+        files[follower.node_id].broken = True
+    files[leader.node_id].broken = True
+    answer = leader.submit(requests.AllocateProducerIds(1, epoch))
+    async with asyncio.timeout(10):
+        fault = await leader.ended
+        with pytest.raises(RequestError) as refused:
+            await answer
+    assert refused.value.code in {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER}
+    assert isinstance(fault, LogFailed)
+    assert "Input/output error" in str(fault)
+    assert not leader.driver.serving()
+    assert [check.name for check in leader.liveness() if not check.ok] == ["storage", "fault"]
+    with pytest.raises(RequestError):
+        leader.submit(requests.AllocateProducerIds(1, epoch))
+    for member in cluster.members.values():
+        assert next_id(member) == 50
+
+
+async def test_the_others_go_on_when_the_leaders_disk_fails(make: Make) -> None:
+    cluster = make()
+    files = {node_id: BrittleFiles() for node_id in (1, 2, 3)}
+    for node_id, disk in files.items():
+        await cluster.start(node_id, files=disk)
+    epoch = await cluster.register()
+    first = await cluster.allocate(epoch, 5)
+    leader = await cluster.leader()
+    files[leader.node_id].broken = True
+    with pytest.raises(RequestError):
+        # Committed by the two others or not: without its own sync this member must not say so.
+        await leader.submit(requests.AllocateProducerIds(1, epoch))
+    await eventually(lambda: leader.ended.done())
+    await cluster.stop(leader.node_id, hand_over=False)
+    second = await cluster.allocate(epoch, 5)
+    starts = first + second
+    assert all(later >= earlier + 10 for earlier, later in itertools.pairwise(starts))
+
+
+async def test_a_graceful_stop_hands_leadership_over(make: Make) -> None:
+    cluster = make()
+    await cluster.start()
+    epoch = await cluster.register()
+    first = await cluster.allocate(epoch, 3)
+    leader = await cluster.leader()
+    term = leader.driver.core.term
+    await leader.hand_over()
+    core = leader.driver.core
+    assert core.role is Role.FOLLOWER
+    assert core.leader_id not in {None, leader.node_id}
+    assert core.term == term + 1
+    assert "this member is being stopped" in leader.describe().reasons
+    with pytest.raises(RequestError):
+        leader.submit(requests.AllocateProducerIds(1, epoch))
+    await cluster.stop(leader.node_id)
+    assert first + await cluster.allocate(epoch, 2) == [0, 10, 20, 30, 40]
+
+
+async def test_the_quorum_survives_the_death_of_its_leader(make: Make) -> None:
+    cluster = make()
+    await cluster.start()
+    epoch = await cluster.register()
+    first = await cluster.allocate(epoch, 3)
+    leader = await cluster.leader()
+    await cluster.stop(leader.node_id, hand_over=False)
+    second = await cluster.allocate(epoch, 3)
+    await cluster.start(leader.node_id)
+    third = await cluster.allocate(epoch, 3)
+    starts = first + second + third
+    assert starts == sorted(set(starts))
+    await cluster.settle()
+    histories = [await history(member) for member in cluster.members.values()]
+    assert histories[0] == histories[1] == histories[2]
+    assert set(starts) <= {block.first for block in histories[0]}
+
+
+async def test_leadership_is_transferred_on_request(make: Make) -> None:
+    cluster = make()
+    await cluster.start()
+    leader = await cluster.leader()
+    target = (await cluster.followers())[-1].node_id
+    for wrong in (leader.node_id, 9):
+        with pytest.raises(RequestError, match="not one of the other voters") as refused:
+            leader.transfer_leadership(wrong)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+    await eventually(lambda: not leader.driver.core.progress[target].recovery)
+    leader.transfer_leadership(target)
+    await eventually(lambda: cluster.members[target].driver.serving())
+    assert leader.leader() == (target, f"http://127.0.0.1:{target}")
+
+
+async def test_a_silent_broker_is_fenced_and_a_heartbeat_unfences_it(make: Make) -> None:
+    cluster = make(voters=1, broker_session_timeout_ms=200)
+    await cluster.start()
+    epoch = await cluster.register()
+    machine = cluster.members[1].driver.machine
+
+    def fenced() -> bool:
+        registration = machine.brokers.get(1)
+        assert registration is not None
+        return registration.fenced
+
+    assert not fenced()
+    await eventually(fenced)
+    # Fencing is information: the epoch alone decides.
+    assert await cluster.allocate(epoch) == [0]
+    assert (await cluster.call(requests.BrokerHeartbeat(1, epoch))).fenced is False
+    assert not fenced()
+    await cluster.call(requests.UnregisterBroker(1, epoch))
+    assert machine.brokers.get(1) is None
+
+
+async def test_a_quorum_of_one(make: Make) -> None:
+    cluster = make(voters=1)
+    await cluster.start()
+    epoch = await cluster.register()
+    assert await cluster.allocate(epoch, 2) == [0, 10]
+    member = cluster.members[1]
+    assert member.describe().failure_tolerance == 0
+    names = [family.name for family in member.metric_families()]
+    assert len(names) == len(set(names))
+    assert {"pidkeeper_raft_term", "pidkeeper_ids_next_id"} <= set(names)
+    member.request_stop()
+    member.request_stop()
+    assert await member.ended is None
+
+
+async def test_an_address_that_is_taken_is_an_error(make: Make) -> None:
+    cluster = make(voters=1)
+    await cluster.start()
+    other = make(voters=1, peer_port=cluster.voters[0].port)
+    with pytest.raises(OSError, match="address already in use"):
+        await other.start()
+    member = other.members.pop(1)
+    member.worker.start()
+    await member.stop()

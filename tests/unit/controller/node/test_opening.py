@@ -1,0 +1,179 @@
+"""Opening a data directory: its parts must fit together, or the member does not start."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path, PurePath
+
+import msgspec
+import pytest
+
+from controller.node.opening import InconsistentStorage, OpenedStorage, open_storage
+from controller.node.settings import PROFILES, MemberSettings, Voter
+from controller.raft.messages import Entry, HardState, SnapshotMeta
+from controller.state.machine import StateMachine
+from controller.storage.directory import format_directory
+from controller.storage.errors import DirectoryError
+from protocol.records import LeaderChangeRecord, ProducerIdFloorRecord, encode_batch
+from snapshots.image import StateImage
+from tests.support.memory_files import MemoryFiles
+
+DATA = Path("/data")
+SETTINGS = MemberSettings(
+    node_id=1,
+    cluster_id="c",
+    data_dir=str(DATA),
+    voters=(Voter(1, "127.0.0.1", 1, "http://127.0.0.1:2"),),
+    peer_host="127.0.0.1",
+    peer_port=1,
+    timing=PROFILES["lan"],
+    block_size=10,
+    broker_session_timeout_ms=9000,
+    snapshot_entries=10,
+    snapshot_allocations=10,
+    segment_bytes=1 << 20,
+    peer_key=None,
+)
+DATA_BATCH = encode_batch([LeaderChangeRecord(1)])
+
+
+def formatted() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory(DATA)
+    format_directory(files, DATA, "c", 1)
+    return files
+
+
+def reopened(files: MemoryFiles) -> OpenedStorage:
+    """As after a power cut, which also gives the lock back."""
+    return open_storage(files.cut_power(), SETTINGS)
+
+
+def image(index: int, next_id: int = 0) -> StateImage:
+    machine = StateMachine("c", 10)
+    if next_id:
+        machine.replay([ProducerIdFloorRecord(next_id, 0)])
+    return machine.image(index, 1)
+
+
+def log_of(storage: OpenedStorage, first: int, last: int) -> None:
+    entries = [Entry(1, index, DATA_BATCH) for index in range(first, last + 1)]
+    storage.wal.append(entries, HardState(term=1, vote=1))
+
+
+def snapshots(files: MemoryFiles) -> list[PurePath]:
+    directory = DATA / "snapshots"
+    return [directory / name for name in files.listdir(directory)]
+
+
+def test_a_fresh_directory_is_that_of_a_member_without_memory() -> None:
+    storage = open_storage(formatted(), SETTINGS)
+    assert storage.log.entries == []
+    assert storage.log.hard_state.recovering
+    assert storage.snapshot == SnapshotMeta(0, 0)
+    assert storage.machine.image(0, 0) == StateMachine("c", 10).image(0, 0)
+    assert storage.archive.covered_to == 0
+
+
+def test_snapshot_and_log_are_found_again() -> None:
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    log_of(storage, 1, 8)
+    storage.catalog.save(image(3))
+    storage.catalog.save(image(5, next_id=700))
+    again = reopened(files)
+    assert again.snapshot == SnapshotMeta(5, 1)
+    assert again.machine.producer_ids.next_producer_id == 700
+    assert [entry.index for entry in again.log.entries] == list(range(1, 9))
+
+
+def test_a_damaged_newest_snapshot_is_passed_over_if_the_log_covers_it(caplog: pytest.LogCaptureFixture) -> None:
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    log_of(storage, 1, 8)
+    storage.catalog.save(image(3, next_id=300))
+    storage.catalog.save(image(5, next_id=700))
+    newest = snapshots(files)[-1]
+    files.replace_content(newest, files.read_bytes(newest)[:-1] + b"\xff")
+    with caplog.at_level(logging.ERROR):
+        again = reopened(files)
+    assert again.snapshot == SnapshotMeta(3, 1)
+    assert again.machine.producer_ids.next_producer_id == 300
+    assert f"passed over a damaged snapshot {newest.name}" in caplog.text
+
+
+def restarted_at(files: MemoryFiles, index: int) -> OpenedStorage:
+    """A directory into which the leader's snapshot at `index` was installed."""
+    storage = open_storage(files, SETTINGS)
+    storage.catalog.save(image(index))
+    storage.wal.append([], HardState(term=1, vote=1))
+    storage.wal.restart_at(SnapshotMeta(index, 1), HardState(term=1, vote=1, commit=index))
+    return storage
+
+
+def test_a_log_without_its_snapshot_does_not_start() -> None:
+    files = formatted()
+    restarted_at(files, 9)
+    assert reopened(files).snapshot == SnapshotMeta(9, 1)
+    disk = files.cut_power()
+    for path in snapshots(disk):
+        disk.unlink(path)
+    with pytest.raises(
+        InconsistentStorage, match=f"continues a snapshot at index 9, .* whole one is at 0; move {DATA} away"
+    ):
+        open_storage(disk, SETTINGS)
+
+
+def test_a_log_that_leaves_a_gap_after_the_snapshot_does_not_start() -> None:
+    files = formatted()
+    settings = msgspec.structs.replace(SETTINGS, segment_bytes=8192)
+    storage = open_storage(files, settings)
+    for index in range(1, 400):
+        log_of(storage, index, index)
+    storage.catalog.save(image(3))
+    storage.wal.compact(399)
+    with pytest.raises(InconsistentStorage, match=r"log starts at index \d+, but the newest whole snapshot ends at 3"):
+        open_storage(files.cut_power(), settings)
+
+
+def test_a_torn_last_write_is_cut_off_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    log_of(storage, 1, 5)
+    files.fdatasync = lambda handle: None  # type: ignore[method-assign]
+    log_of(storage, 6, 8)
+    (segment,) = [name for name in files.listdir(DATA / "wal") if name.endswith(".wal")]
+    content = files.read_bytes(DATA / "wal" / segment)
+    torn = files.cut_power()
+    end = len(content.rstrip(b"\0"))
+    torn.replace_content(DATA / "wal" / segment, content[: end - 10].ljust(len(content), b"\0"))
+    with caplog.at_level(logging.WARNING):
+        again = open_storage(torn, SETTINGS)
+    assert [entry.index for entry in again.log.entries] == list(range(1, 6))
+    assert again.log.hard_state.recovering
+    assert "was torn at byte" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"cluster_id": "other"}, "belongs to cluster c"), ({"node_id": 2}, "belongs to node 1")],
+)
+def test_another_members_directory_is_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(DirectoryError, match=message):
+        open_storage(formatted(), msgspec.structs.replace(SETTINGS, **change))
+
+
+def test_a_directory_is_opened_by_one_process_alone() -> None:
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    with pytest.raises(DirectoryError, match="in use by another process"):
+        open_storage(files, SETTINGS)
+    storage.directory.close()
+    open_storage(files, SETTINGS)
+
+
+def test_an_unformatted_directory_is_refused() -> None:
+    files = MemoryFiles()
+    files.make_directory(DATA)
+    with pytest.raises(DirectoryError, match="pidkeeper storage format"):
+        open_storage(files, SETTINGS)

@@ -1,0 +1,241 @@
+"""Snapshots: the order that makes a crash harmless, disks that are full, and snapshots that come from a leader."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path, PurePath
+
+import msgspec
+import pytest
+
+from controller.node.member import ClusterMember
+from controller.raft.messages import InstallSnapshot, Message, SnapshotMeta
+from controller.state.machine import StateMachine
+from protocol.archive import ArchiveError
+from protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
+from snapshots.format import encode_snapshot
+from snapshots.image import StateImage
+from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually, history
+from tests.support.memory_files import MemoryFiles
+
+LEADER = 2
+
+
+@pytest.fixture
+async def clusters() -> AsyncIterator[list[LoopbackCluster]]:
+    made: list[LoopbackCluster] = []
+    yield made
+    for cluster in made:
+        await cluster.close()
+
+
+async def alone(clusters: list[LoopbackCluster], files: MemoryFiles, **options: object) -> LoopbackCluster:
+    """A quorum of one over a disk in memory."""
+    values = {"snapshot_entries": 10, **options}
+    cluster = LoopbackCluster(Path("/m"), voters=1, **values)
+    clusters.append(cluster)
+    files.make_directory(PurePath("/m/member-1"))
+    await cluster.start(1, files=files)
+    return cluster
+
+
+async def test_archive_before_snapshot_before_compaction(clusters: list[LoopbackCluster]) -> None:
+    files = MemoryFiles()
+    # Small segments, so that compaction has something to remove.
+    cluster = await alone(clusters, files, segment_bytes=8192)
+    epoch = await cluster.register()
+    await cluster.allocate(epoch, 120)
+    member = cluster.members[1]
+    await eventually(lambda: any(kind == "unlink" and "/wal/" in str(path) for kind, path in list(files.calls)))
+    renamed = [path for kind, path in files.calls if kind == "rename"]
+    first_archive = next(path for path in renamed if path.suffix == ".arc")
+    first_snapshot = next(path for path in renamed if path.suffix == ".snap")
+    order = [
+        files.calls.index(("rename", first_archive)),
+        files.calls.index(("fsync_directory", first_archive.parent), files.calls.index(("rename", first_archive))),
+        files.calls.index(("rename", first_snapshot)),
+        files.calls.index(("fsync_directory", first_snapshot.parent), files.calls.index(("rename", first_snapshot))),
+        next(at for at, (kind, path) in enumerate(files.calls) if kind == "unlink" and "/wal/" in str(path)),
+    ]
+    assert order == sorted(order)
+    assert member.driver.core.first_index > 1
+
+
+async def test_entries_for_a_follower_that_is_a_little_behind_stay(clusters: list[LoopbackCluster]) -> None:
+    cluster = await alone(clusters, MemoryFiles(), snapshot_entries=40)
+    epoch = await cluster.register()
+    member = cluster.members[1]
+    await cluster.allocate(epoch, 45)
+    await eventually(lambda: member.keeper.taken == 1)
+    core = member.driver.core
+    assert core.snapshot.index - core.first_index + 1 == 10
+
+
+async def test_many_allocations_in_few_entries_make_a_snapshot_due(clusters: list[LoopbackCluster]) -> None:
+    cluster = await alone(clusters, MemoryFiles(), snapshot_entries=10_000, snapshot_allocations=20)
+    epoch = await cluster.register()
+    await asyncio.gather(*(cluster.allocate(epoch) for _ in range(30)))
+    member = cluster.members[1]
+    await eventually(lambda: member.keeper.taken >= 1)
+    assert member.driver.core.commit < 20
+    await eventually(lambda: len(member.driver.ledger) < 20)
+    assert len(await history(member)) == 30
+
+
+@pytest.mark.parametrize("place", ["archive", "snapshots"])
+async def test_a_full_disk_costs_space_and_not_safety(
+    clusters: list[LoopbackCluster], caplog: pytest.LogCaptureFixture, place: str
+) -> None:
+    files = MemoryFiles()
+    full = threading.Event()
+    full.set()
+
+    def before(kind: str, path: PurePath) -> None:
+        if full.is_set() and f"/{place}/" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    files.before = before
+    cluster = await alone(clusters, files)
+    epoch = await cluster.register()
+    assert await cluster.allocate(epoch, 30) == list(range(0, 300, 10))
+    member = cluster.members[1]
+    await eventually(lambda: "cannot take a snapshot" in caplog.text)
+    assert member.keeper.taken == 0
+    assert member.driver.core.first_index == 1
+    assert not member.ended.done()
+    full.clear()
+    await cluster.allocate(epoch, 30)
+    await eventually(lambda: member.keeper.taken >= 1)
+    assert [block.first for block in await history(member)] == list(range(0, 600, 10))
+
+
+async def test_an_archive_that_contradicts_itself_ends_the_member(clusters: list[LoopbackCluster]) -> None:
+    files = MemoryFiles()
+    cluster = await alone(clusters, files)
+    epoch = await cluster.register()
+    member = cluster.members[1]
+    await cluster.allocate(epoch, 2)
+    member.driver.ledger._recent.reverse()
+    await cluster.allocate(epoch, 9)
+    async with asyncio.timeout(10):
+        fault = await member.ended
+    assert isinstance(fault, ArchiveError)
+    assert member.driver.core.first_index == 1
+
+
+async def test_a_compaction_that_breaks_an_invariant_ends_the_member(clusters: list[LoopbackCluster]) -> None:
+    cluster = await alone(clusters, MemoryFiles())
+    member = cluster.members[1]
+    core = member.driver.core
+    epoch = await cluster.register()
+    member.keeper._every_entries = -80  # it would keep less than the snapshot covers
+    await cluster.allocate(epoch, 15)
+    async with asyncio.timeout(10):
+        fault = await member.ended
+    assert "R12" in str(fault)
+    assert core.first_index == 1
+
+
+# What a leader sends.
+
+
+async def follower(clusters: list[LoopbackCluster]) -> ClusterMember:
+    """Member 1 of three; the two others never start, and the test speaks for member 2."""
+    cluster = LoopbackCluster(Path("/m"), voters=3)
+    clusters.append(cluster)
+    files = MemoryFiles()
+    files.make_directory(PurePath("/m/member-1"))
+    await cluster.start(1, files=files)
+    return cluster.members[1]
+
+
+def image(index: int, blocks: int) -> StateImage:
+    machine = StateMachine(CLUSTER_ID, 10)
+    machine.replay([RegisterBrokerRecord(1, 0, "one")])
+    machine.replay([AllocateProducerIdsRecord(1, 0, 10 * n + 9, 10 * n, 10, 0) for n in range(blocks)])
+    return machine.image(index, 3)
+
+
+def chunks(data: bytes, meta: SnapshotMeta, size: int = 100) -> list[Message]:
+    return [
+        InstallSnapshot(5, LEADER, 1, meta, offset, data[offset : offset + size], offset + size >= len(data))
+        for offset in range(0, len(data), size)
+    ]
+
+
+def names(member: ClusterMember) -> list[str]:
+    storage = member._storage
+    return [snapshot.name for snapshot in storage.catalog.ids()]
+
+
+async def test_a_leaders_snapshot_replaces_state_and_log(clusters: list[LoopbackCluster]) -> None:
+    member = await follower(clusters)
+    wanted = image(40, blocks=7)
+    meta = SnapshotMeta(40, 3)
+    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, wanted), meta))
+    await eventually(lambda: member.keeper.installed == 1)
+    assert member.driver.machine.image(40, 3) == wanted
+    core = member.driver.core
+    assert (core.snapshot, core.commit, core.applied, core.last_index) == (meta, 40, 40, 40)
+    assert member.worker.wal.next_index == 41
+    assert member.keeper.newest == meta
+    assert names(member) == ["snapshot-00000000000000000040-0000000003.snap"]
+    page = await member.blocks(-1, 10)
+    assert (page.blocks, page.complete_from) == ([], 70)
+    assert not member.ended.done()
+
+
+@pytest.mark.parametrize("damage", ["flipped", "another cluster", "another index"])
+async def test_an_unusable_snapshot_changes_nothing_and_is_sent_anew(
+    clusters: list[LoopbackCluster], caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    member = await follower(clusters)
+    good = encode_snapshot(CLUSTER_ID, image(40, blocks=7))
+    bad = {
+        "flipped": good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
+        "another cluster": encode_snapshot("another", image(40, blocks=7)),
+        "another index": encode_snapshot(CLUSTER_ID, image(41, blocks=7)),
+    }[damage]
+    meta = SnapshotMeta(40, 3)
+    before = member.driver.machine.image(0, 0)
+    member.driver.received(chunks(bad, meta))
+    await eventually(lambda: "the leader's snapshot is unusable" in caplog.text)
+    assert names(member) == []
+    assert member.driver.machine.image(0, 0) == before
+    assert member.worker.wal.next_index == 1
+
+    def installed() -> bool:
+        member.driver.received(chunks(good, meta))
+        return member.keeper.installed == 1
+
+    await eventually(installed)
+    assert member.driver.machine.producer_ids.next_producer_id == 70
+    assert not member.ended.done()
+
+
+async def test_a_transfer_that_starts_over_leaves_no_half_of_the_first(clusters: list[LoopbackCluster]) -> None:
+    member = await follower(clusters)
+    old, new = encode_snapshot(CLUSTER_ID, image(30, blocks=3)), encode_snapshot(CLUSTER_ID, image(40, blocks=7))
+    member.driver.received(chunks(old, SnapshotMeta(30, 3))[:2])
+    parts = chunks(new, SnapshotMeta(40, 3))
+    member.driver.received([parts[0], parts[0], parts[2], *parts[1:]])
+    await eventually(lambda: member.keeper.installed == 1)
+    assert member.driver.machine.producer_ids.next_producer_id == 70
+    assert not [name for name in member._storage.catalog._files.listdir(PurePath("/m/member-1/snapshots")) if "tmp" in name]
+
+
+async def test_an_older_state_from_a_leader_ends_the_member(clusters: list[LoopbackCluster]) -> None:
+    """S6: the next ID never goes back, whoever says so."""
+    member = await follower(clusters)
+    ahead = image(20, blocks=9)
+    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, ahead), SnapshotMeta(20, 3)))
+    await eventually(lambda: member.keeper.installed == 1)
+    behind = msgspec.structs.replace(image(40, blocks=7), next_offset=50)
+    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, behind), SnapshotMeta(40, 3)))
+    async with asyncio.timeout(10):
+        fault = await member.ended
+    assert "S6: a snapshot at index 40 would move the next producer ID back from 90 to 70" in str(fault)
+    assert member.driver.machine.producer_ids.next_producer_id == 90
