@@ -29,7 +29,8 @@ class VoterTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every key of `controller.toml`.
 
-    `node_id` names this member among `voters`. `profile` sets all timeouts together. `block_size` is in producer IDs and must be the same everywhere.
+    `node_id` names this member among `voters`. `profile` sets all timeouts together. `block_size` is in producer IDs
+    and must be the same everywhere.
     `snapshot_entries` and `snapshot_allocations`: how many applied entries, or allocated blocks, are between two
     snapshots. `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
     HTTP callers must send.

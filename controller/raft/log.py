@@ -175,15 +175,15 @@ class RaftLog:
             del self._entries[:drop]
 
     def restore(self, snapshot: SnapshotMeta) -> None:
-        """The state machine was restored from `snapshot`: go on from there, keeping what follows it if it matches."""
-        if not self.matches(snapshot.index, snapshot.term):
-            self._entries.clear()
-            self._offset, self._offset_term = snapshot.index, snapshot.term
-            self.last_index, self.last_term = snapshot.index, snapshot.term
-            self.stable = self.submitted = snapshot.index
-            self._writes = deque(min(end, snapshot.index) for end in self._writes)
-        self.commit = max(self.commit, snapshot.index)
-        self.applied = self.delivered = snapshot.index
+        """The state machine was restored from `snapshot`, and the log on disk restarted behind it: drop all entries."""
+        if self.matches(snapshot.index, snapshot.term):
+            raise InvariantViolation("R3", f"snapshot {snapshot} would drop entries that agree with it")
+        self._entries.clear()
+        self._offset, self._offset_term = snapshot.index, snapshot.term
+        self.last_index, self.last_term = snapshot.index, snapshot.term
+        self.stable = self.submitted = snapshot.index
+        self._writes = deque(min(end, snapshot.index) for end in self._writes)
+        self.commit = self.applied = self.delivered = snapshot.index
 
     def _first_new(self, entries: Sequence[Entry]) -> int:
         for position, entry in enumerate(entries):

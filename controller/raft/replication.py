@@ -30,6 +30,7 @@ class Replication(Member):
 
     __slots__ = (
         "_heartbeat_elapsed",
+        "_installing",
         "_leader_change_data",
         "_noop_index",
         "_transfer_elapsed",
@@ -55,6 +56,8 @@ class Replication(Member):
         self._unsettled = False
         self.transferring: int | None = None
         self._transfer_elapsed = 0
+        # The received snapshot that the driver is putting in the log's place.
+        self._installing: SnapshotMeta | None = None
 
     def _become_follower(self, term: int, leader: int | None) -> None:
         super()._become_follower(term, leader)
@@ -221,6 +224,8 @@ class Replication(Member):
         if self.leader_id != message.sender:
             self._follow(message.sender)
         self._elapsed = 0
+        if self._installing is not None:
+            return  # the log is about to be replaced; what is appended now would be lost with it
         log = self.log
         if message.prev_log_index < log.commit:
             self._acknowledge(message.sender, log.commit)

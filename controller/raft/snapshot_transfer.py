@@ -18,7 +18,7 @@ from controller.raft.replication import Replication
 class SnapshotTransfer(Replication):
     """Ask for chunks as leader; collect them as follower."""
 
-    __slots__ = ("_incoming", "_incoming_offset", "_installing")
+    __slots__ = ("_incoming", "_incoming_offset")
 
     def __init__(
         self,
@@ -31,19 +31,18 @@ class SnapshotTransfer(Replication):
     ) -> None:
         self._incoming: SnapshotMeta | None = None
         self._incoming_offset = 0
-        self._installing: SnapshotMeta | None = None
         super().__init__(config, rng, hard_state, snapshot, entries, leader_change_data)
 
     def snapshot_installed(self, meta: SnapshotMeta) -> None:
-        """The received snapshot `meta` is durable and the state machine restored from it."""
+        """The received snapshot `meta` is durable and the state machine restored from it; the log goes on behind it."""
         if self._installing != meta:
             raise InvariantViolation("R12", f"snapshot {meta} was installed, but {self._installing} was received")
-        if self.role is LEADER and not self.log.matches(meta.index, meta.term):
+        if self.role is LEADER:
             raise InvariantViolation("R6", f"a leader cannot replace its log by snapshot {meta}")
         self._installing = None
         self.log.restore(meta)
         self.snapshot = meta
-        if self.leader_id is not None and self.role is not LEADER:
+        if self.leader_id is not None:
             self._verified = max(self._verified, meta.index)
             reply = InstallSnapshotReply(self.term, self.node_id, self.leader_id, meta, 0, True)
             self._send_when_durable(reply)
@@ -62,7 +61,12 @@ class SnapshotTransfer(Replication):
         if self.leader_id != message.sender:
             self._follow(message.sender)
         self._elapsed = 0
-        if message.meta.index <= self.log.commit:
+        meta = message.meta
+        if self._installing is None and self.log.matches(meta.index, meta.term):
+            # Our log has that entry, so also all before it; and what a snapshot covers is committed.
+            self.log.commit_to(meta.index)
+            self._verified = max(self._verified, meta.index)
+        if meta.index <= self.log.commit:
             self._acknowledge(message.sender, self.log.commit)
         elif self._installing is None:
             self._take_chunk(message)

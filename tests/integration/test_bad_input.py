@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import random
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from controller.transport.frames import PROTOCOL_VERSION, Hello, frame
 from tests.support.cluster import allocate, quorum, register, wait_until
 from tests.support.http_calls import call, exchange
 
+NOISE = random.Random(730)
 INT64_MAX = 2**63 - 1
 ALLOCATE = "/v1/producer-ids/allocate"
 FLOOR = "/v1/producer-ids/floor"
@@ -137,14 +139,14 @@ def test_the_older_of_two_incarnations_is_refused_for_good(healthy: LocalCluster
         b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nX: " + b"a" * 20_000 + b"\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
-        os.urandom(512) + b"\r\n\r\n",
+        NOISE.randbytes(512) + b"\r\n\r\n",
     ],
     ids=["truncated", "giant", "negative", "chunks", "long-line", "long-header", "tls", "noise"],
 )
 def test_a_broken_http_request_changes_nothing(healthy: LocalCluster, request_bytes: bytes) -> None:
     with nothing_changes(healthy):
         answer = exchange(healthy.leader().http, request_bytes, end=True)
-    assert not answer or answer.startswith(b"HTTP/1.1 4"), answer[:200]
+    assert not answer or re.match(rb"HTTP/1\.[01] 4\d\d ", answer), answer[:200]
 
 
 def hello(cluster: LocalCluster, **changes: Any) -> bytes:
@@ -186,7 +188,7 @@ def test_a_strangers_link_is_refused_with_the_reason(
         struct.pack(">I", 4) + b"\xc1\xc1\xc1\xc1",
         struct.pack(">I", 5) + b"\xdd\xff\xff\xff\xff",
         struct.pack(">I", 0),
-        os.urandom(4096),
+        NOISE.randbytes(4096),
     ],
     ids=["http", "giant", "no-msgpack", "array-bomb", "empty-frame", "noise"],
 )

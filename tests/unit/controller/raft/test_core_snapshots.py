@@ -240,23 +240,26 @@ def committed(core: RaftCore) -> list[Entry]:
     return found
 
 
-def test_installing_keeps_a_matching_suffix() -> None:
+def test_a_snapshot_that_the_log_reaches_already_is_not_installed() -> None:
     core = make_core(1, terms=[1] * 13)
     core.step(chunk(0, b"abc", done=True))
-    stored(core)
-    core.snapshot_installed(META)
-    assert (core.commit, core.applied, core.last_index) == (11, 11, 13)
+    chunks, replies = stored(core)
+    assert chunks == []
+    assert [(reply.rejected, reply.match_index) for reply in replies] == [(False, 11)]
+    assert (core.commit, core.last_index) == (11, 13)
 
 
-def test_nothing_is_applied_while_a_snapshot_is_being_installed() -> None:
-    core = make_core(1, terms=[1] * 13)
+def test_nothing_is_applied_or_appended_while_a_snapshot_is_being_installed() -> None:
+    core = make_core(1, terms=[1, 1], commit=2)
     core.step(chunk(0, b"abc", done=True))
-    core.step(append(core, (13, 1), [], term=1, commit=13))
+    core.step(append(core, (2, 1), [1], term=1, commit=3))
+    assert core.last_index == 2
     assert committed(core) == []
     core.step(chunk(0, b"xyz", meta=SnapshotMeta(30, 1)))
     assert stored(core)[0] == []
     core.snapshot_installed(META)
-    assert len(committed(core)) == 2
+    core.step(append(core, (11, 1), [1], term=1, commit=12))
+    assert core.last_index == 12
 
 
 def test_an_unusable_snapshot_is_forgotten() -> None:

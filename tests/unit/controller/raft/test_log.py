@@ -220,10 +220,10 @@ def test_restore_replaces_a_log_that_does_not_reach_the_snapshot() -> None:
     assert [entry.index for entry in log.begin_write()] == [9]
 
 
-def test_restore_keeps_a_suffix_that_matches() -> None:
+def test_restore_refuses_to_drop_entries_that_agree_with_the_snapshot() -> None:
     log = log_with(1, 1, 2, 2)
-    log.restore(SnapshotMeta(3, 2))
-    assert (log.first_index, log.last_index, log.commit, log.applied) == (1, 4, 3, 3)
+    with pytest.raises(InvariantViolation, match="R3"):
+        log.restore(SnapshotMeta(3, 2))
 
 
 def test_restore_drops_a_suffix_that_does_not_match() -> None:
