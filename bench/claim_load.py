@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
-from typing import Final
 
 import msgspec
-import uvloop
 
 from bench.figures import repeats
+from bench.load_process import DRAIN_POLL_SECONDS, DRAIN_POLLS, serve
 from cli.kafka_load import ClaimTally, connect
-
-DRAIN_POLLS: Final = 500
-DRAIN_POLL_SECONDS: Final = 0.01
-"""Requests that are unanswered this long after the run (5 s) are reported as such."""
 
 
 class ClaimSpec(msgspec.Struct, frozen=True):
@@ -80,5 +74,4 @@ async def run(spec: ClaimSpec) -> ClaimResult:
 
 
 if __name__ == "__main__":
-    claim_spec = msgspec.json.decode(sys.stdin.buffer.read(), type=ClaimSpec)
-    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(run(claim_spec))))
+    serve(ClaimSpec, run)

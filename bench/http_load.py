@@ -8,17 +8,15 @@ the server's machine: it sends bytes made beforehand, reads answers with a Conte
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from array import array
 from collections import Counter
 from typing import Final, cast
 
 import msgspec
-import uvloop
 
-from bench.claim_load import DRAIN_POLL_SECONDS, DRAIN_POLLS
 from bench.figures import quantile_ms
+from bench.load_process import DRAIN_POLL_SECONDS, DRAIN_POLLS, serve
 
 MAX_HEAD_BYTES: Final = 4096
 """Longest head of an answer; aiohttp's are under 200 bytes."""
@@ -199,5 +197,4 @@ async def run(spec: LoadSpec) -> LoadResult:
 
 
 if __name__ == "__main__":
-    load_spec = msgspec.json.decode(sys.stdin.buffer.read(), type=LoadSpec)
-    sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(run(load_spec))))
+    serve(LoadSpec, run)

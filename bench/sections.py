@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -22,8 +20,9 @@ from bench.cluster import fdatasyncs, host_port, raised_cluster, register
 from bench.disk import measure_fdatasync
 from bench.failover import FailoverBench
 from bench.figures import repeats
-from bench.floor import ALLOCATE_PATH, HOST, Floor, import_root
+from bench.floor import ALLOCATE_PATH, HOST, Floor
 from bench.http_load import LoadResult, LoadSpec
+from bench.load_process import run_load
 from bench.report import Row, at_least_half, at_most, at_most_twice
 from cli.local_cluster import LocalCluster
 
@@ -40,8 +39,6 @@ FAILOVERS: Final = (
 
 LOAD_START_SECONDS: Final = 30.0
 """What a load process may take on top of its run: starting, draining, and checking a few million ids."""
-
-_Result = TypeVar("_Result")
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +60,7 @@ class Sections:
     def __init__(self, directory: Path, plan: Plan) -> None:
         self._directory = directory
         self._plan = plan
+        self._load_seconds = plan.warmup + plan.seconds + LOAD_START_SECONDS
         self.violations: list[str] = []
         self.notes: list[str] = []
 
@@ -174,7 +172,7 @@ class Sections:
     def _http_load(self, name: str, host: str, port: int, body: str, callers: int) -> LoadResult:
         plan = self._plan
         spec = LoadSpec(host, port, ALLOCATE_PATH, body, callers, plan.seconds, plan.warmup)
-        result = self._run_load("bench.http_load", spec, LoadResult)
+        result = run_load("bench.http_load", spec, LoadResult, self._load_seconds)
         refused = {status: count for status, count in result.statuses.items() if status != "200"}
         if refused or result.failures:
             self.notes.append(f"{name}: refused {refused}, failures {result.failures[:3]}")
@@ -184,28 +182,12 @@ class Sections:
     def _claim_load(self, name: str, address: str, in_flight: int) -> ClaimResult:
         plan = self._plan
         spec = ClaimSpec(address, CLAIM_CONNECTIONS, in_flight, plan.seconds, plan.warmup)
-        result = self._run_load("bench.claim_load", spec, ClaimResult)
+        result = run_load("bench.claim_load", spec, ClaimResult, self._load_seconds)
         if result.errors or result.failures:
             self.notes.append(f"claims from {name}: errors by code {result.errors}, failures {result.failures[:3]}")
         if result.repeated:
             self.violations.append(f"claims from {name}: {result.repeated} of {result.claims} ids came twice")
         return result
-
-    def _run_load(self, module: str, spec: msgspec.Struct, kind: type[_Result]) -> _Result:
-        limit = self._plan.warmup + self._plan.seconds + LOAD_START_SECONDS
-        process = subprocess.run(
-            [sys.executable, "-m", module],
-            input=msgspec.json.encode(spec),
-            stdout=subprocess.PIPE,
-            cwd=import_root(),
-            timeout=limit,
-            check=True,
-        )
-        try:
-            return msgspec.json.decode(process.stdout, type=kind)
-        except msgspec.DecodeError as error:
-            said = f"{process.stdout[:80]!r} to {process.stdout[-80:]!r}"
-            raise RuntimeError(f"{module} printed {len(process.stdout)} bytes, no result: {said}: {error}") from error
 
     def _check_distinct(self, what: str, ids: list[int]) -> None:
         if repeated := repeats(ids):

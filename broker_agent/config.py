@@ -27,6 +27,8 @@ ENVIRONMENT_PREFIX: Final = "PIDKEEPER_AGENT__"
 MAX_TOKEN_BYTES: Final = 4096
 """Longest bearer token read from `token_file`: HTTP servers take header lines of 8 KiB."""
 
+_WILDCARDS: Final = ("0.0.0.0", "::")  # noqa: S104 - compared with, never bound
+
 _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
@@ -47,7 +49,7 @@ class HostPort(msgspec.Struct, frozen=True):
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings. Addresses are `host:port`, where port 0 means any free one; controllers are base URLs.
 
-    `kafka_advertised` is what clients are told to connect to, and defaults to `kafka_listen`.
+    `kafka_advertised` is what clients are told to connect to. It defaults to `kafka_listen`, unless that is a wildcard.
     """
 
     broker_id: BrokerId
@@ -75,9 +77,15 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ValueError(f"controllers: {url!r} is not a base URL like http://127.0.0.1:8081")
         for name in ("http_listen", "kafka_listen"):
             parse_host_port(name, getattr(self, name))
-        if self.kafka_advertised is not None and parse_host_port("kafka_advertised", self.kafka_advertised).port == 0:
-            raise ValueError("kafka_advertised: clients need a port other than 0")
+        self._check_advertised()
         self.prefetch_settings()
+
+    def _check_advertised(self) -> None:
+        if self.kafka_advertised is not None:
+            if parse_host_port("kafka_advertised", self.kafka_advertised).port == 0:
+                raise ValueError("kafka_advertised: clients need a port other than 0")
+        elif parse_host_port("kafka_listen", self.kafka_listen).host in _WILDCARDS:
+            raise ValueError(f"kafka_advertised: must be given, for no client can connect to {self.kafka_listen}")
 
     def prefetch_settings(self) -> PrefetchSettings:
         """The settings of the prefetch policy. Raises ValueError."""

@@ -11,8 +11,9 @@ from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.wire.primitives import WireError
 
 MAX_CONNECTIONS: Final = 4096
-"""Connections at a time. Each may hold one partial frame and one chunk of unsent responses (64 KiB each), so the worst
-case is 512 MiB; a client beyond the limit is closed at once and tries again."""
+"""Connections at a time; a client beyond the limit is closed at once and tries again. One that sends and never reads
+holds one chunk of requests (256 KiB in uvloop) and unsent responses (the 64 KiB at which writing pauses, and at most 64
++ 120 KiB more): 0.5 MiB, so 2 GiB should all of them do that. A well-behaved one holds next to nothing."""
 
 IDLE_TIMEOUT_SECONDS: Final = 600.0
 """Kafka's `connections.max.idle.ms`. Only a complete request counts as life: trickled bytes do not."""
@@ -87,7 +88,7 @@ class KafkaListener:
 class _Connection(asyncio.Protocol):
     """One client. `last_sweep` is the sweep before which it last sent a complete request."""
 
-    __slots__ = ("_listener", "_partial", "_partial_wants", "_respond", "last_sweep", "transport")
+    __slots__ = ("_listener", "_partial", "_partial_wants", "_paused", "_respond", "last_sweep", "transport")
 
     transport: asyncio.Transport
 
@@ -96,6 +97,7 @@ class _Connection(asyncio.Protocol):
         self._respond = listener.respond
         self._partial = bytearray()
         self._partial_wants = 0
+        self._paused = False
         self.last_sweep = listener.sweeps
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -114,34 +116,47 @@ class _Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         # A client that does not read its responses may not send more requests either.
+        self._paused = True
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
+        self._paused = False
+        if self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        if self._partial:
+            self._answer(self._take_partial())
 
     def data_received(self, data: bytes) -> None:
         if self._partial:
             self._partial += data
             if len(self._partial) < self._partial_wants:
                 return
-            data = bytes(self._partial)
-            self._partial.clear()
+            data = self._take_partial()
+        self._answer(data)
+
+    def _take_partial(self) -> bytes:
+        data = bytes(self._partial)
+        self._partial.clear()
+        return data
+
+    def _answer(self, data: bytes) -> None:
+        """Answer what is complete in `data` while responses can be sent, and keep the rest."""
         try:
-            responses, used = self._respond(data)
-            if responses:
-                self.last_sweep = self._listener.sweeps
-                self.transport.write(responses)
-            if used != len(data):
-                self._keep(data[used:])
+            while True:
+                responses, used = self._respond(data)
+                if responses:
+                    self.last_sweep = self._listener.sweeps
+                    self.transport.write(responses)
+                if used == len(data):
+                    return
+                data = data[used:]
+                if used == 0 or self._paused:
+                    break
         except WireError as error:
             self._listener.malformed += 1
             _log.debug("closing %s: %s", self.transport.get_extra_info("peername"), error)
             self.transport.close()
-
-    def _keep(self, rest: bytes) -> None:
-        """Keep an incomplete frame until it is whole. Raises WireError if it is malformed or too large already."""
-        _, used = self._respond(rest)
-        assert used == 0, f"{used} bytes were left unanswered"
-        self._partial_wants = 4 if len(rest) < 4 else 4 + int.from_bytes(rest[:4], "big")
-        self._partial += rest
+            return
+        self._partial_wants = 4 if len(data) < 4 else 4 + int.from_bytes(data[:4], "big")
+        self._partial += data

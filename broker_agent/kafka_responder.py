@@ -35,6 +35,10 @@ from broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from protocol.errors import ErrorCode
 from protocol.messages import MAX_TRANSACTIONAL_ID_LENGTH, InitProducerIdRequest, InitProducerIdResponse
 
+MAX_RESPONSE_BYTES: Final = 64 * 1024
+"""Bytes of decoded requests' responses after which `respond` stops, so that a client that does not read cannot make
+one chunk of requests into megabytes. Remembered frames do not count: 20 bytes are answered by 24."""
+
 MAX_MEMO_KEYS: Final = 1024
 """Frames remembered: one for each client id and version in use. Emptied when full: that costs one decode each."""
 
@@ -67,11 +71,12 @@ class KafkaResponder:
     def respond(self, data: bytes) -> tuple[bytes, int]:
         """Answer the complete frames at the front of `data`: the response bytes, and how many bytes were used.
 
-        Stops before a frame that is incomplete, or malformed. Raises WireError when the very first one is malformed.
+        Stops before a frame that is incomplete or malformed, and after MAX_RESPONSE_BYTES: call it again until it uses
+        nothing. Raises WireError when the very first frame is malformed.
         """
         memo, claim = self._memo, self._claim
         end_of_data = len(data)
-        position = 0
+        position = decoded_bytes = 0
         responses: list[bytes] = []
         while end_of_data - position >= 4:
             end = position + 4 + int.from_bytes(data[position : position + 4], "big")
@@ -82,10 +87,15 @@ class KafkaResponder:
             flexible = memo.get(data[position : position + 8] + data[position + 12 : end])
             if flexible is None:
                 try:
-                    responses.append(self._respond_to_frame(data[position:end]))
+                    response = self._respond_to_frame(data[position:end])
                 except WireError:
                     if not responses:
                         raise
+                    break
+                responses.append(response)
+                decoded_bytes += len(response)
+                if decoded_bytes > MAX_RESPONSE_BYTES:
+                    position = end
                     break
             else:
                 claimed = claim()
@@ -120,7 +130,8 @@ class KafkaResponder:
             return metadata_response(version, read_metadata_request(reader, version), self._node, self._cluster_id())
         assert header.api_key == FIND_COORDINATOR, f"no answer to API key {header.api_key}"
         find = read_find_coordinator_request(reader, version)
-        return find_coordinator_response(version, [self._coordinator(key, find.key_type) for key in find.keys])
+        coordinators = [self._coordinator(key, find.key_type, explain=not at) for at, key in enumerate(find.keys)]
+        return find_coordinator_response(version, coordinators)
 
     def _remember(self, frame: bytes, header: RequestHeader) -> None:
         if len(frame) > MAX_MEMO_FRAME_BYTES:
@@ -139,12 +150,15 @@ class KafkaResponder:
             return InitProducerIdResponse(_LOADING, -1, -1)
         return InitProducerIdResponse(0, claimed, 0)
 
-    def _coordinator(self, key: str, key_type: int) -> Coordinator:
+    def _coordinator(self, key: str, key_type: int, *, explain: bool) -> Coordinator:
+        """The refusal of one key. One key of a request is explained: a sentence for each would be an amplifier."""
         if key_type == TRANSACTION:
             # INVALID_REQUEST would be apt for an empty key, but librdkafka asks again for ever on any code but this.
-            return Coordinator(key, -1, "", -1, TRANSACTIONS_NOT_SERVED.kafka_code, refusal_detail(key))
+            return Coordinator(
+                key, -1, "", -1, TRANSACTIONS_NOT_SERVED.kafka_code, refusal_detail(key) if explain else None
+            )
         detail = "this address hands out producer ids and serves no consumer groups"
-        return Coordinator(key, -1, "", -1, GROUP_AUTHORIZATION_FAILED, detail)
+        return Coordinator(key, -1, "", -1, GROUP_AUTHORIZATION_FAILED, detail if explain else None)
 
 
 def refusal(transactional_id: str | None) -> ErrorCode | None:

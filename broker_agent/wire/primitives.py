@@ -16,6 +16,10 @@ each, would be larger, but none of those topics exists here; the requests that m
 MAX_STRING_BYTES: Final = 32_767
 """The protocol's own limit: the length of a STRING is an INT16."""
 
+MAX_ARRAY_LENGTH: Final = 4096
+"""Elements in an array. One that takes a single byte can cost 14 in the response, so this keeps a response to one frame
+under 64 KiB (the names, echoed) + 4096 x 14 = 120 KiB; real clients ask for a handful."""
+
 MAX_TAGS: Final = 16
 """Tagged fields in one section. The APIs served here define at most four, all unknown ones are skipped."""
 
@@ -110,8 +114,11 @@ class Reader:
         count = self.varint() - 1 if flexible else self.int32()
         if count == -1:
             return None
-        if not 0 <= count <= (self._end - self._position) // min_element_bytes:
-            raise WireError(f"an array of {count} elements at {self._position}, the frame ends at {self._end}")
+        if not 0 <= count <= min(MAX_ARRAY_LENGTH, (self._end - self._position) // min_element_bytes):
+            raise WireError(
+                f"an array of {count} elements at {self._position}: the frame ends at {self._end}, "
+                f"and at most {MAX_ARRAY_LENGTH} are taken"
+            )
         return count
 
     def array_length(self, *, flexible: bool, min_element_bytes: int) -> int:

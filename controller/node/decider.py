@@ -48,11 +48,34 @@ class Proposer(Protocol):
         """Call `decide`, then carry out what follows from it."""
 
 
+class Answer(Protocol):
+    """Where an answer goes. `asyncio.Future` is one."""
+
+    def done(self) -> bool:
+        """Whether it is answered, or nobody waits for it any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """Answer."""
+
+    def set_exception(self, exception: RequestError, /) -> None:
+        """Refuse."""
+
+
+class Loop(Protocol):
+    """The part of an event loop that the decider needs; the simulator has another one."""
+
+    def create_future(self) -> Any:
+        """A new Answer that a caller can wait for."""
+
+    def call_soon(self, callback: Callable[[], None], /) -> object:
+        """Call back after everything that has already arrived."""
+
+
 class Waiting(msgspec.Struct, frozen=True, gc=False):
     """A request and whoever waits for its answer."""
 
     request: Request
-    answer: asyncio.Future[Any]
+    answer: Answer
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -61,25 +84,31 @@ class Batch(msgspec.Struct, frozen=True):
     term: int
     index: int
     records: list[Record]
-    outcomes: list[tuple[asyncio.Future[Any], Any]]
+    outcomes: list[tuple[Answer, Any]]
 
 
 class Decider:
     """Gathers requests and decides them batch by batch."""
 
-    def __init__(self, proposer: Proposer, machine: StateMachine, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        proposer: Proposer,
+        machine: StateMachine,
+        wall_clock: Callable[[], float] = time.time,
+        loop: Loop | None = None,
+    ) -> None:
         self._proposer = proposer
         self._machine = machine
         self._wall_clock = wall_clock
-        self._loop = asyncio.get_running_loop()
+        self._loop: Loop = asyncio.get_running_loop() if loop is None else loop
         self._waiting: deque[Waiting] = deque()
         self._scheduled = False
         self._in_flight: Batch | None = None
         self.batches = 0
         self.requests = 0
 
-    def submit(self, request: Request) -> asyncio.Future[Any]:
-        """Queue a request; the future gives its answer once it is committed and applied.
+    def submit(self, request: Request) -> Any:
+        """Queue a request; the returned future gives its answer once it is committed and applied.
 
         Raises RequestError: NOT_CONTROLLER if this member does not serve, THROTTLING_QUOTA_EXCEEDED if too many wait.
         The future raises NOT_CONTROLLER when leadership is lost meanwhile: the outcome is then unknown, and a retry
@@ -89,7 +118,7 @@ class Decider:
             raise not_controller()
         if len(self._waiting) >= MAX_WAITING:
             raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MAX_WAITING} requests wait already")
-        answer: asyncio.Future[Any] = self._loop.create_future()
+        answer = self._loop.create_future()
         self._waiting.append(Waiting(request, answer))
         if self._in_flight is None and not self._scheduled:
             # Not at once: whatever else arrived in this turn of the event loop joins the batch.
@@ -119,7 +148,7 @@ class Decider:
         if not self._proposer.settled():
             return
         draft = self._machine.draft(int(self._wall_clock() * 1000))
-        outcomes: list[tuple[asyncio.Future[Any], Any]] = []
+        outcomes: list[tuple[Answer, Any]] = []
         room = MAX_ENTRY_BYTES
         while self._waiting and len(draft.records) < MAX_BATCH_RECORDS and room >= REGISTRATION_BYTES:
             waiting = self._waiting.popleft()
@@ -173,7 +202,7 @@ def not_controller() -> RequestError:
     return RequestError(ErrorCode.NOT_CONTROLLER)
 
 
-def _release(outcomes: list[tuple[asyncio.Future[Any], Any]]) -> None:
+def _release(outcomes: list[tuple[Answer, Any]]) -> None:
     for answer, outcome in outcomes:
         if answer.done():  # the caller hung up
             continue

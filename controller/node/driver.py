@@ -12,24 +12,57 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
-from controller.node.decider import Decider, not_controller
-from controller.node.ledger import Ledger
-from controller.node.snapshot_keeper import SnapshotKeeper
-from controller.node.storage_worker import StorageWorker
+from controller.node.decider import Decider, Loop, not_controller
 from controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
-from controller.raft.messages import Entry, InstallSnapshot, Message, SnapshotMeta
+from controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
 from controller.raft.ready import ChunkRequest
 from controller.state.machine import StateMachine, allocations
-from controller.transport.links import PeerLinks
 from protocol.errors import ErrorCode, RequestError
-from protocol.records import decode_batch
+from protocol.records import AllocateProducerIdsRecord, decode_batch
 from snapshots.format import SnapshotError
 from snapshots.image import StateImage
 
 logger = logging.getLogger(__name__)
+
+
+class Links(Protocol):
+    """Sends messages; may drop them. `PeerLinks` is one."""
+
+    def send(self, messages: list[Message]) -> None:
+        """Send each message to its receiver."""
+
+
+class Writer(Protocol):
+    """Makes writes durable in order and then calls `Driver.durable`. `StorageWorker` is one."""
+
+    def append(self, token: int, entries: list[Entry], hard_state: HardState | None) -> None:
+        """Queue one write of the log."""
+
+
+class Keeper(Protocol):
+    """Takes, stores and reads snapshots. `SnapshotKeeper` is one."""
+
+    def applied(self, entry: Entry) -> None:
+        """An entry was applied: time for a snapshot?"""
+
+    def store(self, chunk: InstallSnapshot) -> None:
+        """Store a received chunk; calls `Driver.snapshot_installed` or `snapshot_failed` after the last one."""
+
+    def read(self, meta: SnapshotMeta, offset: int) -> tuple[bytes, bool]:
+        """A chunk of a snapshot, and whether it is the last. Raises SnapshotError if the snapshot is gone."""
+
+
+class History(Protocol):
+    """Takes note of applied allocations. `Ledger` is one."""
+
+    def record(self, allocations: Iterable[tuple[int, AllocateProducerIdsRecord]]) -> None:
+        """Add applied allocations, each with its offset."""
+
+    def restart(self, next_offset: int, next_producer_id: int) -> None:
+        """A snapshot replaced what was to come."""
 
 
 class Driver:
@@ -39,13 +72,14 @@ class Driver:
         self,
         core: RaftCore,
         machine: StateMachine,
-        ledger: Ledger,
+        history: History,
         on_fault: Callable[[BaseException], None],
+        loop: Loop | None = None,
     ) -> None:
         self.core = core
         self.machine = machine
-        self.ledger = ledger
-        self.decider = Decider(self, machine)
+        self.history = history
+        self.decider = Decider(self, machine, loop=loop)
         self._on_fault = on_fault
         self.faulted = False
         self.leader_changes = 0
@@ -55,11 +89,11 @@ class Driver:
         self._leader = core.leader_id
         self._was_leader = False
         self._was_serving = False
-        self.links: PeerLinks
-        self.worker: StorageWorker
-        self.keeper: SnapshotKeeper
+        self.links: Links
+        self.worker: Writer
+        self.keeper: Keeper
 
-    def wire(self, links: PeerLinks, worker: StorageWorker, keeper: SnapshotKeeper) -> None:
+    def wire(self, links: Links, worker: Writer, keeper: Keeper) -> None:
         """Connect the parts that need the driver to exist first."""
         self.links, self.worker, self.keeper = links, worker, keeper
 
@@ -86,9 +120,9 @@ class Driver:
         """The storage thread synced the writes of `tokens`."""
         self._guarded(self._written, tokens)
 
-    def snapshot_installed(self, image: StateImage) -> None:
-        """A received snapshot is durable, and the log restarts behind it: take its state over."""
-        self._guarded(self._take_over, image)
+    def snapshot_installed(self, meta: SnapshotMeta, image: StateImage) -> None:
+        """The received snapshot `meta` is durable, and the log restarts behind it: take its state over."""
+        self._guarded(self._take_over, meta, image)
 
     def snapshot_failed(self, meta: SnapshotMeta) -> None:
         """The received snapshot `meta` could not be used: let the leader send it anew."""
@@ -173,7 +207,7 @@ class Driver:
         records = self.decider.records_of(entry) or decode_batch(entry.data)
         first_offset = self.machine.next_offset
         self.machine.replay(records)
-        self.ledger.record(allocations(records, first_offset))
+        self.history.record(allocations(records, first_offset))
         self.core.applied_to(entry.index)
         self.decider.applied(entry)
         self.keeper.applied(entry)
@@ -199,10 +233,10 @@ class Driver:
             ]
         )
 
-    def _take_over(self, image: StateImage) -> None:
+    def _take_over(self, meta: SnapshotMeta, image: StateImage) -> None:
         self.machine.restore(image)
-        self.ledger.restart(image.next_offset, image.next_producer_id)
-        self.core.snapshot_installed(self.keeper.newest)
+        self.history.restart(image.next_offset, image.next_producer_id)
+        self.core.snapshot_installed(meta)
 
     def _watch_leadership(self) -> None:
         core = self.core

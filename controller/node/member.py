@@ -63,7 +63,7 @@ class ClusterMember:
             leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
         )
         machine = storage.machine
-        ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
+        self.ledger = ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
         self.driver = Driver(core, machine, ledger, self._on_fault)
         identity = Identity(
             cluster_id=settings.cluster_id,
@@ -110,7 +110,7 @@ class ClusterMember:
         await self.keeper.stop()
         await self.links.stop()
         await self.worker.stop()
-        self.driver.ledger.close()
+        self.ledger.close()
         self._storage.directory.close()
 
     async def hand_over(self) -> None:
@@ -147,11 +147,11 @@ class ClusterMember:
 
     async def blocks(self, after: int, limit: int) -> AllocatedBlocksPage:
         """A page of the allocation history."""
-        return await self.driver.ledger.page(after, limit)
+        return await self.ledger.page(after, limit)
 
     async def owner(self, producer_id: int) -> AllocatedBlock | None:
         """The block that holds `producer_id`."""
-        return await self.driver.ledger.owner(producer_id)
+        return await self.ledger.owner(producer_id)
 
     def liveness(self) -> list[HealthCheck]:
         """Whether this process works at all."""

@@ -30,7 +30,7 @@ KEPT_SHARE = 4
 class KeeperEvents(Protocol):
     """What the driver hears from the keeper. Called on the event loop."""
 
-    def snapshot_installed(self, image: StateImage) -> None:
+    def snapshot_installed(self, meta: SnapshotMeta, image: StateImage) -> None:
         """A received snapshot is durable, and the log restarts behind it."""
 
     def snapshot_failed(self, meta: SnapshotMeta) -> None:
@@ -69,7 +69,6 @@ class SnapshotKeeper:
         self._task: asyncio.Task[None] | None = None
         self._due = core.snapshot.index + every_entries
         self._receiver: SnapshotReceiver | None = None
-        self.newest = core.snapshot
         self.taken = 0
         self.installed = 0
 
@@ -105,11 +104,10 @@ class SnapshotKeeper:
 
     def _compact(self, image: StateImage) -> None:
         meta = SnapshotMeta(image.index, image.term)
-        self._ledger.forget(image.next_offset)
         if meta.index <= self._core.snapshot.index:
             return  # a snapshot from the leader overtook this one
+        self._ledger.forget(image.next_offset)
         self.taken += 1
-        self.newest = meta
         keep_from = max(meta.index + 1 - self._every_entries // KEPT_SHARE, self._core.first_index)
         self._core.compact(meta, keep_from)
         self._worker.run(lambda: self._worker.wal.compact(keep_from))
@@ -147,8 +145,7 @@ class SnapshotKeeper:
         self._worker.report(self._installed, chunk.meta, image)
 
     def _installed(self, meta: SnapshotMeta, image: StateImage) -> None:
-        self.newest = meta
         self.installed += 1
         self._due = meta.index + self._every_entries
         logger.info("installed the leader's snapshot at index %d of term %d", meta.index, meta.term)
-        self._events.snapshot_installed(image)
+        self._events.snapshot_installed(meta, image)

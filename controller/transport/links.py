@@ -79,6 +79,7 @@ class PeerLinks:
         self._inbound: dict[int, InboundLink] = {}
         self._connections: set[InboundLink] = set()
         self._server: asyncio.Server | None = None
+        self._stopped = False
         self.failures: dict[tuple[int, str], int] = {}
 
     async def start(self, host: str, port: int) -> int:
@@ -90,6 +91,7 @@ class PeerLinks:
 
     async def stop(self) -> None:
         """Close everything."""
+        self._stopped = True
         for link in self._outbound.values():
             await link.stop()
         if self._server is not None:
@@ -120,6 +122,8 @@ class PeerLinks:
 
     def opened(self, link: InboundLink) -> bool:
         """Take a new connection in, unless too many are still shaking hands."""
+        if self._stopped:  # accepted before the listening socket was closed
+            return False
         if len(self._connections) - len(self._inbound) >= MAX_HANDSHAKES:
             return False
         self._connections.add(link)

@@ -28,4 +28,4 @@ async def agents() -> AsyncIterator[list[RunningAgent]]:
             await stack.enter_async_context(agent_process(broker_id=number, controllers=controllers))
             for number in (1, 2)
         ]
-        yield [await agent.addresses() for agent in running]
+        yield [await agent.ready() for agent in running]

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import msgspec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +60,16 @@ class AgentProcess:
         kafka = await self.logged(r"Kafka listener on (\S+), advertised")
         await self.logged(r"registered broker")
         return RunningAgent(kafka[1], f"http://{http[1]}")
+
+    async def ready(self) -> RunningAgent:
+        """Its addresses, once it says that claims will succeed."""
+        addresses = await self.addresses()
+        async with aiohttp.ClientSession() as session, asyncio.timeout(START_SECONDS):
+            while True:
+                async with session.get(addresses.http + "/readyz") as response:
+                    if response.status == 200:
+                        return addresses
+                await asyncio.sleep(0.02)
 
     async def wait(self) -> int:
         """Exit code, once the process has ended and its log is complete."""

@@ -55,6 +55,8 @@ def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Pa
         ({"kafka_listen": "h:x"}, "kafka_listen"),
         ({"kafka_advertised": "h:0"}, "kafka_advertised: clients need a port"),
         ({"kafka_advertised": ":9092"}, "kafka_advertised"),
+        ({"kafka_listen": "0.0.0.0:9092"}, "no client can connect to 0.0.0.0:9092"),
+        ({"kafka_listen": "[::]:9092"}, "no client can connect"),
         ({"max_burst": 0}, "max_burst"),
         ({"min_blocks": 9, "max_reserve_blocks": 8}, "min_blocks"),
         ({"log_level": "loud"}, "log_level"),

@@ -182,6 +182,30 @@ async def test_a_client_that_does_not_read_is_not_read_from(start: Start) -> Non
     await close(writer)
 
 
+async def test_amplifying_requests_of_a_client_that_does_not_read_wait_unanswered(start: Start) -> None:
+    listener, port, _ = await start()
+    reader, writer = await connect(port)
+    body = struct.pack(">hhih", 10, 4, 1, -1) + b"\x00" + b"\x01" + b"\x81\x20" + b"\x02k" * 4096 + b"\x00"
+    request = struct.pack(">i", len(body)) + body
+    requests = 600
+    writer.write(request * requests)
+    written = -1
+
+    def unsent() -> int:
+        return sum(connection.transport.get_write_buffer_size() for connection in listener.connections)
+
+    async with asyncio.timeout(SECONDS):
+        while written != unsent() or not written:
+            written = unsent()
+            await asyncio.sleep(0.1)
+    assert written < 64 * 1024 + 64 * 1024 + 120 * 1024
+    async with asyncio.timeout(30):
+        for _ in range(requests):
+            (length,) = struct.unpack(">i", await reader.readexactly(4))
+            await reader.readexactly(length)
+    await close(writer)
+
+
 async def test_stop_sends_what_was_answered_and_refuses_newcomers(start: Start) -> None:
     listener, port, _ = await start()
     reader, writer = await connect(port)

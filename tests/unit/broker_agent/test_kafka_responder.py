@@ -144,11 +144,10 @@ def test_a_topic_asked_for_by_id_is_unknown_by_id(version: int) -> None:
     assert (answer.name, answer.topic_id, answer.error_code) == (None, uuid.UUID(int=5), 100)
 
 
-@pytest.mark.parametrize("version", range(7))
-@pytest.mark.parametrize(("key_type", "code"), [(0, 30), (1, 53)])
+@pytest.mark.parametrize(
+    ("version", "key_type", "code"), [(0, 0, 30), *((v, t, c) for v in range(1, 7) for t, c in ((0, 30), (1, 53)))]
+)
 def test_no_coordinator_is_found(version: int, key_type: int, code: int) -> None:
-    if version == 0 and key_type == 1:
-        pytest.skip("version 0 knows groups alone")
     responder, _ = make()
     fields: dict[str, Any] = {"key_type": key_type} if version >= 1 else {}
     fields |= {"coordinator_keys": ["k", "l"]} if version >= 4 else {"key": "k"}
@@ -179,6 +178,20 @@ def test_any_cut_of_a_pipeline_gives_the_same_responses(versions: list[int], dat
         got, used = pieces.respond(rest)
         responses, rest = responses + got, rest[used:]
     assert (responses, rest) == (expected, b"")
+
+
+def test_one_call_makes_no_more_than_its_bound_and_the_next_goes_on() -> None:
+    """65 kB of one-byte keys would be a response of megabytes, were each of them explained."""
+    responder, _ = make()
+    keys = ["k"] * 4096
+    request = framed(kafka_python_request("find_coordinator", 6, 5, "c", key_type=1, coordinator_keys=keys))
+    stream, calls = request * 20, 0
+    while stream:
+        responses, used = responder.respond(stream)
+        assert used > 0
+        assert len(responses) <= kafka_responder.MAX_RESPONSE_BYTES + 120 * 1024
+        stream, calls = stream[used:], calls + 1
+    assert calls == 10, "60 kB each: the second one passes the bound"
 
 
 def test_a_frame_before_a_malformed_one_is_answered_and_then_it_is_refused() -> None:

@@ -9,26 +9,19 @@ import socket
 import aiohttp
 import pytest
 
+from broker_agent.agent import Agent
+from broker_agent.controller_client import ControllerClient
+from broker_agent.prefetch import PrefetchSettings
+from broker_agent.server import _on_unhandled, _run_until
 from protocol.errors import ErrorCode, RequestError
 from tests.support.agent_process import agent_process
 from tests.support.stub_controller import StubQuorum
-
-SECONDS = 15.0
-
-
-async def until_ready(http: str) -> None:
-    async with aiohttp.ClientSession() as session, asyncio.timeout(SECONDS):
-        while True:
-            async with session.get(http + "/readyz") as response:
-                if response.status == 200:
-                    return
-            await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_graceful_stop_unregisters_and_ends_with_0(number: signal.Signals) -> None:
     async with StubQuorum(1) as quorum, agent_process(broker_id=3, controllers=quorum.urls[0]) as agent:
-        await until_ready((await agent.addresses()).http)
+        await agent.ready()
         assert list(quorum.epochs) == [3]
         agent.process.send_signal(number)
         assert await agent.wait() == 0
@@ -65,6 +58,21 @@ async def test_a_fatal_refusal_ends_with_1_and_says_why() -> None:
         async with agent_process(broker_id=3, controllers=quorum.urls[0]) as agent:
             assert await agent.wait() == 1
     assert agent.log[-1].endswith("CLUSTER_AUTHORIZATION_FAILED: no such agent")
+
+
+async def test_a_broken_invariant_ends_the_process_and_another_fault_does_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with ControllerClient(("http://127.0.0.1:1",)) as client:
+        agent = Agent(3, client, PrefetchSettings(), heartbeat_seconds=1.0)
+        running = asyncio.create_task(_run_until(asyncio.Event(), broken, agent))
+        _on_unhandled(broken, {"message": "a handler failed", "exception": ValueError("no invariant")})
+        assert not broken.done()
+        _on_unhandled(broken, {"message": "a handler failed", "exception": AssertionError("A1: 5 does not rise")})
+        with pytest.raises(AssertionError, match="A1: 5"):
+            await asyncio.wait_for(running, 10)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == ["a handler failed"] * 2
 
 
 async def test_bad_settings_end_with_2_before_anything_starts() -> None:

@@ -56,8 +56,10 @@ def test_every_row_tells_who_has_to_act(code: ErrorCode) -> None:
 
 
 def test_exhaustion_is_not_retried_and_not_taken_for_another_error() -> None:
-    assert ErrorCode.PRODUCER_IDS_EXHAUSTED is not ErrorCode.UNKNOWN_SERVER_ERROR
-    assert not ErrorCode.PRODUCER_IDS_EXHAUSTED.retriable
+    exhausted, unknown = ErrorCode["PRODUCER_IDS_EXHAUSTED"], ErrorCode["UNKNOWN_SERVER_ERROR"]
+    assert exhausted.name == "PRODUCER_IDS_EXHAUSTED"
+    assert exhausted is not unknown
+    assert not exhausted.retriable
 
 
 def test_losing_leadership_and_a_stale_epoch_are_retried() -> None:

@@ -66,4 +66,4 @@ def test_membership_is_that_of_the_set(block: ProducerIdBlock, producer_id: int)
 
 @given(small_blocks, small_blocks)
 def test_blocks_sort_by_their_first_id(one: ProducerIdBlock, other: ProducerIdBlock) -> None:
-    assert sorted([one, other])[0].first == min(one.first, other.first)
+    assert [block.first for block in sorted([one, other])] == sorted([one.first, other.first])

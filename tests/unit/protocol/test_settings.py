@@ -100,7 +100,7 @@ def test_addresses(address: str, pair: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":80", "host:x", "host:65536", "host:-1", "host:²", "h:+1"])
 def test_bad_addresses_name_the_key(address: str) -> None:
-    with pytest.raises(SettingsError, match="^listen: .*not host:port"):
+    with pytest.raises(SettingsError, match=r"^listen: .*not host:port"):
         parse_address(address, "listen")
 
 

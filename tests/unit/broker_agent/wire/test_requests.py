@@ -220,6 +220,7 @@ INIT_4_REST = struct.pack(">iqh", 0, -1, -1)
         (HEAD_13 + b"\xff\xff\xff\xff\x07" + bytes(60), "array of 2147483646"),
         (HEAD_13 + b"\x05" + bytes(71), "array of 4"),  # four topics take 72 bytes
         (COORDINATOR_6 + b"\xff\xff\xff\xff\x0f", "array of 4294967294"),
+        (COORDINATOR_6 + b"\x82\x20" + bytes(5000), "array of 4097"),
         (COORDINATOR_6 + b"\x00\x00", "must not be null"),
         (COORDINATOR_6 + b"\xff\xff\xff\xff\x10", "32 bits"),
         (COORDINATOR_6 + b"\x80\x80\x80\x80\x80\x00", "32 bits"),

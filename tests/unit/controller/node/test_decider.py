@@ -27,6 +27,7 @@ from protocol.records import (
     AllocateProducerIdsRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
+    Record,
     RegisterBrokerRecord,
     decode_batch,
     encode_batch,
@@ -290,7 +291,7 @@ async def test_a_flood_of_registrations_never_makes_an_entry_too_large(leader: L
 def test_the_sizes_of_records_are_bounded_as_stated() -> None:
     highest = 2**63 - 1
     registration = RegisterBrokerRecord(MAX_BROKER_ID, highest, "\U0001f511" * 64)
-    others = [
+    others: list[Record] = [
         AllocateProducerIdsRecord(MAX_BROKER_ID, highest, MAX_PRODUCER_ID, MAX_PRODUCER_ID, 2**31, highest),
         ProducerIdFloorRecord(MAX_PRODUCER_ID, highest),
     ]

@@ -101,7 +101,7 @@ async def test_snapshots_are_taken_and_the_log_shrinks(make: Make) -> None:
         core = member.driver.core
         assert core.snapshot.index > 0
         assert 1 < core.first_index <= core.snapshot.index + 1
-        assert len(member.driver.ledger) < 40
+        assert len(member.ledger) < 40
         assert [block.first for block in await history(member)] == list(range(0, 400, 10))
         for producer_id, offset in ((0, 0), (199, 19), (399, 39)):
             owner = await member.owner(producer_id)
@@ -141,7 +141,6 @@ async def test_a_member_with_an_empty_disk_votes_only_once_it_has_caught_up(make
     await cluster.start(victim)
     member = cluster.members[victim]
     core = member.driver.core
-    assert core.recovering
     assert not {check.name: check.ok for check in member.readiness()}["voting"]
     while core.recovering:
         assert core.vote is None or core.leader_id is not None
@@ -174,7 +173,8 @@ async def test_a_failing_disk_ends_the_member_and_releases_nothing(make: Make) -
     epoch = await cluster.register()
     assert await cluster.allocate(epoch, 5) == [0, 10, 20, 30, 40]
     leader = await cluster.leader()
-    # Alone with a broken disk, so that nobody else can commit the entry either.
+    await cluster.settle()
+    # No disk works, so that nobody else can commit the entry either.
     for follower in await cluster.followers():
         files[follower.node_id].broken = True
     files[leader.node_id].broken = True
@@ -206,7 +206,7 @@ async def test_the_others_go_on_when_the_leaders_disk_fails(make: Make) -> None:
     with pytest.raises(RequestError):
         # Committed by the two others or not: without its own sync this member must not say so.
         await leader.submit(requests.AllocateProducerIds(1, epoch))
-    await eventually(lambda: leader.ended.done())
+    await eventually(leader.ended.done)
     await cluster.stop(leader.node_id, hand_over=False)
     second = await cluster.allocate(epoch, 5)
     starts = first + second
@@ -261,7 +261,7 @@ async def test_leadership_is_transferred_on_request(make: Make) -> None:
         assert refused.value.code is ErrorCode.INVALID_REQUEST
     await eventually(lambda: not leader.driver.core.progress[target].recovery)
     leader.transfer_leadership(target)
-    await eventually(lambda: cluster.members[target].driver.serving())
+    await eventually(cluster.members[target].driver.serving)
     assert leader.leader() == (target, f"http://127.0.0.1:{target}")
 
 

@@ -16,7 +16,7 @@ from controller.raft.messages import Entry, HardState
 from controller.storage.errors import LogFailed
 from controller.storage.wal import WriteAheadLog
 from tests.support.log_builder import entries, new_disk, open_log
-from tests.support.memory_files import MemoryFiles
+from tests.support.memory_files import MemoryFiles, fail_on
 
 STATE = HardState(term=1, vote=1)
 
@@ -199,7 +199,7 @@ async def test_stop_finishes_what_is_queued_even_behind_a_pile_of_appends() -> N
     bench.worker.start()
     stopping = asyncio.get_running_loop().create_task(bench.stop())
     async with asyncio.timeout(10):
-        while bench.worker.waiting() < 6:  # five appends and the mark of the end
+        while bench.worker.waiting() < 6:  # noqa: ASYNC110 - five appends and the mark of the end
             await asyncio.sleep(0)
     bench.go_on.set()
     await stopping
@@ -219,3 +219,53 @@ async def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.worker.start()
     await bench.until(lambda: len(bench.tokens()) == 2)
     await bench.stop()
+
+
+async def test_one_merged_write_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_worker, "MAX_MERGED_BYTES", 100)
+    bench = Bench()
+    bench.hold()
+    for token, entry in enumerate(entries(1, 12, size=40), 1):
+        bench.worker.append(token, [entry], STATE if token == 1 else None)
+    bench.worker.start()
+    bench.go_on.set()
+    await bench.until(lambda: len(bench.tokens()) == 12)
+    assert bench.durable == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]]
+    await bench.stop()
+
+
+def almost_full(bench: Bench) -> None:
+    """Fill the newest segment until the next one is wanted."""
+    index = 1
+    while not bench.wal.wants_next_segment:
+        bench.wal.append(entries(index, index, size=10_000), STATE)
+        index += 1
+    assert index > 2
+
+
+async def test_the_next_segment_is_prepared_once_and_beside_the_appends() -> None:
+    bench = Bench()
+    bench.worker.prepare_segment()
+    assert bench.worker._preparing is None
+    almost_full(bench)
+    bench.worker.start()
+    for _ in range(3):
+        bench.worker.prepare_segment()
+    await bench.stop()
+    assert [kind for kind, path in bench.files.calls if kind == "preallocate" and "next" in path.name] == [
+        "preallocate"
+    ] * 2  # the first segment of the log, and the next one
+    assert bench.failures == []
+
+
+async def test_no_room_for_the_next_segment_is_told_and_not_yet_fatal(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    almost_full(bench)
+    bench.files.before = fail_on("preallocate", OSError(errno.ENOSPC, "No space left on device"))
+    bench.worker.start()
+    bench.worker.prepare_segment()
+    bench.worker.append(1, entries(bench.wal.next_index, bench.wal.next_index), None)
+    await bench.until(lambda: bench.durable == [[1]])
+    await bench.stop()
+    assert "this member stops when its segment is full" in caplog.text
+    assert bench.failures == []

@@ -226,7 +226,7 @@ def test_s6_an_older_image_stops_the_process() -> None:
     old = registered().image(5, 1)
     machine = registered()
     machine.replay([AllocateProducerIdsRecord(1, 0, 19, 10, 10, 0)])
-    with pytest.raises(AssertionError, match="S6: a snapshot at index 5 would move the next .* from 20 to 10"):
+    with pytest.raises(AssertionError, match=r"S6: a snapshot at index 5 would move the next .* from 20 to 10"):
         machine.restore(old)
     assert machine.producer_ids.next_producer_id == 20
 

@@ -1,0 +1,205 @@
+"""The client behind the commands, against real HTTP servers that answer as the test says."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import pytest
+
+from cli.controllers import DEFAULT_CONTROLLER, Controllers
+from cli.failures import CommandError, ExitCode
+from protocol.errors import ErrorCode
+from protocol.messages import Problem, RaiseFloorRequest, RaiseFloorResponse
+
+GOOD = (200, RaiseFloorResponse(1000, True))
+NOWHERE = "http://127.0.0.1:1"
+
+
+class Server:
+    """Gives its answers one after the other, and the last one for ever."""
+
+    def __init__(self, *answers: tuple[int, Any]) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, str, bytes, str | None]] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def handle_any(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.asked.append((self.command, self.path, body, self.headers.get("Authorization")))
+                status, value = server.answers.pop(0) if len(server.answers) > 1 else server.answers[0]
+                data = value if isinstance(value, bytes) else msgspec.json.encode(value)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            do_GET = do_POST = handle_any  # noqa: N815 - the names that http.server calls
+
+            def log_message(self, *args: object) -> None:
+                """Stay quiet."""
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,))
+        self._thread.start()
+
+    def close(self) -> None:
+        self._http.shutdown()
+        self._thread.join()
+        self._http.server_close()
+
+
+@pytest.fixture
+def servers() -> Iterator[type[Server]]:
+    made: list[Server] = []
+
+    class Tracked(Server):
+        def __init__(self, *answers: tuple[int, Any]) -> None:
+            super().__init__(*answers)
+            made.append(self)
+
+    yield Tracked
+    for server in made:
+        with contextlib.suppress(OSError):
+            server.close()
+
+
+def problem(code: ErrorCode, leader: str | None = None) -> tuple[int, Problem]:
+    return code.http_status, Problem(
+        "about:blank",
+        "t",
+        code.http_status,
+        f"detail of {code.name}",
+        code.name,
+        code.kafka_code,
+        code.retriable,
+        leader,
+    )
+
+
+def ask(urls: str, timeout: float = 10.0) -> RaiseFloorResponse:
+    members = Controllers(urls, None, timeout)
+    return members.ask(RaiseFloorResponse, "POST", "/v1/producer-ids/floor", RaiseFloorRequest(5))
+
+
+def test_an_answer(servers: type[Server]) -> None:
+    server = servers(GOOD)
+    assert ask(server.url + "/") == RaiseFloorResponse(1000, True)
+    assert server.asked == [("POST", "/v1/producer-ids/floor", b'{"at_least":5}', None)]
+
+
+def test_a_follower_sends_to_the_leader(servers: type[Server]) -> None:
+    leader = servers(GOOD)
+    follower = servers(problem(ErrorCode.NOT_CONTROLLER, leader.url))
+    assert ask(follower.url).raised
+    assert (len(follower.asked), len(leader.asked)) == (1, 1)
+
+
+def test_a_member_that_is_down_is_passed_over(servers: type[Server]) -> None:
+    server = servers(GOOD)
+    assert ask(f"{NOWHERE}, {server.url},").raised
+
+
+def test_an_election_is_waited_for(servers: type[Server]) -> None:
+    server = servers(problem(ErrorCode.NOT_CONTROLLER), (503, b"<html>starting</html>"), GOOD)
+    assert ask(server.url).raised
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        (ErrorCode.DUPLICATE_BROKER_REGISTRATION, ExitCode.REFUSED),
+        (ErrorCode.INVALID_REQUEST, ExitCode.REFUSED),
+        (ErrorCode.PRODUCER_IDS_EXHAUSTED, ExitCode.REFUSED),
+        (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ExitCode.NOT_AUTHORISED),
+    ],
+)
+def test_a_refusal_is_final(servers: type[Server], code: ErrorCode, exit_code: ExitCode) -> None:
+    server = servers(problem(code))
+    with pytest.raises(CommandError, match=f"detail of {code.name}") as refused:
+        ask(server.url)
+    assert refused.value.exit_code == exit_code
+    assert len(server.asked) == 1
+
+
+def test_a_missing_token_is_told_as_such(servers: type[Server]) -> None:
+    server = servers((401, b"who are you?"))
+    with pytest.raises(CommandError, match="who are you") as refused:
+        ask(server.url)
+    assert refused.value.exit_code == ExitCode.NOT_AUTHORISED
+
+
+def test_nobody_answers() -> None:
+    with pytest.raises(CommandError, match=f"no answer within 0.05 s; last: {NOWHERE}: .*refused") as refused:
+        ask(NOWHERE, timeout=0.05)
+    assert refused.value.exit_code == ExitCode.UNREACHABLE
+
+
+def test_whoever_never_becomes_leader_is_quoted(servers: type[Server]) -> None:
+    server = servers(problem(ErrorCode.NOT_CONTROLLER))
+    with pytest.raises(CommandError, match=r"last: .*NOT_CONTROLLER: detail of NOT_CONTROLLER") as refused:
+        ask(server.url, timeout=0.2)
+    assert refused.value.exit_code == ExitCode.UNREACHABLE
+
+
+@pytest.mark.parametrize("answer", [b"<html>hello</html>", b"{}", b'{"next_producer_id":"x","raised":true}', b""])
+def test_something_else_at_that_address_is_told_in_one_line(servers: type[Server], answer: bytes) -> None:
+    server = servers((200, answer))
+    with pytest.raises(CommandError, match=f"{server.url} does not answer like a controller: .*check the address"):
+        ask(server.url)
+    with pytest.raises(CommandError, match="does not answer like a controller"):
+        Controllers(server.url, None, 1.0).ask_each(RaiseFloorResponse, "/v1/quorum")
+
+
+def test_each_member_is_asked_once(servers: type[Server]) -> None:
+    good, refusing = servers(GOOD), servers(problem(ErrorCode.RESOURCE_NOT_FOUND))
+    members = Controllers(f"{good.url},{refusing.url},{NOWHERE}", None, 1.0)
+    assert members.ask_each(RaiseFloorResponse, "/v1/x") == {good.url: GOOD[1], refusing.url: None, NOWHERE: None}
+    assert len(good.asked) == len(refusing.asked) == 1
+
+
+def test_the_token_is_sent(servers: type[Server], tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret of the day\n")
+    server = servers(GOOD)
+    Controllers(server.url, None, 1.0, token).ask(RaiseFloorResponse, "POST", "/x")
+    assert server.asked[0][3] == "Bearer secret of the day"
+
+
+def test_the_members_of_a_local_cluster(tmp_path: Path) -> None:
+    urls = ["http://127.0.0.1:1", "http://127.0.0.1:2"]
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"controllers": [{"http": url, "id": 1} for url in urls], "agents": []}))
+    assert Controllers(None, tmp_path, 1.0).urls == urls
+    assert Controllers("http://ignored:1", file, 1.0).urls == urls
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"controllers": [{}]}', '{"controllers": 5}'])
+def test_what_is_no_cluster_json(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "cluster.json").write_text(content)
+    with pytest.raises(click.BadParameter, match=r"is not a cluster\.json"):
+        Controllers(None, tmp_path, 1.0)
+
+
+def test_the_default() -> None:
+    assert Controllers(None, None, 1.0).urls == [DEFAULT_CONTROLLER]
+
+
+@pytest.mark.parametrize(
+    "urls",
+    ["https://x:1", "127.0.0.1:80", "http://", "http://host:port", "http://host:99999", "http://a:1,ftp://b", " , ,"],
+)
+def test_what_is_no_base_url(urls: str) -> None:
+    with pytest.raises(click.BadParameter, match="base URL like"):
+        Controllers(urls, None, 1.0)

@@ -1,0 +1,101 @@
+"""The layout of a local cluster; nothing here starts a process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker_agent.config import load_config as load_agent_config
+from cli.failures import CommandError
+from cli.local_cluster import Layout, LocalCluster, member_name
+from controller.config import load_config
+
+
+def write_layout(cluster: LocalCluster) -> None:
+    """What `start` leaves behind."""
+    (cluster.directory / "cluster.json").write_bytes(msgspec.json.encode(cluster.layout))
+
+
+def test_every_member_has_ports_of_its_own(tmp_path: Path) -> None:
+    layout = LocalCluster(tmp_path / "new", controllers=5, agents=3).layout
+    addresses = [a for c in layout.controllers for a in (c.http.removeprefix("http://"), c.peer)]
+    addresses += [a for agent in layout.agents for a in (agent.http.removeprefix("http://"), agent.kafka)]
+    assert len(set(addresses)) == 16
+    assert all(address.startswith("127.0.0.1:") for address in addresses)
+    assert [c.id for c in layout.controllers] == [1, 2, 3, 4, 5]
+    assert [a.id for a in layout.agents] == [1, 2, 3]
+
+
+def test_ports_from_a_base(tmp_path: Path) -> None:
+    layout = LocalCluster(tmp_path, controllers=1, agents=1, base_port=20_000).layout
+    assert (layout.controllers[0].http, layout.controllers[0].peer) == ("http://127.0.0.1:20000", "127.0.0.1:20001")
+    assert (layout.agents[0].http, layout.agents[0].kafka) == ("http://127.0.0.1:20002", "127.0.0.1:20003")
+
+
+def test_two_clusters_are_two_clusters(tmp_path: Path) -> None:
+    one, other = LocalCluster(tmp_path / "a").layout, LocalCluster(tmp_path / "b").layout
+    assert one.cluster_id != other.cluster_id
+
+
+def test_the_configurations_are_what_the_members_read(tmp_path: Path) -> None:
+    cluster = LocalCluster(
+        tmp_path, controller_options={"snapshot_entries": 50}, agent_options={"controllers": ["http://127.0.0.1:9"]}
+    )
+    for controller in cluster.layout.controllers:
+        settings = load_config(cluster._write_config(controller), {}).member_settings()
+        assert settings.node_id == controller.id
+        assert settings.data_dir == controller.data_dir
+        assert settings.snapshot_entries == 50
+        assert [voter.http for voter in settings.voters] == [c.http for c in cluster.layout.controllers]
+        assert f"{settings.peer_host}:{settings.peer_port}" == controller.peer
+    for agent in cluster.layout.agents:
+        config = load_agent_config(cluster._write_config(agent), environment={})
+        assert config.broker_id == agent.id
+        assert list(config.controllers) == ["http://127.0.0.1:9"]
+
+
+def test_a_second_run_resumes_the_same_cluster(tmp_path: Path) -> None:
+    first = LocalCluster(tmp_path, controllers=3, agents=1)
+    write_layout(first)
+    again = LocalCluster(tmp_path, controllers=1, agents=5, base_port=30_000)
+    assert again.layout == first.layout
+
+
+def test_cluster_json_is_what_others_build_on(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    write_layout(cluster)
+    document = json.loads((tmp_path / "cluster.json").read_text())
+    assert set(document) == {"cluster_id", "controllers", "agents"}
+    assert set(document["controllers"][0]) >= {"id", "http", "peer", "pid", "data_dir"}
+    assert set(document["agents"][0]) == {"id", "http", "kafka", "pid"}
+    assert msgspec.convert(document, Layout) == cluster.layout
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"cluster_id": 5, "controllers": [], "agents": []}'])
+def test_a_directory_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "cluster.json").write_text(content)
+    with pytest.raises(CommandError, match=r"cluster.json does not describe a cluster: .*name another --dir"):
+        LocalCluster(tmp_path)
+    assert (tmp_path / "cluster.json").read_text() == content
+
+
+def test_what_was_not_started_is_dead_and_not_ready(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, controllers=1, agents=1)
+    assert cluster.dead() == cluster.members()
+    assert not any(cluster.running(member) or cluster.ready(member) for member in cluster.members())
+    (tmp_path / "logs" / "controller-1.log").write_text("".join(f"line {n}\n" for n in range(40)))
+    with pytest.raises(CommandError, match=r"controller-1 ended while starting:\nline 25\n") as failed:
+        cluster.wait_ready()
+    assert "line 39" in str(failed.value)
+    with pytest.raises(CommandError, match=r"no controller leads after 0\.05 s"):
+        cluster.leader(seconds=0.05)
+    assert cluster.log_end(cluster.layout.agents[0]) == "(no log)"
+    assert cluster.stop() == {}
+
+
+def test_names(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, controllers=1, agents=1)
+    assert [member_name(member) for member in cluster.members()] == ["controller-1", "agent-1"]

@@ -1,0 +1,160 @@
+"""The command line as a whole: commands, exit codes, and failures without stack traces."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from cli import main as main_module
+from cli.failures import CommandError, ExitCode
+from cli.main import COMMANDS, LazyGroup, cli, main
+
+HEAVY = ["asyncio", "aiohttp", "rich", "http.client", "aiokafka", "cli.dev", "cli.ids"]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
+    """What the process would exit with."""
+    monkeypatch.setattr(sys, "argv", ["pidkeeper", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main()
+    return end.value.code
+
+
+def raising(action: Callable[[], object]) -> type[LazyGroup]:
+    """A group whose every command does `action`."""
+
+    class Group(LazyGroup):
+        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+            return click.Command(cmd_name, callback=action)
+
+    return Group
+
+
+def test_help_names_every_command_with_its_summary() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    for name, (_, summary) in COMMANDS.items():
+        assert f"  {name} " in result.output
+        assert summary.split(":")[0] in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str) -> None:
+    result = run(name, "--help")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("Usage: ")
+
+
+def test_help_imports_no_command() -> None:
+    code = (
+        "import sys; from cli.main import cli; cli.main(['--help'], standalone_mode=False); "
+        f"sys.exit(', '.join(name for name in {HEAVY!r} if name in sys.modules) or 0)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(main_module.__file__).parents[1],
+    )
+    assert result.stderr == ""
+    assert result.returncode == 0
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    result = run("--version")
+    assert result.exit_code == 0
+    assert "0.1.0" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--help"], ExitCode.GOOD),
+        (["no-such-command"], ExitCode.USAGE),
+        (["ids", "owner", "minus-one"], ExitCode.USAGE),
+        (["ids", "owner", "-5"], ExitCode.USAGE),
+        (["ids", "owner", str(2**63)], ExitCode.USAGE),
+        (["ids", "list", "--controllers", "ftp://x"], ExitCode.USAGE),
+        (["ids", "list", "--output", "xml"], ExitCode.USAGE),
+        (["controller", "run", "--config", "/nonexistent.toml"], ExitCode.USAGE),
+        (["storage", "format", "--dir", "/nonexistent", "--node-id", "1"], ExitCode.USAGE),
+        (["health", "-c", "http://127.0.0.1:1", "--timeout", "0.05"], ExitCode.UNREACHABLE),
+        (["ids", "list", "-c", "http://127.0.0.1:1", "--timeout", "0.05"], ExitCode.UNREACHABLE),
+        (["storage", "info", "--dir", "/nonexistent"], ExitCode.FAILED),
+    ],
+)
+def test_exit_codes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: list[str], code: ExitCode
+) -> None:
+    assert exit_code(monkeypatch, *arguments) == code
+    captured = capsys.readouterr()
+    assert "Traceback" not in captured.err
+    assert bool(captured.err) == (code != ExitCode.GOOD)
+    assert code == ExitCode.GOOD or captured.out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (CommandError("no", ExitCode.REFUSED), 5, "Error: no"),
+        (CommandError("no"), 1, "Error: no"),
+        (click.exceptions.Exit(10), 10, ""),
+        (click.Abort(), 130, "interrupted"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_how_commands_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, said: str
+) -> None:
+    def action() -> None:
+        raise error
+
+    monkeypatch.setattr(main_module, "cli", raising(action)("pidkeeper"))
+    assert exit_code(monkeypatch, "anything") == code
+    captured = capsys.readouterr()
+    assert captured.err.strip() == said
+    assert captured.out == ""
+
+
+def test_a_command_that_returns_something_has_succeeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main_module, "cli", raising(lambda: "a value")("pidkeeper"))
+    assert exit_code(monkeypatch, "anything") == 0
+
+
+def test_the_exit_codes_are_the_documented_ones() -> None:
+    assert {code.name: code.value for code in ExitCode} == {
+        "GOOD": 0,
+        "FAILED": 1,
+        "USAGE": 2,
+        "UNREACHABLE": 3,
+        "NOT_AUTHORISED": 4,
+        "REFUSED": 5,
+        "UNHEALTHY": 10,
+        "INTERRUPTED": 130,
+    }
+
+
+def test_storage_is_formatted_once(tmp_path: Path) -> None:
+    options = ["storage", "format", "--dir", str(tmp_path / "d"), "--cluster-id", "c", "--node-id", "1"]
+    (tmp_path / "d").mkdir()
+    assert run(*options).exit_code == 0
+    again = run(*options)
+    assert again.exit_code == ExitCode.REFUSED
+    assert "is formatted already" in again.output
+    assert run(*options, "--if-needed", "-o", "json").exit_code == 0
+    info = run("storage", "info", "--dir", str(tmp_path / "d"), "-o", "json")
+    assert info.exit_code == 0
+    assert '"cluster_id": "c"' in info.output

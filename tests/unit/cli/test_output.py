@@ -1,0 +1,68 @@
+"""Output for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from cli.output import output_option, print_facts, print_json, print_table
+
+
+class Value(msgspec.Struct):
+    first: int
+    name: str | None
+
+
+def test_json_is_one_document_of_exact_integers(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json([Value(2**63 - 1, None), Value(0, "x")])
+    out, err = capsys.readouterr()
+    assert json.loads(out) == [{"first": 2**63 - 1, "name": None}, {"first": 0, "name": "x"}]
+    assert out.count("\n") > 3
+    assert err == ""
+
+
+def test_a_table_is_never_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "http://" + "x" * 120
+    print_table(("First", "Http"), [(2**63 - 1, long), (7, None)])
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert lines[0].split() == ["First", "Http"]
+    assert lines[-2].split() == [str(2**63 - 1), long]
+    assert lines[-1].split() == ["7", "-"]
+
+
+def test_numbers_stand_at_the_right_and_text_at_the_left(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("Number", "Text"), [(1, "a"), (12345678, "longer")])
+    rows = [line for line in capsys.readouterr().out.splitlines() if "a" in line.split() or "longer" in line]
+    assert rows[0].index("1") == rows[1].index("8")
+    assert rows[0].index("a") == rows[1].index("l")
+
+
+def test_an_empty_table_has_its_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("First", "Last"), [])
+    assert capsys.readouterr().out.split()[:2] == ["First", "Last"]
+
+
+def test_facts_are_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts([("ClusterId", "c"), ("LeaderId", None), ("Term", 12)])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines] == [["ClusterId", "c"], ["LeaderId", "-"], ["Term", "12"]]
+
+
+def test_brackets_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts([("Reason", "voters are [1, 2]")])
+    assert "voters are [1, 2]" in capsys.readouterr().out
+
+
+def test_the_output_option() -> None:
+    @click.command()
+    @output_option
+    def show(output: str) -> None:
+        click.echo(output)
+
+    assert CliRunner().invoke(show, []).output == "table\n"
+    assert CliRunner().invoke(show, ["--output", "json"]).output == "json\n"
+    assert CliRunner().invoke(show, ["-o", "yaml"]).exit_code == 2

@@ -1,0 +1,156 @@
+"""`controller.toml` and the environment: every bad value is refused with a message that says which key and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.config import ENVIRONMENT_PREFIX, ControllerConfig, load_config, read_secret
+from controller.node.settings import PROFILES, Voter
+from protocol.settings import SettingsError
+
+VOTERS = [{"id": i, "peer": f"127.0.0.1:{9000 + i}", "http": f"http://127.0.0.1:{8000 + i}/"} for i in (3, 1, 2)]
+GOOD: dict[str, Any] = {
+    "node_id": 2,
+    "cluster_id": "c",
+    "data_dir": "/data",
+    "http_listen": "127.0.0.1:8002",
+    "peer_listen": "127.0.0.1:9002",
+    "voters": VOTERS,
+}
+
+
+def load(tmp_path: Path, environment: dict[str, str] | None = None, **changes: Any) -> ControllerConfig:
+    """The good configuration with `changes`; None leaves a key out."""
+    values = {key: value for key, value in {**GOOD, **changes}.items() if value is not None}
+    path = tmp_path / "controller.toml"
+    path.write_bytes(msgspec.toml.encode(values))
+    return load_config(path, environment or {})
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    settings = load(tmp_path).member_settings()
+    assert (settings.node_id, settings.cluster_id, settings.data_dir) == (2, "c", "/data")
+    assert (settings.peer_host, settings.peer_port) == ("127.0.0.1", 9002)
+    assert settings.voters == tuple(Voter(i, "127.0.0.1", 9000 + i, f"http://127.0.0.1:{8000 + i}") for i in (1, 2, 3))
+    assert settings.timing is PROFILES["lan"]
+    assert settings.block_size == 1000
+    assert settings.peer_key is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nod_id": 1}, "no key 'nod_id'; known keys: node_id, cluster_id"),
+        ({"voters": [*VOTERS, {**VOTERS[0], "port": 1}]}, r"no key 'port' in \[voters"),
+        ({"limits": {"max_pendig": 1}}, r"no key 'max_pendig' in \[limits\]"),
+        ({"node_id": None}, "missing required field `node_id`"),
+        ({"cluster_id": None}, "missing required field `cluster_id`"),
+        ({"cluster_id": ""}, r"length >= 1.*\$.cluster_id"),
+        ({"cluster_id": "c" * 65}, r"length <= 64.*\$.cluster_id"),
+        ({"node_id": 0}, r">= 1.*\$.node_id"),
+        ({"node_id": "two"}, r"\$.node_id"),
+        ({"voters": []}, r"length >= 1.*\$.voters"),
+        ({"voters": VOTERS * 4}, r"length <= 9.*\$.voters"),
+        ({"voters": [{"id": 1, "peer": "x:1"}]}, "missing required field `http`"),
+        ({"profile": "space"}, r"'space'.*\$.profile"),
+        ({"block_size": 0}, r">= 1.*\$.block_size"),
+        ({"block_size": 1_000_001}, r"<= 1000000.*\$.block_size"),
+        ({"snapshot_entries": 9}, r">= 10.*\$.snapshot_entries"),
+        ({"snapshot_allocations": 1_000_001}, r"\$.snapshot_allocations"),
+        ({"segment_bytes": 1024}, r">= 1048576.*\$.segment_bytes"),
+        ({"broker_session_timeout_ms": 99}, r">= 100.*\$.broker_session_timeout_ms"),
+        ({"log_level": "loud"}, r"'loud'.*\$.log_level"),
+        ({"limits": {"max_pending": 0}}, r">= 1.*\$.limits.max_pending"),
+        ({"limits": {"broker_allocations": {"per_second": 0, "burst": 1}}}, r"\$.limits.broker_allocations"),
+    ],
+)
+def test_values_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message) as refused:
+        load(tmp_path, **changes)
+    assert "controller.toml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"node_id": 4}, r"member 4 itself is not among \[1, 2, 3\]"),
+        ({"voters": [VOTERS[0], VOTERS[1]], "node_id": 1}, "2 voters tolerate no more failures than 1: use 1, 3 or 5"),
+        ({"voters": [*VOTERS, VOTERS[0]]}, r"an id stands there twice: \[3, 1, 2, 3\]"),
+        ({"voters": [{**VOTERS[2], "peer": "nowhere"}]}, "voters.peer: 'nowhere' is not host:port"),
+        ({"peer_listen": "127.0.0.1:70000"}, "peer_listen: '127.0.0.1:70000' is not host:port"),
+        ({"peer_key_file": "/nonexistent/key"}, "/nonexistent/key: the secret cannot be read"),
+    ],
+)
+def test_values_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    config = load(tmp_path, **changes)
+    with pytest.raises(SettingsError, match=message):
+        config.member_settings()
+
+
+def test_the_environment_goes_above_the_file(tmp_path: Path) -> None:
+    environment = {
+        "PIDKEEPER__NODE_ID": "3",
+        "PIDKEEPER__BLOCK_SIZE": "50",
+        "PIDKEEPER__PROFILE": "wan",
+        "PIDKEEPER__LIMITS__MAX_PENDING": "77",
+        "PIDKEEPER__LIMITS__BROKER_ALLOCATIONS__PER_SECOND": "12.5",
+        "PIDKEEPER__LIMITS__BROKER_ALLOCATIONS__BURST": "9",
+        "PIDKEEPER_SERVICE_HOST": "set by others",
+    }
+    config = load(tmp_path, environment, limits={"max_pending": 5, "request_timeout_ms": 1234})
+    assert config.limits.max_pending == 77
+    assert config.limits.request_timeout_ms == 1234
+    assert (config.limits.broker_allocations.per_second, config.limits.broker_allocations.burst) == (12.5, 9)
+    settings = config.member_settings()
+    assert (settings.node_id, settings.block_size, settings.timing) == (3, 50, PROFILES["wan"])
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"PIDKEEPER__NODEID": "3"}, "no key 'nodeid'; known keys"),
+        ({"PIDKEEPER__LIMITS__PENDING": "3"}, r"no key 'pending' in \[limits\]"),
+        ({"PIDKEEPER__NODE_ID": "three"}, r"\$.node_id"),
+        ({"PIDKEEPER__CLUSTER_ID__X": "three"}, "PIDKEEPER__CLUSTER_ID__X: cluster_id is not a table"),
+        ({"PIDKEEPER__VOTERS__0__ID": "1"}, "PIDKEEPER__VOTERS__0__ID: voters is not a table"),
+    ],
+)
+def test_variables_that_cannot_be(tmp_path: Path, environment: dict[str, str], message: str) -> None:
+    assert all(name.startswith(ENVIRONMENT_PREFIX) for name in environment)
+    with pytest.raises(SettingsError, match=message):
+        load(tmp_path, environment)
+
+
+def test_the_advertised_url_replaces_the_members_own(tmp_path: Path) -> None:
+    settings = load(tmp_path, http_advertised="http://outside:80/").member_settings()
+    assert [voter.http for voter in settings.voters] == [
+        "http://127.0.0.1:8001",
+        "http://outside:80",
+        "http://127.0.0.1:8003",
+    ]
+
+
+def test_the_peer_key_comes_from_its_file(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("a secret of enough characters\n")
+    settings = load(tmp_path, peer_key_file=str(key)).member_settings()
+    assert settings.peer_key == b"a secret of enough characters"
+
+
+def test_secrets_that_are_none(tmp_path: Path) -> None:
+    short, binary = tmp_path / "short", tmp_path / "binary"
+    short.write_text("short\n")
+    binary.write_bytes(b"\xff" * 32)
+    with pytest.raises(SettingsError, match="short: a secret has at least 16 characters"):
+        read_secret(str(short))
+    with pytest.raises(SettingsError, match="binary: the secret cannot be read"):
+        read_secret(str(binary))
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(SettingsError, match=r"/nonexistent/controller\.toml: cannot be read: No such file"):
+        load_config(Path("/nonexistent/controller.toml"), {})
