@@ -165,7 +165,7 @@ class ControllerClient:
         if status == ErrorCode.NONE.http_status:
             try:
                 return msgspec.json.decode(content, type=response_type)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise _TryNextError(f"unreadable answer: {error}") from None
         raise _problem(status, content)
 
@@ -193,7 +193,7 @@ def _problem(status: int, content: bytes) -> RequestError | _TryNextError:
     try:
         problem = msgspec.json.decode(content, type=Problem)
         code = ErrorCode[problem.code]
-    except (msgspec.DecodeError, UnicodeDecodeError, KeyError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return _TryNextError(f"HTTP {status} without a problem document")
     if code in _RETRIED_ELSEWHERE:
         return _TryNextError(f"{code.name}: {problem.detail}", _safe_url(problem.leader))

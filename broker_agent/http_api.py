@@ -83,7 +83,7 @@ class _Api:
         content_type = _MSGPACK if request.content_type == _MSGPACK else _JSON
         try:
             wanted = _decode[content_type](await request.read())
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RequestError(
                 ErrorCode.INVALID_REQUEST, f"the body is not an InitProducerIdRequest: {error}"
             ) from None

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.local_cluster import LocalCluster
+from cli.local_cluster import Controller, LocalCluster
 from controller.transport.frames import PROTOCOL_VERSION, Hello, frame
 from tests.support.cluster import allocate, quorum, register, wait_until
 from tests.support.http_calls import call, exchange
@@ -180,6 +180,13 @@ def test_a_strangers_link_is_refused_with_the_reason(
     assert reason in answer
 
 
+def malformed(member: Controller) -> int:
+    """Links that the member closed for what it read before it knew who sent it."""
+    text = call(member.http, "GET", "/metrics").body.decode()
+    found = re.search(r'^pidkeeper_raft_peer_failures_total{peer="0",reason="malformed"} (\S+)$', text, re.MULTILINE)
+    return 0 if found is None else int(float(found[1]))
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -194,8 +201,10 @@ def test_a_strangers_link_is_refused_with_the_reason(
 )
 def test_garbage_at_the_peer_port_closes_that_link_alone(healthy: LocalCluster, data: bytes) -> None:
     for member in healthy.layout.controllers:
+        before = malformed(member)
         with nothing_changes(healthy):
             assert exchange(member.peer, data) == b""
+        assert malformed(member) == before + 1, "it was not what was sent that closed the link"
 
 
 def test_a_silent_caller_at_the_peer_port_is_sent_away(healthy: LocalCluster) -> None:

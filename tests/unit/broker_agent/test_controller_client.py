@@ -161,6 +161,8 @@ async def test_the_token_goes_along() -> None:
         (200, b'{"broker_epoch": "x"}'),
         (200, b'{"broker_epoch": 1, "cluster_id": "\xff"}'),
         (409, b'{"code": "\xff"}'),
+        (200, b'{"x": ' + b"[" * 60_000),
+        (409, b'{"x": ' + b"[" * 60_000),
         (200, b'{"broker_epoch": 99, "cluster_id": "x"}' + b" " * MAX_RESPONSE_BYTES),
         (500, b"<html>proxy error</html>"),
         (409, b'{"code": "NO_SUCH_CODE"}'),

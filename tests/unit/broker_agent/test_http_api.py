@@ -51,6 +51,8 @@ async def test_init_producer_id(agent: Agent, http: TestClient[Any, Any]) -> Non
     [
         (b"", 400, "INVALID_REQUEST"),
         (b"[]", 400, "INVALID_REQUEST"),
+        (b"[" * 10_000, 400, "INVALID_REQUEST"),
+        (b'{"x": ' + b"[" * 10_000, 400, "INVALID_REQUEST"),
         (b'{"transactionalId": null}', 400, "INVALID_REQUEST"),
         (b'{"producer_id": 9223372036854775808}', 400, "INVALID_REQUEST"),
         (b'{"transactional_id": "\xff"}', 400, "INVALID_REQUEST"),
