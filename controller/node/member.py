@@ -128,7 +128,7 @@ class ClusterMember:
 
     def submit(self, request: requests.Request) -> asyncio.Future[object]:
         """Decide `request` in the next batch; see Decider.submit."""
-        answer = self.driver.decider.submit(request)
+        answer: asyncio.Future[object] = self.driver.decider.submit(request)
         # Only once it was taken: a member that does not lead keeps no sessions.
         if isinstance(request, requests.UnregisterBroker):
             self._sessions.forget(request.broker_id)
