@@ -15,13 +15,14 @@ import uvloop
 from aiohttp import web
 
 from broker_agent.agent import Agent, FatalAgentError
-from broker_agent.config import AgentConfig, ConfigError, HostPort, parse_host_port, read_token
+from broker_agent.config import AgentConfig
 from broker_agent.controller_client import ControllerClient
 from broker_agent.http_api import make_app
 from broker_agent.kafka_listener import KafkaListener
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.metrics import make_registry
 from broker_agent.wire.metadata import Node
+from protocol.settings import HostPort, read_secret, require_assertions
 
 SPARE_FILES: Final = 256
 """Open files beside the Kafka connections: HTTP in and out, standard streams, libraries."""
@@ -33,7 +34,12 @@ _log = logging.getLogger(__name__)
 
 
 def run(config: AgentConfig) -> int:
-    """Run an agent until SIGTERM or SIGINT. Returns the exit code: 0 after a graceful stop, 1 after a failure."""
+    """Run an agent until SIGTERM or SIGINT. Returns the exit code: 0 after a graceful stop, 1 after a failure.
+
+    Raises SettingsError for a configuration that cannot be used.
+    """
+    require_assertions()
+    token = None if config.token_file is None else read_secret(config.token_file, "token_file")
     logging.basicConfig(
         stream=sys.stderr,
         level=config.log_level.upper(),
@@ -41,8 +47,8 @@ def run(config: AgentConfig) -> int:
     )
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(config))
-    except (FatalAgentError, ConfigError, _ListenError) as error:
+            runner.run(_serve(config, token))
+    except (FatalAgentError, _ListenError) as error:
         _log.error("%s", error)
         return 1
     return 0
@@ -52,7 +58,7 @@ class _ListenError(Exception):
     """An address cannot be bound."""
 
 
-async def _serve(config: AgentConfig) -> None:
+async def _serve(config: AgentConfig, token: str | None) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     broken: asyncio.Future[None] = loop.create_future()
@@ -60,11 +66,11 @@ async def _serve(config: AgentConfig) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     _raise_file_limit(config.kafka_max_connections + SPARE_FILES)
-    async with ControllerClient(config.controllers, token=read_token(config)) as client:
+    async with ControllerClient(config.controllers, token=token) as client:
         agent = Agent(
             config.broker_id, client, config.prefetch_settings(), heartbeat_seconds=config.heartbeat_interval_ms / 1000
         )
-        kafka_address = parse_host_port("kafka_listen", config.kafka_listen)
+        kafka_address = HostPort.parse(config.kafka_listen, "kafka_listen")
         async with contextlib.AsyncExitStack() as stack:
             listener = await _start_kafka(config, agent, kafka_address, stack)
             await _start_http(config, agent, listener, stack)
@@ -112,7 +118,7 @@ async def _start_kafka(
         raise _ListenError(f"kafka_listen: cannot listen on {address}: {error}") from None
     advertised = HostPort(address.host, port)
     if config.kafka_advertised is not None:
-        advertised = parse_host_port("kafka_advertised", config.kafka_advertised)
+        advertised = HostPort.parse(config.kafka_advertised, "kafka_advertised")
     node = Node(agent.broker_id, advertised.host, advertised.port)
     await listener.serve(KafkaResponder(agent.reserve, node, lambda: agent.cluster_id))
     stack.push_async_callback(listener.stop)
@@ -123,7 +129,7 @@ async def _start_kafka(
 async def _start_http(
     config: AgentConfig, agent: Agent, listener: KafkaListener, stack: contextlib.AsyncExitStack
 ) -> None:
-    address = parse_host_port("http_listen", config.http_listen)
+    address = HostPort.parse(config.http_listen, "http_listen")
     app = make_app(agent, make_registry(agent, listener))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=HTTP_STOP_SECONDS)
     await runner.setup()

@@ -44,11 +44,11 @@ def agent() -> None:
 @CONFIG_OPTION
 def run_agent(config: Path | None) -> None:
     """Run one broker agent until SIGTERM. Environment: PIDKEEPER_AGENT__<KEY>."""
-    from broker_agent.config import ConfigError, load_config
+    from broker_agent.config import load_config
     from broker_agent.server import run
 
     try:
         code = run(load_config(config))
-    except ConfigError as error:
+    except SettingsError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
     raise click.exceptions.Exit(code)

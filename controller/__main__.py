@@ -10,4 +10,5 @@ from protocol.settings import SettingsError
 try:
     sys.exit(run(load_config(Path(sys.argv[1]) if len(sys.argv) > 1 else None)))
 except SettingsError as error:
-    sys.exit(str(error))
+    sys.stderr.write(f"{error}\n")
+    sys.exit(2)

@@ -13,9 +13,13 @@ from controller.api.throttle import ApiLimits
 from controller.node.settings import PROFILES, MemberSettings, Voter
 from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from protocol.messages import ClusterId
-from protocol.settings import SettingsError, load_settings, parse_address
+from protocol.settings import HostPort, SettingsError, load_settings, read_secret
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER__"
+
+
+MIN_PEER_KEY_CHARACTERS: Final = 16
+"""A key is compared, never typed: 16 random characters are 64 bits even in hexadecimal."""
 
 
 class VoterTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -57,7 +61,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     def member_settings(self) -> MemberSettings:
         """The part that the member needs, checked. Raises SettingsError."""
         voters = {
-            table.id: Voter(table.id, *parse_address(table.peer, "voters.peer"), table.http.rstrip("/"))
+            table.id: Voter(table.id, HostPort.parse(table.peer, "voters.peer"), table.http.rstrip("/"))
             for table in self.voters
         }
         if len(voters) != len(self.voters):
@@ -70,35 +74,27 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             raise SettingsError(f"voters: member {self.node_id} itself is not among {sorted(voters)}")
         if self.http_advertised is not None:
             voters[self.node_id] = msgspec.structs.replace(voters[self.node_id], http=self.http_advertised.rstrip("/"))
-        host, port = parse_address(self.peer_listen, "peer_listen")
         return MemberSettings(
             node_id=self.node_id,
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
             voters=tuple(voters[voter] for voter in sorted(voters)),
-            peer_host=host,
-            peer_port=port,
+            peer_listen=HostPort.parse(self.peer_listen, "peer_listen"),
             timing=PROFILES[self.profile],
             block_size=self.block_size,
             broker_session_timeout_ms=self.broker_session_timeout_ms,
             snapshot_entries=self.snapshot_entries,
             snapshot_allocations=self.snapshot_allocations,
             segment_bytes=self.segment_bytes,
-            peer_key=None if self.peer_key_file is None else read_secret(self.peer_key_file).encode(),
+            peer_key=self._peer_key(),
         )
+
+    def _peer_key(self) -> bytes | None:
+        if self.peer_key_file is None:
+            return None
+        return read_secret(self.peer_key_file, "peer_key_file", least=MIN_PEER_KEY_CHARACTERS).encode()
 
 
 def load_config(path: Path | None, environment: Mapping[str, str] = os.environ) -> ControllerConfig:
     """Read and check the configuration. Raises SettingsError."""
     return load_settings(ControllerConfig, path, environment, ENVIRONMENT_PREFIX)
-
-
-def read_secret(path: str) -> str:
-    """A secret from a file, without the newline at its end. Raises SettingsError."""
-    try:
-        secret = Path(path).read_text().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: the secret cannot be read: {error}") from error
-    if len(secret) < 16:
-        raise SettingsError(f"{path}: a secret has at least 16 characters")
-    return secret

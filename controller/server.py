@@ -12,12 +12,14 @@ import uvloop
 
 from controller.api.app import build_app
 from controller.api.server import ApiServer, ListenError
-from controller.config import ControllerConfig, read_secret
+from controller.api.throttle import ApiLimits
+from controller.config import ControllerConfig
 from controller.node.member import ClusterMember
 from controller.node.opening import InconsistentStorage
+from controller.node.settings import MemberSettings
 from controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from protocol.archive import ArchiveError
-from protocol.settings import parse_address, require_assertions
+from protocol.settings import HostPort, read_secret, require_assertions
 
 logger = logging.getLogger(__name__)
 
@@ -34,27 +36,27 @@ def run(config: ControllerConfig) -> int:
         level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     require_assertions()
-    config.member_settings()
+    settings, listen = config.member_settings(), HostPort.parse(config.http_listen, "http_listen")
+    token = None if config.token_file is None else read_secret(config.token_file, "token_file")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(config))
+        return runner.run(_serve(settings, listen, config.limits, token))
 
 
-async def _serve(config: ControllerConfig) -> int:
+async def _serve(settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None) -> int:
     try:
-        member = await ClusterMember.open(config.member_settings())
+        member = await ClusterMember.open(settings)
     except (DirectoryError, LogCorruption, LogFull, ArchiveError, InconsistentStorage, OSError) as error:
         logger.critical("cannot open the data directory: %s", error)
         return 1
-    token = None if config.token_file is None else read_secret(config.token_file)
-    api = ApiServer(build_app(member, limits=config.limits, token=token))
+    api = ApiServer(build_app(member, limits=limits, token=token))
     try:
-        host, port = await api.start(*parse_address(config.http_listen, "http_listen"))
+        host, port = await api.start(listen.host, listen.port)
         await member.start()
     except ListenError as error:
         logger.critical("%s", error)
         return 1
     except OSError as error:
-        logger.critical("cannot listen for peers on %s: %s; is the port in use?", config.peer_listen, error.strerror)
+        logger.critical("cannot listen for peers on %s: %s", settings.peer_listen, error.strerror)
         return 1
     logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, member.cluster_id, host, port)
     # What was made so far lives as long as the process: the collector need not look at it again.

@@ -140,7 +140,7 @@ def decode_batch(payload: bytes) -> list[Record]:
     """
     try:
         triples = _BATCH_DECODER.decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise RecordError(f"malformed record batch: {error}") from error
     return [_decode_record(*triple) for triple in triples]
 
@@ -153,6 +153,6 @@ def _decode_record(record_type: int, version: int, fields: msgspec.Raw) -> Recor
         raise RecordError(f"unknown version {version} of {name}: upgrade this member")
     try:
         record: Record = decoder.decode(fields)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise RecordError(f"malformed {_NAMES[record_type]} version {version}: {error}") from error
     return record

@@ -18,19 +18,28 @@ _PORT: Final = re.compile("[0-9]{1,5}")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(?P<key>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
 
 
+MAX_SECRET_BYTES: Final = 4096
+"""Longest secret: HTTP servers take header lines of 8 KiB."""
+
+
 class SettingsError(ValueError):
     """The configuration cannot be used; the message says which key or file, and what to do."""
 
 
-def load_settings(shape: type[T], path: Path | None, environment: Mapping[str, str], prefix: str) -> T:
+def load_settings(
+    shape: type[T], path: Path | None, environment: Mapping[str, str], prefix: str, *, lists: tuple[str, ...] = ()
+) -> T:
     """Read `path` (if any), override by variables `<prefix><KEY>` and `<prefix><TABLE>__<KEY>`, and check.
 
-    Raises SettingsError.
+    `lists`: keys whose variables have commas between their items. Raises SettingsError.
     """
     values: dict[str, Any] = {} if path is None else _read(path)
     for name, value in environment.items():
         if name.startswith(prefix):
             _place(values, name.removeprefix(prefix).lower().split("__"), value, name)
+    for key in lists:
+        if isinstance(text := values.get(key), str):
+            values[key] = [item.strip() for item in text.split(",") if item.strip()]
     try:
         return msgspec.convert(values, shape, strict=False)
     except msgspec.ValidationError as error:
@@ -43,12 +52,34 @@ def require_assertions() -> None:
         raise SettingsError("pidkeeper does not run with assertions switched off: unset PYTHONOPTIMIZE and drop -O")
 
 
-def parse_address(address: str, key: str) -> tuple[str, int]:
-    """`host:port` (or `[v6]:port`) as a pair. Raises SettingsError that names `key`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or _PORT.fullmatch(port) is None or int(port) > 65535:
-        raise SettingsError(f"{key}: {address!r} is not host:port with a port up to 65535")
-    return host.strip("[]"), int(port)
+class HostPort(msgspec.Struct, frozen=True):
+    """An address to listen on or to connect to. IPv6 hosts stand in brackets when written."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, key: str) -> HostPort:
+        """`host:port`, port 0 included. Raises SettingsError that names `key`."""
+        host, colon, port = text.rpartition(":")
+        if not (colon and host and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65_535):
+            raise SettingsError(f"{key}: {text!r} is not host:port, like 127.0.0.1:9092")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def read_secret(path: str, key: str, *, least: int = 1) -> str:
+    """A secret: the one line of a file. Raises SettingsError that names `key` and never shows the secret."""
+    try:
+        with Path(path).open("rb") as file:
+            secret = file.read(MAX_SECRET_BYTES + 1).decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{key}: cannot read {path}: {type(error).__name__}") from None
+    if not least <= len(secret) <= MAX_SECRET_BYTES or not secret.isprintable():
+        raise SettingsError(f"{key}: {path} must hold one line of {least} to {MAX_SECRET_BYTES} ASCII characters")
+    return secret
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class ClusterMember:
                 voters=tuple(voter.id for voter in settings.voters),
                 heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
                 election_ticks=timing.ticks(timing.election_timeout_ms),
-                link_lost_ticks=timing.ticks(timing.link_lost_jitter_ms),
+                link_lost_ticks=timing.ticks(timing.link_lost_ms),
             ),
             random.SystemRandom(),
             hard_state=storage.log.hard_state,
@@ -71,7 +71,9 @@ class ClusterMember:
             directory_id=str(storage.directory.meta.directory_id),
             key=settings.peer_key,
         )
-        addresses = {voter.id: (voter.host, voter.port) for voter in settings.voters if voter.id != settings.node_id}
+        addresses = {
+            voter.id: (voter.peer.host, voter.peer.port) for voter in settings.voters if voter.id != settings.node_id
+        }
         self.links = PeerLinks(identity, addresses, self.driver)
         self.worker = StorageWorker(storage.wal, self.driver.durable, self.driver.fault)
         self.keeper = SnapshotKeeper(
@@ -97,7 +99,7 @@ class ClusterMember:
 
     async def start(self) -> None:
         """Join the quorum. Raises OSError if the peer address cannot be bound."""
-        await self.links.start(self.settings.peer_host, self.settings.peer_port)
+        await self.links.start(self.settings.peer_listen.host, self.settings.peer_listen.port)
         self.worker.start()
         self.driver.pump()
         self._tick()

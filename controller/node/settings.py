@@ -6,23 +6,28 @@ from typing import Final
 
 import msgspec
 
+from protocol.settings import HostPort
+
 
 class Voter(msgspec.Struct, frozen=True):
-    """One voter: where its peer link listens, and the base URL of its HTTP interface."""
+    """One voter: where its peer links listen, and the base URL of its HTTP interface."""
 
     id: int
-    host: str
-    port: int
+    peer: HostPort
     http: str
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """All timeouts of consensus together. The election timeout is drawn from [base, 2 x base)."""
+    """All timeouts of consensus together.
+
+    The election timeout is drawn from [base, 2 x base). `link_lost_ms`: how far apart the followers of a leader whose
+    connections broke try to succeed it; an election takes a few milliseconds and a fdatasync on each side.
+    """
 
     tick_ms: int
     heartbeat_ms: int
     election_timeout_ms: int
-    link_lost_jitter_ms: int
+    link_lost_ms: int
 
     def ticks(self, milliseconds: int) -> int:
         """The number of ticks that last at least `milliseconds`."""
@@ -31,9 +36,9 @@ class Timing(msgspec.Struct, frozen=True):
 
 PROFILES: Final = {
     # Elections of 300-600 ms are ten heartbeats: a scheduling pause of some heartbeats does not cost leadership.
-    "lan": Timing(tick_ms=10, heartbeat_ms=50, election_timeout_ms=300, link_lost_jitter_ms=40),
+    "lan": Timing(tick_ms=10, heartbeat_ms=50, election_timeout_ms=300, link_lost_ms=30),
     # Round trips of up to 100 ms between members.
-    "wan": Timing(tick_ms=10, heartbeat_ms=250, election_timeout_ms=1500, link_lost_jitter_ms=300),
+    "wan": Timing(tick_ms=10, heartbeat_ms=250, election_timeout_ms=1500, link_lost_ms=300),
 }
 
 
@@ -44,8 +49,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str
     data_dir: str
     voters: tuple[Voter, ...]
-    peer_host: str
-    peer_port: int
+    peer_listen: HostPort
     timing: Timing
     block_size: int
     broker_session_timeout_ms: int

@@ -184,9 +184,11 @@ class RaftCore(Elections):
                 self.progress[peer].become_probe()
         elif peer == self.leader_id:
             self.leader_id = None
-            jitter = self._rng.randrange(0, self.config.link_lost_ticks + 1)
-            if jitter:
-                self._timeout = self._elapsed + jitter
+            # In turns: if all of them began at once, none would win, and the next try is an election timeout away.
+            turn = sorted(self._voters - {peer}).index(self.node_id)
+            delay = turn * self.config.link_lost_ticks + self._rng.randrange(0, 2)
+            if delay:
+                self._timeout = self._elapsed + delay
             else:
                 self._start_pre_vote()
 

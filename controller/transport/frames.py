@@ -103,7 +103,7 @@ class FrameReader(Generic[T]):
         self._position = start + length
         try:
             return self._decoder.decode(memoryview(self._buffer)[start : self._position])
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise FrameError(f"malformed frame: {error}") from error
 
     def rest(self) -> bytes:

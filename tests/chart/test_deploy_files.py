@@ -91,7 +91,7 @@ def started_with(rendered: Any, name: str, ordinal: int, directory: Path) -> tup
 def test_a_controller_pod_gets_a_configuration_that_it_accepts(render: Any, tmp_path: Path, ordinal: int) -> None:
     config = load_controller_config(*started_with(render(), "controller", ordinal, tmp_path))
     settings = config.member_settings()
-    assert config.id == settings.node_id == ordinal
+    assert config.node_id == settings.node_id == ordinal
     assert config.http_advertised == config.voters[ordinal - 1].http
     assert len(settings.voters) == 3
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.support.cluster import (
     allocate,
     bring_back,
     exit_code,
+    followers,
     metrics,
     new_leader,
     pause,
@@ -69,6 +71,29 @@ def test_a_paused_leader_steps_down_and_hands_out_nothing(cluster: LocalCluster)
     after = allocate(cluster.leader(), 77, epoch).json()
     starts = [answer["producer_id_start"] for answer in (before, between, after)]
     assert starts == sorted(set(starts)), f"not rising: {starts}"
+
+
+def test_a_block_that_a_deposed_leader_decided_is_never_acknowledged(healthy: LocalCluster) -> None:
+    old = healthy.leader()
+    epoch = register(old, 78, "deposed-leader").json()["broker_epoch"]
+    end, next_id = quorum(old)["log_end_index"], quorum(old)["next_producer_id"]
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        # Without followers the leader can decide and write a block, but not commit it, until it notices.
+        healthy.kill(*followers(healthy, old))
+        undecided = pool.submit(allocate, old, 78, epoch)
+        wait_until(lambda: quorum(old)["log_end_index"] > end, "the block to be in the old leader's log")
+        pause(healthy, old)
+        try:
+            assert not undecided.done(), f"answered before it could be committed: {undecided.result()}"
+            healthy.start()
+            new = new_leader(healthy, old)
+            granted = allocate(new, 78, epoch).json()
+        finally:
+            resume(healthy, old)
+        answer = undecided.result()
+    assert granted["producer_id_start"] == next_id, "the block in doubt is free, as far as the others know"
+    assert (answer.status, answer.json()["code"]) == (421, "NOT_CONTROLLER")
+    wait_until(lambda: quorum(old)["next_producer_id"] == next_id + 1000, "the old leader to hold what the others do")
 
 
 def test_a_leader_is_paused_under_load(cluster: LocalCluster) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import sys
 from collections.abc import AsyncIterator
@@ -34,9 +35,14 @@ class AgentProcess:
     @classmethod
     async def start(cls, **settings: object) -> AgentProcess:
         defaults = {"http_listen": "127.0.0.1:0", "kafka_listen": "127.0.0.1:0"}
-        arguments = [f"--set={key}={value}" for key, value in (defaults | settings).items()]
+        variables = {f"PIDKEEPER_AGENT__{key.upper()}": str(value) for key, value in (defaults | settings).items()}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "broker_agent", *arguments, cwd=ROOT, stderr=asyncio.subprocess.PIPE
+            sys.executable,
+            "-m",
+            "broker_agent",
+            cwd=ROOT,
+            env=os.environ | variables,
+            stderr=asyncio.subprocess.PIPE,
         )
         return cls(process)
 

@@ -16,6 +16,7 @@ from controller.state import requests
 from controller.storage.directory import format_directory
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AllocatedBlock
+from protocol.settings import HostPort
 from snapshots.files import Files, OsFiles
 
 HOST: Final = "127.0.0.1"
@@ -42,7 +43,7 @@ class LoopbackCluster:
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind((HOST, 0))
         self.voters = tuple(
-            Voter(node_id, HOST, one.getsockname()[1], f"http://{HOST}:{node_id}")
+            Voter(node_id, HostPort(HOST, one.getsockname()[1]), f"http://{HOST}:{node_id}")
             for node_id, one in self._sockets.items()
         )
 
@@ -53,8 +54,7 @@ class LoopbackCluster:
             "cluster_id": CLUSTER_ID,
             "data_dir": str(self._directory / f"member-{node_id}"),
             "voters": self.voters,
-            "peer_host": HOST,
-            "peer_port": self.voters[node_id - 1].port,
+            "peer_listen": self.voters[node_id - 1].peer,
             "timing": PROFILES["lan"],
             "block_size": 10,
             "broker_session_timeout_ms": 60_000,

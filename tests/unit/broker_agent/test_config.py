@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.config import AgentConfig, ConfigError, HostPort, load_config, parse_host_port, read_token
+from broker_agent.config import ENVIRONMENT_PREFIX, AgentConfig, load_config
+from protocol.settings import SettingsError
 
-LEAST = {"broker_id": 1, "controllers": ["http://c:1"]}
+LEAST = {"broker_id": "1", "controllers": "http://c:1"}
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -15,7 +16,13 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_later_sources_win(tmp_path: Path) -> None:
+def from_environment(**settings: object) -> AgentConfig:
+    """What is made of LEAST and `settings`, all given as variables."""
+    values = LEAST | {key: str(value) for key, value in settings.items()}
+    return load_config(environment={ENVIRONMENT_PREFIX + key.upper(): value for key, value in values.items()})
+
+
+def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     path = write(
         tmp_path, 'broker_id = 1\ncontrollers = ["http://a:1"]\nmax_burst = 2\nmin_blocks = 3\nlog_level = "debug"\n'
     )
@@ -25,21 +32,18 @@ def test_later_sources_win(tmp_path: Path) -> None:
         "PIDKEEPER_AGENT__RESERVE_SECONDS": "2.5",
         "UNRELATED": "x",
     }
-    config = load_config(path, environment=environment, overrides={"max_burst": "6", "token_file": None})
+    config = load_config(path, environment=environment)
     assert (config.broker_id, config.min_blocks, config.log_level) == (1, 3, "debug")
     assert config.controllers == ("http://b:1", "http://c:1")
-    assert (config.max_burst, config.reserve_seconds, config.token_file) == (6, 2.5, None)
+    assert (config.max_burst, config.reserve_seconds, config.token_file) == (4, 2.5, None)
 
 
-@pytest.mark.parametrize("source", ["file", "environment", "overrides"])
-def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Path, source: str) -> None:
-    path = write(tmp_path, "max_bursts = 2\n") if source == "file" else None
-    environment = {"PIDKEEPER_AGENT__MAX_BURSTS": "2"} if source == "environment" else {}
-    overrides = {"max_bursts": 2} if source == "overrides" else {}
-    with pytest.raises(
-        ConfigError, match=rf"^{source}.*: unknown setting max_bursts; known are broker_id, .*max_burst,"
-    ):
-        load_config(path, environment=environment, overrides=overrides | LEAST)
+def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Path) -> None:
+    path = write(tmp_path, 'broker_id = 1\ncontrollers = ["http://c:1"]\nmax_bursts = 2\n')
+    with pytest.raises(SettingsError, match=r"agent\.toml: there is no key 'max_bursts'; known keys: broker_id, "):
+        load_config(path, environment={})
+    with pytest.raises(SettingsError, match=r"environment: there is no key 'max_bursts'; known keys: .*max_burst,"):
+        from_environment(max_bursts=2)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,6 @@ def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Pa
     [
         ({"broker_id": -1}, "broker_id"),
         ({"broker_id": "seven"}, "broker_id"),
-        ({"controllers": []}, "at least one base URL"),
         ({"controllers": ""}, "at least one base URL"),
         ({"controllers": "c:1"}, "'c:1' is not a base URL"),
         ({"http_listen": "8080"}, "http_listen: '8080' is not host:port"),
@@ -65,50 +68,18 @@ def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Pa
     ],
 )
 def test_a_bad_value_is_named(bad: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        load_config(environment={}, overrides=LEAST | bad)
+    with pytest.raises(SettingsError, match=message):
+        from_environment(**bad)
 
 
 def test_what_has_no_default_must_be_given() -> None:
-    with pytest.raises(ConfigError, match="broker_id"):
+    with pytest.raises(SettingsError, match="broker_id"):
         load_config(environment={})
 
 
 @pytest.mark.parametrize("text", ["broker_id = ", "\x00"])
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigError, match=r"cannot read the configuration file .*agent\.toml"):
+    with pytest.raises(SettingsError, match=r"agent\.toml: is not TOML"):
         load_config(write(tmp_path, text), environment={})
-    with pytest.raises(ConfigError, match=r"missing\.toml"):
+    with pytest.raises(SettingsError, match=r"missing\.toml"):
         load_config(tmp_path / "missing.toml", environment={})
-
-
-@pytest.mark.parametrize(
-    ("text", "parsed"),
-    [("h:0", HostPort("h", 0)), ("[::1]:9092", HostPort("::1", 9092)), ("0.0.0.0:1", HostPort("0.0.0.0", 1))],
-)
-def test_host_and_port(text: str, parsed: HostPort) -> None:
-    assert parse_host_port("x", text) == parsed
-    assert str(parsed) == text
-
-
-def test_the_token_is_read_from_its_file(tmp_path: Path) -> None:
-    path = tmp_path / "token"
-    path.write_text("s3cret\n")
-    base = AgentConfig(broker_id=1, controllers=("http://c:1",))
-    assert read_token(base) is None
-    assert read_token(AgentConfig(broker_id=1, controllers=("http://c:1",), token_file=str(path))) == "s3cret"
-
-
-@pytest.mark.parametrize("content", [b"", b"\n", b"x" * 5000, b"a\nb", b"\xff"])
-def test_a_bad_token_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "token"
-    path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"^token_file: ") as caught:
-        read_token(AgentConfig(broker_id=1, controllers=("http://c:1",), token_file=str(path)))
-    assert "xxx" not in str(caught.value)
-
-
-def test_a_missing_token_file_is_named(tmp_path: Path) -> None:
-    config = AgentConfig(broker_id=1, controllers=("http://c:1",), token_file=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="token_file: cannot read"):
-        read_token(config)

@@ -79,4 +79,4 @@ async def test_bad_settings_end_with_2_before_anything_starts() -> None:
     async with agent_process(broker_id=3, controllers="http://127.0.0.1:1", max_bursts=3) as agent:
         assert await agent.wait() == 2
     (line,) = agent.log
-    assert "unknown setting max_bursts" in line
+    assert "there is no key 'max_bursts'" in line

@@ -50,7 +50,7 @@ def test_the_configurations_are_what_the_members_read(tmp_path: Path) -> None:
         assert settings.data_dir == controller.data_dir
         assert settings.snapshot_entries == 50
         assert [voter.http for voter in settings.voters] == [c.http for c in cluster.layout.controllers]
-        assert f"{settings.peer_host}:{settings.peer_port}" == controller.peer
+        assert str(settings.peer_listen) == controller.peer
     for agent in cluster.layout.agents:
         config = load_agent_config(cluster._write_config(agent), environment={})
         assert config.broker_id == agent.id

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.config import ENVIRONMENT_PREFIX, ControllerConfig, load_config, read_secret
+from controller.config import ENVIRONMENT_PREFIX, ControllerConfig, load_config
 from controller.node.settings import PROFILES, Voter
-from protocol.settings import SettingsError
+from protocol.settings import HostPort, SettingsError
 
 VOTERS = [{"id": i, "peer": f"127.0.0.1:{9000 + i}", "http": f"http://127.0.0.1:{8000 + i}/"} for i in (3, 1, 2)]
 GOOD: dict[str, Any] = {
@@ -34,8 +34,10 @@ def load(tmp_path: Path, environment: dict[str, str] | None = None, **changes: A
 def test_a_good_file(tmp_path: Path) -> None:
     settings = load(tmp_path).member_settings()
     assert (settings.node_id, settings.cluster_id, settings.data_dir) == (2, "c", "/data")
-    assert (settings.peer_host, settings.peer_port) == ("127.0.0.1", 9002)
-    assert settings.voters == tuple(Voter(i, "127.0.0.1", 9000 + i, f"http://127.0.0.1:{8000 + i}") for i in (1, 2, 3))
+    assert settings.peer_listen == HostPort("127.0.0.1", 9002)
+    assert settings.voters == tuple(
+        Voter(i, HostPort("127.0.0.1", 9000 + i), f"http://127.0.0.1:{8000 + i}") for i in (1, 2, 3)
+    )
     assert settings.timing is PROFILES["lan"]
     assert settings.block_size == 1000
     assert settings.peer_key is None
@@ -141,14 +143,11 @@ def test_the_peer_key_comes_from_its_file(tmp_path: Path) -> None:
     assert settings.peer_key == b"a secret of enough characters"
 
 
-def test_secrets_that_are_none(tmp_path: Path) -> None:
-    short, binary = tmp_path / "short", tmp_path / "binary"
+def test_a_short_peer_key_is_refused(tmp_path: Path) -> None:
+    short = tmp_path / "short"
     short.write_text("short\n")
-    binary.write_bytes(b"\xff" * 32)
-    with pytest.raises(SettingsError, match="short: a secret has at least 16 characters"):
-        read_secret(str(short))
-    with pytest.raises(SettingsError, match="binary: the secret cannot be read"):
-        read_secret(str(binary))
+    with pytest.raises(SettingsError, match=r"^peer_key_file: .*short must hold one line of 16 to "):
+        load(tmp_path, peer_key_file=str(short)).member_settings()
 
 
 def test_a_file_that_is_not_there() -> None:

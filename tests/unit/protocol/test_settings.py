@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from protocol.settings import SettingsError, load_settings, parse_address
+from protocol.settings import HostPort, SettingsError, load_settings, read_secret
 
 PREFIX = "APP__"
 
@@ -92,18 +92,52 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("address", "pair"),
-    [("127.0.0.1:80", ("127.0.0.1", 80)), ("[::1]:65535", ("::1", 65535)), ("host:0", ("host", 0))],
+    [
+        ("127.0.0.1:80", HostPort("127.0.0.1", 80)),
+        ("[::1]:65535", HostPort("::1", 65535)),
+        ("host:0", HostPort("host", 0)),
+    ],
 )
-def test_addresses(address: str, pair: tuple[str, int]) -> None:
-    assert parse_address(address, "listen") == pair
+def test_addresses(address: str, pair: HostPort) -> None:
+    assert HostPort.parse(address, "listen") == pair
+    assert str(pair) == address
 
 
 @pytest.mark.parametrize("address", ["", "host", "host:", ":80", "host:x", "host:65536", "host:-1", "host:²", "h:+1"])
 def test_bad_addresses_name_the_key(address: str) -> None:
     with pytest.raises(SettingsError, match=r"^listen: .*not host:port"):
-        parse_address(address, "listen")
+        HostPort.parse(address, "listen")
 
 
 def test_an_endless_port_is_refused_without_being_converted() -> None:
     with pytest.raises(SettingsError, match="not host:port"):
-        parse_address("host:" + "9" * 5000, "listen")
+        HostPort.parse("host:" + "9" * 5000, "listen")
+
+
+def test_lists_have_commas_in_the_environment() -> None:
+    class Listed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+        urls: tuple[str, ...]
+
+    environment = {"APP__URLS": " http://a:1, http://b:2 ,"}
+    assert load_settings(Listed, None, environment, PREFIX, lists=("urls",)).urls == ("http://a:1", "http://b:2")
+
+
+def test_a_secret_is_the_line_of_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("s3cret\n")
+    assert read_secret(str(path), "token_file") == "s3cret"
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x" * 5000, b"a\nb", b"\xff", b"short"])
+def test_a_bad_secret_is_refused_without_showing_it(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"^key_file: ") as caught:
+        read_secret(str(path), "key_file", least=16)
+    assert "xxx" not in str(caught.value)
+    assert "short" not in str(caught.value)
+
+
+def test_a_missing_secret_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"key_file: cannot read /nonexistent/key: FileNotFoundError"):
+        read_secret("/nonexistent/key", "key_file")

@@ -304,7 +304,7 @@ async def test_a_quorum_of_one(make: Make) -> None:
 async def test_an_address_that_is_taken_is_an_error(make: Make) -> None:
     cluster = make(voters=1)
     await cluster.start()
-    other = make(voters=1, peer_port=cluster.voters[0].port)
+    other = make(voters=1, peer_listen=cluster.voters[0].peer)
     with pytest.raises(OSError, match="address already in use"):
         await other.start()
     member = other.members.pop(1)

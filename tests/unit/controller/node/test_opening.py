@@ -15,6 +15,7 @@ from controller.state.machine import StateMachine
 from controller.storage.directory import format_directory
 from controller.storage.errors import DirectoryError
 from protocol.records import LeaderChangeRecord, ProducerIdFloorRecord, encode_batch
+from protocol.settings import HostPort
 from snapshots.image import StateImage
 from tests.support.memory_files import MemoryFiles
 
@@ -23,9 +24,8 @@ SETTINGS = MemberSettings(
     node_id=1,
     cluster_id="c",
     data_dir=str(DATA),
-    voters=(Voter(1, "127.0.0.1", 1, "http://127.0.0.1:2"),),
-    peer_host="127.0.0.1",
-    peer_port=1,
+    voters=(Voter(1, HostPort("127.0.0.1", 1), "http://127.0.0.1:2"),),
+    peer_listen=HostPort("127.0.0.1", 1),
     timing=PROFILES["lan"],
     block_size=10,
     broker_session_timeout_ms=9000,

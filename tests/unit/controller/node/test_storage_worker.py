@@ -61,8 +61,12 @@ class Bench:
         return [token for tokens in self.durable for token in tokens]
 
     async def stop(self) -> None:
-        async with asyncio.timeout(10):
-            await self.worker.stop()
+        try:
+            async with asyncio.timeout(10):
+                await self.worker.stop()
+        except TimeoutError:
+            self.worker._jobs.put(None)  # let the thread go, or the event loop would wait for it for ever
+            raise
         await asyncio.sleep(0)
 
 

@@ -269,16 +269,19 @@ def test_a_lost_link_to_the_leader_starts_a_pre_vote_at_once() -> None:
     assert [message.to for message in of(PreVote, flush(core))] == [2, 3]
 
 
-def test_the_wait_after_a_lost_link_is_drawn() -> None:
-    core = make_core(1, term=1, link_lost_ticks=5)
-    core.step(Heartbeat(1, 2, 1, 0, 0))
-    core._rng = type("Late", (), {"randrange": lambda _, start, stop: stop - 1})()
+@pytest.mark.parametrize(("node_id", "jitter", "wait"), [(1, 0, 0), (1, 1, 1), (3, 0, 4), (3, 1, 5)])
+def test_followers_try_in_turn_after_a_lost_link(node_id: int, jitter: int, wait: int) -> None:
+    core = make_core(node_id, term=1, link_lost_ticks=4)
+    core.step(Heartbeat(1, 2, node_id, 0, 0))
+    core._rng = type("Fixed", (), {"randrange": lambda _, start, stop: start + jitter})()
     tick(core, 3)
 
     core.link_lost(2)
-    tick(core, 4)
-    assert (core.role, core.leader_id) == (Role.FOLLOWER, None)
-    tick(core, 1)
+    assert core.leader_id is None
+    if wait:
+        tick(core, wait - 1)
+        assert core.role is Role.FOLLOWER
+        tick(core, 1)
 
     assert core.role is Role.PRE_CANDIDATE
 
@@ -292,7 +295,7 @@ def test_survivors_elect_as_soon_as_both_lost_the_leader() -> None:
     cluster.settle()
     assert (cluster[2].role, cluster[2].term) == (Role.PRE_CANDIDATE, 1), "3 still hears the leader, so it refuses"
     cluster[3].link_lost(1)
-    cluster.settle()
+    cluster.tick(4)
 
     assert (cluster[3].role, cluster[3].term, cluster[2].leader_id) == (Role.LEADER, 2, 3)
 
