@@ -58,6 +58,7 @@ class Caller:
         self._rng = rng
         self._others: Iterator[str] = cycle(members)
         self._member = next(self._others)
+        self._silent: str | None = None
         self.starts: list[int] = []
         self.last_refusal = "none"
 
@@ -68,7 +69,7 @@ class Caller:
             leader = await self._attempt(member)
             if leader == member:
                 return member, sent
-            if leader is not None:
+            if leader is not None and leader != self._silent:
                 self._member = leader
                 continue
             while (following := next(self._others)) == member:
@@ -81,8 +82,13 @@ class Caller:
         try:
             async with self._session.post(f"{member}/v1/producer-ids/allocate", data=self._body) as response:
                 content = await response.read()
-        except (aiohttp.ClientError, OSError, TimeoutError):
+        except TimeoutError:
+            # As the agent does: its followers name a paused leader until they miss it.
+            self._silent = member
             return None
+        except (aiohttp.ClientError, OSError):
+            return None
+        self._silent = None if self._silent == member else self._silent
         if response.status == 200:
             self.starts.append(msgspec.json.decode(content, type=_Answer).producer_id_start)
             return member

@@ -32,6 +32,10 @@ quorum merely slow, attempts of one length would all be given up on, and each wo
 CALL_SECONDS: Final = 3.0
 """Deadline of one call over all attempts: longer than a leader election (< 0.9 s) and one round over the members."""
 
+SUSPECT_SECONDS: Final = 0.6
+"""How long a member that let a request time out is not asked again on the word of another one: the longest election
+timeout, after which its followers have either missed it or vouch for it."""
+
 BACKOFF_BASE_SECONDS: Final = 0.02
 BACKOFF_MAX_SECONDS: Final = 0.2
 """Back-off between attempts, jittered over its upper half: a new leader is found within 0.2 s of its election."""
@@ -85,6 +89,7 @@ class ControllerClient:
         self._attempt_seconds = attempt_seconds
         self._call_seconds = call_seconds
         self._session: aiohttp.ClientSession | None = None
+        self._suspect = ("", 0.0)
         self.leader = self._members[0]
         """The member that the next attempt goes to: the leader as far as is known."""
 
@@ -123,7 +128,9 @@ class ControllerClient:
                     except _TryNextError as failure:
                         last_failure = f"{member}: {failure}"
                         _log.debug("%s %s", path, last_failure)
-                        attempt_seconds *= 2 if failure.timed_out else 1
+                        if failure.timed_out:
+                            attempt_seconds *= 2
+                            self._suspect = (member, asyncio.get_running_loop().time() + SUSPECT_SECONDS)
                         if self._move_on(member, failure.leader) and attempt == 0:
                             attempt += 1
                             continue
@@ -142,12 +149,17 @@ class ControllerClient:
         """
         if self.leader != failed:
             return True
-        if named_leader is not None and named_leader != failed:
+        if named_leader is not None and named_leader != failed and not self._is_suspect(named_leader):
             self.leader = named_leader
             return True
         known = self._members.index(failed) if failed in self._members else -1
         self.leader = self._members[(known + 1) % len(self._members)]
         return False
+
+    def _is_suspect(self, member: str) -> bool:
+        """Whether `member` has just let a request time out: its followers name it until they miss it themselves."""
+        suspect, until = self._suspect
+        return member == suspect and asyncio.get_running_loop().time() < until
 
     async def _attempt(
         self, member: str, path: str, body: bytes, response_type: type[_Response], seconds: float

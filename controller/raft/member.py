@@ -46,8 +46,8 @@ class RaftConfig(msgspec.Struct, frozen=True):
     """Times are ticks of 10 ms. Raises ValueError if the values cannot work together.
 
     voters: all members, this one included. election_ticks: the timeout is drawn from [election_ticks, 2 x that).
-    link_lost_ticks: when the links to the leader broke, the followers try to succeed it one after
-    another, so far apart and a tick of jitter. max_append_bytes: payload of one AppendEntries, which always takes at least one entry.
+    link_lost_ticks: when the links to the leader broke, the followers try to succeed it one after another, so far
+    apart and a tick of jitter. max_append_bytes: payload of one AppendEntries, which always takes at least one entry.
     max_inflight_bytes: payload sent to one peer and not acknowledged. max_uncommitted_bytes: payload that was proposed
     and not committed, beyond which `propose` refuses. chunk_bytes: snapshot bytes in one InstallSnapshot.
     """

@@ -45,6 +45,18 @@ async def test_all_four_calls(quorum: StubQuorum) -> None:
     assert quorum.incarnations == {7: "incarnation"}
 
 
+async def test_a_member_that_hangs_is_not_asked_again_on_the_word_of_its_followers(quorum: StubQuorum) -> None:
+    paused = quorum.members[0]
+    paused.hangs = True
+    async with client_of(quorum) as client:
+        asking = asyncio.create_task(client.register(7, REGISTER))
+        await until(lambda: quorum.members[1].requests + quorum.members[2].requests >= 3)
+        assert paused.requests == 1, "both others named it"
+        quorum.leader = quorum.members[2]
+        assert await asking == RegisterBrokerResponse(1, "stub-cluster")
+        assert client.leader == quorum.members[2].url
+
+
 async def test_follows_the_named_leader_and_stays_with_it(quorum: StubQuorum) -> None:
     quorum.leader = quorum.members[2]
     async with client_of(quorum) as client:

@@ -84,7 +84,7 @@ def test_values_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message:
         ({"voters": [*VOTERS, VOTERS[0]]}, r"an id stands there twice: \[3, 1, 2, 3\]"),
         ({"voters": [{**VOTERS[2], "peer": "nowhere"}]}, "voters.peer: 'nowhere' is not host:port"),
         ({"peer_listen": "127.0.0.1:70000"}, "peer_listen: '127.0.0.1:70000' is not host:port"),
-        ({"peer_key_file": "/nonexistent/key"}, "/nonexistent/key: the secret cannot be read"),
+        ({"peer_key_file": "/nonexistent/key"}, "peer_key_file: cannot read /nonexistent/key"),
     ],
 )
 def test_values_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
