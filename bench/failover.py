@@ -72,7 +72,7 @@ class Caller:
             if leader is not None and leader != self._silent:
                 self._member = leader
                 continue
-            while (following := next(self._others)) == member:
+            while (following := next(self._others)) in {member, self._silent}:
                 continue
             self._member = following
             await asyncio.sleep(self._rng.uniform(*JITTER_SECONDS))

@@ -153,7 +153,8 @@ class ControllerClient:
             self.leader = named_leader
             return True
         known = self._members.index(failed) if failed in self._members else -1
-        self.leader = self._members[(known + 1) % len(self._members)]
+        following = [*self._members[known + 1 :], *self._members[: known + 1]]
+        self.leader = next((member for member in following if not self._is_suspect(member)), following[0])
         return False
 
     def _is_suspect(self, member: str) -> bool:

@@ -62,7 +62,7 @@ def test_a_controllers_port_in_use_is_named(healthy: LocalCluster, tmp_path: Pat
     assert pidkeeper("storage", "format", "--config", config).returncode == 0
     line = refused_line("controller", "run", "--config", config, code=1)
     assert settings[key] in line
-    assert "port" in line and "in use" in line
+    assert "in use" in line
 
 
 @pytest.mark.parametrize("key", ["http_listen", "kafka_listen"])

@@ -179,13 +179,14 @@ def test_a_read_only_disk_is_refused(tmp_path: Path) -> None:
         client.check()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write into a directory without write permission")
 def test_a_directory_without_write_permission_is_refused(cluster: LocalCluster) -> None:
     member = followers(cluster, cluster.leader())[0]
     cluster.kill(member)
     log = Path(member.data_dir) / "wal"
     log.chmod(0o555)
     try:
+        if os.access(log, os.W_OK):
+            pytest.skip("this user may write into any directory, whatever its permissions")
         cluster.start(member)
         assert_stopped_by(cluster, member, "cannot open the data directory", "Permission denied", str(log))
     finally:
