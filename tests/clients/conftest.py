@@ -1,31 +1,37 @@
-"""Real client libraries as outside witnesses. The fixture `agents` is all that ties them to a cluster."""
+"""Real client libraries as outside witnesses of a real cluster: three controllers, two agents."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.support.agent_process import AgentProcess, RunningAgent, agent_process
-from tests.support.stub_controller import StubQuorum
+from cli.local_cluster import LocalCluster
+from tests.support.agent_process import RunningAgent
+from tests.support.cluster import bring_back, running_cluster
 
 ADDRESSES = "PIDKEEPER_TEST_AGENTS"
-"""Names agents that run already, as `kafka=http` pairs with commas between; without it two are started here."""
+"""Names agents that run already, as `kafka=http` pairs with commas between; without it a cluster is started here."""
+
+
+@pytest.fixture(scope="session")
+def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with running_cluster(tmp_path_factory.mktemp("clients"), agents=2) as cluster:
+        yield cluster
 
 
 @pytest.fixture
-async def agents() -> AsyncIterator[list[RunningAgent]]:
+def cluster(_cluster: LocalCluster) -> LocalCluster:
+    """A cluster of its own, so that its leader may be killed."""
+    bring_back(_cluster)
+    return _cluster
+
+
+@pytest.fixture
+def agents(request: pytest.FixtureRequest) -> list[RunningAgent]:
     if ADDRESSES in os.environ:
         pairs = (pair.split("=", 1) for pair in os.environ[ADDRESSES].split(","))
-        yield [RunningAgent(kafka, http) for kafka, http in pairs]
-        return
-    async with contextlib.AsyncExitStack() as stack:
-        quorum = await stack.enter_async_context(StubQuorum(3))
-        controllers = ",".join(quorum.urls)
-        running: list[AgentProcess] = [
-            await stack.enter_async_context(agent_process(broker_id=number, controllers=controllers))
-            for number in (1, 2)
-        ]
-        yield [await agent.ready() for agent in running]
+        return [RunningAgent(kafka, http) for kafka, http in pairs]
+    cluster: LocalCluster = request.getfixturevalue("cluster")
+    return [RunningAgent(agent.kafka, agent.http) for agent in cluster.layout.agents]

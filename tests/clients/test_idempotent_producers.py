@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import TransactionalIdAuthorizationFailed
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from cli.local_cluster import LocalCluster
 from tests.clients.witnesses import KafkaProducer, aiokafka_ids, confluent_ids, kafka_python_ids
 from tests.support.agent_process import RunningAgent
 
@@ -40,6 +41,20 @@ async def test_every_library_at_every_agent_gets_ids_and_no_id_comes_twice(agent
     ids = [one for some in by_witness for one in some]
     assert len(set(ids)) == len(ids), "a producer id was handed out twice"
     assert min(ids) >= 0
+
+
+async def test_new_producers_get_ids_while_the_leader_is_killed(cluster: LocalCluster) -> None:
+    kafka = [agent.kafka for agent in cluster.layout.agents]
+    before = await asyncio.gather(*(aiokafka_ids(address, 20) for address in kafka))
+    leader = await asyncio.to_thread(cluster.leader)
+    asking = asyncio.gather(
+        *(aiokafka_ids(address, 60) for address in kafka),
+        *(asyncio.to_thread(confluent_ids, address, 5) for address in kafka),
+    )
+    await asyncio.to_thread(cluster.kill, leader)
+    during = await asking
+    ids = [one for some in (*before, *during) for one in some]
+    assert len(set(ids)) == len(ids) == 2 * (20 + 60 + 5)
 
 
 async def test_a_transactional_producer_fails_fast_in_aiokafka(agents: list[RunningAgent]) -> None:

@@ -1,0 +1,327 @@
+"""One machine's disk in memory: a page cache, what is really on the platter, and what can go wrong in between.
+
+A killed process leaves the page cache behind; a power cut loses any subset of what was not synced, in whole writes, in
+sectors of 512 bytes or from any byte on, and any change of names whose directory was not synced. After a failed sync
+the kernel takes the pages for clean: they can still be read, and no later sync writes them.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from pathlib import PurePath
+from typing import Final
+
+from snapshots.files import Files
+from tests.support.memory_files import PowerCut
+
+SECTOR: Final = 512
+
+
+class _File:
+    """`live`: the page cache. `durable`: the platter. `unsynced`: (offset, data) of what the platter lacks."""
+
+    __slots__ = ("durable", "live", "unsynced")
+
+    def __init__(self) -> None:
+        self.live = bytearray()
+        self.durable = bytearray()
+        self.unsynced: list[tuple[int, bytes]] = []
+
+
+class _Change:
+    """An unsynced change in directory `folder`: the name `removes` goes, `adds` names `file`."""
+
+    __slots__ = ("adds", "file", "folder", "removes")
+
+    def __init__(self, folder: str, removes: str | None, adds: str | None, file: _File | None) -> None:
+        self.folder = folder
+        self.removes = removes
+        self.adds = adds
+        self.file = file
+
+
+class SimDisk(Files):
+    """`Files` with faults on order.
+
+    `cut_after`: calls that still succeed before PowerCut is raised. `failing`: kinds of call that raise EIO, with how
+    many times. `full`: no room for new bytes. `misdirect`: the next write into a log segment lands elsewhere in it.
+    `lying`: fdatasync does nothing (a planted bug, for controls).
+    """
+
+    def __init__(self) -> None:
+        self.fdatasyncs = 0
+        self.cut_after: int | None = None
+        self.failing: dict[str, int] = {}
+        self.full = False
+        self.misdirect: random.Random | None = None
+        self.lying = False
+        self.on_fault: list[str] = []
+        self._live: dict[str, dict[str, _File]] = {}
+        self._durable: dict[str, dict[str, _File]] = {}
+        self._changes: list[_Change] = []
+        self._handles: dict[int, tuple[str, _File]] = {}
+        self._locks: dict[int, str] = {}
+        self._next_handle = 3
+        self._watching = False
+
+    # Faults.
+
+    def arm(self, *, cut_after: int | None = None, fail: str | None = None, full: bool | None = None) -> None:
+        """Order a fault; without arguments take back the power cut only."""
+        self.cut_after = cut_after
+        if fail is not None:
+            self.failing[fail] = self.failing.get(fail, 0) + 1
+        if full is not None:
+            self.full = full
+        self._watching = True
+
+    def order_misdirection(self, rng: random.Random) -> None:
+        """The next write into a log segment lands at another offset of it."""
+        self.misdirect = rng
+        self._watching = True
+
+    def heal(self) -> None:
+        """No faults from now on."""
+        self.cut_after = None
+        self.failing.clear()
+        self.full = False
+        self.misdirect = None
+        self._watching = False
+
+    def kill(self) -> None:
+        """The process is gone; the page cache stays."""
+        self.cut_after = None
+        self._handles.clear()
+        self._locks.clear()
+
+    def cut_power(self, rng: random.Random) -> None:
+        """The page cache is gone, and of what was not synced whatever `rng` says."""
+        self.kill()
+        kept = rng.choice((0.0, 0.0, 0.5, 0.9, 1.0))
+        torn = rng.random() < 0.8
+        names = {folder: dict(files) for folder, files in self._durable.items()}
+        for change in self._changes:
+            if rng.random() < kept:
+                _apply(names[change.folder], change)
+        self._changes.clear()
+        seen: set[int] = set()
+        for files in names.values():
+            for file in files.values():
+                if id(file) not in seen:
+                    seen.add(id(file))
+                    _settle(file, rng, kept, torn)
+        self._live = names
+        self._durable = {folder: dict(files) for folder, files in names.items()}
+
+    def replace(self) -> None:
+        """Another, empty disk."""
+        self.kill()
+        self.heal()
+        self._live.clear()
+        self._durable.clear()
+        self._changes.clear()
+
+    def flip_bit(self, rng: random.Random, folder: str) -> str | None:
+        """Flip a bit of some file below `folder`, on the platter and in the cache; its name, None if there is none."""
+        candidates = [
+            (name, file)
+            for directory, files in sorted(self._live.items())
+            if directory.startswith(folder)
+            for name, file in sorted(files.items())
+            if file.live
+        ]
+        if not candidates:
+            return None
+        name, file = rng.choice(candidates)
+        used = len(file.live.rstrip(b"\0")) or 1
+        offset = rng.randrange(used if rng.random() < 0.8 else len(file.live))
+        for content in (file.live, file.durable):
+            if offset < len(content):
+                content[offset] ^= 1 << rng.randrange(8)
+        return name
+
+    # The port.
+
+    def open(self, path: PurePath, *, create: bool = False) -> int:
+        folder, _, name = str(path).rpartition("/")
+        files = self._folder(folder)
+        if create:
+            self._strike("create", None)
+            if name in files:
+                raise FileExistsError(path)
+            self._change(_Change(folder, None, name, _File()))
+        elif self._watching:
+            self._strike("open", None)
+        if name not in files:
+            raise FileNotFoundError(path)
+        self._next_handle += 1
+        self._handles[self._next_handle] = (name, files[name])
+        return self._next_handle
+
+    def close(self, handle: int) -> None:
+        del self._handles[handle]
+        self._locks.pop(handle, None)
+
+    def lock(self, path: PurePath) -> int:
+        if str(path) in self._locks.values():
+            raise BlockingIOError(path)
+        handle = self.open(path, create=not self.exists(path))
+        self._locks[handle] = str(path)
+        return handle
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        if self._watching:
+            self._strike("read", None)
+        return bytes(self._handles[handle][1].live[offset : offset + size])
+
+    def pwrite(self, handle: int, data: bytes, offset: int) -> None:
+        name, file = self._handles[handle]
+        if self._watching:
+            self._strike("write", file)
+            if self.misdirect is not None and name.endswith(".wal"):
+                offset = self._misdirected(file, data, offset)
+        if self.full and offset + len(data) > len(file.live):
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        _write(file.live, offset, data)
+        file.unsynced.append((offset, data))
+
+    def preallocate(self, handle: int, size: int) -> None:
+        self._strike("create", None)
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        self.pwrite(handle, bytes(size), 0)
+
+    def fdatasync(self, handle: int) -> None:
+        file = self._handles[handle][1]
+        if self._watching:
+            self._strike("sync", file)
+        self.fdatasyncs += 1
+        if self.lying:
+            return
+        for offset, data in file.unsynced:
+            _write(file.durable, offset, data)
+        file.unsynced.clear()
+
+    def fsync_directory(self, path: PurePath) -> None:
+        self._strike("sync_directory", None)
+        folder = str(path)
+        others = []
+        for change in self._changes:
+            if change.folder == folder:
+                _apply(self._durable[folder], change)
+            else:
+                others.append(change)
+        self._changes = others
+
+    def rename(self, source: PurePath, target: PurePath) -> None:
+        self._strike("rename", None)
+        folder, _, name = str(source).rpartition("/")
+        assert source.parent == target.parent, f"renaming {source} into another directory, {target}"
+        self._change(_Change(folder, name, target.name, self._folder(folder)[name]))
+
+    def unlink(self, path: PurePath) -> None:
+        self._strike("unlink", None)
+        folder, _, name = str(path).rpartition("/")
+        if name not in self._folder(folder):
+            raise FileNotFoundError(path)
+        self._change(_Change(folder, name, None, None))
+
+    def make_directory(self, path: PurePath) -> None:
+        for folder in (path, *path.parents):
+            self._live.setdefault(str(folder), {})
+            self._durable.setdefault(str(folder), {})
+
+    def listdir(self, path: PurePath) -> list[str]:
+        folder = str(path)
+        inner = {name[len(folder) + 1 :] for name in self._live if name.rpartition("/")[0] == folder}
+        return sorted(inner | set(self._folder(folder)))
+
+    def exists(self, path: PurePath) -> bool:
+        folder, _, name = str(path).rpartition("/")
+        return name in self._live.get(folder, ()) or str(path) in self._live
+
+    def size(self, path: PurePath) -> int:
+        return len(self._file(path).live)
+
+    def read_bytes(self, path: PurePath) -> bytes:
+        if self._watching:
+            self._strike("read", None)
+        return bytes(self._file(path).live)
+
+    def _folder(self, folder: str) -> dict[str, _File]:
+        if folder not in self._live:
+            raise FileNotFoundError(folder)
+        return self._live[folder]
+
+    def _file(self, path: PurePath) -> _File:
+        folder, _, name = str(path).rpartition("/")
+        file = self._folder(folder).get(name)
+        if file is None:
+            raise FileNotFoundError(path)
+        return file
+
+    def _change(self, change: _Change) -> None:
+        _apply(self._live[change.folder], change)
+        self._changes.append(change)
+
+    def _strike(self, kind: str, file: _File | None) -> None:
+        """Let the fault fire that is due at this call, if any."""
+        if self.cut_after is not None:
+            if self.cut_after == 0:
+                raise PowerCut
+            self.cut_after -= 1
+        left = self.failing.get(kind, 0)
+        if left:
+            self.failing[kind] = left - 1
+            self.on_fault.append(f"disk_{kind}_error")
+            if kind == "sync" and file is not None:
+                file.unsynced.clear()
+            raise OSError(errno.EIO, f"simulated {kind} error")
+
+    def _misdirected(self, file: _File, data: bytes, offset: int) -> int:
+        """Another multiple of 8 in the file; the data itself is where it should not be, and missing where it should."""
+        rng, self.misdirect = self.misdirect, None
+        room = (len(file.live) - len(data)) // 8
+        if rng is None or room < 1 or offset == 0:
+            return offset
+        self.on_fault.append("disk_misdirected_write")
+        elsewhere = 8 * rng.randrange(room)
+        return elsewhere if elsewhere != offset else 0
+
+
+def _apply(names: dict[str, _File], change: _Change) -> None:
+    if change.removes is not None:
+        names.pop(change.removes, None)
+    if change.adds is not None and change.file is not None:
+        names[change.adds] = change.file
+
+
+def _write(content: bytearray, offset: int, data: bytes) -> None:
+    if len(content) < offset:
+        content.extend(bytes(offset - len(content)))
+    content[offset : offset + len(data)] = data
+
+
+def _settle(file: _File, rng: random.Random, kept: float, torn: bool) -> None:
+    """What the platter holds after the power cut."""
+    for offset, data in file.unsynced:
+        if rng.random() < kept:
+            _write(file.durable, offset, data)
+        elif torn:
+            _tear(file.durable, offset, data, rng)
+    file.unsynced.clear()
+    file.live = bytearray(file.durable)
+
+
+def _tear(content: bytearray, offset: int, data: bytes, rng: random.Random) -> None:
+    """Part of a write: some of its sectors, or its bytes up to any one."""
+    if rng.random() < 0.5:
+        _write(content, offset, data[: rng.randrange(len(data) + 1)])
+        return
+    start = 0
+    while start < len(data):
+        end = min(len(data), (offset + start) // SECTOR * SECTOR + SECTOR - offset)
+        if rng.random() < 0.5:
+            _write(content, offset + start, data[start:end])
+        start = end
