@@ -26,6 +26,7 @@ import uvloop
 from aiohttp import web
 
 from bench.disk import PREALLOCATED_BYTES, open_preallocated
+from cli.local_cluster import free_ports, import_root
 from protocol.ids import DEFAULT_BLOCK_SIZE
 from protocol.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
@@ -266,23 +267,6 @@ class Floor:
     def _spawn(self, role: str, port: int, file: str, *arguments: str) -> None:
         command = [sys.executable, "-m", "bench.floor", role, str(port), str(self._directory / file), *arguments]
         self._processes.append(subprocess.Popen(command, cwd=import_root()))
-
-
-def import_root() -> Path:
-    """The directory that holds the packages."""
-    return Path(__file__).resolve().parent.parent
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that are free now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
 
 
 def wait_listening(port: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 import uvloop
 
-from bench.floor import import_root
+from cli.local_cluster import import_root
 
 DRAIN_POLLS: Final = 500
 DRAIN_POLL_SECONDS: Final = 0.01

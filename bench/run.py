@@ -13,10 +13,10 @@ import click
 import msgspec
 
 from bench.cluster import RAISED_OPTIONS
-from bench.floor import import_root
 from bench.machine import Bystanders, machine_facts
 from bench.report import Report, Row, print_report
 from bench.sections import FULL, QUICK, Plan, Sections
+from cli.local_cluster import import_root
 
 SECTIONS = ("disk", "allocate", "claims", "failover")
 

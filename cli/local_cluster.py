@@ -88,7 +88,8 @@ class LocalCluster:
             raise CommandError(f"{self._path} does not describe a cluster: {error}; name another --dir") from error
 
     def _lay_out(self, controllers: int, agents: int, base_port: int | None) -> Layout:
-        ports = iter(_ports(2 * controllers + 2 * agents, base_port))
+        count = 2 * controllers + 2 * agents
+        ports = iter(free_ports(count) if base_port is None else range(base_port, base_port + count))
         return Layout(
             cluster_id=f"local-{uuid.uuid4()}",
             controllers=[
@@ -151,7 +152,7 @@ class LocalCluster:
         command = [sys.executable, "-m", "cli", kind, "run", "--config", str(self._write_config(member))]
         with (self.directory / "logs" / f"{member_name(member)}.log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own command line
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=_import_root()
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=import_root()
             )
         self._processes[member_name(member)] = process
         member.pid = process.pid
@@ -265,15 +266,13 @@ def member_name(member: Member) -> str:
     return f"{'agent' if isinstance(member, Agent) else 'controller'}-{member.id}"
 
 
-def _import_root() -> Path:
+def import_root() -> Path:
     """Where the packages are: children import them from there, installed or not."""
     return Path(__file__).resolve().parent.parent
 
 
-def _ports(count: int, base_port: int | None) -> list[int]:
-    """`count` ports: from `base_port` on, or free ones."""
-    if base_port is not None:
-        return list(range(base_port, base_port + count))
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:

@@ -9,26 +9,30 @@ from typing import Any, Final
 
 from cli.failures import CommandError
 
+AT_ONCE: Final = 8
+
 WITNESS_SECONDS: Final = 30.0
 """How long a client may take to obtain its ID: librdkafka reports it with its statistics, ten times a second."""
 
 
 async def aiokafka_ids(kafka: str, count: int) -> list[int]:
-    """Start `count` idempotent aiokafka producers, one after another, and read the producer ID back from each."""
+    """Start `count` idempotent aiokafka producers, AT_ONCE side by side, and read the producer ID back from each."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    return list(await asyncio.gather(*(_aiokafka_id(kafka, gate) for _ in range(count))))
+
+
+async def _aiokafka_id(kafka: str, gate: asyncio.Semaphore) -> int:
     from aiokafka import AIOKafkaProducer
 
-    ids = []
-    for _ in range(count):
+    async with gate, asyncio.timeout(WITNESS_SECONDS):
         producer = AIOKafkaProducer(bootstrap_servers=kafka, enable_idempotence=True)
-        async with asyncio.timeout(WITNESS_SECONDS):
-            await producer.start()
-            try:
-                while not producer._txn_manager.has_pid():  # noqa: ASYNC110 - the library offers no event
-                    await asyncio.sleep(0.005)
-                ids.append(int(producer._txn_manager.producer_id))
-            finally:
-                await producer.stop()
-    return ids
+        await producer.start()
+        try:
+            while not producer._txn_manager.has_pid():  # noqa: ASYNC110 - the library offers no event
+                await asyncio.sleep(0.005)
+            return int(producer._txn_manager.producer_id)
+        finally:
+            await producer.stop()
 
 
 def confluent_ids(kafka: str, count: int) -> list[int]:

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from bench.claim_load import ClaimResult, ClaimSpec
-from bench.floor import Floor, import_root
+from bench.floor import Floor
 from bench.load_process import run_load
+from cli.local_cluster import import_root
 
 PRINT_A_MEGABYTE = """
 from bench.load_process import serve

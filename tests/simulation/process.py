@@ -1,0 +1,264 @@
+"""One life of a simulated member: the real storage, core, state, driver, keeper and ledger, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from controller.node.driver import Driver
+from controller.node.ledger import Ledger
+from controller.node.opening import OpenedStorage
+from controller.node.sessions import BrokerSessions
+from controller.node.snapshot_keeper import SnapshotKeeper
+from controller.raft.core import RaftConfig, RaftCore, Role
+from controller.raft.messages import Entry, HardState, Message, SnapshotMeta
+from controller.state import requests
+from protocol.errors import ErrorCode, RequestError
+from protocol.records import LeaderChangeRecord, encode_batch
+from snapshots.image import StateImage
+from tests.simulation.loop import Answer, Job, ProcessLoop, Task
+from tests.simulation.world import SECOND
+from tests.simulation.writer import SimWriter
+from tests.support.memory_files import PowerCut
+
+if TYPE_CHECKING:
+    from tests.simulation.member import Member
+
+FENCE_EVERY_TICKS = 10
+"""As in `ClusterMember`."""
+
+
+class SimDriver(Driver):
+    """The real driver; reports what it applies and installs. `hasty` answers at propose: a planted bug."""
+
+    process: Process
+
+    def _apply(self, entry: Entry) -> None:
+        super()._apply(entry)
+        self.process.member.monitor.applied(self.process, entry)
+
+    def snapshot_installed(self, meta: SnapshotMeta, image: StateImage) -> None:
+        """Check the image, then go on."""
+        self.process.durable_last = meta.index
+        self.process.member.monitor.installed(self.process, meta, image)
+        super().snapshot_installed(meta, image)
+
+    def propose(self, data: bytes) -> tuple[int, int]:
+        """Append an entry to the log."""
+        position = super().propose(data)
+        if self.process.member.cluster.bug == "answer-at-propose":
+            self.process.soon(self._answer_early)
+        return position
+
+    def _answer_early(self) -> None:
+        batch = self.decider._in_flight
+        if batch is not None:
+            self.decider.applied(Entry(batch.term, batch.index, b""))
+
+
+class Process:
+    """A running member, from the opened storage on. `alive` turns false once; then nothing of it happens any more."""
+
+    def __init__(self, member: Member, storage: OpenedStorage, config: RaftConfig) -> None:
+        self.member = member
+        self.world = member.world
+        self.node_id = member.node_id
+        self.storage = storage
+        self.alive = True
+        self.paused_until = 0
+        self.stopping = False
+        self.jobs: list[Job] = []
+        self.loop = ProcessLoop(self)
+        self.durable_last = storage.wal.next_index - 1
+        self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
+        self.seen_role = Role.FOLLOWER
+        self.sessions = BrokerSessions(member.cluster.swarm.session_ticks)
+        self._enter()
+        core = RaftCore(
+            config,
+            member.core_random,
+            hard_state=storage.log.hard_state,
+            snapshot=storage.snapshot,
+            entries=storage.log.entries,
+            leader_change_data=encode_batch([LeaderChangeRecord(member.node_id)]),
+        )
+        machine = storage.machine
+        self.core = core
+        self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
+        self.driver = SimDriver(core, machine, self.ledger, self._on_fault, loop=self.loop)
+        self.driver.process = self
+        self.driver.decider._wall_clock = member.wall_clock
+        self.driver.on_serving = self._on_serving
+        early = member.cluster.bug == "ack-before-write"
+        self.worker = SimWriter(self, storage.wal, self.driver.durable, self.driver.fault, early)
+        self.keeper = SnapshotKeeper(
+            storage.catalog,
+            core,
+            machine,
+            self.ledger,
+            self.worker,
+            self.driver,
+            every_entries=member.settings.snapshot_entries,
+            every_allocations=member.settings.snapshot_allocations,
+        )
+        self.driver.wire(self, self.worker, self.keeper)
+
+    def start(self) -> None:
+        """Begin to tick."""
+        self.driver.pump()
+        self.world.at(self.member.core_random.randrange(self.member.tick_us), self.tick)
+
+    # Events. Each looks first whether it happens at all, and when.
+
+    def runs(self, call: Callable[..., None], *args: Any) -> bool:
+        """Whether this process runs now; if it is paused, `call` comes again at its end."""
+        if not self.alive:
+            return False
+        if self.paused_until > self.world.now:
+            self.world.at(self.paused_until - self.world.now, call, *args)
+            return False
+        self._enter()
+        return True
+
+    def tick(self) -> None:
+        """One tick of the member's own clock."""
+        if not self.runs(self.tick):
+            return
+        self.world.at(self.member.tick_us, self.tick)
+        driver = self.driver
+        driver.tick()
+        self.worker.prepare_segment()
+        if driver.ticks % FENCE_EVERY_TICKS == 0 and driver.serving():
+            self._fence_silent_brokers()
+        self.watch()
+
+    def receive(self, message: Message) -> None:
+        """A message from a peer."""
+        if self.runs(self.receive, message):
+            self.driver.received([message])
+            self.watch()
+
+    def link_up(self, peer: int) -> None:
+        """Messages reach `peer` from now on."""
+        if self.runs(self.link_up, peer):
+            self.driver.link_up(peer)
+            self.watch()
+
+    def link_lost(self, peer: int) -> None:
+        """The connection from `peer` broke."""
+        if self.runs(self.link_lost, peer):
+            self.driver.link_lost(peer)
+            self.watch()
+
+    def soon(self, callback: Callable[..., None], *args: Any) -> None:
+        """Call back as an event of its own, now."""
+        self.world.at(0, self._call, callback, *args)
+
+    def after_disk(self, callback: Callable[..., None]) -> None:
+        """Call back when the disk has done its work."""
+        self.world.at(self.member.disk_delay(), self._call, callback)
+
+    def start_job(self, job: Job, task: Task) -> None:
+        """Run a job of another thread."""
+        self.jobs.append(job)
+        self.world.at(self.member.disk_delay(), self._end_job, job, task)
+
+    def _call(self, callback: Callable[..., None], *args: Any) -> None:
+        if self.runs(self._call, callback, *args):
+            callback(*args)
+            self.watch()
+
+    def _end_job(self, job: Job, task: Task) -> None:
+        if not self.runs(self._end_job, job, task):
+            return
+        self.jobs.remove(job)
+        try:
+            result = job.function(*job.args)
+        except Exception as error:  # noqa: BLE001 - handed on to whoever awaits it
+            task.step(error=error)
+        else:
+            task.step(result)
+        self.watch()
+
+    def watch(self) -> None:
+        """Look at the core after an event."""
+        core = self.core
+        if core.term != self.seen_term or core.role is not self.seen_role or core.commit != self.seen_commit:
+            self.member.monitor.changed(self)
+
+    # The driver's link port.
+
+    def send(self, messages: list[Message]) -> None:
+        """Hand messages to the network."""
+        self.member.monitor.sends(self, messages)
+        self.member.network.send(messages)
+
+    # Requests.
+
+    def submit(self, request: requests.Request) -> Answer:
+        """As `ClusterMember.submit`. Raises RequestError."""
+        if self.stopping:
+            raise RequestError(ErrorCode.NOT_CONTROLLER)
+        answer: Answer = self.driver.decider.submit(request)
+        if isinstance(request, requests.UnregisterBroker):
+            self.sessions.forget(request.broker_id)
+        elif not isinstance(request, requests.FenceBroker | requests.RaiseFloor):
+            self.sessions.heard(request.broker_id, self.driver.ticks)
+        return answer
+
+    def _on_serving(self) -> None:
+        brokers = (registration.broker_id for registration in self.storage.machine.brokers.all())
+        self.sessions.restart(brokers, self.driver.ticks)
+
+    def _fence_silent_brokers(self) -> None:
+        for broker_id in self.sessions.expired(self.driver.ticks):
+            registration = self.storage.machine.brokers.get(broker_id)
+            if registration is None or registration.fenced:
+                continue
+            try:
+                self.submit(requests.FenceBroker(broker_id, registration.broker_epoch))
+            except RequestError:
+                return
+
+    # The end.
+
+    def wrote(self, entries: list[Entry], hard_state: HardState | None) -> None:
+        """A write of the log is durable."""
+        if entries:
+            self.durable_last = entries[-1].index
+        self.member.monitor.wrote(self, entries, hard_state)
+
+    def die(self, crash_calls: list[int]) -> None:
+        """Stop now. Each job under way still makes the next number of `crash_calls` of its calls to the disk."""
+        self.alive = False
+        jobs: list[Callable[[], Any]] = [lambda job=job: job.function(*job.args) for job in self.jobs]
+        current = self.worker.current
+        if current is not None:
+            jobs.append(lambda: self.worker.execute(current))
+        for job, calls in zip(jobs, crash_calls, strict=False):
+            self.member.disk.arm(cut_after=calls)
+            try:
+                job()
+            except (PowerCut, Exception):  # noqa: BLE001 - it ends here either way
+                continue
+
+    def close(self) -> None:
+        """End in order: everything is written."""
+        self.alive = False
+        self.storage.wal.close()
+        self.storage.directory.close()
+
+    def quiet(self) -> bool:
+        """Whether no work on the disk is under way."""
+        return self.worker.idle() and not self.jobs
+
+    def _on_fault(self, error: BaseException) -> None:
+        self.member.faulted(self, error)
+
+    def _enter(self) -> None:
+        asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
+
+
+HANDOVER = SECOND
+"""As `member.HANDOVER_SECONDS`."""

@@ -1,0 +1,126 @@
+"""The storage thread of a simulated member: the product's worker, with virtual time in place of the thread.
+
+A job takes effect on the disk at the moment when it ends. Nobody but the job sees the disk in between; a crash in
+between runs the job up to one of its calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from controller.node.storage_worker import Append, Job, StorageWorker
+from controller.raft.messages import Entry, HardState
+from controller.storage.wal import WriteAheadLog
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+
+class _Queue:
+    """Stands in for the thread's queue: what arrives while a job runs is not seen before the next one starts."""
+
+    def __init__(self) -> None:
+        self._seen: deque[Job | None] = deque()
+        self._arrived: deque[Job | None] = deque()
+
+    def put(self, job: Job | None) -> None:
+        self._arrived.append(job)
+
+    def look(self) -> None:
+        """See what has arrived."""
+        self._seen.extend(self._arrived)
+        self._arrived.clear()
+
+    def get(self) -> Job | None:
+        """The next job seen, None if there is none."""
+        return self._seen.popleft() if self._seen else None
+
+    def empty(self) -> bool:
+        """Whether nothing was seen."""
+        return not self._seen
+
+    def qsize(self) -> int:
+        """Jobs, seen or not."""
+        return len(self._seen) + len(self._arrived)
+
+
+class SimWriter(StorageWorker):
+    """Runs one job after the other, each as one event. `early` acknowledges before the write: a planted bug."""
+
+    def __init__(
+        self,
+        process: Process,
+        wal: WriteAheadLog,
+        on_durable: Callable[[list[int]], None],
+        on_failure: Callable[[BaseException], None],
+        early: bool,
+    ) -> None:
+        super().__init__(wal, on_durable, on_failure)
+        self._process = process
+        self._queue = _Queue()
+        self._jobs = self._queue  # type: ignore[assignment]
+        self._issued: deque[Append] = deque()
+        self._early = early
+        self.current: Job | None = None
+
+    def append(self, token: int, entries: list[Entry], hard_state: HardState | None) -> None:
+        """Queue one write of the log."""
+        self._issued.append(Append(token, entries, hard_state))
+        super().append(token, entries, hard_state)
+        if self._early:
+            self._process.soon(self._on_durable, [token])
+        self._begin()
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Queue other work on the log's files."""
+        super().run(job)
+        self._begin()
+
+    def report(self, callback: Callable[..., None], *args: Any) -> None:
+        """Call back; a job is an event of its own already."""
+        if not self._process.alive:
+            return
+        if callback == self._on_durable:
+            for _ in args[0]:
+                done = self._issued.popleft()
+                self._process.wrote(done.entries, done.hard_state)
+            if self._early:
+                return
+        callback(*args)
+
+    def idle(self) -> bool:
+        """Whether nothing runs and nothing waits."""
+        return self.current is None and self._queue.qsize() == 0
+
+    def execute(self, job: Job) -> Job | None:
+        """Run a job now; the one after it. PowerCut comes through."""
+        if isinstance(job, Append):
+            return self._append(job)
+        job()
+        return self._jobs.get()
+
+    def _begin(self) -> None:
+        if self.current is None and not self.failed:
+            self._queue.look()
+            self.current = self._queue.get()
+            if self.current is not None:
+                self._process.after_disk(self._finish)
+
+    def _finish(self) -> None:
+        job = self.current
+        assert job is not None, "a job ended that never began"
+        try:
+            following = self.execute(job)
+        except Exception as error:  # noqa: BLE001 - as in the product's thread: nothing is written after it
+            self.failed = True
+            self.current = None
+            self.report(self._on_failure, error)
+            return
+        self.current = following
+        if following is None:
+            self._begin()
+        else:
+            self._queue.look()
+            self._process.after_disk(self._finish)
