@@ -89,7 +89,9 @@ def snapshot() -> None:
 def list_(directory: Path, output: str) -> None:
     """List the snapshots by name, oldest first; see `verify` for their contents."""
     path = directory / "snapshots"
-    rows = [(found.index, found.term, (path / found.name).stat().st_size, found.name) for found in _found(path)]
+    rows = [
+        (found.index, found.term, (path / found.name).stat().st_size, found.name) for found in found_snapshots(path)
+    ]
     if output == "json":
         print_json([dict(zip(("index", "term", "bytes", "file"), row, strict=True)) for row in rows])
     else:
@@ -133,7 +135,7 @@ def inspect(file: Path, output: str) -> None:
 def verify(directory: Path, output: str) -> None:
     """Read every snapshot and check its checksum and contents. Exits 1 if one is damaged."""
     path = directory / "snapshots"
-    verdicts = [(found.name, _verdict(path / found.name)) for found in _found(path)]
+    verdicts = [(found.name, snapshot_problem(path / found.name)) for found in found_snapshots(path)]
     if output == "json":
         print_json([{"file": name, "whole": verdict is None, "problem": verdict} for name, verdict in verdicts])
     else:
@@ -142,7 +144,8 @@ def verify(directory: Path, output: str) -> None:
         raise CommandError(f"damaged: {', '.join(damaged)}")
 
 
-def _found(path: Path) -> list[SnapshotId]:
+def found_snapshots(path: Path) -> list[SnapshotId]:
+    """The snapshots in a directory by their names, oldest first. Raises CommandError."""
     try:
         names = OsFiles().listdir(path)
     except OSError as error:
@@ -154,7 +157,8 @@ def _load(file: PurePath) -> StateImage:
     return decode_snapshot(OsFiles().read_bytes(file), file.name, None)
 
 
-def _verdict(file: PurePath) -> str | None:
+def snapshot_problem(file: PurePath) -> str | None:
+    """What is wrong with a snapshot file, or None."""
     try:
         _load(file)
     except SnapshotError as error:

@@ -7,8 +7,9 @@ from pathlib import Path
 import click
 
 from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json
+from cli.output import output_option, print_facts, print_json, print_table
 from cli.run import CONFIG_OPTION
+from cli.verify import verify as verify_directory
 from controller.storage.directory import DirectoryMeta, format_directory, read_meta
 from controller.storage.errors import DirectoryError
 from protocol.settings import SettingsError
@@ -61,6 +62,26 @@ def info(config: Path | None, directory: Path | None, output: str) -> None:
     except (DirectoryError, OSError) as error:
         raise CommandError(str(error)) from error
     _print(directory, meta, output)
+
+
+@storage.command()
+@click.option("--dir", "directory", required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@output_option
+def verify(directory: Path, output: str) -> None:
+    """Read a member's log, snapshots and archive, whether it runs or not, and check every byte that counts.
+
+    Exits 1 if anything is damaged. A torn end of the log is not damage: the next start cuts it off.
+    """
+    try:
+        findings = list(verify_directory(directory))
+    except OSError as error:
+        raise CommandError(str(error)) from error
+    if output == "json":
+        print_json(findings)
+    else:
+        print_table(("What", "Verdict"), [(found.what, found.problem or f"whole  {found.note}") for found in findings])
+    if damaged := [found.what for found in findings if found.problem is not None]:
+        raise CommandError(f"damaged: {', '.join(damaged)}")
 
 
 def _identity(

@@ -23,6 +23,9 @@ from snapshots.image import StateImage
 
 logger = logging.getLogger(__name__)
 
+RETRY_SHARE = 10
+"""After a snapshot that failed, the next one is tried a tenth of the usual entries later."""
+
 KEPT_SHARE = 4
 """A quarter of the entries between two snapshots stays in the log, for a follower that is only a little behind."""
 
@@ -68,13 +71,15 @@ class SnapshotKeeper:
         self._every_allocations = every_allocations
         self._task: asyncio.Task[None] | None = None
         self._due = core.snapshot.index + every_entries
+        self._not_before = 0
         self._receiver: SnapshotReceiver | None = None
         self.taken = 0
         self.installed = 0
 
     def applied(self, entry: Entry) -> None:
         """Take a snapshot if enough was applied since the last one and none is being taken."""
-        if self._task is not None or (entry.index < self._due and len(self._ledger) < self._every_allocations):
+        enough = entry.index >= self._due or len(self._ledger) >= self._every_allocations
+        if not enough or self._task is not None or entry.index < self._not_before:
             return
         self._due = entry.index + self._every_entries
         image = self._machine.image(entry.index, entry.term)
@@ -92,6 +97,7 @@ class SnapshotKeeper:
             self._compact(image)
         except OSError as error:
             # The log still holds everything, so a full disk costs space, not safety: it is tried again later.
+            self._not_before = self._core.applied + self._every_entries // RETRY_SHARE + 1
             logger.error("cannot take a snapshot at index %d: %s", image.index, error)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - a broken archive or catalogue must not be built upon
             self._events.fault(error)

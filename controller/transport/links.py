@@ -10,6 +10,8 @@ import asyncio
 import logging
 import os
 import random
+import socket
+import sys
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
@@ -42,6 +44,10 @@ HANDSHAKE_SECONDS: Final = 2.0
 
 MAX_HANDSHAKES: Final = 64
 """Inbound connections that have not shaken hands yet. Above it new ones are closed at once."""
+
+SILENT_SECONDS: Final = 5
+"""A connection whose other host answers nothing for so long is given up: the kernel alone would try for minutes. Raft
+does not wait for it, it only lets a link be dialled again soon after a host or a network came back."""
 
 DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
 """Pause between attempts to dial: first and longest. Doubled each time, with full jitter."""
@@ -175,6 +181,7 @@ class InboundLink(asyncio.Protocol):
         if not self._links.opened(self):
             transport.abort()
             return
+        notice_silence(transport)
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self.close)
 
     def data_received(self, data: bytes) -> None:
@@ -297,6 +304,7 @@ class OutboundLink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
+        notice_silence(transport)
         identity = self._links.identity
         self._reader = handshake_reader()
         self._hello = Hello(
@@ -347,3 +355,14 @@ class OutboundLink(asyncio.Protocol):
         self._refusal = None
         self.up = True
         self._links.events.link_up(self._peer)
+
+
+def notice_silence(transport: asyncio.Transport) -> None:
+    """Have the kernel break the connection when the other host is silent for SILENT_SECONDS, sending or idle."""
+    connection = transport.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if sys.platform == "linux":
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS - 3)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

@@ -1,0 +1,211 @@
+"""One machine of the cluster: its disk, its clock, and the process that lives, dies and starts again on it."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controller.node.opening import InconsistentStorage, open_storage
+from controller.node.settings import PROFILES, MemberSettings, Voter
+from controller.raft.core import RaftConfig
+from controller.storage.directory import format_directory
+from controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
+from protocol.archive import ArchiveError
+from snapshots.format import SnapshotError
+from tests.simulation.disk import SimDisk
+from tests.simulation.process import Process
+from tests.simulation.world import MILLISECOND, SECOND, Violation
+from tests.support.memory_files import PowerCut
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+CLUSTER_ID = "simulated-cluster"
+_DAMAGE = (LogCorruption, InconsistentStorage, ArchiveError, DirectoryError, SnapshotError)
+_EXPECTED_FAULTS = (OSError, LogFailed, LogFull)
+
+
+class Member:
+    """`process` is None while nothing runs. `damaged`: what is on the disk may lack what was acknowledged."""
+
+    def __init__(self, cluster: Cluster, node_id: int, clock_rate: float) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.network = cluster.network
+        self.monitor = cluster.monitor
+        self.node_id = node_id
+        self.tick_us = int(10 * MILLISECOND * clock_rate)
+        self.disk = SimDisk()
+        self.disk.lying = cluster.bug == "no-sync"
+        self.core_random = self.world.stream(f"core-{node_id}")
+        self.settings = _settings(cluster, node_id)
+        self.process: Process | None = None
+        self.damaged = False
+        self.blank = True
+        self.clock_offset = 0
+        self.disk_slowness = 1
+        self.cut_next_open = False
+        self.starts = 0
+        self._rng = self.world.stream(f"machine-{node_id}")
+        self._path = Path("/data")
+        self.format()
+
+    # The machine.
+
+    def wall_clock(self) -> float:
+        """Seconds since the epoch, as this machine believes."""
+        return 1_700_000_000 + (self.world.now + self.clock_offset) / SECOND
+
+    def disk_delay(self) -> int:
+        """How long the next piece of work on the disk takes."""
+        base = self.cluster.swarm.disk_delay * self.disk_slowness
+        return int(base * (0.5 + self._rng.random())) + 1
+
+    def format(self) -> None:
+        """Make the empty disk a data directory."""
+        self.disk.make_directory(self._path)
+        directory_id = uuid.UUID(int=self._rng.getrandbits(128))
+        format_directory(self.disk, self._path, CLUSTER_ID, self.node_id, directory_id=directory_id)
+
+    # Life.
+
+    def start(self) -> None:
+        """Open the disk and run, unless it runs already. What cannot be opened is tried again or replaced."""
+        if self.process is not None:
+            return
+        try:
+            self.process = self._open()
+        except PowerCut:
+            self.world.note(f"member {self.node_id} loses power while it opens its log")
+            self.disk.cut_power(self._rng)
+        except _DAMAGE as error:
+            self._refused(error)
+        except (OSError, LogFull, LogFailed) as error:
+            self.world.note(f"member {self.node_id} does not start: {error}")
+            self.disk.kill()
+        self._count_disk_faults()
+        if self.process is None:
+            self.world.at(self._rng.randrange(50 * MILLISECOND, SECOND), self.start)
+            return
+        self.starts += 1
+        self.monitor.opened(self.process)
+        self.network.started(self.process)
+        self.process.start()
+
+    def crash(self, *, power: bool, restart_after: int | None) -> None:
+        """Kill the process, or cut the machine's power; start again after `restart_after`."""
+        process, self.process = self.process, None
+        if process is not None:
+            process.die([self._rng.randrange(12) if self._rng.random() < 0.3 else self._rng.randrange(3) for _ in "1234"])
+            self.network.stopped(process, silent=power)
+        if power:
+            self.disk.cut_power(self._rng)
+        else:
+            self.disk.kill()
+        if restart_after is not None:
+            self.world.at(restart_after, self.start)
+
+    def stop(self, restart_after: int) -> None:
+        """End in order, as on SIGTERM after the handover, and start again."""
+        process = self.process
+        if process is None:
+            return
+        if not process.quiet() or process.paused_until > self.world.now:
+            self.world.at(5 * MILLISECOND, self._stop_later, process, restart_after)
+            return
+        self.process = None
+        try:
+            process.close()
+        except (OSError, LogFailed) as error:
+            self.world.note(f"member {self.node_id} cannot close its log: {error}")
+        self.network.stopped(process, silent=False)
+        self.disk.kill()
+        self._count_disk_faults()
+        self.world.at(restart_after, self.start)
+
+    def _stop_later(self, process: Process, restart_after: int) -> None:
+        if self.process is process:
+            self.stop(restart_after)
+
+    def replace_disk(self) -> None:
+        """Put an empty disk in; nothing runs at this time."""
+        assert self.process is None, f"member {self.node_id} runs while its disk is replaced"
+        self.damaged = True
+        self.blank = True
+        full = self.disk.full
+        self.disk.replace()
+        self.format()
+        if full:
+            self.disk.arm(full=True)
+
+    def recovered(self) -> None:
+        """It holds again whatever it may have forgotten."""
+        self.damaged = self.blank = False
+
+    def faulted(self, process: Process, error: BaseException) -> None:
+        """The process found that it must stop."""
+        self._count_disk_faults()
+        excused = isinstance(error, _EXPECTED_FAULTS) or (self.damaged and isinstance(error, _DAMAGE))
+        if not excused:
+            raise Violation("member-fault", f"member {self.node_id} stops: {error!r}") from error
+        self.world.note(f"member {self.node_id} stops after a fault: {error}")
+        self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)
+
+    def _exit(self, process: Process) -> None:
+        if self.process is process:
+            self.crash(power=False, restart_after=self._rng.randrange(100 * MILLISECOND, 2 * SECOND))
+
+    def _open(self) -> Process:
+        swarm = self.cluster.swarm
+        if self.cut_next_open:
+            self.cut_next_open = False
+            self.disk.arm(cut_after=self._rng.randrange(12))
+        storage = open_storage(self.disk, self.settings)
+        if self.disk.cut_after is not None:
+            self.disk.arm()
+        config = RaftConfig(
+            node_id=self.node_id,
+            voters=self.cluster.voters,
+            heartbeat_ticks=swarm.heartbeat_ticks,
+            election_ticks=swarm.election_ticks,
+            link_lost_ticks=swarm.link_lost_ticks,
+            max_inflight_messages=swarm.max_inflight,
+            max_append_bytes=swarm.max_append_bytes,
+            chunk_bytes=swarm.chunk_bytes,
+        )
+        try:
+            return Process(self, storage, config)
+        except AssertionError as error:
+            raise Violation("member-fault", f"member {self.node_id} cannot start: {error!r}") from error
+
+    def _refused(self, error: Exception) -> None:
+        if not self.damaged:
+            raise Violation("refused-start", f"member {self.node_id}, undamaged, does not start: {error}") from error
+        self.world.note(f"member {self.node_id} refuses its disk, which is replaced: {error}")
+        self.world.fault("disk_replaced_after_refusal")
+        self.replace_disk()
+
+    def _count_disk_faults(self) -> None:
+        for kind in self.disk.on_fault:
+            self.world.fault(kind, f"member {self.node_id}")
+        self.disk.on_fault.clear()
+
+
+def _settings(cluster: Cluster, node_id: int) -> MemberSettings:
+    swarm = cluster.swarm
+    return MemberSettings(
+        node_id=node_id,
+        cluster_id=CLUSTER_ID,
+        data_dir="/data",
+        voters=tuple(Voter(voter, "127.0.0.1", 1, f"http://127.0.0.1:{voter}") for voter in cluster.voters),
+        peer_host="127.0.0.1",
+        peer_port=1,
+        timing=PROFILES["lan"],
+        block_size=swarm.block_size,
+        broker_session_timeout_ms=swarm.session_ticks * 10,
+        snapshot_entries=swarm.snapshot_entries,
+        snapshot_allocations=swarm.snapshot_allocations,
+        segment_bytes=swarm.segment_bytes,
+        peer_key=None,
+    )

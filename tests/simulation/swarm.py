@@ -1,0 +1,119 @@
+"""The settings of one seed. Each is drawn anew, and most faults are absent from most seeds: uniform mixtures of
+everything hide what needs one fault often and another never ("swarm testing", Groce et al., ISSTA 2012).
+"""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+
+from tests.simulation.world import MILLISECOND, SECOND
+
+MEMBER_FAULTS = {
+    "kill": 3.0,
+    "power_cut": 3.0,
+    "power_cut_all": 0.7,
+    "kill_all": 0.5,
+    "pause": 2.0,
+    "partition": 2.0,
+    "partition_one_way": 2.0,
+    "isolate_leader": 1.5,
+    "reset_links": 1.5,
+    "transfer": 2.0,
+    "rolling_restart": 0.5,
+    "graceful_restart": 1.0,
+    "disk_slow": 1.5,
+    "disk_full": 1.0,
+    "disk_sync_error": 1.0,
+    "disk_write_error": 0.7,
+    "disk_open_error": 0.5,
+    "disk_read_error": 0.5,
+    "disk_flip": 1.5,
+    "disk_misdirected_write": 1.0,
+    "disk_replaced": 1.5,
+    "crash_at_open": 1.0,
+    "clock_jump": 0.7,
+}
+"""What befalls a whole member, a link or a disk, and how often beside each other. Messages have rates of their own."""
+
+
+class Swarm(msgspec.Struct, frozen=True):
+    """Times in microseconds, rates as fractions. See `draw` for the ranges."""
+
+    members: int
+    agents: int
+    clients: int
+    block_size: int
+    safety_time: int
+    # Load.
+    think_time: int
+    claims_per_second: int
+    reserve_blocks: int
+    floor_rate: float
+    # Network.
+    delay: int
+    drop: float
+    duplicate: float
+    reorder: float
+    spike: float
+    stale_delivery: bool
+    # Disk.
+    disk_delay: int
+    segment_bytes: int
+    # Member.
+    snapshot_entries: int
+    snapshot_allocations: int
+    heartbeat_ticks: int
+    election_ticks: int
+    link_lost_ticks: int
+    session_ticks: int
+    chunk_bytes: int
+    max_inflight: int
+    max_append_bytes: int
+    clock_rates: tuple[float, ...]
+    # Faults.
+    fault_interval: int
+    weights: dict[str, float]
+
+
+def draw(rng: random.Random) -> Swarm:
+    """Settings for one seed."""
+    members = 3 if rng.random() < 0.75 else 5
+    block_size = rng.choice((10, 20, 50))
+    heartbeat = rng.choice((3, 5, 5, 8))
+    chosen = {kind: weight * rng.choice((0, 0, 1, 1, 3)) for kind, weight in MEMBER_FAULTS.items()}
+    if not any(chosen.values()):
+        chosen = dict(MEMBER_FAULTS)
+    lossy = rng.random() < 0.6
+    return Swarm(
+        members=members,
+        agents=rng.randint(3, 5),
+        clients=rng.randint(3, 5),
+        block_size=block_size,
+        safety_time=50 * SECOND,
+        think_time=rng.choice((60, 100, 150)) * MILLISECOND,
+        claims_per_second=block_size * rng.randint(2, 6),
+        reserve_blocks=rng.randint(2, 8),
+        floor_rate=rng.choice((0.0, 0.002, 0.02)),
+        delay=rng.choice((100, 300, 1_000, 1_000, 5_000)),
+        drop=rng.choice((0.0, 0.005, 0.02, 0.1)) if lossy else 0.0,
+        duplicate=rng.choice((0.0, 0.01, 0.1)) if lossy else 0.0,
+        reorder=rng.choice((0.0, 0.01, 0.1)) if lossy else 0.0,
+        spike=rng.choice((0.0, 0.0, 0.002, 0.01)),
+        stale_delivery=rng.random() < 0.5,
+        disk_delay=rng.choice((100, 500, 2_000, 2_000, 10_000)),
+        segment_bytes=rng.choice((2_048, 8_192, 32_768)),
+        snapshot_entries=rng.choice((15, 40, 100, 250)),
+        snapshot_allocations=rng.choice((30, 100, 100_000)),
+        heartbeat_ticks=heartbeat,
+        election_ticks=heartbeat * rng.choice((4, 6, 8)),
+        link_lost_ticks=rng.choice((0, 2, 4, 10)),
+        session_ticks=rng.choice((100, 300)),
+        chunk_bytes=rng.choice((64, 256, 65_536)),
+        max_inflight=rng.choice((1, 4, 64)),
+        max_append_bytes=rng.choice((200, 5_000, 262_144)),
+        clock_rates=tuple(rng.choice((1.0, 1.0, rng.uniform(0.6, 1.6))) for _ in range(members)),
+        fault_interval=rng.choice((700, 1_200, 2_000, 4_000)) * MILLISECOND,
+        weights=chosen,
+    )
