@@ -53,6 +53,21 @@ def open_storage(files: Files, settings: MemberSettings) -> OpenedStorage:
         machine.restore(newest[1])
         snapshot = SnapshotMeta(newest[0].index, newest[0].term)
     wal, log = WriteAheadLog.open(files, directory.wal, directory.meta, segment_bytes=settings.segment_bytes)
+    _check(directory, log, snapshot)
+    if _reaches(log, snapshot):
+        _tell_torn(log)
+    else:
+        # A crash came between installing a leader's snapshot and restarting the log behind it, or cut the log below
+        # our own snapshot. Either way the snapshot is what counts.
+        logger.warning("the log ends before the snapshot at index %d, or disagrees: going on from it", snapshot.index)
+        commit = max(log.hard_state.commit, snapshot.index)
+        wal.restart_at(snapshot, msgspec.structs.replace(log.hard_state, commit=commit))
+        log.hard_state, log.entries = wal.hard_state, []
+    archive = AllocationArchive(files, directory.archive, settings.cluster_id)
+    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
+
+
+def _tell_torn(log: RecoveredLog) -> None:
     if log.truncated is not None:
         logger.warning(
             "the last write of %s was torn at byte %d and was never acknowledged; kept a copy as %s",
@@ -60,14 +75,6 @@ def open_storage(files: Files, settings: MemberSettings) -> OpenedStorage:
             log.truncated.offset,
             log.truncated.copy,
         )
-    _check(directory, log, snapshot)
-    if not _reaches(log, snapshot):
-        # A crash came between installing a leader's snapshot and restarting the log behind it.
-        commit = max(log.hard_state.commit, snapshot.index)
-        wal.restart_at(snapshot, msgspec.structs.replace(log.hard_state, commit=commit))
-        log.hard_state, log.entries = wal.hard_state, []
-    archive = AllocationArchive(files, directory.archive, settings.cluster_id)
-    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
 
 
 def _reaches(log: RecoveredLog, snapshot: SnapshotMeta) -> bool:

@@ -35,8 +35,7 @@ OBSERVED_SECONDS = 2.0
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    options = {"snapshot_entries": 40}
-    with running_cluster(tmp_path_factory.mktemp("directories"), controller_options=options) as cluster:
+    with running_cluster(tmp_path_factory.mktemp("directories")) as cluster:
         yield cluster
 
 
@@ -78,20 +77,21 @@ def changed_config(cluster: LocalCluster, controller: Controller, target: Path, 
     return target
 
 
-def test_a_member_without_its_directory_comes_back_by_snapshot(cluster: LocalCluster) -> None:
-    leader = cluster.leader()
-    lost = followers(cluster, leader)[0]
-    allocate_blocks(cluster, 100)
-    wait_until(lambda: quorum(leader)["snapshot_index"] > 0, "a snapshot of the leader")
-    cluster.kill(lost)
-    shutil.rmtree(lost.data_dir)
-    allocate_blocks(cluster, 10)
-    bring_back(cluster)
-    samples = metrics(lost)
-    assert samples["pidkeeper_raft_snapshots_installed_total"] == 1
-    assert samples["pidkeeper_raft_recovering"] == 0
-    last = allocate_blocks(cluster, 1)
-    wait_until(lambda: quorum(lost)["next_producer_id"] > last, "the member that came back to apply the newest block")
+def test_a_member_without_its_directory_comes_back_by_snapshot(tmp_path: Path) -> None:
+    with running_cluster(tmp_path, controller_options={"snapshot_entries": 40}) as cluster:
+        leader = cluster.leader()
+        lost = followers(cluster, leader)[0]
+        allocate_blocks(cluster, 100)
+        wait_until(lambda: quorum(leader)["snapshot_index"] > 0, "a snapshot of the leader")
+        cluster.kill(lost)
+        shutil.rmtree(lost.data_dir)
+        allocate_blocks(cluster, 10)
+        bring_back(cluster)
+        samples = metrics(lost)
+        assert samples["pidkeeper_raft_snapshots_installed_total"] >= 1
+        assert samples["pidkeeper_raft_recovering"] == 0
+        last = allocate_blocks(cluster, 1)
+        wait_until(lambda: quorum(lost)["next_producer_id"] > last, "the member that came back to apply what is new")
 
 
 def test_a_recovering_member_helps_to_elect_nobody_who_misses_something(cluster: LocalCluster) -> None:

@@ -27,7 +27,10 @@ _EXPECTED_FAULTS = (OSError, LogFailed, LogFull)
 
 
 class Member:
-    """`process` is None while nothing runs. `damaged`: what is on the disk may lack what was acknowledged."""
+    """`process` is None while nothing runs.
+
+    `damaged`: what is on the disk may lack what was acknowledged; `damage_is_latent`: no start has found out yet.
+    """
 
     def __init__(self, cluster: Cluster, node_id: int, clock_rate: float) -> None:
         self.cluster = cluster
@@ -42,7 +45,7 @@ class Member:
         self.settings = _settings(cluster, node_id)
         self.process: Process | None = None
         self.damaged = False
-        self.blank = True
+        self.damage_is_latent = False
         self.clock_offset = 0
         self.disk_slowness = 1
         self.cut_next_open = False
@@ -131,17 +134,12 @@ class Member:
     def replace_disk(self) -> None:
         """Put an empty disk in; nothing runs at this time."""
         assert self.process is None, f"member {self.node_id} runs while its disk is replaced"
-        self.damaged = True
-        self.blank = True
+        self.damaged = self.damage_is_latent = True
         full = self.disk.full
         self.disk.replace()
         self.format()
         if full:
             self.disk.arm(full=True)
-
-    def recovered(self) -> None:
-        """It holds again whatever it may have forgotten."""
-        self.damaged = self.blank = False
 
     def faulted(self, process: Process, error: BaseException) -> None:
         """The process found that it must stop."""

@@ -1,0 +1,259 @@
+"""One seed: members, clients, faults; a phase of safety under faults, and one of progress without."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from controller.raft.core import Role
+from protocol.messages import AllocatedBlock, AllocatedBlocksPage
+from protocol.records import AllocateProducerIdsRecord
+from tests.simulation.client import Agent, Client
+from tests.simulation.history import History
+from tests.simulation.invariants import Monitor
+from tests.simulation.member import Member
+from tests.simulation.nemesis import Nemesis
+from tests.simulation.network import Network
+from tests.simulation.process import Process
+from tests.simulation.swarm import Swarm, draw
+from tests.simulation.world import MILLISECOND, SECOND, Violation, World
+
+PROGRESS: Final = 10 * SECOND
+"""After everything is healed, an allocation that is asked for from then on must be answered within this time."""
+
+CONVERGENCE: Final = 20 * SECOND
+"""And all members must hold everything, within this."""
+
+
+class Result(msgspec.Struct):
+    """What one seed showed. `faults` counts by kind and phase; `violation` is None if all promises held."""
+
+    seed: int
+    digest: int
+    simulated_us: int
+    events: int
+    elections: int
+    snapshots_installed: int
+    entries: int
+    blocks_checked: int
+    ids_checked: int
+    recovered_after_us: int
+    faults: Counter[tuple[str, str]]
+    violation: str | None
+
+
+class Cluster:
+    """Everything of one seed. `bug`: a planted one, for controls."""
+
+    def __init__(self, seed: int, *, trace: Callable[[str], object] | None = None, bug: str | None = None) -> None:
+        self.world = World(seed, trace)
+        self.rng = self.world.stream("cluster")
+        self.swarm: Swarm = draw(self.world.stream("swarm"))
+        self.bug = bug
+        self.voters = tuple(range(1, self.swarm.members + 1))
+        self.history = History(self.world)
+        self.monitor = Monitor(self.world, self.history, self.voters)
+        self.network = Network(self.world, self.swarm)
+        self.members = {
+            voter: Member(self, voter, rate) for voter, rate in zip(self.voters, self.swarm.clock_rates, strict=True)
+        }
+        self.network.members = self.members
+        self.clients = [Client(self, 100 + number) for number in range(self.swarm.clients)]
+        self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]
+        self.gone: list[Agent] = []
+        self.nemesis = Nemesis(self)
+        self.healed = False
+        self.loaded = True
+        self.recovered_after = 0
+
+    # What others ask.
+
+    def leader(self) -> Process | None:
+        """The leader of the newest term, if there is one."""
+        leaders = [
+            member.process
+            for member in self.members.values()
+            if member.process is not None and member.process.core.role is Role.LEADER
+        ]
+        return max(leaders, key=lambda process: process.core.term, default=None)
+
+    def next_id_seen(self) -> int:
+        """The next producer ID, as of the newest committed entry."""
+        return self.monitor.next_id
+
+    def phase(self) -> str:
+        """What the cluster is doing."""
+        running = [member.process for member in self.members.values() if member.process is not None]
+        leader = self.leader()
+        checks = (
+            ("installing", any(process.core._installing or process.core._incoming for process in running)),
+            ("transferring", leader is not None and leader.core.transferring is not None),
+            ("electing", leader is None or not leader.core.serving),
+            ("snapshotting", any(process.keeper._task is not None for process in running)),
+            ("recovering", any(process.core.recovering for process in running)),
+            ("replicating", leader is not None and leader.core.commit < leader.core.last_index),
+        )
+        return next((name for name, holds in checks if holds), "idle")
+
+    # The run.
+
+    def run(self) -> Result:
+        """Both phases and the final checks. Raises Violation."""
+        for member in self.members.values():
+            self.world.at(self.rng.randrange(200 * MILLISECOND), member.start)
+        for client in self.clients:
+            client.start()
+        for agent in self.agents:
+            agent.start()
+        self.world.at(50 * MILLISECOND, self._look)
+        self.world.at(self.rng.randrange(10 * SECOND), self._replace_agent)
+        self.nemesis.start()
+        self.world.run(self.swarm.safety_time)
+        self._heal()
+        self.world.run(self.world.now + PROGRESS, self._progressed)
+        self._demand(self._progressed, "no-progress", PROGRESS)
+        self.recovered_after = self.world.now - self.swarm.safety_time
+        self.loaded = False
+        self.world.run(self.world.now + CONVERGENCE, self._converged)
+        self._demand(self._converged, "no-convergence", CONVERGENCE)
+        self._check_members()
+        blocks = self.history.check(agent.claims for agent in (*self.agents, *self.gone))
+        return self.result(blocks, None)
+
+    def result(self, blocks: int, violation: str | None) -> Result:
+        """The figures as they stand."""
+        return Result(
+            seed=self.world.seed,
+            digest=self.world.digest,
+            simulated_us=self.world.now,
+            events=self.world.events,
+            elections=self.monitor.elections,
+            snapshots_installed=self.monitor.snapshots_installed,
+            entries=len(self.monitor.committed),
+            blocks_checked=blocks,
+            ids_checked=sum(
+                last - first + 1 for agent in (*self.agents, *self.gone) for first, last in agent.claims.runs
+            ),
+            recovered_after_us=self.recovered_after,
+            faults=self.world.faults,
+            violation=violation,
+        )
+
+    def _look(self) -> None:
+        self.world.phase = self.phase()
+        self.world.at(50 * MILLISECOND, self._look)
+
+    def _replace_agent(self) -> None:
+        """An agent dies and another process takes over its broker id; sometimes the old one lives on for a while."""
+        if self.healed:
+            return
+        place = self.rng.randrange(len(self.agents))
+        old = self.agents[place]
+        self.world.fault("agent_restart")
+        self.gone.append(old)
+        self.world.at(self.rng.choice((0, 0, 2 * SECOND)), old.stop)
+        self.agents[place] = Agent(self, old.broker_id, old.incarnation + 1)
+        self.agents[place].start()
+        self.world.at(self.rng.randrange(15 * SECOND), self._replace_agent)
+
+    def _heal(self) -> None:
+        self.world.note("all faults end")
+        self.world.phase = "healed"
+        self.healed = True
+        self.nemesis.stop()
+
+    def _progressed(self) -> bool:
+        return self.history.newest_invocation >= self.swarm.safety_time
+
+    def _converged(self) -> bool:
+        processes = [member.process for member in self.members.values()]
+        leader = self.leader()
+        return leader is not None and all(
+            process is not None
+            and not process.core.recovering
+            and not process.stopping
+            and process.core.applied == leader.core.last_index == leader.core.applied
+            and process.quiet()
+            for process in processes
+        )
+
+    def _demand(self, holds: Callable[[], bool], rule: str, limit: int) -> None:
+        if not holds():
+            state = [
+                f"{node}: "
+                + (
+                    "down"
+                    if member.process is None
+                    else f"{member.process.core.role.value} of {member.process.core.term}, leader "
+                    f"{member.process.core.leader_id}, applied {member.process.core.applied} of "
+                    f"{member.process.core.last_index}, recovering {member.process.core.recovering}"
+                )
+                for node, member in self.members.items()
+            ]
+            raise Violation(rule, f"{limit // SECOND} s after all faults ended: {'; '.join(state)}")
+
+    def _check_members(self) -> None:
+        """Converged members hold the same state byte for byte, and a history without a wrong or missing row."""
+        expected = [
+            AllocatedBlock(
+                first=record.producer_id_start,
+                last=record.producer_id_end,
+                offset=commit.offset,
+                broker_epoch=record.broker_epoch,
+                timestamp_ms=record.timestamp_ms,
+                broker_id=record.broker_id,
+            )
+            for commit in self.history.commits
+            if isinstance(record := commit.record, AllocateProducerIdsRecord)
+        ]
+        images = set()
+        for node, member in self.members.items():
+            process = member.process
+            assert process is not None, f"member {node} is down after convergence"
+            images.add(msgspec.json.encode(process.driver.machine.image(0, 0)))
+            page = _history(process, len(expected) + 1)
+            found = [block for block in page.blocks if block.first >= page.complete_from]
+            wanted = [block for block in expected if block.first >= page.complete_from]
+            rows = {block.first: block for block in expected}
+            if found != wanted or any(rows.get(block.first) != block for block in page.blocks):
+                raise Violation("archive", f"member {node} has {len(found)} rows from {page.complete_from} on, not {len(wanted)}")
+        if len(images) != 1:
+            raise Violation("state-diverged", f"{images}")
+
+
+def _history(process: Process, limit: int) -> AllocatedBlocksPage:
+    """The ledger's answer to a query, with its one job run at once."""
+    process._enter()
+    query: Any = process.ledger.page(-1, limit)
+    job = query.send(None)
+    try:
+        query.send(job.function(*job.args))
+    except StopIteration as end:
+        page: AllocatedBlocksPage = end.value
+        return page
+    raise AssertionError("a query of the ledger waits twice")
+
+
+def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: str | None = None) -> Result:
+    """Run one seed to its end or to its first violation."""
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    gc.collect()
+    gc.disable()
+    try:
+        cluster = Cluster(seed, trace=trace, bug=bug)
+        try:
+            return cluster.run()
+        except Violation as violation:
+            cluster.world.note(f"VIOLATION {violation}")
+            return cluster.result(0, str(violation))
+    finally:
+        asyncio._set_running_loop(None)
+        gc.enable()
+        logging.disable(disabled)

@@ -1,0 +1,223 @@
+"""What the clients saw, what was committed, and whether the two agree.
+
+An allocation is fetch-and-add with results that are all distinct, so the results themselves force the order: the exact
+check of linearizability is a sort.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterable
+
+from controller.state import requests
+from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
+from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record, RegisterBrokerRecord
+from tests.simulation.world import World, Violation
+
+
+class Operation:
+    """One attempt of a client. `returned` is None, and `answer` too, while the outcome is unknown.
+
+    `refused`: the member said that nothing was done and nothing will be.
+    """
+
+    __slots__ = ("answer", "invoked", "refused", "request", "returned")
+
+    def __init__(self, request: requests.Request, invoked: int) -> None:
+        self.request = request
+        self.invoked = invoked
+        self.returned: int | None = None
+        self.answer: object = None
+        self.refused = False
+
+
+class Commit:
+    """A committed record: its offset, and when the first member applied it."""
+
+    __slots__ = ("offset", "record", "time")
+
+    def __init__(self, offset: int, record: Record, time: int) -> None:
+        self.offset = offset
+        self.record = record
+        self.time = time
+
+
+class History:
+    """The operations of all clients, the committed records, and the IDs that left the agents."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.operations: list[Operation] = []
+        self.commits: list[Commit] = []
+        self.newest_invocation = 0
+        """When the newest request for a block was sent that was answered with one."""
+
+    def invoke(self, request: requests.Request) -> Operation:
+        """A client sends a request."""
+        operation = Operation(request, self.world.now)
+        self.operations.append(operation)
+        return operation
+
+    def acknowledge(self, operation: Operation, answer: object) -> None:
+        """The client holds the answer."""
+        operation.returned = self.world.now
+        operation.answer = answer
+        if isinstance(answer, AllocateProducerIdsResponse):
+            self.newest_invocation = max(self.newest_invocation, operation.invoked)
+
+    def commit(self, first_offset: int, records: Iterable[Record]) -> None:
+        """The next entry was applied for the first time."""
+        for offset, record in enumerate(records, first_offset):
+            self.commits.append(Commit(offset, record, self.world.now))
+
+    def check(self, claims: Iterable[AgentClaims]) -> int:
+        """Raise Violation, or return the number of acknowledged blocks that were checked."""
+        acknowledged = self._acknowledged_blocks()
+        committed = self._committed_blocks()
+        self._check_disjoint(acknowledged)
+        self._check_owners(acknowledged, committed)
+        self._check_real_time_order()
+        self._check_gaps(acknowledged, committed)
+        self._check_registrations()
+        _check_claims(list(claims))
+        return len(acknowledged)
+
+    def _acknowledged_blocks(self) -> list[tuple[int, int, Operation]]:
+        """(first, length, operation) in order of the first ID."""
+        found = [
+            (operation.answer.producer_id_start, operation.answer.producer_id_len, operation)
+            for operation in self.operations
+            if isinstance(operation.answer, AllocateProducerIdsResponse)
+        ]
+        return sorted(found, key=lambda block: block[:2])
+
+    def _committed_blocks(self) -> dict[int, Commit]:
+        """The committed allocations by their first ID; walks the log to see that IDs only jump where a floor rose."""
+        blocks: dict[int, Commit] = {}
+        next_id = 0
+        for offset, commit in enumerate(self.commits):
+            record = commit.record
+            if commit.offset != offset:
+                raise Violation("log-offsets", f"record {offset} of the log has offset {commit.offset}")
+            if isinstance(record, ProducerIdFloorRecord):
+                if record.next_producer_id <= next_id:
+                    raise Violation("floor", f"{record} at offset {offset}, but the next ID was {next_id}")
+                next_id = record.next_producer_id
+            elif isinstance(record, AllocateProducerIdsRecord):
+                if record.producer_id_start != next_id:
+                    raise Violation("id-gap", f"{record} at offset {offset}, but the next ID was {next_id}")
+                blocks[next_id] = commit
+                next_id = record.producer_id_end + 1
+        return blocks
+
+    def _check_disjoint(self, blocks: list[tuple[int, int, Operation]]) -> None:
+        end, before = -1, None
+        for first, length, operation in blocks:
+            if first <= end:
+                raise Violation("duplicate", f"{operation.answer} to {operation.request} overlaps the one to {before}")
+            end, before = first + length - 1, operation.request
+
+    def _check_owners(self, acknowledged: list[tuple[int, int, Operation]], committed: dict[int, Commit]) -> None:
+        for first, length, operation in acknowledged:
+            commit = committed.get(first)
+            record = None if commit is None else commit.record
+            request = operation.request
+            if not (
+                isinstance(record, AllocateProducerIdsRecord)
+                and isinstance(request, requests.AllocateProducerIds)
+                and record.length == length
+                and record.broker_id == request.broker_id
+                and record.broker_epoch == request.broker_epoch
+            ):
+                raise Violation("lost", f"{request} was given {first} +{length}, the log says {record}")
+
+    def _check_real_time_order(self) -> None:
+        """Whatever was invoked after a block or a floor was acknowledged gets IDs above it."""
+        bounds: list[tuple[int, int]] = []
+        for operation in self.operations:
+            answer, returned = operation.answer, operation.returned
+            if returned is not None and isinstance(answer, AllocateProducerIdsResponse):
+                bounds.append((returned, answer.producer_id_start + answer.producer_id_len))
+            elif returned is not None and isinstance(answer, RaiseFloorResponse):
+                bounds.append((returned, answer.next_producer_id))
+        bounds.sort()
+        times = [time for time, _ in bounds]
+        floors: list[int] = []
+        for _, bound in bounds:
+            floors.append(max(bound, floors[-1]) if floors else bound)
+        for operation in self.operations:
+            answer = operation.answer
+            if not isinstance(answer, AllocateProducerIdsResponse):
+                continue
+            position = bisect.bisect_left(times, operation.invoked) - 1
+            if position >= 0 and answer.producer_id_start < floors[position]:
+                raise Violation(
+                    "real-time-order",
+                    f"{operation.request}, invoked at {operation.invoked}, was given {answer.producer_id_start}, "
+                    f"but IDs below {floors[position]} were gone by {times[position]}",
+                )
+
+    def _check_gaps(self, acknowledged: list[tuple[int, int, Operation]], committed: dict[int, Commit]) -> None:
+        """Every committed block that nobody holds must be the work of an operation that never learned its outcome."""
+        unknown: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for operation in self.operations:
+            request = operation.request
+            if operation.answer is None and not operation.refused and isinstance(request, requests.AllocateProducerIds):
+                unknown[request.broker_id, request.broker_epoch].append(operation.invoked)
+        held = {first for first, _, _ in acknowledged}
+        orphans: dict[tuple[int, int], int] = defaultdict(int)
+        for first, commit in committed.items():
+            record = commit.record
+            if first in held or not isinstance(record, AllocateProducerIdsRecord):
+                continue
+            owner = record.broker_id, record.broker_epoch
+            orphans[owner] += 1
+            if bisect.bisect_right(unknown[owner], commit.time) < orphans[owner]:
+                raise Violation("unexplained-gap", f"nobody asked for {record}, committed by {commit.time}")
+
+    def _check_registrations(self) -> None:
+        for operation in self.operations:
+            request, answer = operation.request, operation.answer
+            if not isinstance(answer, RegisterBrokerResponse) or not isinstance(request, requests.RegisterBroker):
+                continue
+            epoch = answer.broker_epoch
+            record = self.commits[epoch].record if epoch < len(self.commits) else None
+            if record != RegisterBrokerRecord(request.broker_id, epoch, request.incarnation_id):
+                raise Violation("registration", f"{request} was given epoch {epoch}, where the log says {record}")
+
+
+class AgentClaims:
+    """The blocks that one agent's reserve took, and the runs of IDs that left it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.blocks: list[tuple[int, int]] = []
+        self.runs: list[list[int]] = []
+
+    def claimed(self, producer_id: int) -> None:
+        """An ID left the agent."""
+        runs = self.runs
+        if runs and runs[-1][1] + 1 == producer_id:
+            runs[-1][1] = producer_id
+        else:
+            runs.append([producer_id, producer_id])
+
+
+def _check_claims(claims: list[AgentClaims]) -> None:
+    """Every ID that left an agent was in a block of this agent, and left once."""
+    everything: list[tuple[int, int, str]] = []
+    for agent in claims:
+        blocks = sorted(agent.blocks)
+        for first, last in agent.runs:
+            expected = first
+            for block_first, block_last in blocks:
+                if block_first <= expected <= block_last:
+                    expected = min(block_last, last) + 1
+            if expected != last + 1:
+                raise Violation("foreign-id", f"{agent.name} handed out {expected}, which none of its blocks holds")
+            everything.append((first, last, agent.name))
+    everything.sort()
+    for (_, end, one), (start, _, other) in zip(everything, everything[1:], strict=False):
+        if start <= end:
+            raise Violation("repeated-id", f"ID {start} left {one} and {other}")

@@ -1,0 +1,201 @@
+"""What must hold at every moment, looked at from outside: none of it trusts what a member says of itself.
+
+- a term has one leader, and every leader holds every committed entry when it is elected;
+- the entry at a committed index never changes, on no member; equal indexes give equal states;
+- an entry is committed only once a majority has held it on disk;
+- a member votes once in a term, by what is on its disk; no vote, acknowledgement or candidacy leaves before its write;
+- terms, commit and applied indexes never fall; a disk that was not damaged brings back all that was acknowledged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from controller.raft.core import Role
+from controller.raft.messages import (
+    AppendEntriesReply,
+    Entry,
+    HardState,
+    Message,
+    RequestVote,
+    RequestVoteReply,
+    SnapshotMeta,
+)
+from controller.state.machine import StateMachine
+from protocol.records import decode_batch
+from snapshots.image import StateImage
+from tests.simulation.history import History
+from tests.simulation.world import Violation, World
+
+if TYPE_CHECKING:
+    from tests.simulation.process import Process
+
+
+class _Disk:
+    """What was seen to become durable at one member since its disk was last damaged."""
+
+    def __init__(self) -> None:
+        self.votes: dict[int, int] = {}
+        self.term = 0
+        self.last = SnapshotMeta(0, 0)
+
+
+class Monitor:
+    """Watches all members. Raises Violation in the event in which a promise was broken."""
+
+    def __init__(self, world: World, history: History, voters: tuple[int, ...]) -> None:
+        self.world = world
+        self.history = history
+        self.elections = 0
+        self.snapshots_installed = 0
+        self.committed: list[tuple[int, bytes]] = []
+        self.next_id = 0
+        self._states: list[tuple[int, int]] = []
+        self._leaders: dict[int, int] = {}
+        self._majority = len(voters) // 2 + 1
+        self._held: dict[int, dict[int, int]] = {voter: {} for voter in voters}
+        self._disks = {voter: _Disk() for voter in voters}
+
+    def opened(self, process: Process) -> None:
+        """A member came up from its disk."""
+        member, storage = process.member, process.storage
+        log, disk = storage.log, self._disks[process.node_id]
+        if not log.hard_state.recovering or not member.damaged:
+            self._check_nothing_lost(process, disk)
+        if member.damaged:
+            self._disks[process.node_id] = disk = _Disk()
+            member.damage_is_latent = False
+            if not log.hard_state.recovering:
+                member.damaged = False
+        if log.truncated is not None:
+            self.world.fault("tail_torn", f"member {process.node_id}: {log.truncated}")
+        self._note_hard_state(process.node_id, disk, log.hard_state)
+        held = self._held[process.node_id]
+        for entry in log.entries:
+            held[entry.index] = entry.term
+        process.seen_term, process.seen_commit = process.core.term, process.core.commit
+        self.world.mix(process.node_id, process.core.term, storage.wal.next_index)
+        if self.world.trace is not None:
+            self.world.note(
+                f"member {process.node_id} starts: {log.hard_state}, snapshot {storage.snapshot}, "
+                f"log to {storage.wal.next_index - 1}, damaged {member.damaged}"
+            )
+
+    def wrote(self, process: Process, entries: list[Entry], hard_state: HardState | None) -> None:
+        """A write of the log returned."""
+        node = process.node_id
+        disk = self._disks[node]
+        if entries:
+            held = self._held[node]
+            for entry in entries:
+                held[entry.index] = entry.term
+            disk.last = SnapshotMeta(entries[-1].index, entries[-1].term)
+        if hard_state is not None:
+            self._note_hard_state(node, disk, hard_state)
+            member = process.member
+            if member.damaged and not member.damage_is_latent and not hard_state.recovering:
+                member.damaged = False
+                self.world.note(f"member {node} has recovered")
+
+    def changed(self, process: Process) -> None:
+        """Term, role or commit index differ from the last look."""
+        core, node = process.core, process.node_id
+        if core.term < process.seen_term or core.commit < process.seen_commit:
+            raise Violation("monotone", f"member {node}: term {core.term}, commit {core.commit} after {process.seen_term}")
+        if core.role is Role.LEADER and (process.seen_role is not Role.LEADER or core.term != process.seen_term):
+            self._elected(process)
+        if self.world.trace is not None and (core.role is not process.seen_role or core.term != process.seen_term):
+            self.world.note(f"member {node} is {core.role.value} of term {core.term}, log to {core.last_index}")
+        process.seen_term, process.seen_role, process.seen_commit = core.term, core.role, core.commit
+
+    def sends(self, process: Process, messages: list[Message]) -> None:
+        """Whatever leaves rests on a write that returned."""
+        for message in messages:
+            kind = type(message)
+            if kind is AppendEntriesReply:
+                assert isinstance(message, AppendEntriesReply)
+                if message.match_index > process.durable_last:
+                    raise Violation("ack-before-write", f"{message} leaves, but the disk ends at {process.durable_last}")
+            elif kind is RequestVoteReply or kind is RequestVote:
+                self._check_vote(message)
+
+    def applied(self, process: Process, entry: Entry) -> None:
+        """A member applied an entry."""
+        machine = process.driver.machine
+        state = (machine.next_offset, machine.producer_ids.next_producer_id)
+        index, known = entry.index, len(self.committed)
+        if index <= known:
+            if self.committed[index - 1] != (entry.term, entry.data) or self._states[index - 1] != state:
+                raise Violation(
+                    "committed-entry-changed",
+                    f"member {process.node_id} applied {entry} at state {state}, but {self.committed[index - 1]} "
+                    f"was applied before, to state {self._states[index - 1]}",
+                )
+            return
+        self._first_applied(process, entry, machine, state)
+
+    def installed(self, process: Process, meta: SnapshotMeta, image: StateImage) -> None:
+        """A member takes over the state of a received snapshot."""
+        self.snapshots_installed += 1
+        self._disks[process.node_id].last = meta
+        state = (image.next_offset, image.next_producer_id)
+        if meta.index > len(self.committed) or self._states[meta.index - 1] != state:
+            raise Violation("snapshot", f"member {process.node_id} installs {meta} with state {state}")
+        if self.world.trace is not None:
+            self.world.note(f"member {process.node_id} installs the snapshot {meta}")
+
+    def _first_applied(self, process: Process, entry: Entry, machine: StateMachine, state: tuple[int, int]) -> None:
+        if entry.index != len(self.committed) + 1:
+            raise Violation("apply-gap", f"member {process.node_id} applies {entry.index} after {len(self.committed)}")
+        holders = [node for node, held in self._held.items() if held.get(entry.index) == entry.term]
+        if len(holders) < self._majority:
+            raise Violation("commit-without-majority", f"entry {entry.index} of {entry.term}, held by {holders} alone")
+        self.committed.append((entry.term, entry.data))
+        self._states.append(state)
+        self.next_id = state[1]
+        records = decode_batch(entry.data)
+        self.history.commit(machine.next_offset - len(records), records)
+        self.world.mix(entry.index, entry.term, state[1])
+        if self.world.trace is not None:
+            self.world.note(f"member {process.node_id} applies {entry.index} first, of term {entry.term}: {records}")
+
+    def _elected(self, process: Process) -> None:
+        core, node = process.core, process.node_id
+        self.elections += 1
+        before = self._leaders.setdefault(core.term, node)
+        if before != node:
+            raise Violation("two-leaders", f"members {before} and {node} both lead term {core.term}")
+        last = len(self.committed)
+        if last and (core.last_index < last or core.term_at(last) not in {None, self.committed[-1][0]}):
+            raise Violation(
+                "leader-completeness",
+                f"member {node} leads term {core.term} with a log to {core.last_index}, but {last} is committed",
+            )
+
+    def _check_vote(self, message: Message) -> None:
+        if isinstance(message, RequestVoteReply) and not message.granted:
+            return
+        candidate = message.to if isinstance(message, RequestVoteReply) else message.sender
+        vote = self._disks[message.sender].votes.get(message.term)
+        if vote != candidate:
+            raise Violation("vote-before-write", f"{message} leaves, but the vote on disk is for {vote}")
+
+    def _note_hard_state(self, node: int, disk: _Disk, state: HardState) -> None:
+        if state.term < disk.term:
+            raise Violation("term-fell", f"member {node} writes {state} after term {disk.term}")
+        disk.term = state.term
+        if state.vote is not None and disk.votes.setdefault(state.term, state.vote) != state.vote:
+            raise Violation("two-votes", f"member {node} writes {state} after a vote for {disk.votes[state.term]}")
+
+    def _check_nothing_lost(self, process: Process, disk: _Disk) -> None:
+        storage, last = process.storage, disk.last
+        log = storage.log
+        first = log.entries[0].index if log.entries else 0
+        if last.index > storage.snapshot.index:
+            position = last.index - first
+            term = log.entries[position].term if log.entries and 0 <= position < len(log.entries) else None
+            if term != last.term:
+                raise Violation("disk-lost-entry", f"member {process.node_id} had {last} on disk, and finds term {term}")
+        state = log.hard_state
+        if state.term < disk.term or (state.term in disk.votes and state.vote != disk.votes[state.term]):
+            raise Violation("disk-lost-vote", f"member {process.node_id} finds {state}, had {disk.term} {disk.votes}")

@@ -1,0 +1,290 @@
+"""Faults, one after another, at random times. Never beyond what the members can survive.
+
+As in TigerBeetle's fault atlas, one rule stands above the dice: fewer members than a majority have a damaged disk at
+once, counted until they have recovered. With a majority of disks gone no protocol keeps its word. Crashes, power cuts,
+full disks and failing syncs may hit all members at the same time: they take away only what was never acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from controller.raft.core import Role
+from protocol.errors import RequestError
+from tests.simulation.world import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.member import Member
+    from tests.simulation.process import Process
+
+_YEAR = 365 * 24 * 3_600 * SECOND
+
+
+class Nemesis:
+    """Throws faults from `start` to `stop`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.network = cluster.network
+        self.rng = cluster.world.stream("nemesis")
+        self.active = False
+        weights = cluster.swarm.weights
+        self._kinds = [kind for kind, weight in weights.items() if weight > 0]
+        self._weights = [weights[kind] for kind in self._kinds]
+        self._faults: dict[str, Callable[[], bool]] = {
+            kind.removeprefix("_throw_"): getattr(self, kind) for kind in dir(self) if kind.startswith("_throw_")
+        }
+
+    def start(self) -> None:
+        """Begin; the cluster gets a moment to come up first."""
+        self.active = True
+        self.world.at(2 * SECOND, self._next)
+
+    def stop(self) -> None:
+        """Undo what lasts, and start what is down."""
+        self.active = False
+        self.network.heal()
+        for member in self.cluster.members.values():
+            member.disk.heal()
+            member.disk_slowness = 1
+            member.cut_next_open = False
+            member.start()
+
+    def _next(self) -> None:
+        if not self.active:
+            return
+        self.world.at(int(self.rng.expovariate(1.0) * self.cluster.swarm.fault_interval) + 1, self._next)
+        kind = self.rng.choices(self._kinds, self._weights)[0]
+        before = self.cluster.phase()
+        self.world.phase = before
+        if self._faults[kind]():
+            self.world.fault(kind)
+
+    # Whom it hits, and for how long.
+
+    def _later(self, longest: int) -> int:
+        """A duration; short ones are as likely as long ones, and it ends before the faults do."""
+        longest = max(2 * MILLISECOND, min(longest, self.cluster.swarm.safety_time - self.world.now))
+        return int(min(longest, MILLISECOND * 10 ** self.rng.uniform(0.5, 4.0)))
+
+    def _running(self) -> Process | None:
+        running = [member.process for member in self.cluster.members.values() if member.process is not None]
+        return self.rng.choice(running) if running else None
+
+    def _leader(self) -> Process | None:
+        leader = self.cluster.leader()
+        return leader if leader is not None and self.rng.random() < 0.8 else self._running()
+
+    def _may_damage(self) -> Member | None:
+        """A member whose disk may be damaged now."""
+        members = list(self.cluster.members.values())
+        if sum(member.damaged for member in members) >= len(members) // 2:
+            return None
+        return self.rng.choice([member for member in members if not member.damaged])
+
+    def _crash(self, process: Process | None, *, power: bool) -> bool:
+        if process is None:
+            return False
+        process.member.crash(power=power, restart_after=self._later(3 * SECOND))
+        return True
+
+    # Processes and machines.
+
+    def _throw_kill(self) -> bool:
+        return self._crash(self._leader() if self.rng.random() < 0.5 else self._running(), power=False)
+
+    def _throw_power_cut(self) -> bool:
+        return self._crash(self._leader() if self.rng.random() < 0.5 else self._running(), power=True)
+
+    def _throw_kill_all(self) -> bool:
+        for member in self.cluster.members.values():
+            self._crash(member.process, power=False)
+        return True
+
+    def _throw_power_cut_all(self) -> bool:
+        for member in self.cluster.members.values():
+            self._crash(member.process, power=True)
+        return True
+
+    def _throw_pause(self) -> bool:
+        process = self._leader()
+        if process is None:
+            return False
+        process.paused_until = self.world.now + self._later(6 * SECOND)
+        return True
+
+    def _throw_clock_jump(self) -> bool:
+        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member.clock_offset = self.rng.randrange(-10 * _YEAR, 10 * _YEAR)
+        return True
+
+    def _throw_crash_at_open(self) -> bool:
+        process = self._running()
+        if process is not None:
+            process.member.cut_next_open = True
+        return self._crash(process, power=self.rng.random() < 0.5)
+
+    # Operators.
+
+    def _throw_transfer(self) -> bool:
+        leader = self.cluster.leader()
+        if leader is None or not leader.runs(self._nothing):
+            return False
+        others = [voter for voter in self.cluster.voters if voter != leader.node_id]
+        try:
+            leader.driver.transfer_leadership(self.rng.choice([*others, None]))
+        except RequestError:
+            return False
+        return True
+
+    def _throw_graceful_restart(self) -> bool:
+        return self._restart_gracefully(self._leader())
+
+    def _throw_rolling_restart(self) -> bool:
+        for place, member in enumerate(self.cluster.members.values()):
+            self.world.at(place * (500 * MILLISECOND + self._later(SECOND)), self._restart_member, member)
+        return True
+
+    def _restart_member(self, member: Member) -> None:
+        if self.active:
+            self._restart_gracefully(member.process)
+
+    def _restart_gracefully(self, process: Process | None) -> bool:
+        """As `ClusterMember.stop`: refuse requests, hand over, wait a second for the successor at most, close."""
+        if process is None or process.stopping or not process.runs(self._nothing):
+            return False
+        process.stopping = True
+        if process.core.role is Role.LEADER:
+            try:
+                process.driver.transfer_leadership(None)
+            except RequestError as error:
+                self.world.note(f"member {process.node_id} cannot hand over: {error}")
+        self._await_handover(process, self.world.now + SECOND)
+        return True
+
+    def _await_handover(self, process: Process, deadline: int) -> None:
+        if not process.alive:
+            return
+        if process.core.role is Role.LEADER and self.world.now < deadline:
+            self.world.at(10 * MILLISECOND, self._await_handover, process, deadline)
+        else:
+            process.member.stop(restart_after=self._later(SECOND))
+
+    @staticmethod
+    def _nothing() -> None:
+        """What a paused process would be asked to do later."""
+
+    # The network.
+
+    def _throw_partition(self) -> bool:
+        voters = list(self.cluster.voters)
+        self.rng.shuffle(voters)
+        split = self.rng.randrange(1, len(voters))
+        one, other = voters[:split], voters[split:]
+        self._cut({(a, b) for a in one for b in other} | {(b, a) for a in one for b in other})
+        return True
+
+    def _throw_partition_one_way(self) -> bool:
+        links = [(a, b) for a in self.cluster.voters for b in self.cluster.voters if a != b]
+        self._cut(set(self.rng.sample(links, self.rng.randrange(1, len(links) // 2 + 1))))
+        return True
+
+    def _throw_isolate_leader(self) -> bool:
+        leader = self.cluster.leader()
+        if leader is None:
+            return False
+        node = leader.node_id
+        out = {(node, peer) for peer in self.cluster.voters if peer != node}
+        back = {(peer, node) for peer in self.cluster.voters if peer != node}
+        self._cut(self.rng.choice((out, back, out | back)))
+        return True
+
+    def _throw_reset_links(self) -> bool:
+        one, other = self.rng.sample(self.cluster.voters, 2)
+        self.network.reset(one, other)
+        return True
+
+    def _cut(self, links: set[tuple[int, int]]) -> None:
+        length = self._later(6 * SECOND)
+        self.network.block(links)
+        self.world.at(length, self.network.unblock, links)
+        if self.rng.random() < 0.5:
+            for one, other in sorted(links):
+                self.world.at(self.rng.randrange(length), self.network.reset, one, other)
+
+    # Disks.
+
+    def _throw_disk_slow(self) -> bool:
+        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member.disk_slowness = self.rng.choice((10, 100, 300))
+        self.world.at(self._later(5 * SECOND), setattr, member, "disk_slowness", 1)
+        return True
+
+    def _throw_disk_full(self) -> bool:
+        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member.disk.arm(full=True)
+        self.world.at(self._later(5 * SECOND), self._make_room, member)
+        return True
+
+    @staticmethod
+    def _make_room(member: Member) -> None:
+        member.disk.arm(full=False)
+
+    def _throw_disk_sync_error(self) -> bool:
+        return self._fail("sync")
+
+    def _throw_disk_write_error(self) -> bool:
+        return self._fail("write")
+
+    def _throw_disk_open_error(self) -> bool:
+        return self._fail("open") and self._crash(self._failing.process, power=False)
+
+    def _throw_disk_read_error(self) -> bool:
+        return self._fail("read") and self._crash(self._failing.process, power=False)
+
+    def _fail(self, kind: str) -> bool:
+        self._failing = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        self._failing.disk.arm(fail=kind)
+        return True
+
+    def _throw_disk_flip(self) -> bool:
+        member = self._may_damage()
+        folder = "/data/" + self.rng.choice(("wal", "wal", "wal", "snapshots", "archive"))
+        name = None if member is None else member.disk.flip_bit(self.rng, folder)
+        if member is None or name is None:
+            return False
+        self.world.note(f"a bit of {name} of member {member.node_id} flips")
+        self._damaged(member)
+        return True
+
+    def _throw_disk_misdirected_write(self) -> bool:
+        member = self._may_damage()
+        if member is None or member.process is None:
+            return False
+        member.disk.order_misdirection(self.rng)
+        self._damaged(member)
+        return True
+
+    def _throw_disk_replaced(self) -> bool:
+        member = self._may_damage()
+        if member is None:
+            return False
+        if member.process is not None:
+            member.crash(power=True, restart_after=None)
+        member.replace_disk()
+        member.damage_is_latent = True
+        self.world.at(self._later(3 * SECOND), member.start)
+        return True
+
+    def _damaged(self, member: Member) -> None:
+        """What is wrong with the disk comes to light at the next start, which comes soon."""
+        member.damaged = member.damage_is_latent = True
+        self.world.at(self.rng.randrange(1, 2 * SECOND), self._bring_to_light, member)
+
+    def _bring_to_light(self, member: Member) -> None:
+        member.disk.misdirect = None
+        if member.damage_is_latent and member.process is not None:
+            member.crash(power=self.rng.random() < 0.5, restart_after=self._later(SECOND))
