@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from broker_agent.claim_run import MAX_RUN, ClaimRun
 from broker_agent.reserve import NO_ID, BlockReserve
 from broker_agent.wire.api_versions import api_versions_response, read_api_versions_request
 from broker_agent.wire.find_coordinator import (
@@ -45,6 +46,10 @@ MAX_MEMO_KEYS: Final = 1024
 MAX_MEMO_FRAME_BYTES: Final = 512
 """Longest frame remembered (a client id of 249 characters takes 272), so the memo stays under 1 MiB."""
 
+MAX_RUNS: Final = 256
+"""Runs remembered: four client ids at every length. One takes up to 64 KiB (64 frames of 512 bytes, twice), so the
+memory of all stays under 16 MiB. Emptied when full: that costs a few microseconds each."""
+
 TRANSACTIONS_NOT_SERVED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 """The answer to a transactional id: the one code that confluent-kafka, aiokafka and kafka-python all take as fatal at
 once, on FindCoordinator and on InitProducerId alike. (On INVALID_REQUEST and UNSUPPORTED_VERSION librdkafka hangs.)"""
@@ -62,11 +67,13 @@ class KafkaResponder:
 
     def __init__(self, reserve: BlockReserve, node: Node, cluster_id: Callable[[], str | None]) -> None:
         self._claim = reserve.claim
+        self._claim_run = reserve.claim_run
         self._node = node
         self._cluster_id = cluster_id
         # Frame without its correlation id -> whether the answer is flexible. It holds only frames that were decoded
         # to the end as InitProducerId with a null transactional id, so an equal frame needs no second decoding.
         self._memo: dict[bytes, bool] = {}
+        self._runs: dict[tuple[bytes, int], ClaimRun] = {}
 
     def respond(self, data: bytes) -> tuple[bytes, int]:
         """Answer the complete frames at the front of `data`: the response bytes, and how many bytes were used.
@@ -74,9 +81,12 @@ class KafkaResponder:
         Stops before a frame that is incomplete or malformed, and after MAX_RESPONSE_BYTES: call it again until it uses
         nothing. Raises WireError when the very first frame is malformed.
         """
+        answers, position = self._respond_to_run(data)
+        if position:
+            return answers, position
         memo, claim = self._memo, self._claim
         end_of_data = len(data)
-        position = decoded_bytes = 0
+        decoded_bytes = 0
         responses: list[bytes] = []
         while end_of_data - position >= 4:
             end = position + 4 + int.from_bytes(data[position : position + 4], "big")
@@ -108,6 +118,26 @@ class KafkaResponder:
                 )
             position = end
         return b"".join(responses), position
+
+    def _respond_to_run(self, data: bytes) -> tuple[bytes, int]:
+        """Answer two or more frames at the front of `data` that differ in their correlation ids alone, if it can."""
+        length = 4 + int.from_bytes(data[:4], "big")
+        count = min(len(data) // length, MAX_RUN)
+        if count < 2:
+            return b"", 0
+        key = data[:8] + data[12:length]
+        flexible = self._memo.get(key)
+        if flexible is None:
+            return b"", 0
+        run = self._runs.get((key, count))
+        if run is None:
+            if len(self._runs) >= MAX_RUNS:
+                self._runs.clear()
+            run = self._runs[key, count] = ClaimRun(data[:length], count, flexible=flexible)
+        requests = data[: count * length]
+        if not run.matches(requests) or (first := self._claim_run(count)) == NO_ID:
+            return b"", 0
+        return run.answer(requests, first), len(requests)
 
     def _respond_to_frame(self, frame: bytes) -> bytes:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""

@@ -77,6 +77,14 @@ class BlockReserve:
             return claimed
         return self._claim_at_stop()
 
+    def claim_run(self, count: int) -> int:
+        """Claim `count` consecutive IDs and return the first, or NO_ID where `claim` has to be asked one by one."""
+        claimed = self._next
+        if claimed + count <= self._stop:
+            self._next = claimed + count
+            return claimed
+        return NO_ID
+
     def offer(self, block: ProducerIdBlock) -> None:
         """Put a block behind those held. Raises RejectedBlockError unless it lies wholly above every ID ever held."""
         # A block that *starts at* the highest ID would repeat exactly that one (KAFKA-20031), hence <= and not <.

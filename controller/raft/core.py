@@ -202,9 +202,12 @@ class RaftCore(Elections):
         """The next round of work, or None."""
         log = self.log
         token, hard_state, entries = None, None, []
+        # Behind its last chunk a received snapshot raises the commit index on disk, and a write may not lower it again.
+        restarting = self._installing is not None and not self._chunks
         if self._hard_dirty or log.submitted < log.last_index:
-            entries = log.begin_write()
-            token, hard_state = self._begin_write()
+            if not restarting:
+                entries = log.begin_write()
+                token, hard_state = self._begin_write()
         elif self._parked:
             self._park_on_last_write()
         committed = log.deliver() if self._installing is None and log.delivered < log.commit else []

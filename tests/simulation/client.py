@@ -91,9 +91,7 @@ class Endpoint:
             return
         answer.callback = lambda result, error: self._respond(call, operation, target, result, error)
 
-    def _respond(
-        self, call: _Call, operation: Operation, target: int, result: Any, error: RequestError | None
-    ) -> None:
+    def _respond(self, call: _Call, operation: Operation, target: int, result: Any, error: RequestError | None) -> None:
         if error is not None and error.code not in _ELSEWHERE:
             operation.refused = True
         if not self._lost():
@@ -126,7 +124,8 @@ class Endpoint:
         hopeful = self._leader != failed or named not in {None, failed}
         if self._leader == failed:
             voters = self.cluster.voters
-            self._leader = named if named not in {None, failed} else voters[(voters.index(failed) + 1) % len(voters)]  # type: ignore[assignment]
+            following = voters[(voters.index(failed) + 1) % len(voters)]
+            self._leader = following if named is None or named == failed else named
         pause = 0 if hopeful and call.attempts == 1 else self.rng.randrange(20 * MILLISECOND, 150 * MILLISECOND)
         if self.world.now + pause < call.deadline:
             self.world.at(pause, self._attempt, call)
@@ -135,7 +134,7 @@ class Endpoint:
 
 
 class Client:
-    """Registers a broker id and allocates blocks one after another; sometimes raises the floor or leaves."""
+    """Registers a broker id and allocates blocks, some at once; sometimes raises the floor or leaves."""
 
     def __init__(self, cluster: Cluster, broker_id: int) -> None:
         self.cluster = cluster
@@ -145,7 +144,7 @@ class Client:
         self.endpoint = Endpoint(cluster, self.rng)
         self.epoch: int | None = None
         self.incarnation = 0
-        self.served = 0
+        self._outstanding = 0
 
     def start(self) -> None:
         """Begin to ask."""
@@ -155,7 +154,12 @@ class Client:
         if not self.cluster.loaded:
             return
         request = self._request()
-        self.endpoint.call(request, self._done, limit=0)
+        count = 1
+        if isinstance(request, requests.AllocateProducerIds):
+            count = self.rng.randint(1, self.cluster.swarm.burst)
+        self._outstanding = count
+        for _ in range(count):
+            self.endpoint.call(request, self._done, limit=0)
 
     def _request(self) -> requests.Request:
         if self.epoch is None:
@@ -173,20 +177,21 @@ class Client:
 
     def _done(self, answer: Any, error: RequestError | None) -> None:
         if error is None:
-            self.served += 1
             epoch = getattr(answer, "broker_epoch", None)
             self.epoch = epoch if epoch is not None else self.epoch
         elif error.code in _REGISTER_ANEW:
             self.epoch = None
         elif error.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
             self.incarnation += 1
-        self.world.at(int(self.cluster.swarm.think_time * (0.5 + self.rng.random())), self._act)
+        self._outstanding -= 1
+        if not self._outstanding:
+            self.world.at(int(self.cluster.swarm.think_time * (0.5 + self.rng.random())), self._act)
 
 
 class Agent:
     """A broker agent: rounds, heartbeats and claims around the real reserve and policy."""
 
-    STEP: Final = 100 * MILLISECOND
+    STEP: Final = SECOND
 
     def __init__(self, cluster: Cluster, broker_id: int, incarnation: int) -> None:
         swarm = cluster.swarm

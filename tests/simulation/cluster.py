@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import logging
 from collections import Counter
@@ -17,6 +16,7 @@ from protocol.records import AllocateProducerIdsRecord
 from tests.simulation.client import Agent, Client
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
+from tests.simulation.loop import enter
 from tests.simulation.member import Member
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
@@ -222,14 +222,16 @@ class Cluster:
             wanted = [block for block in expected if block.first >= page.complete_from]
             rows = {block.first: block for block in expected}
             if found != wanted or any(rows.get(block.first) != block for block in page.blocks):
-                raise Violation("archive", f"member {node} has {len(found)} rows from {page.complete_from} on, not {len(wanted)}")
+                raise Violation(
+                    "archive", f"member {node} has {len(found)} rows from {page.complete_from} on, not {len(wanted)}"
+                )
         if len(images) != 1:
             raise Violation("state-diverged", f"{images}")
 
 
 def _history(process: Process, limit: int) -> AllocatedBlocksPage:
     """The ledger's answer to a query, with its one job run at once."""
-    process._enter()
+    enter(process.loop)
     query: Any = process.ledger.page(-1, limit)
     job = query.send(None)
     try:
@@ -246,14 +248,16 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
     logging.disable(logging.CRITICAL)
     gc.collect()
     gc.disable()
+    cluster = Cluster(seed, trace=trace, bug=bug)
     try:
-        cluster = Cluster(seed, trace=trace, bug=bug)
-        try:
-            return cluster.run()
-        except Violation as violation:
-            cluster.world.note(f"VIOLATION {violation}")
-            return cluster.result(0, str(violation))
+        return cluster.run()
+    except Violation as violation:
+        cluster.world.note(f"VIOLATION {violation}")
+        return cluster.result(0, str(violation))
     finally:
-        asyncio._set_running_loop(None)
+        for member in cluster.members.values():
+            if member.process is not None:
+                member.process.end_tasks()
+        enter(None)
         gc.enable()
         logging.disable(disabled)

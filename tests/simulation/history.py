@@ -7,13 +7,14 @@ check of linearizability is a sort.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 
 from controller.state import requests
 from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
 from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record, RegisterBrokerRecord
-from tests.simulation.world import World, Violation
+from tests.simulation.world import Violation, World
 
 
 class Operation:
@@ -218,6 +219,6 @@ def _check_claims(claims: list[AgentClaims]) -> None:
                 raise Violation("foreign-id", f"{agent.name} handed out {expected}, which none of its blocks holds")
             everything.append((first, last, agent.name))
     everything.sort()
-    for (_, end, one), (start, _, other) in zip(everything, everything[1:], strict=False):
+    for (_, end, one), (start, _, other) in itertools.pairwise(everything):
         if start <= end:
             raise Violation("repeated-id", f"ID {start} left {one} and {other}")

@@ -1,6 +1,6 @@
 """What must hold at every moment, looked at from outside: none of it trusts what a member says of itself.
 
-- a term has one leader, and every leader holds every committed entry when it is elected;
+- a term has one leader, who holds whatever was committed in earlier terms;
 - the entry at a committed index never changes, on no member; equal indexes give equal states;
 - an entry is committed only once a majority has held it on disk;
 - a member votes once in a term, by what is on its disk; no vote, acknowledgement or candidacy leaves before its write;
@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import bisect
 from typing import TYPE_CHECKING
 
 from controller.raft.core import Role
@@ -30,6 +31,8 @@ from tests.simulation.world import Violation, World
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
+ANY_TERM = -1
+
 
 class _Disk:
     """What was seen to become durable at one member since its disk was last damaged."""
@@ -50,6 +53,8 @@ class Monitor:
         self.snapshots_installed = 0
         self.committed: list[tuple[int, bytes]] = []
         self.next_id = 0
+        self._commit_terms: list[int] = []
+        """For every committed index the highest term in which it can have been committed."""
         self._states: list[tuple[int, int]] = []
         self._leaders: dict[int, int] = {}
         self._majority = len(voters) // 2 + 1
@@ -97,11 +102,21 @@ class Monitor:
                 member.damaged = False
                 self.world.note(f"member {node} has recovered")
 
+    def interrupted(self, process: Process, entries: list[Entry]) -> None:
+        """A write of `entries` may be durable, although it never returned: what it replaces may be gone."""
+        disk = self._disks[process.node_id]
+        if process.core._installing is not None:
+            disk.last = SnapshotMeta(0, ANY_TERM)
+        elif entries and entries[0].index <= disk.last.index:
+            disk.last = SnapshotMeta(entries[0].index - 1, ANY_TERM)
+
     def changed(self, process: Process) -> None:
         """Term, role or commit index differ from the last look."""
         core, node = process.core, process.node_id
         if core.term < process.seen_term or core.commit < process.seen_commit:
-            raise Violation("monotone", f"member {node}: term {core.term}, commit {core.commit} after {process.seen_term}")
+            raise Violation(
+                "monotone", f"member {node}: term {core.term}, commit {core.commit} after {process.seen_term}"
+            )
         if core.role is Role.LEADER and (process.seen_role is not Role.LEADER or core.term != process.seen_term):
             self._elected(process)
         if self.world.trace is not None and (core.role is not process.seen_role or core.term != process.seen_term):
@@ -115,7 +130,9 @@ class Monitor:
             if kind is AppendEntriesReply:
                 assert isinstance(message, AppendEntriesReply)
                 if message.match_index > process.durable_last:
-                    raise Violation("ack-before-write", f"{message} leaves, but the disk ends at {process.durable_last}")
+                    raise Violation(
+                        "ack-before-write", f"{message} leaves, but the disk ends at {process.durable_last}"
+                    )
             elif kind is RequestVoteReply or kind is RequestVote:
                 self._check_vote(message)
 
@@ -151,6 +168,8 @@ class Monitor:
         if len(holders) < self._majority:
             raise Violation("commit-without-majority", f"entry {entry.index} of {entry.term}, held by {holders} alone")
         self.committed.append((entry.term, entry.data))
+        before = self._commit_terms[-1] if self._commit_terms else 0
+        self._commit_terms.append(max(before, process.core.term))
         self._states.append(state)
         self.next_id = state[1]
         records = decode_batch(entry.data)
@@ -165,8 +184,8 @@ class Monitor:
         before = self._leaders.setdefault(core.term, node)
         if before != node:
             raise Violation("two-leaders", f"members {before} and {node} both lead term {core.term}")
-        last = len(self.committed)
-        if last and (core.last_index < last or core.term_at(last) not in {None, self.committed[-1][0]}):
+        last = bisect.bisect_left(self._commit_terms, core.term)
+        if last and (core.last_index < last or core.term_at(last) not in {None, self.committed[last - 1][0]}):
             raise Violation(
                 "leader-completeness",
                 f"member {node} leads term {core.term} with a log to {core.last_index}, but {last} is committed",
@@ -194,8 +213,10 @@ class Monitor:
         if last.index > storage.snapshot.index:
             position = last.index - first
             term = log.entries[position].term if log.entries and 0 <= position < len(log.entries) else None
-            if term != last.term:
-                raise Violation("disk-lost-entry", f"member {process.node_id} had {last} on disk, and finds term {term}")
+            if term is None or last.term not in {term, ANY_TERM}:
+                raise Violation(
+                    "disk-lost-entry", f"member {process.node_id} had {last} on disk, and finds term {term}"
+                )
         state = log.hard_state
         if state.term < disk.term or (state.term in disk.votes and state.vote != disk.votes[state.term]):
             raise Violation("disk-lost-vote", f"member {process.node_id} finds {state}, had {disk.term} {disk.votes}")

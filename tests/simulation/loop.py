@@ -6,8 +6,9 @@ this one, which knows just the few methods that they use.
 
 from __future__ import annotations
 
+from asyncio import _set_running_loop
 from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from protocol.errors import RequestError
 
@@ -68,8 +69,13 @@ class Task:
         try:
             job = self._coroutine.send(result) if error is None else self._coroutine.throw(error)
         except StopIteration:
+            self._process.tasks.remove(self)
             return
         self._process.start_job(job, self)
+
+    def close(self) -> None:
+        """The process is gone."""
+        self._coroutine.close()
 
 
 class ProcessLoop:
@@ -91,12 +97,17 @@ class ProcessLoop:
     def create_task(self, coroutine: Coroutine[Job, Any, Any], *, name: str) -> Task:
         """Begin a task, as an event of its own."""
         task = Task(self._process, coroutine)
+        self._process.tasks.append(task)
         self._process.soon(task.step)
         return task
 
     def run_in_executor(self, executor: object, function: Callable[..., Any], *args: Any) -> Job:
         """Work for another thread."""
         return Job(function, args)
+
+
+enter: Final = cast("Callable[[ProcessLoop | None], None]", _set_running_loop)
+"""Make a loop the one that asyncio names as running; None at the end."""
 
 
 def _ignore(result: Any, error: RequestError | None) -> None:

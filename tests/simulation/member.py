@@ -12,6 +12,7 @@ from controller.raft.core import RaftConfig
 from controller.storage.directory import format_directory
 from controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
 from protocol.archive import ArchiveError
+from protocol.settings import HostPort
 from snapshots.format import SnapshotError
 from tests.simulation.disk import SimDisk
 from tests.simulation.process import Process
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 CLUSTER_ID = "simulated-cluster"
+NOWHERE = HostPort("127.0.0.1", 1)
+"""No socket is ever opened."""
 _DAMAGE = (LogCorruption, InconsistentStorage, ArchiveError, DirectoryError, SnapshotError)
 _EXPECTED_FAULTS = (OSError, LogFailed, LogFull)
 
@@ -100,7 +103,9 @@ class Member:
         """Kill the process, or cut the machine's power; start again after `restart_after`."""
         process, self.process = self.process, None
         if process is not None:
-            process.die([self._rng.randrange(12) if self._rng.random() < 0.3 else self._rng.randrange(3) for _ in "1234"])
+            process.die(
+                [self._rng.randrange(12) if self._rng.random() < 0.3 else self._rng.randrange(3) for _ in "1234"]
+            )
             self.network.stopped(process, silent=power)
         if power:
             self.disk.cut_power(self._rng)
@@ -196,9 +201,8 @@ def _settings(cluster: Cluster, node_id: int) -> MemberSettings:
         node_id=node_id,
         cluster_id=CLUSTER_ID,
         data_dir="/data",
-        voters=tuple(Voter(voter, "127.0.0.1", 1, f"http://127.0.0.1:{voter}") for voter in cluster.voters),
-        peer_host="127.0.0.1",
-        peer_port=1,
+        voters=tuple(Voter(voter, NOWHERE, f"http://127.0.0.1:{voter}") for voter in cluster.voters),
+        peer_listen=NOWHERE,
         timing=PROFILES["lan"],
         block_size=swarm.block_size,
         broker_session_timeout_ms=swarm.session_ticks * 10,

@@ -44,13 +44,15 @@ class Nemesis:
         self.world.at(2 * SECOND, self._next)
 
     def stop(self) -> None:
-        """Undo what lasts, and start what is down."""
+        """Undo what lasts, start what is down, and let no damage stay in the dark."""
         self.active = False
         self.network.heal()
         for member in self.cluster.members.values():
             member.disk.heal()
             member.disk_slowness = 1
             member.cut_next_open = False
+            if member.damage_is_latent and member.process is not None:
+                member.crash(power=False, restart_after=None)
             member.start()
 
     def _next(self) -> None:

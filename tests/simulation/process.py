@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from controller.state import requests
 from protocol.errors import ErrorCode, RequestError
 from protocol.records import LeaderChangeRecord, encode_batch
 from snapshots.image import StateImage
-from tests.simulation.loop import Answer, Job, ProcessLoop, Task
+from tests.simulation.loop import Answer, Job, ProcessLoop, Task, enter
 from tests.simulation.world import SECOND
 from tests.simulation.writer import SimWriter
 from tests.support.memory_files import PowerCut
@@ -69,12 +69,13 @@ class Process:
         self.paused_until = 0
         self.stopping = False
         self.jobs: list[Job] = []
+        self.tasks: list[Task] = []
         self.loop = ProcessLoop(self)
         self.durable_last = storage.wal.next_index - 1
         self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
         self.seen_role = Role.FOLLOWER
         self.sessions = BrokerSessions(member.cluster.swarm.session_ticks)
-        self._enter()
+        enter(self.loop)
         core = RaftCore(
             config,
             member.core_random,
@@ -118,7 +119,7 @@ class Process:
         if self.paused_until > self.world.now:
             self.world.at(self.paused_until - self.world.now, call, *args)
             return False
-        self._enter()
+        enter(self.loop)
         return True
 
     def tick(self) -> None:
@@ -232,32 +233,36 @@ class Process:
     def die(self, crash_calls: list[int]) -> None:
         """Stop now. Each job under way still makes the next number of `crash_calls` of its calls to the disk."""
         self.alive = False
-        jobs: list[Callable[[], Any]] = [lambda job=job: job.function(*job.args) for job in self.jobs]
-        current = self.worker.current
-        if current is not None:
-            jobs.append(lambda: self.worker.execute(current))
+        jobs: list[Callable[[], Any]] = [functools.partial(job.function, *job.args) for job in self.jobs]
+        if (current := self.worker.current) is not None:
+            jobs.append(functools.partial(self.worker.execute, current))
+        self.member.monitor.interrupted(self, self.worker.merging())
         for job, calls in zip(jobs, crash_calls, strict=False):
             self.member.disk.arm(cut_after=calls)
             try:
                 job()
             except (PowerCut, Exception):  # noqa: BLE001 - it ends here either way
                 continue
+        self.end_tasks()
 
     def close(self) -> None:
         """End in order: everything is written."""
         self.alive = False
         self.storage.wal.close()
         self.storage.directory.close()
+        self.end_tasks()
+
+    def end_tasks(self) -> None:
+        """Nothing goes on with them."""
+        for task in self.tasks:
+            task.close()
 
     def quiet(self) -> bool:
         """Whether no work on the disk is under way."""
-        return self.worker.idle() and not self.jobs
+        return self.worker.idle() and not self.tasks
 
     def _on_fault(self, error: BaseException) -> None:
         self.member.faulted(self, error)
-
-    def _enter(self) -> None:
-        asyncio._set_running_loop(self.loop)  # type: ignore[arg-type]
 
 
 HANDOVER = SECOND

@@ -48,6 +48,7 @@ class Swarm(msgspec.Struct, frozen=True):
     safety_time: int
     # Load.
     think_time: int
+    burst: int
     claims_per_second: int
     reserve_blocks: int
     floor_rate: float
@@ -79,9 +80,9 @@ class Swarm(msgspec.Struct, frozen=True):
 
 def draw(rng: random.Random) -> Swarm:
     """Settings for one seed."""
-    members = 3 if rng.random() < 0.75 else 5
+    members = 3 if rng.random() < 0.8 else 5
     block_size = rng.choice((10, 20, 50))
-    heartbeat = rng.choice((3, 5, 5, 8))
+    heartbeat = rng.choice((5, 8, 12))
     chosen = {kind: weight * rng.choice((0, 0, 1, 1, 3)) for kind, weight in MEMBER_FAULTS.items()}
     if not any(chosen.values()):
         chosen = dict(MEMBER_FAULTS)
@@ -92,8 +93,9 @@ def draw(rng: random.Random) -> Swarm:
         clients=rng.randint(3, 5),
         block_size=block_size,
         safety_time=50 * SECOND,
-        think_time=rng.choice((60, 100, 150)) * MILLISECOND,
-        claims_per_second=block_size * rng.randint(2, 6),
+        think_time=rng.choice((500, 800, 1_200)) * MILLISECOND,
+        burst=rng.choice((4, 10, 18)),
+        claims_per_second=block_size * rng.randint(1, 4),
         reserve_blocks=rng.randint(2, 8),
         floor_rate=rng.choice((0.0, 0.002, 0.02)),
         delay=rng.choice((100, 300, 1_000, 1_000, 5_000)),
@@ -107,7 +109,7 @@ def draw(rng: random.Random) -> Swarm:
         snapshot_entries=rng.choice((15, 40, 100, 250)),
         snapshot_allocations=rng.choice((30, 100, 100_000)),
         heartbeat_ticks=heartbeat,
-        election_ticks=heartbeat * rng.choice((4, 6, 8)),
+        election_ticks=heartbeat * rng.choice((4, 6)),
         link_lost_ticks=rng.choice((0, 2, 4, 10)),
         session_ticks=rng.choice((100, 300)),
         chunk_bytes=rng.choice((64, 256, 65_536)),

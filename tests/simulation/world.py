@@ -16,8 +16,11 @@ MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
 
 
-class Violation(Exception):  # noqa: N818 - the finding
-    """The system broke a promise. `rule` names it; the message has the facts."""
+class Violation(BaseException):
+    """The system broke a promise. `rule` names it; the message has the facts.
+
+    Not an Exception: the system under test must not take it for a fault of its own and handle it.
+    """
 
     def __init__(self, rule: str, facts: str) -> None:
         super().__init__(f"{rule}: {facts}")

@@ -90,6 +90,11 @@ class SimWriter(StorageWorker):
                 return
         callback(*args)
 
+    def merging(self) -> list[Entry]:
+        """The entries of all writes that were issued and did not return, the lowest index first."""
+        issued = [entry for write in self._issued for entry in write.entries]
+        return sorted(issued, key=lambda entry: entry.index)
+
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
         return self.current is None and self._queue.qsize() == 0

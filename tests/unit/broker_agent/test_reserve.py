@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -136,3 +138,20 @@ def test_any_history_of_offers_and_claims(steps: list[ProducerIdBlock | None], f
         assert (reserve.remaining, reserve.claimed, reserve.failed_claims) == (len(model), claimed, failed)
         assert reserve.highest_held == highest
     assert ids == sorted(set(ids))
+
+
+@given(st.integers(1, 40), st.lists(st.integers(1, 12), max_size=20), st.sampled_from([0.0, 0.5, 0.9, 1.0]))
+def test_runs_are_claimed_within_what_single_claims_would_give(length: int, counts: list[int], fraction: float) -> None:
+    lows: list[int] = []
+    reserve = BlockReserve(lambda: lows.append(reserve.claimed), ask_fraction=fraction)
+    reserve.offer(ProducerIdBlock(7, length))
+    single = BlockReserve(ask_fraction=fraction)
+    single.offer(ProducerIdBlock(7, length))
+    for count in counts:
+        first = reserve.claim_run(count)
+        ids = [reserve.claim() for _ in range(count)] if first == NO_ID else list(range(first, first + count))
+        assert ids == [single.claim() for _ in range(count)]
+    assert reserve.remaining == single.remaining
+    threshold = 7 + max(0, math.ceil(fraction * length) - 1)
+    if reserve.claimed and 7 + reserve.claimed > threshold:
+        assert lows, "the threshold was passed without a word"

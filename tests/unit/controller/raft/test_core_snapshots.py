@@ -11,10 +11,13 @@ from controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
+    HardState,
     Heartbeat,
     InstallSnapshot,
     InstallSnapshotReply,
     Message,
+    RequestVote,
+    RequestVoteReply,
     SnapshotMeta,
 )
 from controller.raft.progress import PROBE, SNAPSHOT
@@ -280,11 +283,44 @@ def test_only_the_received_snapshot_can_be_installed() -> None:
         core.snapshot_installed(META)
 
 
-def test_a_leader_does_not_replace_its_log() -> None:
-    core = make_core(1, term=1)
+def test_a_vote_waits_until_the_snapshot_is_installed() -> None:
+    core = make_core(1, terms=[1, 1], commit=1)
+    core.step(chunk(0, b"abc", done=True))
+    assert len(stored(core)[0]) == 1
+    core.step(RequestVote(2, 3, 1, 12, 1, True))
+    assert core.ready() is None  # a hard state with commit 1 would be written behind the snapshot's, with commit 11
+    core.snapshot_installed(META)
+    ready = core.ready()
+    assert ready is not None and ready.token is not None
+    assert ready.hard_state == HardState(2, 3, 11) and ready.messages == []
+    core.written(ready.token)
+    assert [(reply.to, reply.granted) for reply in of(RequestVoteReply, flush(core))] == [(3, True)]
+
+
+def test_a_vote_waits_no_longer_once_the_snapshot_proved_unusable() -> None:
+    core = make_core(1, terms=[1, 1], commit=1)
     core.step(chunk(0, b"abc", done=True))
     stored(core)
+    core.step(RequestVote(2, 3, 1, 12, 1, True))
+    assert core.ready() is None
+    core.snapshot_failed(META)
+    ready = core.ready()
+    assert ready is not None and ready.hard_state == HardState(2, 3, 1)
+
+
+def test_a_hard_state_from_before_the_last_chunk_is_written_before_it() -> None:
+    core = make_core(1, terms=[1, 1], commit=1)
+    core.step(RequestVote(2, 3, 1, 12, 1, True))
+    core.step(InstallSnapshot(2, 3, 1, META, 0, b"abc", True))
+    ready = core.ready()
+    assert ready is not None and len(ready.chunks) == 1
+    assert ready.hard_state == HardState(2, 3, 1)
+
+
+def test_a_leader_does_not_replace_its_log() -> None:
+    core = make_core(1, term=1)
     make_leader(core)
+    core._installing = META  # it cannot come to this: nobody is elected without a durable vote
     with pytest.raises(InvariantViolation, match=r"^R6:"):
         core.snapshot_installed(META)
 

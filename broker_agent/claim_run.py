@@ -1,0 +1,44 @@
+"""Many equal InitProducerId requests in one chunk, answered in one go.
+
+What a pipelining client sends differs in the correlation ids alone. Compared as one large number under a mask that
+hides those ids, a whole run of requests is recognised in one step, and its answers are packed in one.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import chain, repeat
+from typing import Final
+
+from broker_agent.wire.init_producer_id import CLASSIC_FRAME, FLEXIBLE_FRAME
+
+MAX_RUN: Final = 64
+"""Requests in one run; a longer one is cut. More would not be cheaper: the cost that a run shares is one call."""
+
+_ANSWERS: Final = {True: ("i4s7xq3x", FLEXIBLE_FRAME.size - 4), False: ("i4s6xq2x", CLASSIC_FRAME.size - 4)}
+"""An answer without an error: its length, the correlation id, zeroes, the producer id, zeroes."""
+
+
+class ClaimRun:
+    """`count` requests that equal `frame` but for their correlation ids. `flexible`: the form of the answers."""
+
+    __slots__ = ("_answer_length", "_answers", "_correlation_ids", "_mask", "_pattern")
+
+    def __init__(self, frame: bytes, count: int, *, flexible: bool) -> None:
+        rest = len(frame) - 12
+        self._mask = int.from_bytes((b"\xff" * 8 + b"\0" * 4 + b"\xff" * rest) * count, "big")
+        self._pattern = int.from_bytes(frame * count, "big") & self._mask
+        self._correlation_ids = struct.Struct(f"8x4s{rest}x" * count)
+        form, self._answer_length = _ANSWERS[flexible]
+        self._answers = struct.Struct(">" + form * count)
+
+    def matches(self, data: bytes) -> bool:
+        """Whether `data`, which is as long as the run, is such a run."""
+        return int.from_bytes(data, "big") & self._mask == self._pattern
+
+    def answer(self, data: bytes, first_id: int) -> bytes:
+        """The answers to the run `data`: the IDs from `first_id` on, in order."""
+        correlation_ids = self._correlation_ids.unpack(data)
+        ids = range(first_id, first_id + len(correlation_ids))
+        fields = zip(repeat(self._answer_length), correlation_ids, ids, strict=False)
+        return self._answers.pack(*chain.from_iterable(fields))

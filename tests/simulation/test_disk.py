@@ -1,0 +1,120 @@
+"""The simulated disk forgets what it may forget, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from pathlib import PurePath
+
+import pytest
+
+from tests.simulation.disk import SimDisk
+from tests.support.memory_files import PowerCut
+
+FOLDER = PurePath("/data")
+PATH = FOLDER / "log.wal"
+
+
+def make(content: bytes = b"synced") -> tuple[SimDisk, int]:
+    """A disk with one durable file, and its handle."""
+    disk = SimDisk()
+    disk.make_directory(FOLDER)
+    handle = disk.open(PATH, create=True)
+    disk.pwrite(handle, content, 0)
+    disk.fdatasync(handle)
+    disk.fsync_directory(FOLDER)
+    return disk, handle
+
+
+def test_a_power_cut_keeps_what_was_synced_and_any_part_of_the_rest() -> None:
+    found = set()
+    for seed in range(200):
+        disk, handle = make()
+        disk.pwrite(handle, b"abcd", 6)
+        disk.cut_power(random.Random(seed))
+        found.add(disk.read_bytes(PATH))
+    assert all(content.startswith(b"synced") for content in found)
+    assert found == {b"synced" + b"abcd"[:length] for length in range(5)}
+
+
+def test_a_large_write_loses_any_of_its_sectors() -> None:
+    found = set()
+    for seed in range(400):
+        disk, handle = make(bytes(1536))
+        disk.pwrite(handle, b"x" * 1536, 0)
+        disk.cut_power(random.Random(seed))
+        content = disk.read_bytes(PATH)
+        found.add(tuple(content[start : start + 512] == b"x" * 512 for start in (0, 512, 1024)))
+    assert len(found) == 8
+
+
+def test_names_may_go_back_until_the_directory_is_synced() -> None:
+    found = set()
+    for seed in range(50):
+        disk, _ = make()
+        disk.rename(PATH, FOLDER / "other")
+        disk.cut_power(random.Random(seed))
+        found.add(tuple(disk.listdir(FOLDER)))
+    assert found == {("log.wal",), ("other",)}
+    disk, _ = make()
+    disk.unlink(PATH)
+    disk.fsync_directory(FOLDER)
+    disk.cut_power(random.Random(0))
+    assert disk.listdir(FOLDER) == []
+
+
+def test_a_killed_process_leaves_the_page_cache() -> None:
+    disk, handle = make()
+    disk.pwrite(handle, b"abcd", 6)
+    disk.kill()
+    assert disk.read_bytes(PATH) == b"syncedabcd"
+    disk.fdatasync(disk.open(PATH))
+    disk.cut_power(random.Random(0))
+    assert disk.read_bytes(PATH) == b"syncedabcd"
+
+
+def test_after_a_failed_sync_the_pages_count_as_clean() -> None:
+    disk, handle = make()
+    disk.pwrite(handle, b"abcd", 6)
+    disk.arm(fail="sync")
+    with pytest.raises(OSError, match="simulated sync error"):
+        disk.fdatasync(handle)
+    disk.fdatasync(handle)
+    assert disk.read_bytes(PATH) == b"syncedabcd"
+    disk.cut_power(random.Random(1))
+    assert disk.read_bytes(PATH) == b"synced"
+
+
+def test_a_full_disk_takes_no_new_bytes_but_overwrites() -> None:
+    disk, handle = make()
+    disk.arm(full=True)
+    disk.pwrite(handle, b"SYNC", 0)
+    with pytest.raises(OSError, match="no space"):
+        disk.pwrite(handle, b"more", 6)
+    disk.arm(full=False)
+    disk.pwrite(handle, b"more", 6)
+
+
+def test_the_power_goes_after_the_ordered_number_of_calls() -> None:
+    disk, handle = make()
+    disk.arm(cut_after=1)
+    disk.pwrite(handle, b"a", 0)
+    with pytest.raises(PowerCut):
+        disk.fdatasync(handle)
+
+
+def test_a_misdirected_write_is_missing_where_it_should_be() -> None:
+    disk, handle = make(bytes(4096))
+    disk.order_misdirection(random.Random(3))
+    disk.pwrite(handle, b"x" * 64, 1024)
+    content = disk.read_bytes(PATH)
+    assert content.count(b"x") == 64 and content[1024:1088] != b"x" * 64
+    assert disk.on_fault == ["disk_misdirected_write"]
+
+
+def test_two_processes_cannot_lock_the_same_file() -> None:
+    disk, _ = make()
+    disk.lock(FOLDER / "lock")
+    with pytest.raises(BlockingIOError):
+        disk.lock(FOLDER / "lock")
+    disk.kill()
+    disk.lock(FOLDER / "lock")

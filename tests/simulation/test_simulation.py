@@ -1,0 +1,91 @@
+"""A slice of the simulation: fresh seeds, pinned ones, determinism, reach of the faults, and planted bugs as controls.
+
+`python -m tests.simulation.run` runs as many seeds as there is time for.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from tests.simulation.cluster import simulate
+from tests.simulation.run import pinned_seeds, run_seeds
+from tests.simulation.swarm import MEMBER_FAULTS
+
+FRESH_SEEDS = 40
+KNOWN_SEEDS = range(1, 41)
+CONTROL_SEEDS = range(1, 101)
+
+
+def check(seeds: range) -> Counter[str]:
+    """Run all; the faults that fired, by kind."""
+    faults: Counter[str] = Counter()
+    found = []
+    for result, _ in run_seeds(seeds, jobs=1):
+        faults.update(kind for kind, _ in result.faults.elements())
+        if result.violation is not None:
+            found.append(f"seed {result.seed}: {result.violation}")
+    replay = "python -m tests.simulation.run --seed SEED --trace FILE"
+    assert not found, f"of seeds {seeds}, to be seen with `{replay}`:\n" + "\n".join(found)
+    return faults
+
+
+def test_no_promise_is_broken_in_fresh_seeds() -> None:
+    first = secrets.randbelow(2**40)
+    check(range(first, first + FRESH_SEEDS))
+
+
+def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> None:
+    faults = check(KNOWN_SEEDS)
+    expected = set(MEMBER_FAULTS) | {
+        "message_dropped",
+        "message_repeated",
+        "message_reordered",
+        "message_stuck",
+        "request_or_answer_lost",
+        "agent_restart",
+        "tail_torn",
+        "disk_replaced_after_refusal",
+    }
+    assert expected - set(faults) == set()
+
+
+@pytest.mark.parametrize("seed", pinned_seeds())
+def test_a_pinned_seed_stays_good(seed: int) -> None:
+    assert simulate(seed).violation is None
+
+
+def test_a_seed_takes_the_same_course_in_another_process() -> None:
+    lines: list[str] = []
+    result = simulate(7, trace=lines.append)
+    again: list[str] = []
+    assert simulate(7, trace=again.append).digest == result.digest
+    assert again == lines
+    program = "from tests.simulation.cluster import simulate; print(simulate(7).digest)"
+    environment = {**os.environ, "PYTHONHASHSEED": "4711", "PYTHONPATH": os.pathsep.join(sys.path)}
+    output = subprocess.run(
+        [sys.executable, "-c", program], env=environment, check=True, capture_output=True, text=True
+    )
+    assert int(output.stdout) == result.digest
+
+
+@pytest.mark.parametrize(
+    ("bug", "rules"),
+    [
+        ("no-sync", {"refused-start", "disk-lost-entry", "disk-lost-vote", "committed-entry-changed", "lost"}),
+        ("ack-before-write", {"ack-before-write", "vote-before-write"}),
+        ("answer-at-propose", {"duplicate", "lost", "real-time-order"}),
+    ],
+)
+def test_a_planted_bug_is_found_within_a_hundred_seeds(bug: str, rules: set[str]) -> None:
+    for seed in CONTROL_SEEDS:
+        violation = simulate(seed, bug=bug).violation
+        if violation is not None:
+            assert violation.split(":")[0] in rules, violation
+            return
+    pytest.fail(f"{bug} was not found in {len(CONTROL_SEEDS)} seeds")
