@@ -47,21 +47,7 @@ class ClusterMember:
         self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
         self.stopping = False
         self._storage = storage
-        timing = settings.timing
-        core = RaftCore(
-            RaftConfig(
-                node_id=settings.node_id,
-                voters=tuple(voter.id for voter in settings.voters),
-                heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
-                election_ticks=timing.ticks(timing.election_timeout_ms),
-                link_lost_ticks=timing.ticks(timing.link_lost_ms),
-            ),
-            random.SystemRandom(),
-            hard_state=storage.log.hard_state,
-            snapshot=storage.snapshot,
-            entries=storage.log.entries,
-            leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
-        )
+        core = make_core(settings, storage)
         machine = storage.machine
         self.ledger = ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
         self.driver = Driver(core, machine, ledger, self._on_fault)
@@ -88,7 +74,7 @@ class ClusterMember:
         )
         self.driver.wire(self.links, self.worker, self.keeper)
         self.driver.on_serving = self._on_serving
-        self._sessions = BrokerSessions(timing.ticks(settings.broker_session_timeout_ms))
+        self._sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
         self._http = {voter.id: voter.http for voter in settings.voters}
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -207,3 +193,23 @@ class ClusterMember:
     def _on_fault(self, error: BaseException) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
+
+
+def make_core(settings: MemberSettings, storage: OpenedStorage) -> RaftCore:
+    """The consensus core, started from what is durable."""
+    timing = settings.timing
+    config = RaftConfig(
+        node_id=settings.node_id,
+        voters=tuple(voter.id for voter in settings.voters),
+        heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
+        election_ticks=timing.ticks(timing.election_timeout_ms),
+        link_lost_ticks=timing.ticks(timing.link_lost_ms),
+    )
+    return RaftCore(
+        config,
+        random.SystemRandom(),
+        hard_state=storage.log.hard_state,
+        snapshot=storage.snapshot,
+        entries=storage.log.entries,
+        leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
+    )

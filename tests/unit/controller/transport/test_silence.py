@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+from typing import cast
 
 import pytest
 
@@ -18,7 +19,7 @@ async def test_a_silent_host_is_given_up_in_both_directions() -> None:
     connection = writer.get_extra_info("socket")
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0, "Linux tries for minutes"
 
-    notice_silence(writer.transport)
+    notice_silence(cast("asyncio.Transport", writer.transport))
 
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == SILENT_SECONDS * 1000
     assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
