@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -17,6 +16,7 @@ import uvloop
 from cli.controllers import Controllers
 from cli.demo.evidence import Verdict, judge, quantile
 from cli.demo.load import AllocationProbe, ClaimLoad
+from cli.demo.narrator import Narrator
 from cli.demo.witnesses import aiokafka_ids, confluent_ids
 from cli.failures import CommandError
 from cli.kafka_load import ClaimTally
@@ -86,12 +86,13 @@ class Demonstration:
         self.kills = kills
         self.killed = 0
         self.problems: list[str] = []
+        self._narrator = Narrator(claims)
         self._witnessed: dict[int, list[list[int]]] = {agent.id: [] for agent in cluster.layout.agents}
 
     async def run(self) -> Facts:
         """All acts in turn. Raises TimeoutError after LIMIT_SECONDS, CommandError if the cluster does not come up."""
         async with asyncio.timeout(LIMIT_SECONDS):
-            _say("starting 3 controllers and 2 agents")
+            self._narrator.say("starting 3 controllers and 2 agents")
             await asyncio.to_thread(self.cluster.start)
             await asyncio.to_thread(self.cluster.wait_ready)
             await self._witness()
@@ -120,7 +121,9 @@ class Demonstration:
         for agent in self.cluster.layout.agents:
             aiokafka = await aiokafka_ids(agent.kafka, WITNESSES_PER_AGENT)
             confluent = await asyncio.to_thread(confluent_ids, agent.kafka, WITNESSES_PER_AGENT)
-            _say(f"agent {agent.id}: aiokafka producers got {aiokafka}, confluent-kafka producers got {confluent}")
+            self._narrator.say(
+                f"agent {agent.id}: aiokafka producers got {aiokafka}, confluent-kafka producers got {confluent}"
+            )
             self._witnessed[agent.id] += [aiokafka, confluent]
 
     async def _load(self) -> tuple[ClaimLoad, AllocationProbe]:
@@ -129,11 +132,12 @@ class Demonstration:
         probe = AllocationProbe(tuple(controller.http for controller in layout.controllers))
         async with load.running(), probe.running():
             killing = asyncio.create_task(self._kill_leaders(load))
-            progress = Progress(self.claims)
+            self._narrator.begin()
             while load.claims < self.claims or not killing.done():
-                progress.show(load.claims, self.killed)
+                self._narrator.show(load.claims, self.killed)
                 await asyncio.sleep(0.1)
-            progress.end()
+            self._narrator.show(load.claims, self.killed)
+            self._narrator.end()
             await killing
         return load, probe
 
@@ -144,12 +148,12 @@ class Demonstration:
             await asyncio.to_thread(self.cluster.kill, leader)
             self.killed += 1
             successor = await asyncio.to_thread(self.cluster.leader)
-            _say(f"kill -9 of the leader, controller {leader.id}; controller {successor.id} leads now")
+            self._narrator.say(f"kill -9 of the leader, controller {leader.id}; controller {successor.id} leads now")
             await asyncio.to_thread(self.cluster.start, leader)
             await asyncio.to_thread(self.cluster.wait_ready, leader)
 
     async def _restart_everything(self, before: int) -> ClaimLoad:
-        _say("kill -9 of every process at once, then a restart of all")
+        self._narrator.say("kill -9 of every process at once, then a restart of all")
         await asyncio.to_thread(self.cluster.kill, *self.cluster.members())
         await asyncio.to_thread(self.cluster.start)
         await asyncio.to_thread(self.cluster.wait_ready)
@@ -157,7 +161,7 @@ class Demonstration:
         async with load.running():
             await load.reach(AFTER_RESTART_CLAIMS)
         lowest = min(min(tally.ids) for tally in _tallies(load) if tally.ids)
-        _say(f"the highest ID before was {before}, the lowest after is {lowest}")
+        self._narrator.say(f"the highest ID before was {before}, the lowest after is {lowest}")
         if lowest <= before:
             self.problems.append(f"after the restart ID {lowest} was handed out, which is not above {before}")
         return load
@@ -193,45 +197,6 @@ class Demonstration:
 
 def _tallies(load: ClaimLoad) -> list[ClaimTally]:
     return [tally for tallies in load.tallies.values() for tally in tallies]
-
-
-class Progress:
-    """A bar on a terminal, a line now and then elsewhere; always on stderr."""
-
-    def __init__(self, total: int) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
-
-        console = Console(stderr=True)
-        self._bar = Bar(
-            TextColumn("claiming"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("leaders killed: {task.fields[killed]}"),
-            TimeElapsedColumn(),
-            console=console,
-        )
-        self._task = self._bar.add_task("claims", total=total, killed=0)
-        self._terminal = console.is_terminal
-        self._next_line = 0.0
-        if self._terminal:
-            self._bar.start()
-
-    def show(self, claims: int, killed: int) -> None:
-        """Show how far it is."""
-        self._bar.update(self._task, completed=claims, killed=killed)
-        if not self._terminal and time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + 5
-            _say(f"claimed {claims:,} IDs, {killed} leaders killed")
-
-    def end(self) -> None:
-        """Leave the bar as it is."""
-        self._bar.stop()
-
-
-def _say(what: str) -> None:
-    click.echo(what, err=True)
 
 
 def _print(facts: Facts, problems: list[str]) -> None:
