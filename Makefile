@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo run test check fix bench peers lock clean
+.PHONY: setup demo run test check fix sim bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -37,6 +37,10 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
 fix: $(VENV)/.dev  ## what can be mended by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+SEEDS ?= 4200
+sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n TRACE=file replays one step by step
+	$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(TRACE),--trace $(TRACE),--seeds $(SEEDS) --jobs 2)
 
 bench: $(VENV)/.dev  ## floors and figures of this machine, in one run
 	$(BIN)/python -m bench.run

@@ -172,7 +172,9 @@ def write_durably(files: Files, path: PurePath, data: bytes) -> None:
 
 
 def remove_temporary(files: Files, directory: PurePath) -> None:
-    """Remove what a crash left unfinished in `directory`."""
+    """Remove what a crash left unfinished in `directory`, and make the names that stay durable."""
     for name in files.listdir(directory):
         if name.endswith(TEMPORARY_SUFFIX):
             files.unlink(directory / name)
+    # A process that was killed between a rename and its sync left names that only this machine's memory holds.
+    files.fsync_directory(directory)

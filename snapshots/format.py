@@ -62,7 +62,7 @@ def decode_snapshot(data: bytes, name: str, cluster_id: str | None) -> StateImag
     """The image in a file. Raises SnapshotError that names `name`; `cluster_id` None accepts any cluster's."""
     try:
         return _decode(data, cluster_id)
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise SnapshotError(f"snapshot {name}: {error}") from error
 
 

@@ -106,9 +106,8 @@ class RaftLog:
             return None
         if not entries:
             return prev_index
+        _check_run(prev_index, prev_term, entries)
         last = prev_index + len(entries)
-        if entries[0].index != prev_index + 1 or entries[-1].index != last:
-            raise InvariantViolation("R4", f"entries after {prev_index} start at {entries[0].index}")
         if prev_index != self.last_index:
             new = self._first_new(entries)
             if new == len(entries):
@@ -200,6 +199,16 @@ class RaftLog:
         keep = index - 1
         self.stable, self.submitted = min(self.stable, keep), min(self.submitted, keep)
         self._writes = deque(min(end, keep) for end in self._writes)
+
+
+def _check_run(prev_index: int, prev_term: int, entries: Sequence[Entry]) -> None:
+    """Raise InvariantViolation unless the indexes rise one by one from `prev_index` and no term falls."""
+    for index, entry in enumerate(entries, prev_index + 1):
+        if entry.index != index:
+            raise InvariantViolation("R4", f"entries after {prev_index} hold {entry.index} where {index} was due")
+        if entry.term < prev_term:
+            raise InvariantViolation("R1", f"entry {index} is of term {entry.term}, the one before it of {prev_term}")
+        prev_term = entry.term
 
 
 def _connected(snapshot: SnapshotMeta, entries: Sequence[Entry]) -> list[Entry]:

@@ -11,7 +11,15 @@ import msgspec
 
 from controller.raft.invariants import InvariantViolation
 from controller.raft.log import RaftLog
-from controller.raft.messages import MAX_CHUNK_BYTES, Entry, HardState, InstallSnapshot, Message, SnapshotMeta
+from controller.raft.messages import (
+    MAX_CHUNK_BYTES,
+    MAX_NUMBER,
+    Entry,
+    HardState,
+    InstallSnapshot,
+    Message,
+    SnapshotMeta,
+)
 from controller.raft.progress import Progress
 from controller.raft.quorum import majority
 from controller.raft.ready import ChunkRequest
@@ -177,6 +185,8 @@ class Member:
     def _set_term(self, term: int) -> None:
         if term < self.term:
             raise InvariantViolation("R1", f"term {self.term} cannot fall to {term}")
+        if term >= MAX_NUMBER:  # a pre-vote asks about the term after ours, which must be a number as well
+            raise InvariantViolation("R1", f"after term {self.term} comes {term}, and none is left after that")
         if term > self.term:
             self.term = term
             self.vote = None

@@ -19,8 +19,11 @@ MAX_ENTRY_BYTES: Final = 256 * 1024
 MAX_CHUNK_BYTES: Final = 64 * 1024
 """Snapshot bytes in one InstallSnapshot."""
 
-Term = Annotated[int, msgspec.Meta(ge=0)]
-Index = Annotated[int, msgspec.Meta(ge=0)]
+MAX_NUMBER: Final = 2**63 - 1
+"""Highest term or index, as of offsets: the one after it still fits into the 64 bits of the formats."""
+
+Term = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+Index = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 NodeId = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Recovery = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 """Names one recovery of one member, so that an answer to an earlier one is never taken for it; 0: not recovering."""

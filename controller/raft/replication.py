@@ -230,6 +230,8 @@ class Replication(Member):
         if message.prev_log_index < log.commit:
             self._acknowledge(message.sender, log.commit)
             return
+        if message.entries and message.entries[-1].term > self.term:
+            raise InvariantViolation("R1", f"an entry of term {message.entries[-1].term} came in term {self.term}")
         last = log.maybe_append(message.prev_log_index, message.prev_log_term, message.entries)
         if last is None:
             self._refuse_append(message)

@@ -23,13 +23,14 @@ class ProducerIdsState:
 
     def replay_allocation(self, record: AllocateProducerIdsRecord, offset: int) -> None:
         """Take the record's block out of the free IDs. A block that does not start at the next ID stops the process."""
+        first, last = record.producer_id_start, record.producer_id_start + record.length - 1
+        assert first == self.next_producer_id, (
+            f"S1: offset {offset} allocates from {first}, but the next producer ID is {self.next_producer_id}"
+        )
+        assert last == record.producer_id_end < MAX_PRODUCER_ID, (
+            f"S2: offset {offset} ends at {record.producer_id_end}, but its block ends at {last}"
+        )
         block = record.block
-        assert block.first == self.next_producer_id, (
-            f"S1: offset {offset} allocates from {block.first}, but the next producer ID is {self.next_producer_id}"
-        )
-        assert block.last == record.producer_id_end, (
-            f"S2: offset {offset} ends at {record.producer_id_end}, but its block ends at {block.last}"
-        )
         self.next_producer_id = block.next
         self.last_block = LastBlock(
             first=block.first,

@@ -108,11 +108,14 @@ class AllocationArchive:
         return found
 
     def __iter__(self) -> Iterator[AllocatedBlock]:
-        """All blocks in order of ID, read page by page."""
+        """All blocks in order of ID, read page by page. Raises ArchiveError for rows that are not in that order."""
         after = -1
         while page := self.blocks(after, _PAGE_ROWS):
-            yield from page
-            after = page[-1].first
+            for block in page:
+                if block.first <= after:
+                    raise ArchiveError(f"the block of ID {block.first} does not start above ID {after} before it")
+                after = block.last
+                yield block
 
     def _verify(self, name: str) -> ArchiveHeader:
         try:

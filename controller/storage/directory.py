@@ -128,6 +128,12 @@ def open_directory(files: Files, path: PurePath, cluster_id: str | None, node_id
         lock = files.lock(path / _LOCK_NAME)
     except BlockingIOError as error:
         raise DirectoryError(f"data directory {path} is in use by another process: stop that one first") from error
+    try:
+        # A format that was killed before its sync left an identity that only this machine's memory holds.
+        files.fsync_directory(path)
+    except OSError:
+        files.close(lock)
+        raise
     return DataDirectory(files, path, meta, lock)
 
 

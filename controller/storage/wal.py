@@ -245,11 +245,13 @@ class WriteAheadLog:
             size=max(self._segment_bytes, needed),
         )
         batch, chain = frames.encode_batch(head, self._sequence, HEADER_BYTES, header.seed, self._chain)
-        temporary, handle = self._take_prepared(header.size)
-        try:
-            self._install(handle, temporary, header, header.encode() + batch)
-        except OSError as error:
-            raise self._fail(error) from error
+        # Until the segment has its own name, `prepare_next` would take its file away to make the next one.
+        with self._preparing:
+            temporary, handle = self._take_prepared(header.size)
+            try:
+                self._install(handle, temporary, header, header.encode() + batch)
+            except OSError as error:
+                raise self._fail(error) from error
         self._segments.append(_Segment(header, 0))
         self._advance(len(batch), chain)
         self._next_index, self._snapshot, self._hard_state = header.first_index, snapshot, hard_state
@@ -257,18 +259,17 @@ class WriteAheadLog:
             self._last_term = snapshot.term
 
     def _take_prepared(self, size: int) -> tuple[PurePath, int]:
-        """An allocated file of `size` bytes under its temporary name. Raises LogFull."""
+        """An allocated file of `size` bytes under its temporary name; under `_preparing`. Raises LogFull."""
         temporary = self._path / _PREPARED_NAME
-        with self._preparing:
-            prepared, self._prepared = self._prepared, None
-            if prepared is not None and prepared[1] == size:
-                return temporary, prepared[0]
-            if prepared is not None:
-                self._files.close(prepared[0])
-            try:
-                return temporary, allocate(self._files, temporary, size)
-            except OSError as error:
-                raise self._fail(error) from error
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None and prepared[1] == size:
+            return temporary, prepared[0]
+        if prepared is not None:
+            self._files.close(prepared[0])
+        try:
+            return temporary, allocate(self._files, temporary, size)
+        except OSError as error:
+            raise self._fail(error) from error
 
     def _install(self, handle: int, temporary: PurePath, header: SegmentHeader, content: bytes) -> None:
         """Make `temporary` the segment of this header, durably, and write on there."""

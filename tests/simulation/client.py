@@ -168,10 +168,10 @@ class Client:
         if chance < self.cluster.swarm.floor_rate:
             committed = self.cluster.next_id_seen()
             return requests.RaiseFloor(max(0, committed + self.rng.randrange(-100, 1_000)))
-        if chance > 0.99:
+        if chance > 0.96:
             self.incarnation += 1
             return requests.UnregisterBroker(self.broker_id, self.epoch)
-        if chance > 0.96:
+        if chance > 0.92:
             return requests.BrokerHeartbeat(self.broker_id, self.epoch)
         return requests.AllocateProducerIds(self.broker_id, self.epoch)
 

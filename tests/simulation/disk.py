@@ -21,9 +21,10 @@ SECTOR: Final = 512
 class _File:
     """`live`: the page cache. `durable`: the platter. `unsynced`: (offset, data) of what the platter lacks."""
 
-    __slots__ = ("durable", "live", "unsynced")
+    __slots__ = ("durable", "live", "name", "unsynced")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.live = bytearray()
         self.durable = bytearray()
         self.unsynced: list[tuple[int, bytes]] = []
@@ -44,9 +45,9 @@ class _Change:
 class SimDisk(Files):
     """`Files` with faults on order.
 
-    `cut_after`: calls that still succeed before PowerCut is raised. `failing`: kinds of call that raise EIO, with how
-    many times. `full`: no room for new bytes. `misdirect`: the next write into a log segment lands elsewhere in it.
-    `lying`: fdatasync does nothing (a planted bug, for controls).
+    `cut_after`: changing calls that still succeed before PowerCut is raised. `failing`: kinds of call that raise EIO,
+    with how many times. `full`: no room for new bytes. `misdirect`: the next write into a log segment lands elsewhere
+    in it. `lying`: fdatasync does nothing (a planted bug, for controls).
     """
 
     def __init__(self) -> None:
@@ -60,7 +61,7 @@ class SimDisk(Files):
         self._live: dict[str, dict[str, _File]] = {}
         self._durable: dict[str, dict[str, _File]] = {}
         self._changes: list[_Change] = []
-        self._handles: dict[int, tuple[str, _File]] = {}
+        self._handles: dict[int, _File] = {}
         self._locks: dict[int, str] = {}
         self._next_handle = 3
         self._watching = False
@@ -90,8 +91,9 @@ class SimDisk(Files):
         self._watching = False
 
     def kill(self) -> None:
-        """The process is gone; the page cache stays."""
+        """The process is gone; the page cache stays. So are the orders for what would have befallen its writes."""
         self.cut_after = None
+        self.misdirect = None
         self._handles.clear()
         self._locks.clear()
 
@@ -150,13 +152,13 @@ class SimDisk(Files):
             self._strike("create", None)
             if name in files:
                 raise FileExistsError(path)
-            self._change(_Change(folder, None, name, _File()))
+            self._change(_Change(folder, None, name, _File(name)))
         elif self._watching:
             self._strike("open", None)
         if name not in files:
             raise FileNotFoundError(path)
         self._next_handle += 1
-        self._handles[self._next_handle] = (name, files[name])
+        self._handles[self._next_handle] = files[name]
         return self._next_handle
 
     def close(self, handle: int) -> None:
@@ -173,13 +175,13 @@ class SimDisk(Files):
     def pread(self, handle: int, size: int, offset: int) -> bytes:
         if self._watching:
             self._strike("read", None)
-        return bytes(self._handles[handle][1].live[offset : offset + size])
+        return bytes(self._handles[handle].live[offset : offset + size])
 
     def pwrite(self, handle: int, data: bytes, offset: int) -> None:
-        name, file = self._handles[handle]
+        file = self._handles[handle]
         if self._watching:
             self._strike("write", file)
-            if self.misdirect is not None and name.endswith(".wal"):
+            if self.misdirect is not None and file.name.endswith(".wal"):
                 offset = self._misdirected(file, data, offset)
         if self.full and offset + len(data) > len(file.live):
             raise OSError(errno.ENOSPC, "no space left on the simulated disk")
@@ -193,7 +195,7 @@ class SimDisk(Files):
         self.pwrite(handle, bytes(size), 0)
 
     def fdatasync(self, handle: int) -> None:
-        file = self._handles[handle][1]
+        file = self._handles[handle]
         if self._watching:
             self._strike("sync", file)
         self.fdatasyncs += 1
@@ -218,7 +220,9 @@ class SimDisk(Files):
         self._strike("rename", None)
         folder, _, name = str(source).rpartition("/")
         assert source.parent == target.parent, f"renaming {source} into another directory, {target}"
-        self._change(_Change(folder, name, target.name, self._folder(folder)[name]))
+        file = self._folder(folder)[name]
+        file.name = target.name
+        self._change(_Change(folder, name, target.name, file))
 
     def unlink(self, path: PurePath) -> None:
         self._strike("unlink", None)
@@ -267,7 +271,7 @@ class SimDisk(Files):
 
     def _strike(self, kind: str, file: _File | None) -> None:
         """Let the fault fire that is due at this call, if any."""
-        if self.cut_after is not None:
+        if self.cut_after is not None and kind not in {"open", "read"}:
             if self.cut_after == 0:
                 raise PowerCut
             self.cut_after -= 1

@@ -114,6 +114,13 @@ class Member:
         if restart_after is not None:
             self.world.at(restart_after, self.start)
 
+    def power_failed(self, process: Process) -> None:
+        """The power went in the middle of some work on the disk."""
+        if self.process is process:
+            process.worker.current = None
+            self.world.fault("power_cut_within_work", f"member {self.node_id}")
+            self.crash(power=True, restart_after=self._rng.randrange(10 * MILLISECOND, 2 * SECOND))
+
     def stop(self, restart_after: int) -> None:
         """End in order, as on SIGTERM after the handover, and start again."""
         process = self.process
@@ -125,6 +132,8 @@ class Member:
         self.process = None
         try:
             process.close()
+        except PowerCut:
+            self.disk.cut_power(self._rng)
         except (OSError, LogFailed) as error:
             self.world.note(f"member {self.node_id} cannot close its log: {error}")
         self.network.stopped(process, silent=False)

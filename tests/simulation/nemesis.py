@@ -34,6 +34,7 @@ class Nemesis:
         weights = cluster.swarm.weights
         self._kinds = [kind for kind, weight in weights.items() if weight > 0]
         self._weights = [weights[kind] for kind in self._kinds]
+        # Each returns whether its fault has fired; one that is only armed is counted when and if it fires.
         self._faults: dict[str, Callable[[], bool]] = {
             kind.removeprefix("_throw_"): getattr(self, kind) for kind in dir(self) if kind.startswith("_throw_")
         }
@@ -99,7 +100,11 @@ class Nemesis:
         return self._crash(self._leader() if self.rng.random() < 0.5 else self._running(), power=False)
 
     def _throw_power_cut(self) -> bool:
-        return self._crash(self._leader() if self.rng.random() < 0.5 else self._running(), power=True)
+        process = self._leader() if self.rng.random() < 0.5 else self._running()
+        if process is not None and self.rng.random() < 0.7:
+            process.member.disk.arm(cut_after=self.rng.randrange(4))
+            return False
+        return self._crash(process, power=True)
 
     def _throw_kill_all(self) -> bool:
         for member in self.cluster.members.values():
@@ -108,8 +113,16 @@ class Nemesis:
 
     def _throw_power_cut_all(self) -> bool:
         for member in self.cluster.members.values():
-            self._crash(member.process, power=True)
+            if self.rng.random() < 0.7:
+                member.disk.arm(cut_after=self.rng.randrange(4))
+                self.world.at(100 * MILLISECOND, self._cut_power_of, member)
+            else:
+                self._crash(member.process, power=True)
         return True
+
+    def _cut_power_of(self, member: Member) -> None:
+        if member.disk.cut_after is not None:
+            self._crash(member.process, power=True)
 
     def _throw_pause(self) -> bool:
         process = self._leader()
@@ -242,15 +255,17 @@ class Nemesis:
         return self._fail("write")
 
     def _throw_disk_open_error(self) -> bool:
-        return self._fail("open") and self._crash(self._failing.process, power=False)
+        return self._fail("open", then_kill=True)
 
     def _throw_disk_read_error(self) -> bool:
-        return self._fail("read") and self._crash(self._failing.process, power=False)
+        return self._fail("read", then_kill=True)
 
-    def _fail(self, kind: str) -> bool:
-        self._failing = self.cluster.members[self.rng.choice(self.cluster.voters)]
-        self._failing.disk.arm(fail=kind)
-        return True
+    def _fail(self, kind: str, *, then_kill: bool = False) -> bool:
+        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member.disk.arm(fail=kind)
+        if then_kill and self._crash(member.process, power=False):
+            self.world.fault("kill")
+        return False
 
     def _throw_disk_flip(self) -> bool:
         member = self._may_damage()
@@ -268,7 +283,7 @@ class Nemesis:
             return False
         member.disk.order_misdirection(self.rng)
         self._damaged(member)
-        return True
+        return False
 
     def _throw_disk_replaced(self) -> bool:
         member = self._may_damage()

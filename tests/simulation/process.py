@@ -18,7 +18,6 @@ from protocol.errors import ErrorCode, RequestError
 from protocol.records import LeaderChangeRecord, encode_batch
 from snapshots.image import StateImage
 from tests.simulation.loop import Answer, Job, ProcessLoop, Task, enter
-from tests.simulation.world import SECOND
 from tests.simulation.writer import SimWriter
 from tests.support.memory_files import PowerCut
 
@@ -30,7 +29,7 @@ FENCE_EVERY_TICKS = 10
 
 
 class SimDriver(Driver):
-    """The real driver; reports what it applies and installs. `hasty` answers at propose: a planted bug."""
+    """The real driver; reports what it applies and installs, and answers too early if that bug is planted."""
 
     process: Process
 
@@ -176,6 +175,9 @@ class Process:
         self.jobs.remove(job)
         try:
             result = job.function(*job.args)
+        except PowerCut:
+            self.member.power_failed(self)
+            return
         except Exception as error:  # noqa: BLE001 - handed on to whoever awaits it
             task.step(error=error)
         else:
@@ -263,7 +265,3 @@ class Process:
 
     def _on_fault(self, error: BaseException) -> None:
         self.member.faulted(self, error)
-
-
-HANDOVER = SECOND
-"""As `member.HANDOVER_SECONDS`."""

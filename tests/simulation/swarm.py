@@ -94,7 +94,7 @@ def draw(rng: random.Random) -> Swarm:
         block_size=block_size,
         safety_time=50 * SECOND,
         think_time=rng.choice((500, 800, 1_200)) * MILLISECOND,
-        burst=rng.choice((4, 10, 18)),
+        burst=rng.choice((8, 16, 28)),
         claims_per_second=block_size * rng.randint(1, 4),
         reserve_blocks=rng.randint(2, 8),
         floor_rate=rng.choice((0.0, 0.002, 0.02)),
@@ -116,6 +116,6 @@ def draw(rng: random.Random) -> Swarm:
         max_inflight=rng.choice((1, 4, 64)),
         max_append_bytes=rng.choice((200, 5_000, 262_144)),
         clock_rates=tuple(rng.choice((1.0, 1.0, rng.uniform(0.6, 1.6))) for _ in range(members)),
-        fault_interval=rng.choice((700, 1_200, 2_000, 4_000)) * MILLISECOND,
+        fault_interval=rng.choice((300, 700, 1_200, 2_000, 4_000)) * MILLISECOND,
         weights=chosen,
     )

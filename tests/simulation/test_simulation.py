@@ -49,6 +49,7 @@ def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> 
         "message_stuck",
         "request_or_answer_lost",
         "agent_restart",
+        "power_cut_within_work",
         "tail_torn",
         "disk_replaced_after_refusal",
     }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from controller.node.storage_worker import Append, Job, StorageWorker
 from controller.raft.messages import Entry, HardState
 from controller.storage.wal import WriteAheadLog
+from tests.support.memory_files import PowerCut
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -118,6 +119,9 @@ class SimWriter(StorageWorker):
         assert job is not None, "a job ended that never began"
         try:
             following = self.execute(job)
+        except PowerCut:
+            self._process.member.power_failed(self._process)
+            return
         except Exception as error:  # noqa: BLE001 - as in the product's thread: nothing is written after it
             self.failed = True
             self.current = None

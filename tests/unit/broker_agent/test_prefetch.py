@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from broker_agent.prefetch import (
     BACKOFF_BASE_SECONDS,
     BACKOFF_MAX_SECONDS,
     RATE_FALL_SECONDS,
+    RATE_WINDOW_SECONDS,
     PrefetchPolicy,
     PrefetchSettings,
     backoff_seconds,
@@ -21,6 +23,22 @@ from protocol.ids import ProducerIdBlock
 def make(**settings: float) -> tuple[PrefetchPolicy, BlockReserve]:
     values = {"min_reserve_ids": 0, "reserve_seconds": 0.0, "min_blocks": 1} | settings
     return PrefetchPolicy(PrefetchSettings(**values), random.Random(1)), BlockReserve()  # type: ignore[arg-type]
+
+
+class Highest:
+    """Chance that always draws the upper end."""
+
+    def uniform(self, a: float, b: float) -> float:
+        assert a <= b
+        return b
+
+
+class Lowest:
+    """Chance that always draws the lower end."""
+
+    def uniform(self, a: float, b: float) -> float:
+        assert a <= b
+        return a
 
 
 def fill(reserve: BlockReserve, blocks: int, length: int = 1000) -> None:
@@ -107,6 +125,32 @@ def test_after_a_failure_one_request_finds_out_whether_the_controller_is_back() 
     assert policy.blocks_to_ask(reserve, later) == 8
 
 
+def test_failures_are_counted_until_a_round_succeeds_which_ends_the_back_off() -> None:
+    policy, reserve = make(min_reserve_ids=10**6)
+    for failures in (1, 2, 3):
+        policy.round_failed(now=10.0)
+        assert policy.failures_in_a_row == failures
+    assert policy.seconds_to_wait(now=11.0) == 0.0
+    assert policy.blocks_to_ask(reserve, now=10.0) == 0
+    policy.round_succeeded()
+    assert policy.failures_in_a_row == 0
+    assert policy.blocks_to_ask(reserve, now=10.0) == 8
+
+
+def test_a_throttled_round_after_a_failure_is_followed_by_a_full_one() -> None:
+    policy, reserve = make(min_reserve_ids=10**6)
+    policy.round_failed(now=10.0)
+    policy.round_throttled(now=10.0, throttle_time_ms=100)
+    assert policy.blocks_to_ask(reserve, now=11.0) == 8
+
+
+@pytest.mark.parametrize(("rng", "seconds"), [(Lowest(), 0.7), (Highest(), 0.77)])
+def test_a_throttle_is_stretched_by_a_tenth_at_most(rng: Lowest | Highest, seconds: float) -> None:
+    policy = PrefetchPolicy(PrefetchSettings(), rng)
+    policy.round_throttled(now=0.0, throttle_time_ms=700)
+    assert policy.seconds_to_wait(now=0.0) == pytest.approx(seconds, rel=1e-9)
+
+
 def test_a_throttled_round_waits_as_told_and_is_no_failure() -> None:
     policy, reserve = make(min_reserve_ids=10**6)
     policy.round_throttled(now=10.0, throttle_time_ms=700)
@@ -120,6 +164,8 @@ def test_the_rate_rises_at_once_and_falls_slowly() -> None:
     assert policy.claim_rate == 50_000
     policy.observe(claimed=0, elapsed=RATE_FALL_SECONDS)
     assert policy.claim_rate == pytest.approx(50_000 / 2.718281828)
+    policy.observe(claimed=10_000 * 10, elapsed=RATE_FALL_SECONDS)
+    assert policy.claim_rate == pytest.approx(10_000 + (50_000 / 2.718281828 - 10_000) / 2.718281828)
     policy.observe(claimed=60_000, elapsed=1.0)
     assert policy.claim_rate == 60_000
 
@@ -133,6 +179,12 @@ def test_short_samples_are_gathered() -> None:
     assert policy.claim_rate == pytest.approx(10_000, rel=0.01)
 
 
+def test_a_sample_is_long_enough_from_the_window_on() -> None:
+    policy, _ = make()
+    policy.observe(claimed=1000, elapsed=RATE_WINDOW_SECONDS)
+    assert policy.claim_rate == pytest.approx(1000 / RATE_WINDOW_SECONDS)
+
+
 def test_the_default_reserve_outlasts_a_leader_kill_at_a_sudden_load() -> None:
     policy = PrefetchPolicy(PrefetchSettings(), random.Random(1))
     election, one_attempt, one_backoff = 0.9, 0.3, 0.2
@@ -140,9 +192,16 @@ def test_the_default_reserve_outlasts_a_leader_kill_at_a_sudden_load() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [{"min_blocks": 0}, {"max_burst": 0}, {"min_blocks": 5, "max_reserve_blocks": 4}, {"min_reserve_ids": -1}]
+    "bad",
+    [
+        {"min_blocks": 0},
+        {"max_burst": 0},
+        {"min_blocks": 5, "max_reserve_blocks": 4},
+        {"min_reserve_ids": -1},
+        {"reserve_seconds": -0.5},
+    ],
 )
-def test_senseless_settings_are_refused(bad: dict[str, int]) -> None:
+def test_senseless_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(bad))):
         PrefetchSettings(**bad)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -106,6 +107,79 @@ def test_fractions_and_counts_of_blocks() -> None:
     reserve.offer(ProducerIdBlock(4, 4))
     reserve.claim()
     assert (reserve.used_fraction, reserve.blocks_behind, reserve.blocks_held) == (0.25, 1, 2)
+
+
+def test_the_used_fraction_counts_from_the_start_of_the_block() -> None:
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(1000, 4))
+    reserve.claim()
+    reserve.claim()
+    assert reserve.used_fraction == 0.5
+
+
+def test_the_length_of_the_latest_block_is_known_once_there_is_one() -> None:
+    reserve = BlockReserve()
+    assert reserve.last_block_length == 0
+    reserve.offer(ProducerIdBlock(0, 4))
+    assert reserve.last_block_length == 4
+
+
+def test_a_run_may_end_where_the_short_way_ends() -> None:
+    reserve = BlockReserve(ask_fraction=0.5)
+    reserve.offer(ProducerIdBlock(100, 10))
+    assert reserve.claim() == 100
+    assert reserve.claim_run(4) == NO_ID
+    assert reserve.claim_run(3) == 101
+    assert reserve.claim() == 104
+
+
+def _claimed_all_and_one_more_block() -> BlockReserve:
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(10, 10))
+    assert len(drained(reserve)) == 10
+    reserve.offer(ProducerIdBlock(20, 10))
+    return reserve
+
+
+def _claimed_one() -> BlockReserve:
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(10, 10))
+    assert reserve.claim() == 10
+    return reserve
+
+
+def _rewind(reserve: BlockReserve) -> None:
+    reserve._next = reserve._stop = 10
+
+
+def _overshoot(reserve: BlockReserve) -> None:
+    reserve._next = 25
+
+
+def _lower_block_behind(reserve: BlockReserve) -> None:
+    reserve._blocks[0] = ProducerIdBlock(19, 1)
+
+
+def _forget_highest(reserve: BlockReserve) -> None:
+    reserve.highest_held = 28
+
+
+@pytest.mark.parametrize(
+    ("build", "wrong", "message"),
+    [
+        (_claimed_one, _rewind, "A1: ID 10 does not rise above 10"),
+        (_claimed_one, _overshoot, "A2: ID 25 is outside of the block 10-19"),
+        (_claimed_all_and_one_more_block, _lower_block_behind, "A1: block at 19 follows one that ends 19"),
+        (_claimed_all_and_one_more_block, _forget_highest, "A3: block to 29, highest held 28"),
+    ],
+)
+def test_a_reserve_that_went_wrong_stops(
+    build: Callable[[], BlockReserve], wrong: Callable[[BlockReserve], None], message: str
+) -> None:
+    reserve = build()
+    wrong(reserve)
+    with pytest.raises(AssertionError, match=message):
+        reserve.claim()
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.1])

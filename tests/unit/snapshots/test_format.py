@@ -101,6 +101,7 @@ BODY = msgspec.msgpack.encode(IMAGE)
         ),
         (_with_body(BODY, length=3), "names 3 bytes"),
         (_with_body(b"\xc1"), "malformed"),
+        (_with_body(b"\x81\xa1x" + b"\x91" * 5000), "recursion"),
     ],
 )
 def test_content_that_no_member_writes_is_refused_by_name(data: bytes, message: str) -> None:

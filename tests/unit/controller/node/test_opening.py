@@ -17,7 +17,7 @@ from controller.storage.errors import DirectoryError
 from protocol.records import LeaderChangeRecord, ProducerIdFloorRecord, encode_batch
 from protocol.settings import HostPort
 from snapshots.image import StateImage
-from tests.support.memory_files import MemoryFiles
+from tests.support.memory_files import MemoryFiles, PowerCut, fail_on
 
 DATA = Path("/data")
 SETTINGS = MemberSettings(
@@ -177,3 +177,29 @@ def test_an_unformatted_directory_is_refused() -> None:
     files.make_directory(DATA)
     with pytest.raises(DirectoryError, match="pidkeeper storage format"):
         open_storage(files, SETTINGS)
+
+
+def test_a_snapshot_that_a_killed_member_left_unsynced_is_durable_before_the_log_restarts_behind_it() -> None:
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    log_of(storage, 1, 3)
+    files.before = fail_on("fsync_directory", PowerCut())
+    with pytest.raises(PowerCut):
+        storage.catalog.save(image(9))
+    files.before = lambda kind, path: None
+    storage.directory.close()
+    assert open_storage(files, SETTINGS).snapshot == SnapshotMeta(9, 1)
+    found = reopened(files)
+    assert found.snapshot == SnapshotMeta(9, 1)
+    assert found.wal.next_index == 10
+
+
+def test_a_directory_that_a_killed_command_left_unsynced_is_durable_before_the_log_is_written() -> None:
+    files = MemoryFiles()
+    files.make_directory(DATA)
+    files.before = lambda kind, path: fail_on("fsync_directory", PowerCut())(kind, path) if path == DATA else None
+    with pytest.raises(PowerCut):
+        format_directory(files, DATA, "c", 1)
+    files.before = lambda kind, path: None
+    log_of(open_storage(files, SETTINGS), 1, 3)
+    assert len(reopened(files).log.entries) == 3

@@ -222,6 +222,13 @@ def test_a_heartbeat_cannot_commit_what_is_not_there() -> None:
         core.step(Heartbeat(1, 2, 1, 2, 0))
 
 
+def test_an_entry_of_a_term_above_its_leaders_is_not_taken() -> None:
+    core = make_core(1, term=4, terms=[1])
+    with pytest.raises(InvariantViolation, match=r"^R1: an entry of term 5 came in term 4"):
+        core.step(append(core, (1, 1), [4, 5], term=4))
+    assert core.last_index == 1
+
+
 @pytest.mark.parametrize(
     ("leader_terms", "follower_terms", "probes"),
     [
@@ -266,6 +273,8 @@ def test_a_too_large_proposal_is_refused_and_changes_nothing() -> None:
     with pytest.raises(ValueError, match="split the batch"):
         core.propose(b"x" * (MAX_ENTRY_BYTES + 1))
     assert core.last_index == 1
+    core.propose(b"x" * MAX_ENTRY_BYTES)
+    assert core.last_index == 2
 
 
 def test_uncommitted_entry_limit() -> None:
@@ -308,3 +317,14 @@ def test_a_lost_link_makes_the_leader_probe_and_a_new_one_at_once() -> None:
     core.link_up(2)
 
     assert [(m.prev_log_index, len(m.entries)) for m in appends_to(core, 2)] == [(1, 1)]
+
+
+def test_a_new_link_repeats_a_probe_that_may_be_lost() -> None:
+    core = replicating_leader()
+    core.link_lost(2)
+    core.propose(b"a")
+    assert [message.to for message in of(AppendEntries, flush(core))] == [2, 3]
+    core.propose(b"b")
+    assert [message.to for message in of(AppendEntries, flush(core))] == [3]
+    core.link_up(2)
+    assert [(message.to, len(message.entries)) for message in of(AppendEntries, flush(core))] == [(2, 2)]

@@ -150,3 +150,25 @@ def test_a_recovering_member_ignores_timeout_now() -> None:
     core = make_core(1, terms=[1], recovering=True)
     core.step(TimeoutNow(1, 2, 1))
     assert (core.role, core.term) == (Role.FOLLOWER, 1)
+
+
+def test_every_transfer_gets_its_full_time() -> None:
+    core = replicating_leader(election_ticks=10)
+    core.transfer_leadership(3)
+    tick(core, 5)
+    core.transfer_leadership(2)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, 1))
+    tick(core, 9)
+    assert core.transferring == 2
+    tick(core, 1)
+    assert core.transferring is None
+
+
+def test_a_target_that_is_behind_is_sent_what_it_lacks_at_once() -> None:
+    core = replicating_leader()
+    core.propose(b"a")
+    flush(core)
+    core.link_lost(3)
+    core.transfer_leadership(3)
+    assert [(message.to, len(message.entries)) for message in of(AppendEntries, flush(core))] == [(3, 1)]

@@ -109,6 +109,22 @@ def test_entries_with_wrong_indexes_are_refused() -> None:
         log_with(1).maybe_append(1, 1, entries_of([1], first=3))
 
 
+@pytest.mark.parametrize(
+    ("rule", "entries"),
+    [
+        ("R4", [Entry(2, 2, b""), Entry(2, 9, b""), Entry(2, 4, b"")]),
+        ("R4", [Entry(2, 2, b""), Entry(2, 1, b""), Entry(2, 4, b"")]),
+        ("R1", [Entry(1, 2, b"")]),
+        ("R1", [Entry(3, 2, b""), Entry(2, 3, b"")]),
+    ],
+)
+def test_entries_with_a_gap_or_a_falling_term_change_nothing(rule: str, entries: list[Entry]) -> None:
+    log = log_with(2)
+    with violates(rule):
+        log.maybe_append(1, 2, entries)
+    assert (terms_of(log), log.last_index) == ([2], 1)
+
+
 def test_commit_cannot_pass_the_end_nor_fall() -> None:
     log = log_with(1, 1)
     log.commit_to(2)

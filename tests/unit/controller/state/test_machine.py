@@ -256,7 +256,7 @@ def test_a_registration_and_its_first_block_fit_into_one_batch() -> None:
     with contextlib.suppress(RequestError):
         draft.decide(requests.AllocateProducerIds(1, 0))
     block = draft.decide(requests.AllocateProducerIds(1, 3))
-    assert (block.producer_id_start, block.producer_id_len) == (20, 10)
+    assert (block.error_code, block.producer_id_start, block.producer_id_len) == (0, 20, 10)
     machine.replay(draft.records)
     assert machine.producer_ids.next_producer_id == 30
     assert [offset for offset, _ in allocations(draft.records, 2)] == [2, 4]

@@ -73,7 +73,7 @@ def test_replay_takes_the_last_block_and_never_wraps() -> None:
     state = ProducerIdsState(MAX_PRODUCER_ID - 1000)
     state.replay_allocation(allocation(MAX_PRODUCER_ID - 1000), offset=1)
     assert state.next_producer_id == MAX_PRODUCER_ID
-    with pytest.raises(ValueError, match="would pass"):
+    with pytest.raises(AssertionError, match="S2: offset 2 ends at 9223372036854775807, but its block ends at"):
         state.replay_allocation(
             AllocateProducerIdsRecord(1, 4, MAX_PRODUCER_ID, MAX_PRODUCER_ID, 1000, 0),
             offset=2,

@@ -4,11 +4,13 @@ import errno
 import random
 from pathlib import Path, PurePath
 
+import google_crc32c
+import msgspec
 import pytest
 
 from controller.storage import archive as archive_module
 from controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from protocol.archive import ArchiveError
+from protocol.archive import ROW_BYTES, ArchiveError, encode_header, split_archive
 from protocol.messages import AllocatedBlock
 from snapshots.files import OsFiles
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at, fail_on
@@ -197,6 +199,18 @@ def test_damaged_or_foreign_file_is_refused_by_name() -> None:
     files.rename(ARCHIVE / name, ARCHIVE / "x.arc")
     with pytest.raises(ArchiveError, match="by its header this is"):
         opened(files)
+
+
+def test_rows_out_of_order_under_good_checksums_are_refused_when_read() -> None:
+    files = new_disk()
+    opened(files).append(blocks(0, 3), 0, 10)
+    (name,) = arc_files(files)
+    header, rows = split_archive(files.read_bytes(ARCHIVE / name))
+    swapped = rows[:ROW_BYTES] + rows[2 * ROW_BYTES :] + rows[ROW_BYTES : 2 * ROW_BYTES]
+    header = msgspec.structs.replace(header, rows_checksum=google_crc32c.value(swapped))
+    files.replace_content(ARCHIVE / name, encode_header(header) + swapped)
+    with pytest.raises(ArchiveError, match="the block of ID 15 does not start above ID 39"):
+        list(opened(files))
 
 
 def test_oversized_file_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:

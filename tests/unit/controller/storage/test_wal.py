@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from collections.abc import Callable
 from pathlib import Path, PurePath
 
@@ -369,3 +370,22 @@ def test_any_history_of_appends_reads_back(history: list[tuple[int, int, int, bo
             log, recovered = open_log(files)
             assert recovered.entries == expected
     assert open_log(files.cut_power())[1].entries == expected
+
+
+def test_a_segment_that_is_prepared_during_a_change_of_segments_does_not_take_its_place() -> None:
+    files = new_disk()
+    log, _ = open_log(files)
+    log.prepare_next()
+    preparing = threading.Thread(target=log.prepare_next)
+
+    def before(kind: str, path: PurePath) -> None:
+        if kind == "rename" and preparing.ident is None:
+            preparing.start()
+            preparing.join(0.2)  # as far as it comes by itself
+
+    files.before = before
+    for index in range(1, 31):
+        log.append(entries(index, index), hard_state() if index == 1 else None)
+    preparing.join()
+    assert log.segment_count > 1
+    assert open_log(files.cut_power())[1].entries == entries(1, 30)

@@ -172,3 +172,11 @@ def test_a_proof_depends_on_everything_said() -> None:
     assert same_mac(proofs[1], dialler_mac(key, HELLO, 2, NONCE))
     assert not same_mac(proofs[1], proofs[0])
     assert not same_mac(proofs[1], b"")
+
+
+@pytest.mark.parametrize("message", [Heartbeat(2**63, 2, 1, 0, 0), Heartbeat(1, 2, 1, 2**63, 0)])
+def test_a_term_or_an_index_above_63_bits_is_malformed(message: Message) -> None:
+    reader = message_reader()
+    reader.push(frame(message))
+    with pytest.raises(FrameError, match="malformed frame"):
+        reader.pop()
