@@ -136,11 +136,12 @@ class SnapshotKeeper:
             if self._receiver is not None:
                 self._receiver.abort()
             self._receiver = self._catalog.receive(wanted)
-        self._receiver.add(chunk.offset, chunk.data)
-        if not chunk.done:
-            return
-        receiver, self._receiver = self._receiver, None
+        receiver = self._receiver
         try:
+            receiver.add(chunk.offset, chunk.data)
+            if not chunk.done:
+                return
+            self._receiver = None
             image = receiver.install()
         except SnapshotError as error:
             logger.error("the leader's snapshot is unusable: %s", error)  # noqa: TRY400 - no bug to trace

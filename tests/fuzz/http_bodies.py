@@ -1,0 +1,308 @@
+"""HTTP calls at the real applications over loopback, made from what their /openapi.json says.
+
+An input is a line `METHOD path content-type` and a body. The length of the body is always told truly: a lie about it
+only makes the server wait. The answer must have a status that the document names for the call, and never 500; a call
+that was refused must have changed nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import re
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from aiohttp import web
+
+from broker_agent.agent import Agent
+from broker_agent.controller_client import ControllerClient
+from broker_agent.http_api import make_app
+from broker_agent.kafka_listener import KafkaListener
+from broker_agent.metrics import make_registry
+from broker_agent.prefetch import PrefetchSettings
+from controller.api.app import build_app
+from controller.api.throttle import ApiLimits, Rate
+from protocol.ids import ProducerIdBlock
+from tests.fuzz.mutator import Parts
+from tests.fuzz.target import Target, Violation
+from tests.support.memory_member import MemoryMember
+
+JSON: Final = "application/json"
+MSGPACK: Final = "application/msgpack"
+
+_ANSWER_SECONDS: Final = 10.0
+"""An answer takes a millisecond; one that does not come at all is a violation."""
+
+_ROUTER_STATUSES: Final = frozenset({400, 404, 405})
+"""Answers to what is no call of the document: malformed HTTP, an unknown path, another method."""
+
+_MALFORMED: Final = re.compile(rb"[^ -~]|^ |  |^[^ ]*[^A-Z ]")
+_MAX_LINE: Final = 4000
+"""aiohttp refuses a line with a control character, an empty part or above 8190 bytes before any call is known."""
+
+_EVIL: Final[tuple[Any, ...]] = (
+    None,
+    True,
+    -1,
+    2**31,
+    2**63,
+    2**64,
+    10**400,
+    -(2**63) - 1,
+    1.5,
+    1e308,
+    "",
+    "0",
+    "\ud800",
+    "\x00" * 65,
+    "é" * 250,
+    [],
+    {},
+    {"a": {"a": [1]}},
+    [[[[]]]],
+    [0] * 2000,
+)
+_RAW: Final = (
+    b"",
+    b"null",
+    b"[]",
+    b'"',
+    b"{",
+    b"\xff\xfe",
+    b"\xef\xbb\xbf{}",
+    b"1e999",
+    b"{" * 5000,
+    b"[" * 60_000,
+    b"NaN",
+)
+
+
+class Refused(Exception):  # noqa: N818 - the answer of the server
+    """A status of 400 or above that the document names."""
+
+
+class _HttpTarget(Target):
+    """Serves one application and sends it one call at a time over one connection."""
+
+    refusals = (Refused,)
+    steps = 40_000
+    steps_per_byte = 20
+
+    def __init__(self) -> None:
+        logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
+        logging.getLogger("controller").setLevel(logging.CRITICAL)
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._note_fault)
+        self._faults: list[str] = []
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._port = self._loop.run_until_complete(self._serve())
+        _, body = self._loop.run_until_complete(self._exchange("GET", b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"))
+        self._document = json.loads(body)
+        self._calls = {
+            (method.upper(), path): frozenset(int(status) for status in operation["responses"])
+            for path, operations in self._document["paths"].items()
+            for method, operation in operations.items()
+        }
+        self._patterns = [
+            (re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)).encode()), path) for _, path in self._calls
+        ]
+        self.corpus: list[Parts] = [
+            (f"{method} {_filled(path)} {media}".encode(), body)
+            for method, path in self._calls
+            for media, body in self._bodies(method, path)
+        ]
+
+    def assemble(self, parts: Parts) -> bytes:
+        """The line of the call, and the body."""
+        return parts[0].replace(b"\n", b" ") + b"\n" + b"".join(parts[1:])
+
+    def feed(self, data: bytes) -> None:
+        line, _, body = data.partition(b"\n")
+        method, path, media = [*line.replace(b"\r", b"").split(b" "), b"", b"", b""][:3]
+        head = b"%b %b HTTP/1.1\r\nHost: x\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
+        before = self._state()
+        request = head % (method, path, media, len(body)) + body
+        status, answer = self._loop.run_until_complete(self._exchange(method.decode("latin-1"), request))
+        malformed = _MALFORMED.search(line) is not None or len(line) > _MAX_LINE
+        if status not in self._allowed(method.decode("latin-1"), path) and not (malformed and status == 400):
+            raise Violation(
+                f"{line[:200]!r} was answered {status}, which its description does not name: {answer[:300]!r}"
+            )
+        if self._faults:
+            raise Violation(f"{line[:200]!r}: {self._faults.pop()}")
+        if status >= 400:
+            if self._state() != before:
+                raise Violation(f"{line[:200]!r} was refused with {status} and changed {before} to {self._state()}")
+            raise Refused(f"{status} {_detail(answer)}")
+        self._renew()
+
+    def close(self) -> None:
+        self._hang_up()
+        self._loop.run_until_complete(self._runner.cleanup())
+        self._loop.close()
+
+    @abstractmethod
+    def _app(self) -> web.Application:
+        """The application; called once."""
+
+    @abstractmethod
+    def _state(self) -> Any:
+        """What a refused call may not change."""
+
+    def _renew(self) -> None:
+        """Make the state small again, so that a long run does not grow it."""
+
+    def _note_fault(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self._faults.append(f"{context['message']}: {context.get('exception')!r}")
+
+    async def _serve(self) -> int:
+        self._runner = runner = web.AppRunner(self._app(), access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        return int(runner.addresses[0][1])
+
+    async def _exchange(self, method: str, request: bytes) -> tuple[int, bytes]:
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                if self._writer is None:
+                    self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+                assert self._reader is not None
+                self._writer.write(request)
+                return await self._answer(self._reader, method)
+        except TimeoutError:
+            raise Violation(f"no answer to {request[:200]!r}") from None
+
+    async def _answer(self, reader: asyncio.StreamReader, method: str) -> tuple[int, bytes]:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            status = int(head.split(b" ", 2)[1])
+            length = re.search(rb"content-length: (\d+)", head)
+            body = await reader.readexactly(int(length[1])) if length and method != "HEAD" else b""
+        except (asyncio.IncompleteReadError, ConnectionError):
+            # Malformed HTTP may be cut off unanswered.
+            self._hang_up()
+            return 400, b""
+        if b"connection: close" in head or method not in {"GET", "POST"} or status == 400:
+            # After malformed HTTP the rest of the bytes may be answered as another call.
+            self._hang_up()
+        return status, body
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.transport.abort()
+        self._reader = self._writer = None
+
+    def _allowed(self, method: str, path: bytes) -> frozenset[int]:
+        name = unquote_to_bytes(path.partition(b"?")[0].partition(b"#")[0])
+        for pattern, template in self._patterns:
+            if pattern.fullmatch(name) and (method, template) in self._calls:
+                # A mutated path may still be malformed HTTP, or name a character that no route takes.
+                return (self._calls[method, template] | {404}) - {500}
+        return frozenset().union(_ROUTER_STATUSES, *self._calls.values()) - {500}
+
+    def _bodies(self, method: str, path: str) -> Iterator[tuple[str, bytes]]:
+        wanted = self._document["paths"][path][method.lower()].get("requestBody")
+        if wanted is None:
+            yield JSON, b""
+            return
+        schema = self._schema(wanted["content"][JSON]["schema"])
+        for value in _values(self, schema):
+            yield JSON, json.dumps(value).encode()
+            packed = _packed(value)
+            if packed is not None:
+                yield MSGPACK, packed
+        for raw in _RAW:
+            yield JSON, raw
+            yield MSGPACK, raw
+        yield "text/plain", b"{}"
+
+    def _schema(self, schema: dict[str, Any]) -> dict[str, Any]:
+        name = schema.get("$ref", "").rpartition("/")[2]
+        return dict(self._document["components"]["schemas"][name]) if name else schema
+
+
+def _values(target: _HttpTarget, schema: dict[str, Any]) -> Iterator[Any]:
+    """Valid objects of the schema, often enough to be drawn, then one wrong thing at a time."""
+    properties: dict[str, Any] = schema["properties"]
+    valid = {name: _example(field) for name, field in properties.items()}
+    yield from [valid] * 20
+    yield from [{name: valid[name] for name in schema.get("required", ())}] * 20
+    yield {**valid, "unknown": 1}
+    for name, evil in itertools.product(valid, _EVIL):
+        yield {**valid, name: evil}
+    for name in valid:
+        yield {key: value for key, value in valid.items() if key != name}
+    yield from ([valid], valid | {name.upper(): 1 for name in valid}, list(valid.values()))
+
+
+def _example(field: dict[str, Any]) -> Any:
+    kinds = field.get("anyOf", [field])
+    kind = next((one for one in kinds if one.get("type") != "null"), kinds[0])
+    if "default" in field:
+        return field["default"]
+    return "memory-cluster" if kind.get("type") == "string" else kind.get("minimum", 1)
+
+
+def _packed(value: Any) -> bytes | None:
+    try:
+        return msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        return None
+
+
+def _filled(path: str) -> str:
+    return re.sub(r"\{\w+\}", "7", path) + ("?after=-1&limit=10" if path.endswith("blocks") else "")
+
+
+def _detail(answer: bytes) -> str:
+    found = re.search(rb'"code":"(\w+)"', answer)
+    return found[1].decode() if found else ""
+
+
+class ControllerHttpTarget(_HttpTarget):
+    """The controller's interface in front of a member in memory, with limits out of reach."""
+
+    name = "controller_http"
+
+    def _app(self) -> web.Application:
+        self._member = MemoryMember()
+        self._member.epochs = {0: 0, 7: 0}
+        rate = Rate(1e6, 10_000_000)
+        limits = ApiLimits(
+            broker_allocations=rate, cluster_allocations=rate, broker_sessions=rate, cluster_sessions=rate
+        )
+        return build_app(self._member, limits=limits, token=None)
+
+    def _state(self) -> Any:
+        member = self._member
+        return member.next_id, len(member.history), dict(member.epochs), len(member.transfers)
+
+    def _renew(self) -> None:
+        member = self._member
+        member.next_id = 0
+        member.epochs = {0: 0, 7: 0}
+        for grown in (member.history, member.submitted, member.transfers):
+            grown.clear()
+
+
+class AgentHttpTarget(_HttpTarget):
+    """The agent's interface in front of an agent with a block."""
+
+    name = "agent_http"
+
+    def _app(self) -> web.Application:
+        client = ControllerClient(("http://127.0.0.1:1",))
+        self._agent = Agent(7, client, PrefetchSettings(min_blocks=1), heartbeat_seconds=1.0)
+        self._agent.broker_epoch, self._agent.cluster_id = 5, "memory-cluster"
+        self._agent.reserve.offer(ProducerIdBlock(0, 2**40))
+        return make_app(self._agent, make_registry(self._agent, KafkaListener()))
+
+    def _state(self) -> Any:
+        return self._agent.reserve.claimed, self._agent.reserve.remaining

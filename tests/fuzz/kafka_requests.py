@@ -1,0 +1,158 @@
+"""Kafka requests at the agent's responder, twice: at a new one, and at one that remembers frames of inputs before.
+
+Both must give the same bytes, one answer for each frame, with its correlation id. IDs leave the reserve for frames of
+InitProducerId alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_agent.kafka_responder import KafkaResponder
+from broker_agent.reserve import BlockReserve
+from broker_agent.wire.headers import API_VERSIONS, FIND_COORDINATOR, INIT_PRODUCER_ID, METADATA
+from broker_agent.wire.metadata import Node
+from broker_agent.wire.primitives import WireError, array, int16, int32, int64, string, tags
+from protocol.ids import ProducerIdBlock
+from tests.fuzz.mutator import Parts
+from tests.fuzz.target import Target, Violation
+
+_FIRST_ID: Final = 5000
+_IDS: Final = 100
+_MAX_CALLS: Final = 64 * 1024 // 8
+"""Every call but the last uses up a frame, and a frame takes 8 bytes at least."""
+
+
+class _Reserve:
+    """A block reserve that can be exchanged under a responder."""
+
+    def __init__(self) -> None:
+        self.now = _reserve()
+
+    def claim(self) -> int:
+        return self.now.claim()
+
+    def claim_run(self, count: int) -> int:
+        return self.now.claim_run(count)
+
+
+class KafkaTarget(Target):
+    """`KafkaResponder.respond`, called until it uses nothing more."""
+
+    name = "kafka"
+    refusals = (WireError,)
+    steps = 4000
+    steps_per_byte = 150
+
+    def __init__(self) -> None:
+        self._node = Node(1, "127.0.0.1", 9092)
+        self._shared = _Reserve()
+        self._remembering = KafkaResponder(self._shared, self._node, lambda: "cluster-a")  # type: ignore[arg-type]
+        frames = [frame for version in range(14) for frame in _requests(version)]
+        self.corpus: list[Parts] = [(frame,) for frame in frames]
+        self.corpus += [(frame, frame) for frame in frames] + [tuple(frames[at : at + 5]) for at in range(len(frames))]
+
+    def assemble(self, parts: Parts) -> bytes:
+        """Every frame with its length in front."""
+        return b"".join([len(part).to_bytes(4, "big") + part for part in parts])
+
+    def feed(self, data: bytes) -> None:
+        reserve = self._shared.now = _reserve()
+        _, used, _ = remembered = _drain(self._remembering, data)
+        if reserve.claimed != _ids_answered(data[:used], remembered[0], reserve):
+            raise Violation(f"{reserve.claimed} IDs were claimed, which is not what was answered")
+        fresh_reserve = _reserve()
+        fresh = _drain(KafkaResponder(fresh_reserve, self._node, lambda: "cluster-a"), data)
+        if fresh[:2] != remembered[:2] or fresh_reserve.claimed != reserve.claimed:
+            raise Violation(f"{remembered} from memory, but {fresh} afresh")
+        if fresh[2] is not None:
+            raise fresh[2]
+
+
+def _reserve() -> BlockReserve:
+    reserve = BlockReserve()
+    reserve.offer(ProducerIdBlock(_FIRST_ID, _IDS))
+    return reserve
+
+
+def _drain(responder: KafkaResponder, data: bytes) -> tuple[bytes, int, WireError | None]:
+    """All answers, the bytes used, and the refusal that ended it, if one did."""
+    answers, used = b"", 0
+    for _ in range(_MAX_CALLS):
+        try:
+            answer, count = responder.respond(data[used:])
+        except WireError as error:
+            return answers, used, error
+        if count == 0:
+            return answers, used, None
+        answers, used = answers + answer, used + count
+    raise Violation(f"{_MAX_CALLS} calls used {used} of {len(data)} bytes")
+
+
+def _split(data: bytes) -> list[bytes]:
+    found = []
+    while data:
+        length = int.from_bytes(data[:4], "big")
+        found.append(data[4 : 4 + length])
+        data = data[4 + length :]
+    return found
+
+
+def _ids_answered(requests: bytes, answers: bytes, reserve: BlockReserve) -> int:
+    """How many IDs the answers hold, which must rise one by one."""
+    asked, answered = _split(requests), _split(answers)
+    if [frame[4:8] for frame in asked] != [frame[:4] for frame in answered]:
+        raise Violation(f"{len(asked)} requests, {len(answered)} answers or their correlation ids differ")
+    expected = _FIRST_ID
+    for request, answer in zip(asked, answered, strict=True):
+        if int.from_bytes(request[:2], "big") == INIT_PRODUCER_ID:
+            at = 9 if request[3] >= 2 else 8
+            error, claimed = int.from_bytes(answer[at : at + 2], "big"), int.from_bytes(answer[at + 2 : at + 10], "big")
+            if error == 0 and claimed != expected:
+                raise Violation(f"ID {claimed} was answered where {expected} was next")
+            expected += error == 0
+    return expected - _FIRST_ID
+
+
+def _requests(version: int) -> list[bytes]:
+    """Valid requests of every API that has this version."""
+    found = [_api_versions(version)] if version <= 5 else []
+    found.append(_metadata(version))
+    if version <= 6:
+        found += [_find_coordinator(version, kind) for kind in (0, 1)]
+    if version <= 5:
+        found += [_init_producer_id(version, name) for name in (None, "", "transaction")]
+    return found
+
+
+def _header(key: int, version: int, *, flexible: bool) -> bytes:
+    client = string("client", flexible=False)
+    return int16(key) + int16(version) + int32(1000 + key) + client + tags(flexible=flexible)
+
+
+def _api_versions(version: int) -> bytes:
+    flexible = version >= 3
+    body = string("librdkafka", flexible=True) + string("2.0", flexible=True) + b"\x00" if flexible else b""
+    return _header(API_VERSIONS, version, flexible=flexible) + body
+
+
+def _metadata(version: int) -> bytes:
+    flexible = version >= 9
+    topic = bytes(16) * (version >= 10) + string("topic", flexible=flexible) + tags(flexible=flexible)
+    flags = b"\x01" * (version >= 4) + b"\x00" * (8 <= version <= 10) + b"\x00" * (version >= 8)
+    topics = array([topic, topic], flexible=flexible)
+    return _header(METADATA, version, flexible=flexible) + topics + flags + tags(flexible=flexible)
+
+
+def _find_coordinator(version: int, kind: int) -> bytes:
+    flexible = version >= 3
+    key, key_type = string("name", flexible=flexible), bytes((kind,)) * (version >= 1)
+    body = key_type + array([key, key], flexible=True) if version >= 4 else key + key_type
+    return _header(FIND_COORDINATOR, version, flexible=flexible) + body + tags(flexible=flexible)
+
+
+def _init_producer_id(version: int, name: str | None) -> bytes:
+    flexible = version >= 2
+    body = string(name, flexible=flexible) + int32(60_000)
+    body += int64(-1) + int16(-1) if version >= 3 else b""
+    return _header(INIT_PRODUCER_ID, version, flexible=flexible) + body + tags(flexible=flexible)

@@ -1,0 +1,76 @@
+"""Record batches as they come out of the log, and their replay."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from controller.state.machine import StateMachine
+from protocol.records import (
+    AllocateProducerIdsRecord,
+    BrokerRegistrationChangeRecord,
+    LeaderChangeRecord,
+    ProducerIdFloorRecord,
+    Record,
+    RecordError,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+    decode_batch,
+    encode_batch,
+)
+from tests.fuzz.mutator import Parts
+from tests.fuzz.target import Target, Violation
+
+RECORDS: Final[tuple[Record, ...]] = (
+    LeaderChangeRecord(1),
+    RegisterBrokerRecord(7, 2, "incarnation"),
+    AllocateProducerIdsRecord(3, 1, 999, 0, 1000, 1_700_000_000_000),
+    AllocateProducerIdsRecord(7, 2, 999, 0, 1000, -1),
+    BrokerRegistrationChangeRecord(3, 1, True),
+    UnregisterBrokerRecord(3, 1),
+    ProducerIdFloorRecord(2**63 - 1, 2**63 - 1),
+)
+
+
+class RecordTarget(Target):
+    """`decode_batch`, and replay by a state in which broker 3 is registered. Replay may stop by assertion."""
+
+    name = "records"
+    refusals = (RecordError, AssertionError)
+    steps = 500
+    steps_per_byte = 40
+
+    def __init__(self) -> None:
+        triples = [msgspec.msgpack.encode((record.TYPE, record.VERSION, record)) for record in RECORDS]
+        self.corpus: list[Parts] = [
+            *[(triple,) for triple in triples],
+            *[(triples[at - 1], triples[at]) for at in range(len(triples))],
+            tuple(triples),
+        ]
+
+    def assemble(self, parts: Parts) -> bytes:
+        """An array of encoded records."""
+        head = bytes((0x90 | len(parts),)) if len(parts) < 16 else b"\xdc" + len(parts).to_bytes(2, "big")
+        return head + b"".join(parts)
+
+    def feed(self, data: bytes) -> None:
+        records = decode_batch(data)
+        if decode_batch(encode_batch(records)) != records:
+            raise Violation(f"{records} changed when encoded again")
+        machine = StateMachine("cluster-a")
+        machine.replay((LeaderChangeRecord(1), RegisterBrokerRecord(3, 1, "one")))
+        for record in records:
+            _replay(machine, record)
+
+
+def _replay(machine: StateMachine, record: Record) -> None:
+    before = machine.image(0, 0)
+    try:
+        machine.replay((record,))
+    except AssertionError:
+        if machine.image(0, 0) != before:
+            raise Violation(f"{record} was refused and changed the state") from None
+        raise
+    if machine.producer_ids.next_producer_id < before.next_producer_id:
+        raise Violation(f"{record} lowers the next producer ID")

@@ -1,0 +1,255 @@
+"""Damaged files: log segments, snapshots, archive files. Decoding them must never write."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import PurePath
+from typing import Any, Final
+
+import google_crc32c
+
+from controller.raft.core import RaftCore
+from controller.raft.invariants import InvariantViolation
+from controller.raft.member import RaftConfig
+from controller.raft.messages import Entry, HardState
+from controller.state.machine import StateMachine
+from controller.storage import frames
+from controller.storage.archive import AllocationArchive
+from controller.storage.errors import LogCorruption
+from controller.storage.recovery import RecoveredLog, recover
+from controller.storage.segment import HEADER_BYTES
+from protocol.archive import ArchiveError, decode_archive, encode_archive
+from protocol.messages import AllocatedBlock
+from snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
+from snapshots.image import BrokerRegistration, LastBlock, StateImage
+from tests.fuzz.mutator import Parts
+from tests.fuzz.target import Target, Violation
+from tests.support.log_builder import META, SMALL, WAL, entries, hard_state, new_disk, open_log, segments
+
+ARCHIVE: Final = PurePath("/data/archive")
+_U32: Final = struct.Struct(">I")
+_U64: Final = struct.Struct(">Q")
+_FRAME_HEAD: Final = struct.Struct(">IBQQ")
+_BATCH_HEAD: Final = struct.Struct(">8sQI")
+_IDENTITY_BYTES: Final = 120
+
+
+class ReadOnlyFiles:
+    """The half of `Files` that changes nothing: a call of any other kind is a violation."""
+
+    def __init__(self, contents: dict[str, bytes]) -> None:
+        self._contents = contents
+        self._names = list(contents)
+
+    def listdir(self, path: PurePath) -> list[str]:
+        return sorted(self._contents)
+
+    def open(self, path: PurePath) -> int:
+        return self._names.index(path.name)
+
+    def close(self, handle: int) -> None:
+        return None
+
+    def pread(self, handle: int, size: int, offset: int) -> bytes:
+        return self._contents[self._names[handle]][offset : offset + size]
+
+    def read_bytes(self, path: PurePath) -> bytes:
+        return self._contents[path.name]
+
+    def size(self, path: PurePath) -> int:
+        return len(self._contents[path.name])
+
+    def fsync_directory(self, path: PurePath) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        raise Violation(f"reading damaged files called {name}")
+
+
+class FirstChoice:
+    """Chance that always draws the lowest number."""
+
+    def randrange(self, start: int, stop: int, /) -> int:
+        return start
+
+
+class LogTarget(Target):
+    """`recover` over segments of 1 KiB each, and a member that starts from what it found."""
+
+    name = "wal"
+    refusals = (LogCorruption, InvariantViolation)
+    steps = 4000
+    steps_per_byte = 4
+
+    def __init__(self) -> None:
+        raw = [(log,) for log in _logs()]
+        self.corpus: list[Parts] = raw + [_split_segment(log[:SMALL]) for (log,) in raw]
+
+    def assemble(self, parts: Parts) -> bytes:
+        """One part: whole segments. More: the header of a segment, and frames that each become a batch."""
+        if len(parts) == 1:
+            return parts[0]
+        identity = parts[0][:_IDENTITY_BYTES].ljust(_IDENTITY_BYTES, b"\0")
+        sized = identity + _U64.pack(SMALL)
+        data = sized + _U32.pack(google_crc32c.value(sized)) + bytes(4)
+        seed = google_crc32c.value(identity)
+        sequence, chain = _U64.unpack_from(identity, 108)[0], _U32.unpack_from(identity, 116)[0]
+        for body in parts[1:]:
+            batch, chain = _encode_batch(body, sequence % 2**64, len(data), seed, chain)
+            data += batch
+            sequence += 1
+        return data.ljust(SMALL, b"\0")
+
+    def feed(self, data: bytes) -> None:
+        contents = {}
+        for start in range(0, min(len(data), 8 * SMALL), SMALL):
+            segment = data[start : start + SMALL]
+            number, first_index = struct.unpack(">QQ", segment[92:108].rjust(16, b"\0"))
+            contents[f"{number:016d}-{first_index:020d}.wal"] = segment
+        log = recover(ReadOnlyFiles(contents), WAL, META).log  # type: ignore[arg-type]
+        _check_recovered(log)
+        first = log.entries[0].index if log.entries else 0
+        if first <= log.snapshot.index + 1:
+            RaftCore(
+                RaftConfig(node_id=1, voters=(1, 2, 3)),
+                FirstChoice(),
+                hard_state=log.hard_state,
+                snapshot=log.snapshot,
+                entries=log.entries,
+                leader_change_data=b"",
+            )
+
+
+def _check_recovered(log: RecoveredLog) -> None:
+    indexes = [entry.index for entry in log.entries]
+    if indexes != list(range(indexes[0], indexes[0] + len(indexes)) if indexes else ()):
+        raise Violation(f"recovered entries are not contiguous: {indexes}")
+    if log.clean and log.truncated is not None:
+        raise Violation("a log with a torn end counts as closed on purpose")
+
+
+def _logs() -> list[bytes]:
+    """Small logs as the write-ahead log writes them: one segment, several, truncated and restarted ones."""
+    found = []
+    for last, commit, restart in ((3, 2, False), (30, 12, False), (8, 7, True)):
+        files = new_disk()
+        log, _ = open_log(files)
+        log.append(entries(1, last // 2), hard_state(1, 0))
+        log.append(entries(last // 2 + 1, last), hard_state(1, commit))
+        log.append(entries(last, last + 1, term=2), hard_state(2, commit))
+        if restart:
+            log.append([], HardState(2, 2, commit, recovering=True))
+        else:
+            log.close()
+        found.append(b"".join([files.read_bytes(WAL / name) for name in segments(files)]))
+    return found
+
+
+def _split_segment(segment: bytes) -> Parts:
+    """The header's identity and the frames of a segment, without what `LogTarget.assemble` adds."""
+    sequence, chain = _U64.unpack_from(segment, 108)[0], _U32.unpack_from(segment, 116)[0]
+    seed, position, parts = google_crc32c.value(segment[:_IDENTITY_BYTES]), HEADER_BYTES, [segment[:_IDENTITY_BYTES]]
+    while batch := frames.decode_batch(segment, position, sequence, seed, chain):
+        parts += [
+            _FRAME_HEAD.pack(len(one.payload), one.type, one.term, one.index) + one.payload for _, one in batch.frames
+        ]
+        position, sequence, chain = batch.end, sequence + 1, batch.chain
+    return tuple(parts)
+
+
+def _encode_batch(body: bytes, sequence: int, position: int, seed: int, chain: int) -> tuple[bytes, int]:
+    extend = google_crc32c.extend
+    written = 24 + len(body) + 4
+    size = written + 29
+    padding = bytes(-size % 8)
+    head = _BATCH_HEAD.pack(b"PIDBATCH", sequence, size + len(padding))
+    data = head + _U32.pack(extend(seed, _U64.pack(position) + head))
+    chain = extend(chain, body)
+    commit = _FRAME_HEAD.pack(4, frames.COMMIT, 0, sequence) + _U32.pack(written)
+    last = extend(chain, commit)
+    return data + body + _U32.pack(chain) + commit + _U32.pack(last) + padding, last
+
+
+def images() -> list[StateImage]:
+    """Images of an empty state, a small one and one at the limits of its fields."""
+    broker = BrokerRegistration(7, 3, "incarnation", True, ("before", "long before"))
+    other = BrokerRegistration(2**31 - 1, 2**63 - 1, "i" * 64, False, ())
+    block = LastBlock(first=0, length=1000, broker_id=7, broker_epoch=3, offset=4, timestamp_ms=1_700_000_000_000)
+    return [
+        StateImage(1, 0, 0, 0, 0, None, []),
+        StateImage(1, 9, 2, 5, 1000, block, [broker]),
+        StateImage(1, 2**63 - 1, 2**62, 2**63 - 1, 2**63 - 1, block, [broker, other]),
+    ]
+
+
+class SnapshotTarget(Target):
+    """`decode_snapshot`, and a state machine restored from what it found."""
+
+    name = "snapshot"
+    refusals = (SnapshotError,)
+    steps = 500
+    steps_per_byte = 2
+
+    def __init__(self) -> None:
+        files = [encode_snapshot("cluster-a", image) for image in images()]
+        self.corpus: list[Parts] = [(data[:92], data[100:-4]) for data in files]
+
+    def assemble(self, parts: Parts) -> bytes:
+        """The header up to the term, and the body."""
+        header, body = parts[0], b"".join(parts[1:])
+        data = header + _U64.pack(len(body)) + body
+        return data + _U32.pack(google_crc32c.value(data))
+
+    def feed(self, data: bytes) -> None:
+        image = decode_snapshot(data, "one", "cluster-a")
+        machine = StateMachine("cluster-a")
+        machine.restore(image)
+        if decode_snapshot(encode_snapshot("cluster-a", machine.image(image.index, image.term)), "two", None) != image:
+            raise Violation("the state restored from a snapshot gives another snapshot")
+
+
+class ArchiveTarget(Target):
+    """`decode_archive`, and the archive of a member opened over the same file, searched and read."""
+
+    name = "archive"
+    refusals = (ArchiveError,)
+    steps = 4000
+    steps_per_byte = 40
+
+    def __init__(self) -> None:
+        blocks = [
+            AllocatedBlock(at * 1000, at * 1000 + 999, at % 3, 5, 10 + at * 2, 1_700_000_000_000) for at in range(8)
+        ]
+        files = [encode_archive("cluster-a", 0, 100, blocks[:count]) for count in (0, 1, 8)]
+        self.corpus: list[Parts] = [
+            (data[:116], *[data[at : at + 48] for at in range(128, len(data), 48)]) for data in files
+        ]
+
+    def assemble(self, parts: Parts) -> bytes:
+        """The header up to the checksum of the rows, and the rows."""
+        rows = b"".join(parts[1:])
+        header = parts[0] + _U32.pack(google_crc32c.value(rows)) + bytes(4)
+        return header + _U32.pack(google_crc32c.value(header)) + rows
+
+    def feed(self, data: bytes) -> None:
+        from_offset, to_offset = struct.unpack(">qq", data[76:92].rjust(16, b"\0"))
+        files = ReadOnlyFiles({f"{from_offset:020d}-{to_offset:020d}.arc": data})
+        whole = _rows(data)
+        archive = AllocationArchive(files, ARCHIVE, "cluster-a")  # type: ignore[arg-type]
+        read = list(archive)
+        for block in read:
+            archive.find(block.first)
+        if whole is not None and read != whole:
+            raise Violation(f"the archive lists {len(read)} blocks of a file of {len(whole)}")
+
+
+def _rows(data: bytes) -> list[AllocatedBlock] | None:
+    try:
+        return decode_archive(data)[1]
+    except ArchiveError:
+        return None
+
+
+def entry_frame(entry: Entry) -> frames.Frame:
+    """The frame that keeps a log entry."""
+    return frames.Frame(frames.ENTRY, entry.term, entry.index, entry.data)
