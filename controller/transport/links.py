@@ -104,6 +104,8 @@ class PeerLinks:
             self._server.close()
         for inbound in list(self._connections):
             inbound.close()
+        # One turn of the loop, in which the transports give their sockets back.
+        await asyncio.sleep(0)
 
     def send(self, messages: list[Message]) -> None:
         """Send each message to its receiver, as one write per link. Messages for a broken or full link are dropped."""

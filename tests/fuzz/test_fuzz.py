@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,16 @@ from tests.fuzz.target import StepCount, Target, Violation
 
 PINNED: Final = Path(__file__).with_name("pinned")
 SLICE: Final = 150_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _loggers() -> Iterator[None]:
+    """The HTTP targets silence these; the tests of other files listen to them."""
+    loggers = [logging.getLogger(name) for name in ("aiohttp", "controller")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 def test_no_decoder_does_what_no_input_may_make_it_do() -> None:
