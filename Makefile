@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo run test check fix sim fuzz bench peers lock clean
+.PHONY: setup demo run test check fix sim crash fuzz bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -41,6 +41,9 @@ fix: $(VENV)/.dev  ## what can be mended by itself
 SEEDS ?= 4200
 sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n TRACE=file replays one step by step
 	$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(TRACE),--trace $(TRACE),--seeds $(SEEDS) --jobs 2)
+
+crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
+	$(BIN)/python -m tests.crash.run
 
 fuzz: $(VENV)/.dev  ## malformed input for every decoder
 	$(BIN)/python -m tests.fuzz.run

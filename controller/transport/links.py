@@ -45,6 +45,10 @@ HANDSHAKE_SECONDS: Final = 2.0
 MAX_HANDSHAKES: Final = 64
 """Inbound connections that have not shaken hands yet. Above it new ones are closed at once."""
 
+CLOSING_TURNS: Final = 8
+"""Turns of the event loop until every socket is given back: an accept in progress becomes a connection in four, which
+is then refused and closed in two."""
+
 SILENT_SECONDS: Final = 5
 """A connection whose other host answers nothing for so long is given up: the kernel alone would try for minutes. Raft
 does not wait for it, it only lets a link be dialled again soon after a host or a network came back."""
@@ -104,8 +108,8 @@ class PeerLinks:
             self._server.close()
         for inbound in list(self._connections):
             inbound.close()
-        # One turn of the loop, in which the transports give their sockets back.
-        await asyncio.sleep(0)
+        for _ in range(CLOSING_TURNS):
+            await asyncio.sleep(0)
 
     def send(self, messages: list[Message]) -> None:
         """Send each message to its receiver, as one write per link. Messages for a broken or full link are dropped."""

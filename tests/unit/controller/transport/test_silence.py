@@ -14,7 +14,15 @@ from controller.transport.links import SILENT_SECONDS, notice_silence
 
 @pytest.mark.skipif(sys.platform != "linux", reason="TCP_USER_TIMEOUT is Linux's")
 async def test_a_silent_host_is_given_up_in_both_directions() -> None:
-    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, accepted: asyncio.StreamWriter) -> None:
+        await reader.read()
+        accepted.close()
+        await accepted.wait_closed()
+        ended.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
     _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
     connection = writer.get_extra_info("socket")
     assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 0, "Linux tries for minutes"
@@ -30,5 +38,6 @@ async def test_a_silent_host_is_given_up_in_both_directions() -> None:
     assert idle + interval * count <= SILENT_SECONDS
     writer.close()
     await writer.wait_closed()
+    await ended.wait()
     server.close()
     await server.wait_closed()

@@ -1,0 +1,128 @@
+"""What a member finds on its disk after a crash, through the recovery that it really starts with."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+import msgspec
+
+from controller.node.opening import OpenedStorage, open_storage
+from controller.node.settings import PROFILES, MemberSettings, Voter
+from controller.raft.messages import Entry, HardState, SnapshotMeta
+from controller.storage.archive import AllocationArchive
+from controller.storage.wal import WriteAheadLog
+from protocol.messages import AllocatedBlock
+from protocol.settings import HostPort
+from snapshots.files import Files
+from snapshots.image import StateImage
+from tests.crash.disk import CrashDisk, Image
+
+CLUSTER_ID: Final = "crash"
+DATA: Final = PurePath("/data")
+SEGMENT_BYTES: Final = 1024
+BLOCK_SIZE: Final = 10
+_ADDRESS: Final = HostPort("127.0.0.1", 1)
+
+
+def settings(data_dir: PurePath) -> MemberSettings:
+    """Of a member alone, with segments that a few appends fill."""
+    return MemberSettings(
+        node_id=1,
+        cluster_id=CLUSTER_ID,
+        data_dir=str(data_dir),
+        voters=(Voter(1, _ADDRESS, "http://127.0.0.1:1"),),
+        peer_listen=_ADDRESS,
+        timing=PROFILES["lan"],
+        block_size=BLOCK_SIZE,
+        broker_session_timeout_ms=60_000,
+        snapshot_entries=1,
+        snapshot_allocations=1,
+        segment_bytes=SEGMENT_BYTES,
+        peer_key=None,
+    )
+
+
+class Facts(NamedTuple):
+    """What was found. `image`: the restored state; `labels`: the timestamps in the archive's rows, each unique."""
+
+    hard_state: HardState
+    entries: list[Entry]
+    next_index: int
+    snapshot: SnapshotMeta
+    image: StateImage
+    covered_to: int
+    labels: frozenset[int]
+    truncated: bool
+
+
+class Broken(Exception):  # noqa: N818 - a finding about the storage under test
+    """A promise was broken."""
+
+
+class Recoverer:
+    """Opens disks and reads everything back. `blocks` says what each archived row must be, by its timestamp."""
+
+    def __init__(self, data_dir: PurePath, blocks: dict[int, AllocatedBlock]) -> None:
+        self._settings = settings(data_dir)
+        self._blocks = blocks
+        self._archives: dict[int, frozenset[int]] = {}
+
+    def open(self, disk: Files) -> tuple[OpenedStorage, Facts]:
+        """The opened storage and what it holds. Raises Broken if the member cannot start."""
+        try:
+            storage = open_storage(disk, self._settings)
+        except Exception as error:
+            raise Broken(f"the member cannot start: {type(error).__name__}: {error}") from error
+        return storage, self._facts(disk, storage)
+
+    def recover(self, image: Image, directories: set[PurePath]) -> Facts:
+        """What is found on this disk, whose log then takes an append and opens again with all of it.
+
+        Raises Broken.
+        """
+        disk = CrashDisk.of(image, directories)
+        storage, found = self.open(disk)
+        added, hard_state = go_on(storage.wal)
+        _, again = self.open(CrashDisk.of(disk.lost(), directories))
+        expected = found._replace(
+            hard_state=hard_state,
+            entries=[*found.entries, added],
+            next_index=found.next_index + 1,
+            truncated=False,
+        )
+        if again != expected:
+            raise Broken(f"after an append and another power cut {again} was found, not {expected}")
+        return found
+
+    def _facts(self, disk: Files, storage: OpenedStorage) -> Facts:
+        if storage.catalog.damaged:
+            raise Broken(f"a snapshot is damaged: {storage.catalog.damaged}")
+        return Facts(
+            hard_state=storage.log.hard_state,
+            entries=storage.log.entries,
+            next_index=storage.wal.next_index,
+            snapshot=storage.snapshot,
+            image=storage.machine.image(storage.snapshot.index, storage.snapshot.term),
+            covered_to=storage.archive.covered_to,
+            labels=self._labels(disk, storage.directory.archive, storage.archive),
+            truncated=storage.log.truncated is not None,
+        )
+
+    def _labels(self, disk: Files, path: PurePath, archive: AllocationArchive) -> frozenset[int]:
+        content = hash(tuple((name, disk.read_bytes(path / name)) for name in disk.listdir(path)))
+        if content not in self._archives:
+            rows = list(archive)
+            for row in rows:
+                if self._blocks.get(row.timestamp_ms) != row:
+                    raise Broken(f"the archive holds {row}, which was never committed")
+            self._archives[content] = frozenset(row.timestamp_ms for row in rows)
+        return self._archives[content]
+
+
+def go_on(wal: WriteAheadLog) -> tuple[Entry, HardState]:
+    """Append an entry and a vote in a new term, as a member does after its start."""
+    hard_state = msgspec.structs.replace(wal.hard_state, term=wal.hard_state.term + 1, vote=1)
+    added = Entry(hard_state.term, wal.next_index, b"after the crash")
+    wal.append([added], hard_state)
+    return added, hard_state

@@ -1,0 +1,166 @@
+"""Mistakes to make in the storage code on purpose: each of them has to be found by the enumeration."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import textwrap
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+import controller.storage.archive
+import controller.storage.wal
+import snapshots.catalog
+from controller.node import opening
+from controller.node.ledger import Ledger
+from controller.node.snapshot_keeper import SnapshotKeeper
+from controller.storage.archive import AllocationArchive
+from controller.storage.recovery import LogReader
+from controller.storage.wal import WriteAheadLog
+from snapshots.catalog import SnapshotReceiver
+
+
+class Mistake(msgspec.Struct, frozen=True):
+    """Replacements in the function `name` of `owners`, and a history in which it matters."""
+
+    owners: tuple[Any, ...]
+    name: str
+    replacements: tuple[tuple[str, str], ...]
+    kind: str
+    seed: int = 1
+
+    def make(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Compile the function anew with the mistake in it."""
+        function = inspect.unwrap(getattr(self.owners[0], self.name))
+        source = textwrap.dedent(inspect.getsource(function))
+        for old, new in self.replacements:
+            assert old in source, f"{self.name} has no {old!r} any more"
+            source = source.replace(old, new)
+        made: dict[str, Any] = {}
+        code = compile("from __future__ import annotations\n" + source, f"<{self.name} with a mistake>", "exec")
+        exec(code, sys.modules[function.__module__].__dict__, made)
+        for owner in self.owners:
+            monkeypatch.setattr(owner, self.name, made[self.name])
+
+
+_SYNC_DIRECTORY: Final = "self._files.fsync_directory(self._path)"
+_RESTART: Final = "wal.restart_at(chunk.meta, msgspec.structs.replace(wal.hard_state, commit=chunk.meta.index))"
+
+MISTAKES: Final = {
+    "append-without-sync": Mistake(
+        (WriteAheadLog,), "_write", (("self._files.fdatasync(self._handle)", "pass"),), "append"
+    ),
+    "segment-name-not-synced": Mistake((WriteAheadLog,), "_install", ((_SYNC_DIRECTORY, "pass"),), "append"),
+    "segment-renamed-before-its-sync": Mistake(
+        (WriteAheadLog,),
+        "_install",
+        (
+            ("self._files.fdatasync(handle)", "pass"),
+            (_SYNC_DIRECTORY, f"{_SYNC_DIRECTORY}; self._files.fdatasync(handle)"),
+        ),
+        "append",
+    ),
+    "segments-removed-without-sync": Mistake(
+        (WriteAheadLog,), "_remove_oldest", ((_SYNC_DIRECTORY, "pass"),), "snapshot"
+    ),
+    "torn-end-refused": Mistake(
+        (LogReader,),
+        "_judge",
+        (("self._truncate(header", "raise self.corrupt(header.name, bad.offset, bad.reason)  # ("),),
+        "append",
+    ),
+    "torn-end-not-marked": Mistake(
+        (WriteAheadLog,), "_resume", (("hard_state, recovering=True", "hard_state, recovering=False"),), "append"
+    ),
+    "written-on-behind-what-is-only-in-memory": Mistake(
+        (WriteAheadLog,),
+        "_copy_tail",
+        (
+            (
+                "handle = allocate(self._files, temporary, size)",
+                "self._handle = self._files.open(self._path / old.name)",
+            ),
+            ("self._install(handle, temporary, header, content + batch)", "self._seed = header.seed"),
+            (
+                "if extra:\n        self._advance",
+                "if extra:\n        self._files.pwrite(self._handle, batch, newest.end)\n        self._advance",
+            ),
+        ),
+        "reopen",
+    ),
+    "names-not-synced-at-start": Mistake(
+        (snapshots.catalog, controller.storage.archive, controller.storage.wal),
+        "remove_temporary",
+        (("files.fsync_directory(directory)", "pass"),),
+        "killed",
+        seed=7,
+    ),
+    "file-name-not-synced": Mistake(
+        (snapshots.catalog, controller.storage.archive),
+        "write_durably",
+        (("files.fsync_directory(path.parent)", "pass"),),
+        "snapshot",
+    ),
+    "file-renamed-before-its-sync": Mistake(
+        (snapshots.catalog, controller.storage.archive),
+        "write_durably",
+        (("files.fdatasync(handle)", "pass"),),
+        "snapshot",
+    ),
+    "log-compacted-before-the-snapshot": Mistake(
+        (SnapshotKeeper,),
+        "_take",
+        (
+            ("await asyncio.to_thread(self._save, image)", "self._worker.wal.compact(image.index)"),
+            ("self._compact(image)", "await asyncio.to_thread(self._save, image); self._compact(image)"),
+        ),
+        "snapshot",
+    ),
+    "snapshot-before-the-archive": Mistake(
+        (SnapshotKeeper,),
+        "_take",
+        (
+            ("await self._ledger.archive(image.next_offset)", "await asyncio.to_thread(self._save, image)"),
+            (
+                "image)\n        await asyncio.to_thread(self._save, image)",
+                "image)\n        await self._ledger.archive(image.next_offset)",
+            ),
+        ),
+        "snapshot",
+    ),
+    "row-left-out-of-the-archive": Mistake(
+        (Ledger,),
+        "archive",
+        (("self._position(next_offset)]", "max(0, self._position(next_offset) - 1)]"),),
+        "snapshot",
+    ),
+    "archive-files-removed-before-the-merged-one-is-there": Mistake(
+        (AllocationArchive,),
+        "_merge",
+        (
+            ("write_durably(", "write = lambda: write_durably("),
+            (_SYNC_DIRECTORY, f"{_SYNC_DIRECTORY}; write()"),
+        ),
+        "snapshot",
+    ),
+    "received-snapshot-not-synced": Mistake(
+        (SnapshotReceiver,), "install", (("self._files.fdatasync(self._handle)", "pass"),), "install"
+    ),
+    "received-snapshot-name-not-synced": Mistake(
+        (SnapshotReceiver,), "install", ((_SYNC_DIRECTORY, "pass"),), "install"
+    ),
+    "log-restarted-before-the-received-snapshot": Mistake(
+        (SnapshotKeeper,),
+        "_store",
+        (
+            (_RESTART, "pass"),
+            ("image = receiver.install()", f"wal = self._worker.wal; {_RESTART}; image = receiver.install()"),
+        ),
+        "install",
+    ),
+    "conflicting-log-kept-behind-a-received-snapshot": Mistake(
+        (opening,), "_reaches", (("log.entries[position].term == snapshot.term", "True"),), "install"
+    ),
+}
