@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo run test check fix sim crash fuzz bench peers lock clean
+.PHONY: setup demo run test check fix sim crash fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -47,6 +47,9 @@ crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts wh
 
 fuzz: $(VENV)/.dev  ## malformed input for every decoder
 	$(BIN)/python -m tests.fuzz.run
+
+mutants: $(VENV)/.dev  ## planted bugs and mutations of the core: what catches each
+	$(BIN)/python -m tests.mutants.run
 
 bench: $(VENV)/.dev  ## floors and figures of this machine, in one run
 	$(BIN)/python -m bench.run

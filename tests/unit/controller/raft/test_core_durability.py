@@ -302,3 +302,57 @@ def test_candidate_restart_keeps_its_term() -> None:
     make_candidate(core)
     assert core.log.begin_write() == []
     assert (core.term, core.vote) == (1, 1)
+
+
+def test_a_repeated_append_waits_for_the_youngest_write() -> None:
+    core = make_core(1, term=1)
+    core.step(append(core, (0, 0), [1], term=1))
+    take(core)
+    second = append(core, (1, 1), [1], term=1)
+    core.step(second)
+    take(core)
+    core.step(second)
+    assert core.ready() is None
+    core.written(1)
+    assert [reply.match_index for reply in of(AppendEntriesReply, take(core).messages)] == [1]
+    core.written(2)
+    assert [reply.match_index for reply in of(AppendEntriesReply, take(core).messages)] == [2, 2]
+
+
+def test_a_repeated_append_is_acknowledged_if_the_write_ended_in_between() -> None:
+    core = make_core(1, term=1)
+    message = append(core, (0, 0), [1], term=1)
+    core.step(message)
+    take(core)
+    core.step(message)
+    core.written(1)
+    assert [reply.match_index for reply in of(AppendEntriesReply, flush(core))] == [1, 1]
+
+
+def test_a_commit_index_is_written_once() -> None:
+    core = make_core(1, terms=[1, 1])
+    core.step(append(core, (2, 1), [1], term=1, commit=2))
+    assert take(core).hard_state == HardState(1, None, 2, False)
+    core.step(append(core, (3, 1), [1], term=1, commit=2))
+    assert take(core).hard_state is None
+
+
+def test_what_is_durable_is_acknowledged_without_waiting_for_a_later_write() -> None:
+    core = make_core(1, term=1)
+    first = append(core, (0, 0), [1], term=1)
+    core.step(first)
+    flush(core)
+    core.step(append(core, (1, 1), [1], term=1))
+    take(core)
+    core.step(first)
+    assert [reply.match_index for reply in of(AppendEntriesReply, take(core).messages)] == [1]
+
+
+def test_a_vote_in_a_term_that_is_durable_already_waits_for_a_write_of_its_own() -> None:
+    core = make_core(1, term=1)
+    core.step(RequestVote(1, 2, 1, 0, 0, False))
+    ready = take(core)
+    assert (ready.hard_state, ready.messages) == (HardState(1, 2, 0, False), [])
+    assert ready.token is not None
+    core.written(ready.token)
+    assert [reply.granted for reply in of(RequestVoteReply, take(core).messages)] == [True]

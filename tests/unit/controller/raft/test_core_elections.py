@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from controller.raft.core import InvariantViolation, RaftConfig, Role
+from controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Role
 from controller.raft.messages import (
+    MAX_CHUNK_BYTES,
+    MAX_NUMBER,
     AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
@@ -27,17 +31,6 @@ from tests.support.raft_network import (
     tick,
     tick_until,
 )
-
-
-def test_config_is_checked() -> None:
-    with pytest.raises(ValueError, match="must hold node 4"):
-        RaftConfig(node_id=4, voters=(1, 2, 3))
-    with pytest.raises(ValueError, match="heartbeat 30 < election 30"):
-        RaftConfig(node_id=1, voters=(1,), heartbeat_ticks=30)
-    with pytest.raises(ValueError, match="chunk_bytes"):
-        RaftConfig(node_id=1, voters=(1,), chunk_bytes=10**6)
-    with pytest.raises(ValueError, match="at least 1"):
-        RaftConfig(node_id=1, voters=(1,), max_inflight_messages=0)
 
 
 def test_single_voter_elects_itself_when_its_vote_is_durable() -> None:
@@ -235,6 +228,17 @@ def test_two_leaders_in_one_term_stop_the_member() -> None:
         leader.step(append(leader, (0, 0), [], term=1))
 
 
+def test_the_last_term_stops_the_member_before_it_is_kept() -> None:
+    core = make_core(1, term=1)
+    with pytest.raises(InvariantViolation, match=r"^R1: after term 1 comes 9223372036854775807, and none is left"):
+        core.step(Heartbeat(MAX_NUMBER, 2, 1, 0, 0))
+    assert (core.term, core.ready()) == (1, None)
+    core.step(Heartbeat(MAX_NUMBER - 1, 2, 1, 0, 0))
+    flush(core)
+    tick_until(core, Role.PRE_CANDIDATE)
+    assert {message.term for message in of(PreVote, flush(core))} == {MAX_NUMBER}
+
+
 def test_old_pre_votes_do_not_count_for_a_candidate() -> None:
     core = make_core(1, voters=(1, 2, 3, 4, 5))
     make_candidate(core)
@@ -334,3 +338,124 @@ def test_a_new_leader_starts_with_an_entry_of_its_term() -> None:
     core = make_core(1, terms=[1, 1], term=4)
     make_leader(core)
     assert (core.last_index, core.term_at(3), core.serving) == (3, 5, False)
+
+
+def role_after(core: RaftCore, ticks: int) -> Role:
+    tick(core, ticks)
+    return core.role
+
+
+def test_the_jitter_of_a_lost_link_is_a_tick_at_most() -> None:
+    core = make_core(3, term=1, link_lost_ticks=4)
+    core.step(Heartbeat(1, 2, 3, 0, 0))
+    core._rng = type("Highest", (), {"randrange": lambda _, start, stop: stop - 1})()
+    core.link_lost(2)
+    assert [role_after(core, 4), role_after(core, 1)] == [Role.FOLLOWER, Role.PRE_CANDIDATE]
+
+
+def test_a_vote_request_is_not_even_answered_while_a_leader_is_heard() -> None:
+    core = make_core(1, term=1)
+    core.step(Heartbeat(1, 2, 1, 0, 0))
+    flush(core)
+    core.step(RequestVote(5, 3, 1, 9, 4, False))
+    assert (flush(core), core.term, core.leader_id) == ([], 1, 2)
+
+
+def test_a_deposed_leader_learns_the_term_and_nothing_else() -> None:
+    core = make_core(1, terms=[1, 3], term=4)
+    for message in (append(core, (1, 1), [2], term=2), Heartbeat(2, 2, 1, 0, 0)):
+        core.step(message)
+        assert flush(core) == [AppendEntriesReply(4, 1, 2, True, 0, 0, 0, 0, 0)]
+
+
+def test_a_candidate_waits_a_full_timeout_for_its_votes() -> None:
+    core = make_core(1)
+    tick_until(core, Role.PRE_CANDIDATE)
+    tick(core, 20)
+    for peer in (2, 3):
+        core.step(PreVoteReply(1, peer, 1, True, False))
+    requests = of(RequestVote, flush(core))
+    assert [request.transfer for request in requests] == [False, False]
+    whole = core.config.election_ticks
+    assert [role_after(core, whole), role_after(core, 1)] == [Role.CANDIDATE, Role.PRE_CANDIDATE]
+
+
+def test_a_new_leader_knows_itself() -> None:
+    core = make_core(1, terms=[1, 1])
+    make_candidate(core)
+    core.step(RequestVoteReply(2, 2, 1, True, 0))
+    assert (core.role, core.leader_id) == (Role.LEADER, 1)
+    own = core.progress[1]
+    assert (own.match, own.counted, own.next) == (2, 2, core.last_index + 1)
+
+
+def test_refused_pre_votes_of_a_majority_end_the_attempt() -> None:
+    core = make_core(1, term=3)
+    tick_until(core, Role.PRE_CANDIDATE)
+    for peer in (2, 3):
+        core.step(PreVoteReply(3, peer, 1, False, False))
+    assert (core.role, core.term) == (Role.FOLLOWER, 3)
+
+
+def test_who_gives_a_vote_waits_a_full_timeout_for_the_winner() -> None:
+    core = make_core(1, term=2)
+    tick(core, core.config.election_ticks)
+    core.step(RequestVote(2, 3, 1, 0, 0, False))
+    assert [reply.granted for reply in of(RequestVoteReply, flush(core))] == [True]
+    tick(core, core.config.election_ticks)
+    assert core.role is Role.FOLLOWER
+
+
+def test_a_leader_of_five_needs_two_signs_of_life() -> None:
+    core = replicating_leader(voters=(1, 2, 3, 4, 5))
+    for _ in range(core.config.election_ticks + 2):
+        core.step(HeartbeatReply(1, 2, 1, 1))
+        core.tick()
+    assert core.role is Role.FOLLOWER
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"heartbeat_ticks": 0}, "0 < heartbeat 0 < election 30 is required"),
+        ({"heartbeat_ticks": 30}, "0 < heartbeat 30 < election 30 is required"),
+        ({"heartbeat_ticks": 7, "election_ticks": 7}, "0 < heartbeat 7 < election 7 is required"),
+        ({"link_lost_ticks": -1}, "ticks"),
+        ({"chunk_bytes": 0}, "chunk_bytes 0 is not in 1"),
+        ({"chunk_bytes": MAX_CHUNK_BYTES + 1}, "chunk_bytes 65537 is not in 1"),
+        ({"max_inflight_messages": 0}, "must be at least 1"),
+        ({"max_inflight_bytes": 0}, "must be at least 1"),
+        ({"max_append_bytes": 0}, "must be at least 1"),
+        ({"voters": (1, 1, 2)}, "every id once"),
+        ({"node_id": 4}, "must hold node 4"),
+    ],
+)
+def test_a_config_that_cannot_work_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RaftConfig(**{"node_id": 1, "voters": (1, 2, 3), **wrong})
+
+
+def test_a_config_at_its_bounds_is_taken() -> None:
+    config = RaftConfig(
+        node_id=1,
+        voters=(1,),
+        heartbeat_ticks=1,
+        election_ticks=2,
+        link_lost_ticks=0,
+        chunk_bytes=MAX_CHUNK_BYTES,
+        max_inflight_messages=1,
+        max_inflight_bytes=1,
+        max_append_bytes=1,
+    )
+    assert config.heartbeat_ticks == 1
+    assert RaftConfig(node_id=1, voters=(1,), chunk_bytes=1).chunk_bytes == 1
+
+
+def test_who_steps_down_forgets_the_followers_and_waits_a_full_timeout() -> None:
+    core = replicating_leader()
+    core.step(PreVoteReply(3, 2, 1, False, False))
+    assert (core.role, core.progress) == (Role.FOLLOWER, {})
+    tick(core, core.config.election_ticks)
+    core.step(PreVoteReply(4, 2, 1, False, False))
+    tick(core, core.config.election_ticks)
+    assert (core.role, core.term) == (Role.FOLLOWER, 4)

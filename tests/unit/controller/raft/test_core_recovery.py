@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from controller.raft.core import RaftCore, Role
 from controller.raft.messages import (
     AppendEntries,
@@ -366,3 +368,71 @@ def test_a_candidate_that_recovers_asks_everybody() -> None:
     core.step(RequestVoteReply(1, 3, 1, False, 0))
     assert core.role.value == "follower"
     assert core.log.slice(1, 1) == entries_of([])
+
+
+def test_a_recovering_leader_does_not_count_itself() -> None:
+    core = make_core(1, terms=[1], recovering=True)
+    make_candidate(core)
+    for peer in (2, 3):
+        core.step(RequestVoteReply(core.term, peer, 1, True, 0))
+    assert (core.role, core.progress[1].counted) == (Role.LEADER, 0)
+    flush(core)
+    core.step(accepted(core, 2, core.last_index))
+    flush(core)
+    assert (core.commit, core.recovering, core.progress[1].counted) == (0, True, 0)
+    core.step(accepted(core, 3, core.last_index))
+    flush(core)
+    assert (core.commit, core.recovering) == (core.last_index, False)
+
+
+def test_a_voter_that_recovers_does_so_with_the_new_leaders_first_entry() -> None:
+    core = make_core(1, terms=[1], heartbeat_ticks=5)
+    make_candidate(core)
+    core.step(RequestVoteReply(2, 2, 1, True, NUMBER))
+    core.step(RequestVoteReply(2, 3, 1, True, 0))
+    flush(core)
+    tick(core, 5)
+    assert [beat.recovered for beat in of(Heartbeat, flush(core)) if beat.to == 2] == [0]
+    core.step(accepted(core, 2, 2, recovery=NUMBER))
+    core.step(accepted(core, 3, 2))
+    flush(core)
+    tick(core, 5)
+    assert [beat.recovered for beat in of(Heartbeat, flush(core)) if beat.to == 2] == [NUMBER]
+
+
+def test_a_recovering_follower_has_verified_nothing_of_a_new_leaders_log() -> None:
+    core = make_core(1, terms=[1, 1], recovering=True)
+    core.step(Heartbeat(2, 2, 1, 2, 0))
+    assert of(HeartbeatReply, flush(core)) == [HeartbeatReply(2, 1, 2, 0)]
+    assert core.commit == 0
+
+
+def test_the_end_of_a_recovery_is_told_as_soon_as_it_is_known() -> None:
+    core = make_core(1, terms=[1])
+    make_candidate(core)
+    core.step(RequestVoteReply(2, 2, 1, True, NUMBER))
+    core.step(RequestVoteReply(2, 3, 1, True, 0))
+    core.step(accepted(core, 3, 2))
+    flush(core)
+    assert core.commit == 2
+    core.step(accepted(core, 2, 2, recovery=NUMBER))
+    assert [beat.recovered for beat in of(Heartbeat, flush(core)) if beat.to == 2] == [NUMBER]
+
+
+def test_the_barrier_goes_to_everybody_at_once_and_once() -> None:
+    core = replicating_leader()
+    core.step(accepted(core, 2, 1, recovery=NUMBER))
+    sent = of(AppendEntries, flush(core))
+    assert sorted((message.to, len(message.entries)) for message in sent) == [(2, 1), (3, 1)]
+
+
+@pytest.mark.parametrize("index", [1, 2])
+def test_a_refusal_while_recovering_voids_the_match(index: int) -> None:
+    core = replicating_leader()
+    core.propose(b"a")
+    core.step(accepted(core, 2, 2, recovery=NUMBER))
+    flush(core)
+    assert core.progress[2].match == 2
+    core.step(rejected(core, 2, index, 0, 0, recovery=NUMBER))
+    assert core.progress[2].match == 0
+    assert [message.prev_log_index for message in of(AppendEntries, flush(core)) if message.to == 2] == [0]

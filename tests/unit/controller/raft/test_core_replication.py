@@ -8,6 +8,7 @@ from controller.raft.core import InvariantViolation, NotLeader, ProposalRefused,
 from controller.raft.messages import (
     MAX_ENTRY_BYTES,
     AppendEntries,
+    AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
 )
@@ -298,9 +299,9 @@ def test_uncommitted_entry_limit() -> None:
 
 
 def test_a_new_leader_counts_the_uncommitted_entries_that_it_inherits() -> None:
-    core = make_core(1, terms=[1, 1], max_uncommitted_bytes=10)
+    core = make_core(1, terms=[1, 1, 1], commit=1, max_uncommitted_bytes=10)
     make_leader(core)
-    inherited = sum(len(entry.data) for entry in entries_of([1, 1]))
+    inherited = sum(len(entry.data) for entry in entries_of([1, 1], 2))
     core.propose(b"x" * (10 - inherited))
     with pytest.raises(ProposalRefused):
         core.propose(b"x")
@@ -328,3 +329,25 @@ def test_a_new_link_repeats_a_probe_that_may_be_lost() -> None:
     assert [message.to for message in of(AppendEntries, flush(core))] == [3]
     core.link_up(2)
     assert [(message.to, len(message.entries)) for message in of(AppendEntries, flush(core))] == [(2, 2)]
+
+
+def test_an_append_keeps_the_follower_quiet() -> None:
+    core = make_core(1, term=1)
+    for _ in range(3):
+        core.step(append(core, (0, 0), [], term=1))
+        tick(core, core.config.election_ticks - 1)
+        assert (core.role, core.leader_id) == (Role.FOLLOWER, 2)
+
+
+def test_an_append_below_the_commit_index_is_acknowledged_up_to_it() -> None:
+    core = make_core(1, terms=[1, 1, 1], commit=3)
+    core.step(append(core, (1, 1), [1], term=1, commit=3))
+    assert flush(core) == [AppendEntriesReply(1, 1, 2, False, 3, 0, 0, 0, 0)]
+
+
+def test_a_heartbeat_reply_frees_nothing_of_a_window_with_room() -> None:
+    core = replicating_leader()
+    core.propose(b"a")
+    flush(core)
+    core.step(HeartbeatReply(1, 2, 1, 1))
+    assert core.progress[2].inflight == 1

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from controller.raft.core import ChunkRequest, InvariantViolation, RaftCore
+from controller.raft.core import ChunkRequest, InvariantViolation, RaftCore, Role
 from controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
     HardState,
     Heartbeat,
+    HeartbeatReply,
     InstallSnapshot,
     InstallSnapshotReply,
     Message,
@@ -368,3 +369,79 @@ def test_replicating_after_install_reaches_the_replicate_state() -> None:
     core.link_lost(2)
     core.link_up(2)
     assert [(m.to, m.prev_log_index) for m in of(AppendEntries, flush(core))] == [(2, 1)]
+
+
+def wants(offset: int) -> InstallSnapshotReply:
+    return InstallSnapshotReply(2, 2, 1, META, offset, False)
+
+
+def test_a_chunk_is_not_asked_for_again_before_a_heartbeat_interval() -> None:
+    core = sending_leader()
+    requests(core)
+    tick(core, 3)
+    core.step(wants(100))
+    assert requests(core) == [ChunkRequest(2, 2, META, 100)]
+    tick(core, 2)
+    assert requests(core) == []
+    tick(core, 5)
+    assert requests(core) == [ChunkRequest(2, 2, META, 100)]
+
+
+def test_a_transfer_that_moves_goes_on_in_spite_of_a_newer_snapshot() -> None:
+    core = sending_leader(election_ticks=10)
+    requests(core)
+    core.applied_to(12)
+    core.compact(SnapshotMeta(12, 2), 13)
+    for offset in range(100, 500, 100):
+        tick(core, 5)
+        core.step(wants(offset))
+        assert requests(core)[-1] == ChunkRequest(2, 2, META, offset)
+
+
+def test_a_stuck_transfer_of_the_newest_snapshot_asks_for_the_same_chunk() -> None:
+    core = sending_leader(election_ticks=10)
+    core.step(wants(100))
+    requests(core)
+    for _ in range(4):
+        tick(core, 5)
+        core.step(accepted(core, 3, 12))
+    assert set(requests(core)) == {ChunkRequest(2, 2, META, 100)}
+
+
+def test_asking_for_a_chunk_is_a_sign_of_life() -> None:
+    core = sending_leader(election_ticks=10)
+    tick(core, 7)
+    core.step(wants(100))
+    assert core.silent_ticks(2) == 0
+
+
+def test_an_acknowledgement_just_below_the_compaction_point_does_not_end_the_transfer() -> None:
+    core = sending_leader()
+    requests(core)
+    core.step(accepted(core, 2, 10))
+    assert (core.progress[2].state, requests(core)) == (SNAPSHOT, [])
+
+
+def role_after(core: RaftCore, ticks: int) -> Role:
+    tick(core, ticks)
+    return core.role
+
+
+def test_a_chunk_keeps_the_follower_quiet() -> None:
+    core = make_core(1, terms=[1, 1])
+    core.step(chunk(0, b"abc"))
+    tick(core, 20)
+    core.step(chunk(3, b"def"))
+    quiet = core.config.election_ticks
+    assert [role_after(core, quiet), role_after(core, 1)] == [Role.FOLLOWER, Role.PRE_CANDIDATE]
+
+
+@pytest.mark.parametrize("terms", [[1, 1], [1] * 13])
+def test_a_recovering_follower_has_verified_what_a_snapshot_covers(terms: list[int]) -> None:
+    core = make_core(1, terms=terms, recovering=True)
+    core.step(chunk(0, b"abc", done=True))
+    if stored(core)[0]:
+        core.snapshot_installed(META)
+    flush(core)
+    core.step(Heartbeat(1, 2, 1, 11, 0))
+    assert of(HeartbeatReply, flush(core)) == [HeartbeatReply(1, 1, 2, 11)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.raft.core import NotLeader, ProposalRefused, Role
-from controller.raft.messages import AppendEntries, RequestVote, TimeoutNow
-from tests.support.raft_network import Cluster, accepted, flush, make_core, of, replicating_leader, tick
+from controller.raft.messages import AppendEntries, HeartbeatReply, RequestVote, TimeoutNow
+from tests.support.raft_network import Cluster, accepted, append, flush, make_core, of, replicating_leader, tick
 
 
 def test_to_an_up_to_date_member_at_once() -> None:
@@ -172,3 +172,21 @@ def test_a_target_that_is_behind_is_sent_what_it_lacks_at_once() -> None:
     core.link_lost(3)
     core.transfer_leadership(3)
     assert [(message.to, len(message.entries)) for message in of(AppendEntries, flush(core))] == [(3, 1)]
+
+
+def test_only_the_targets_own_sign_of_life_repeats_the_order() -> None:
+    core = replicating_leader()
+    core.transfer_leadership(3)
+    flush(core)
+    core.step(HeartbeatReply(1, 2, 1, 1))
+    assert of(TimeoutNow, flush(core)) == []
+    core.step(HeartbeatReply(1, 3, 1, 1))
+    assert of(TimeoutNow, flush(core)) == [TimeoutNow(1, 1, 3)]
+
+
+def test_a_candidate_by_transfer_follows_nobody() -> None:
+    core = make_core(1, terms=[1])
+    core.step(append(core, (1, 1), [], term=1))
+    assert (core.role, core.leader_id) == (Role.FOLLOWER, 2)
+    core.step(TimeoutNow(1, 2, 1))
+    assert (core.role, core.term, core.leader_id) == (Role.CANDIDATE, 2, None)

@@ -39,6 +39,7 @@ def test_entries_below_the_snapshot_are_kept_for_slow_followers() -> None:
 def test_a_first_entry_without_known_predecessor_marks_the_compaction_point() -> None:
     log = RaftLog(SnapshotMeta(7, 2), entries_of([1, 2, 2, 3], first=5))
     assert (log.first_index, log.term(4), log.term(5), log.last_index) == (6, None, 1, 8)
+    assert log.slice(6, 8) == entries_of([2, 2, 3], first=6)
 
 
 @pytest.mark.parametrize("terms", [[1, 1], [1, 1, 1, 1]])
@@ -146,6 +147,7 @@ def test_applied_stays_in_what_was_delivered() -> None:
         log.applied_to(1)
     assert [entry.index for entry in log.deliver()] == [1, 2]
     log.applied_to(2)
+    log.applied_to(2)
     with violates("R5"):
         log.applied_to(1)
     with violates("R5"):
@@ -175,6 +177,7 @@ def test_page_is_bounded_by_bytes_and_count() -> None:
     assert [len(log.page(1, limit)) for limit in (1, 10, 19, 20, 35)] == [1, 1, 1, 2, 3]
     assert len(log.page(1, 10**9)) == MAX_ENTRIES_PER_MESSAGE
     assert [entry.index for entry in log.page(1998, 10**9)] == [1998, 1999]
+    assert [entry.index for entry in log.page(1998, 19)] == [1998]
     assert log.page(2000, 1) == []
 
 
@@ -245,4 +248,24 @@ def test_restore_refuses_to_drop_entries_that_agree_with_the_snapshot() -> None:
 def test_restore_drops_a_suffix_that_does_not_match() -> None:
     log = log_with(1, 1, 1, 1)
     log.restore(SnapshotMeta(3, 2))
+    assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)
+
+
+def test_a_write_under_way_covers_nothing_behind_a_restored_snapshot() -> None:
+    log = log_with(1, 1, 1)
+    log.maybe_append(3, 1, entries_of([1, 1], first=4))
+    log.begin_write()
+    log.restore(SnapshotMeta(3, 2))
+    log.maybe_append(3, 2, entries_of([2, 2], first=4))
+    log.write_done()
+    assert log.stable == 3
+
+
+def test_entries_up_to_the_snapshot_are_kept_too() -> None:
+    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1, 2]))
+    assert (log.first_index, log.last_index, log.stable) == (1, 3, 3)
+
+
+def test_a_single_entry_in_the_snapshots_place_is_left_out_if_it_differs() -> None:
+    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1], first=3))
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)

@@ -124,3 +124,61 @@ def test_match_is_below_next() -> None:
     progress.next = 5
     with pytest.raises(InvariantViolation, match=r"^R8:"):
         progress.check()
+
+
+def test_nothing_is_known_at_first() -> None:
+    progress = Progress(7, 4, 3, 100)
+    assert (progress.match, progress.counted, progress.next, progress.heard, progress.inflight) == (0, 0, 7, 4, 0)
+    assert (progress.recovery, progress.barrier) == (0, 0)
+    assert (progress.snapshot, progress.offset, progress.asked, progress.moved) == (None, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("asked", "next_index"), [(0, 1), (1, 1), (2, 2)])
+def test_a_forgotten_match_is_probed_from_the_first_entry_on(asked: int, next_index: int) -> None:
+    progress = replicating(match=9)
+    progress.forget_match(asked)
+    assert (progress.match, progress.next, progress.state) == (0, next_index, PROBE)
+
+
+def test_replication_starts_behind_the_match() -> None:
+    progress = Progress(9, 0, 3, 100)
+    progress.match = 3
+    progress.become_replicate()
+    assert progress.next == 4
+
+
+def test_a_transfer_starts_at_the_first_byte() -> None:
+    progress = replicating()
+    progress.become_snapshot(SnapshotMeta(3, 1), now=7)
+    progress.offset = 100
+    progress.become_snapshot(SnapshotMeta(4, 1), now=8)
+    assert (progress.snapshot, progress.offset, progress.asked, progress.moved) == (SnapshotMeta(4, 1), 0, 8, 8)
+
+
+def test_a_full_window_of_bytes_makes_room_for_one() -> None:
+    progress = replicating(max_messages=10, max_bytes=100)
+    progress.sent(6, 60)
+    progress.sent(7, 50)
+    assert progress.paused
+    progress.free_first()
+    assert (progress.paused, progress.inflight) == (False, 1)
+
+
+def test_a_probe_that_starts_over_may_be_sent() -> None:
+    progress = Progress(7, 0, 3, 100)
+    progress.probe_sent = True
+    progress.become_probe()
+    assert not progress.paused
+
+
+def test_replication_starts_with_an_empty_window() -> None:
+    progress = replicating(max_messages=10, max_bytes=100)
+    progress.sent(6, 100)
+    assert (progress.paused, progress.inflight) == (True, 1)
+    progress.become_probe()
+    progress.become_replicate()
+    assert (progress.paused, progress.inflight) == (False, 0)
+    progress.sent(6, 99)
+    assert (progress.paused, progress.inflight) == (False, 1)
+    progress.sent(7, 1)
+    assert (progress.paused, progress.inflight) == (True, 2)

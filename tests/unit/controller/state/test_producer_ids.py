@@ -79,3 +79,11 @@ def test_replay_takes_the_last_block_and_never_wraps() -> None:
             offset=2,
         )
     assert state.next_producer_id == MAX_PRODUCER_ID
+
+
+def test_s2_a_block_that_reaches_the_end_of_the_id_space() -> None:
+    start = MAX_PRODUCER_ID - 999
+    state = ProducerIdsState(start)
+    with pytest.raises(AssertionError, match=f"S2: offset 1 ends at {MAX_PRODUCER_ID}"):
+        state.replay_allocation(AllocateProducerIdsRecord(1, 4, MAX_PRODUCER_ID, start, 1000, 0), offset=1)
+    assert state.next_producer_id == start

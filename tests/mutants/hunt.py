@@ -1,0 +1,64 @@
+"""Runs seeds in the tree that it is started in until one shows a bug: `python -m tests.mutants.hunt FIRST COUNT`.
+
+Prints one line of JSON, a `Hunt`. A seed may end with a violation that the simulator reports, with an exception out of
+it, or not at all; each of them is a bug found, and `found` begins with which.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+import msgspec
+
+from tests.mutants.hunting import Hunt
+from tests.simulation.cluster import simulate
+
+SEED_SECONDS: Final = 60
+"""A seed takes about 0.2 s; one that takes three hundred times as long is caught in a loop."""
+
+MAX_SHOWN: Final = 300
+"""Characters kept of a finding."""
+
+
+class Stuck(BaseException):
+    """A seed did not end. Not an Exception: the code under test must not handle it."""
+
+
+def hunt(first: int, count: int) -> Hunt:
+    """Run `count` seeds from `first` on, or fewer if one of them shows a bug."""
+    signal.signal(signal.SIGALRM, _stuck)
+    for tried, seed in enumerate(range(first, first + count), 1):
+        signal.alarm(SEED_SECONDS)
+        try:
+            found = simulate(seed).violation
+        except Stuck:
+            found = f"endless: the seed did not end within {SEED_SECONDS} s"
+        except Exception as error:  # noqa: BLE001 - whatever the planted bug made of it
+            found = f"exception: {error!r}"
+        signal.alarm(0)
+        if found is not None:
+            return Hunt(tried, seed, found[:MAX_SHOWN])
+    return Hunt(count, None, None)
+
+
+def _stuck(number: int, frame: FrameType | None) -> NoReturn:
+    raise Stuck
+
+
+def main() -> int:
+    """The command."""
+    import controller.raft.core
+
+    used = Path(controller.raft.core.__file__)
+    assert used.is_relative_to(Path.cwd()), f"this would test {used} instead of the code in {Path.cwd()}"
+    result = hunt(int(sys.argv[1]), int(sys.argv[2]))
+    print(msgspec.json.encode(result).decode())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

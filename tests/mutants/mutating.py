@@ -1,0 +1,227 @@
+"""Mutation testing of the pure packages: every mutant against the tests that execute its line."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from tests.mutants.forked import WALL_FACTOR, Plan, fork_tests, measured, warm_up
+from tests.mutants.operators import Mutant, mutants
+from tests.mutants.planted import ROOT, copy_tree
+
+EXPLANATIONS: Final = Path(__file__).with_name("survivors.toml")
+QUICK_SHARE: Final = 0.1
+QUICK_SEED: Final = 1
+Fate = Literal["caught", "timed out", "survived"]
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Files to mutate, and the tests that answer for them."""
+
+    name: str
+    files: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def targets() -> list[Target]:
+    """What is mutated: the consensus core, the replicated state, the reserve and the prefetch policy."""
+    return [
+        Target("raft", _sources("controller/raft"), ("tests/unit/controller/raft", "tests/raft_paper")),
+        Target("state", _sources("controller/state"), ("tests/unit/controller/state",)),
+        Target(
+            "agent",
+            ("broker_agent/reserve.py", "broker_agent/prefetch.py"),
+            ("tests/unit/broker_agent/test_reserve.py", "tests/unit/broker_agent/test_prefetch.py"),
+        ),
+    ]
+
+
+def _sources(folder: str) -> tuple[str, ...]:
+    return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / folder).glob("*.py")))
+
+
+class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Why a mutant survives. `kind`: "equivalent", no test can tell it; "harmless", it breaks no promise."""
+
+    file: str
+    function: str
+    line: str
+    mutation: str
+    kind: Literal["equivalent", "harmless"]
+    why: str
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """As `Mutant.key`."""
+        return self.file, self.function, self.line, self.mutation
+
+
+def explanations() -> dict[tuple[str, str, str, str], Explanation]:
+    """What survivors.toml says. Raises ValueError if it says it twice."""
+    data = tomllib.loads(EXPLANATIONS.read_text(encoding="utf-8"))
+    found = msgspec.convert(data.get("survivor", []), list[Explanation])
+    known = {explanation.key: explanation for explanation in found}
+    if len(known) != len(found):
+        raise ValueError(f"{EXPLANATIONS.name} explains {len(found) - len(known)} mutants twice")
+    return known
+
+
+class Survivor(msgspec.Struct, frozen=True):
+    """A mutant that no test noticed. `tests`: how many executed its line."""
+
+    file: str
+    line_number: int
+    function: str
+    line: str
+    mutation: str
+    tests: int
+    kind: str
+    why: str
+
+
+class Score(msgspec.Struct):
+    """The outcome for one target. `equivalent` and `harmless` are the explained survivors; `stale` explanations are
+    about mutants that do not exist or were caught."""
+
+    target: str
+    mutants: int
+    caught: int
+    timed_out: int
+    equivalent: int
+    harmless: int
+    survivors: list[Survivor]
+    stale: list[str]
+    seconds: float
+
+    @property
+    def score(self) -> float:
+        """Caught mutants (those that ran out of time included) of all that are not equivalent."""
+        total = self.mutants - self.equivalent
+        return (self.caught + self.timed_out) / total if total else 1.0
+
+
+def run_mutation(target: Target, *, jobs: int, quick: bool = False) -> Score:
+    """Run the mutants of `target`, or a seeded sample of them if `quick`."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tree = Path(folder).resolve()
+        copy_tree(ROOT, tree)
+        warm_up(tree)
+        return _run_mutation(tree, target, jobs, quick)
+
+
+def _run_mutation(tree: Path, target: Target, jobs: int, quick: bool) -> Score:
+    started = time.monotonic()
+    plan = measured(tree, target.files, target.tests)
+    sources = {file: (tree / file).read_text(encoding="utf-8") for file in target.files}
+    every = [mutant for file, source in sources.items() for mutant in mutants(file, source)]
+    chosen = every
+    if quick:
+        chosen = random.Random(QUICK_SEED).sample(every, max(1, int(len(every) * QUICK_SHARE)))
+    fates: dict[tuple[str, str, str, str], Fate] = {}
+    survivors = []
+    known = explanations()
+    for done, (mutant, fate, tests) in enumerate(_run_all(tree, chosen, sources, plan, jobs), 1):
+        fates[mutant.key] = fate
+        if fate == "survived":
+            survivors.append(_survivor(mutant, tests, known.get(mutant.key)))
+        if done % 100 == 0:
+            print(f"{target.name}: {done} of {len(chosen)}, {len(survivors)} survived", file=sys.stderr, flush=True)
+    kinds = [survivor.kind for survivor in survivors]
+    values = list(fates.values())
+    return Score(
+        target=target.name,
+        mutants=len(chosen),
+        caught=values.count("caught"),
+        timed_out=values.count("timed out"),
+        equivalent=kinds.count("equivalent"),
+        harmless=kinds.count("harmless"),
+        survivors=sorted(survivors, key=lambda one: (one.file, one.line_number, one.mutation)),
+        stale=_stale(known, target, every, fates),
+        seconds=round(time.monotonic() - started, 1),
+    )
+
+
+def _survivor(mutant: Mutant, tests: int, explanation: Explanation | None) -> Survivor:
+    return Survivor(
+        file=mutant.file,
+        line_number=mutant.first,
+        function=mutant.function,
+        line=mutant.line,
+        mutation=mutant.mutation,
+        tests=tests,
+        kind="" if explanation is None else explanation.kind,
+        why="" if explanation is None else explanation.why,
+    )
+
+
+def _stale(
+    known: Iterable[tuple[str, str, str, str]],
+    target: Target,
+    every: Iterable[Mutant],
+    fates: dict[tuple[str, str, str, str], Fate],
+) -> list[str]:
+    existing = {mutant.key for mutant in every}
+    return [
+        " | ".join(key)
+        for key in known
+        if key[0] in target.files and (key not in existing or fates.get(key, "survived") != "survived")
+    ]
+
+
+class _Running(msgspec.Struct):
+    """A child and when it has to be done."""
+
+    mutant: Mutant
+    tests: int
+    deadline: float
+
+
+def _run_all(
+    tree: Path, chosen: Sequence[Mutant], sources: dict[str, str], plan: Plan, jobs: int
+) -> Iterator[tuple[Mutant, Fate, int]]:
+    running: dict[int, _Running] = {}
+    for mutant in chosen:
+        tests = plan.tests_of(mutant.file, mutant.first, mutant.last)
+        if not tests:
+            yield mutant, "survived", 0
+            continue
+        pid = fork_tests(tree, mutant, sources[mutant.file], tests, plan)
+        running[pid] = _Running(mutant, len(tests), time.monotonic() + WALL_FACTOR * plan.limit(*tests))
+        while len(running) >= jobs:
+            yield from _ended(running)
+    while running:
+        yield from _ended(running)
+
+
+def _ended(running: dict[int, _Running]) -> Iterator[tuple[Mutant, Fate, int]]:
+    """The children that have ended, after a moment if none has."""
+    ended = False
+    for pid, child in list(running.items()):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            ended = True
+            del running[pid]
+            yield child.mutant, _fate(child.mutant, os.waitstatus_to_exitcode(status)), child.tests
+        elif time.monotonic() > child.deadline:
+            os.kill(pid, signal.SIGKILL)
+    if not ended:
+        time.sleep(0.005)
+
+
+def _fate(mutant: Mutant, code: int) -> Fate:
+    """Pytest's exit code, or the signal that ended the child."""
+    if code == 0:
+        return "survived"
+    if code == 5:
+        raise RuntimeError(f"no test was collected for {mutant}")
+    return "timed out" if code in {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGKILL} else "caught"

@@ -1,0 +1,91 @@
+"""Planted bugs: one small patch each to the real code, after bugs that real systems had.
+
+A patch is a list of exact replacements. Each old text must stand in its file exactly once; one that does not is an
+error, never a patch that silently does nothing.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PARTS: Final = ("protocol", "snapshots", "controller", "broker_agent", "tests")
+"""What the simulator and the directed tests need of the tree."""
+
+
+class PatchError(Exception):
+    """A patch does not fit the code any more: write it anew for what the code says now."""
+
+
+class Edit(msgspec.Struct, frozen=True):
+    """Replace `old`, which stands in the file `path` exactly once, by `new`."""
+
+    path: str
+    old: str
+    new: str
+
+
+class Planted(msgspec.Struct, frozen=True):
+    """One bug. `breaks`: the promise or rule; `source`: who had it; `directed`: tests that fail because of it.
+
+    `unseen`: why the simulator cannot see it, if it cannot; then it is not asked. `directed` tests are asked only where
+    the simulator finds nothing.
+    """
+
+    name: str
+    breaks: str
+    source: str
+    edits: tuple[Edit, ...]
+    directed: tuple[str, ...] = ()
+    unseen: str = ""
+
+
+def patched(bug: Planted, root: Path) -> dict[str, str]:
+    """The files that `bug` changes, by path, as they read with it. Raises PatchError."""
+    texts: dict[str, str] = {}
+    for edit in bug.edits:
+        if edit.path not in texts:
+            texts[edit.path] = (root / edit.path).read_text(encoding="utf-8")
+        count = texts[edit.path].count(edit.old)
+        if count != 1:
+            raise PatchError(f"{bug.name}: {edit.old!r} stands in {edit.path} {count} times, not once")
+        texts[edit.path] = texts[edit.path].replace(edit.old, edit.new)
+    for path, text in texts.items():
+        try:
+            compile(text, path, "exec")
+        except SyntaxError as error:
+            raise PatchError(f"{bug.name}: {path} does not compile any more: {error}") from error
+    return texts
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """A copy of the code under test and of the tests, out of the checkout or another copy."""
+    for part in PARTS:
+        shutil.copytree(source / part, target / part, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(source / "pyproject.toml", target)
+
+
+def plant(bug: Planted, tree: Path) -> None:
+    """Apply `bug` to the copy `tree`. Raises PatchError, with nothing written."""
+    for path, text in patched(bug, tree).items():
+        (tree / path).write_text(text, encoding="utf-8")
+
+
+def one(path: str, old: str, new: str) -> tuple[Edit, ...]:
+    """A patch of one place."""
+    return (Edit(path, old, new),)
+
+
+def catalogue() -> Sequence[Planted]:
+    """All planted bugs."""
+    from tests.mutants.planted_agent import AGENT
+    from tests.mutants.planted_consensus import CONSENSUS
+    from tests.mutants.planted_state import STATE
+    from tests.mutants.planted_storage import STORAGE
+
+    return (*CONSENSUS, *STORAGE, *STATE, *AGENT)

@@ -1,0 +1,125 @@
+"""A slice of `python -m tests.mutants.run`: the harness does what it says, and the catalogue fits the code."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from tests.mutants.hunting import CONTROL, run_planted
+from tests.mutants.mutating import Score, explanations, targets
+from tests.mutants.operators import mutants, mutated
+from tests.mutants.planted import ROOT, Edit, PatchError, Planted, catalogue, one, patched
+
+SURE = ("commit-by-a-minority", "append-without-sync", "answered-at-propose")
+"""One of the core, one of the disk, one of the answers; each shows within a few seeds."""
+
+
+def test_every_planted_bug_still_fits_the_code() -> None:
+    bugs = catalogue()
+    assert len({bug.name for bug in bugs}) == len(bugs) >= 25
+    for bug in bugs:
+        changed = patched(bug, ROOT)
+        assert all((ROOT / path).read_text(encoding="utf-8") != text for path, text in changed.items()), bug.name
+        assert all((ROOT / path).exists() for path in bug.directed), bug.name
+        assert not bug.unseen or bug.directed, f"{bug.name}: nobody looks for it"
+
+
+@pytest.mark.parametrize(
+    ("edits", "message"),
+    [
+        (one("controller/raft/quorum.py", "no such text", ""), "stands in controller/raft/quorum.py 0 times"),
+        (one("controller/raft/quorum.py", "voters", "v"), "times, not once"),
+        (one("controller/raft/quorum.py", "return voters // 2 + 1", "return ("), "does not compile any more"),
+    ],
+)
+def test_a_patch_that_does_not_fit_is_refused(edits: tuple[Edit, ...], message: str) -> None:
+    with pytest.raises(PatchError, match=message):
+        patched(Planted("unfit", "", "", edits), ROOT)
+
+
+@pytest.mark.timeout(300)
+def test_the_simulator_catches_planted_bugs_and_nothing_else() -> None:
+    bugs = [bug for bug in catalogue() if bug.name in SURE]
+    assert len(bugs) == len(SURE)
+    control, *found = run_planted([CONTROL, *bugs], jobs=1, seeds=8)
+    assert (control.caught, control.seeds, control.found) == (False, None, None)
+    for row in found:
+        assert row.caught, row
+        assert row.seeds is not None, row
+        assert row.found, row
+
+
+def test_directed_tests_are_asked_where_the_simulator_sees_nothing() -> None:
+    hidden = next(bug for bug in catalogue() if bug.name == "block-that-starts-at-the-highest-id-taken")
+    harmless = Planted(
+        "blank-line", "", "", one("broker_agent/reserve.py", "NO_ID: Final = -1\n", "NO_ID: Final = -1\n\n")
+    )
+    harmless = msgspec.structs.replace(harmless, directed=hidden.directed, unseen=hidden.unseen)
+    seen, unseen = run_planted([hidden, harmless], jobs=1)
+    assert (seen.caught, seen.seeds, seen.directed) == (True, None, True)
+    assert (unseen.caught, unseen.seeds, unseen.directed) == (False, None, False)
+
+
+SOURCE = '''
+LIMIT = 3
+
+class Box:
+    """A docstring."""
+
+    def fits(self, size: int = 0) -> bool:
+        """Another."""
+        self.asked += 1
+        if size < LIMIT and not self.full:
+            return True
+        raise ValueError(f"{size} of {1 + 1}")
+'''
+
+
+def test_mutants_are_named_and_made() -> None:
+    found = mutants("box.py", SOURCE)
+    assert [(one.function, one.first, one.mutation) for one in found] == [
+        ("Box.fits", 9, "deleted"),
+        ("Box.fits", 9, "+ -> -"),
+        ("Box.fits", 9, "1 -> 2"),
+        ("Box.fits", 9, "1 -> 0"),
+        ("Box.fits", 10, "and -> or"),
+        ("Box.fits", 10, "< -> <="),
+        ("Box.fits", 10, "not removed"),
+        ("Box.fits", 11, "returns None"),
+        ("Box.fits", 11, "True -> False"),
+        ("Box.fits", 12, "deleted"),
+    ]
+    original = compile(SOURCE, "box.py", "exec")
+    codes = {mutated(SOURCE, one.number, "box.py") for one in found}
+    assert len(codes) == len(found)
+    assert original not in codes
+
+
+def test_every_explanation_is_about_a_mutant_that_exists() -> None:
+    existing = {
+        mutant.key
+        for target in targets()
+        for file in target.files
+        for mutant in mutants(file, (ROOT / file).read_text(encoding="utf-8"))
+    }
+    assert [key for key in explanations() if key not in existing] == []
+
+
+PROGRAM = """
+import sys, msgspec
+from tests.mutants.mutating import Target, run_mutation
+target = Target("quorum", ("controller/raft/quorum.py",), ("tests/unit/controller/raft/test_quorum.py",))
+sys.stdout.buffer.write(msgspec.json.encode(run_mutation(target, jobs=1)))
+"""
+
+
+def test_mutants_of_one_module_are_caught_by_its_tests() -> None:
+    # In a process of its own: this one has imported the module that is to be changed.
+    output = subprocess.run([sys.executable, "-c", PROGRAM], cwd=ROOT, check=True, capture_output=True).stdout
+    score = msgspec.json.decode(output, type=Score)
+    assert score.mutants > 20
+    assert score.caught > 0.8 * score.mutants
+    assert score.caught + score.timed_out + len(score.survivors) == score.mutants
