@@ -9,6 +9,7 @@ Type numbers and the order of fields are on disk: add a version, never change on
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final
 
@@ -22,9 +23,21 @@ MAX_BATCH_RECORDS: Final = 4096
 MAX_INCARNATION_LENGTH: Final = 64
 """Characters in an incarnation id: a UUID takes 36."""
 
+MAX_MEMBERS: Final = 9
+"""Members of a quorum, learners included: seven voters survive three failures, and two more may be moving in."""
+
+MAX_PEER_LENGTH: Final = 264
+"""Characters in a peer address: a DNS name takes at most 253, a port 5."""
+
+MAX_URL_LENGTH: Final = 512
+"""Characters in a base URL: a DNS name, a scheme, a port and a path prefix."""
+
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 ProducerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+DirectoryId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+PeerAddress = Annotated[str, msgspec.Meta(max_length=MAX_PEER_LENGTH)]
+BaseUrl = Annotated[str, msgspec.Meta(max_length=MAX_URL_LENGTH)]
 IncarnationId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_INCARNATION_LENGTH)]
 
 
@@ -100,6 +113,39 @@ class ProducerIdFloorRecord(msgspec.Struct, frozen=True, array_like=True, forbid
     timestamp_ms: int
 
 
+class QuorumMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One member of the quorum (KIP-853: a replica is its id and its directory's uuid).
+
+    `directory_id`: null where nobody named it. `peer`: host:port of its peer links. `http`: the base URL of its HTTP
+    interface. `voting`: false for a learner, which replicates and counts in no majority.
+    """
+
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    directory_id: DirectoryId | None
+    peer: PeerAddress
+    http: BaseUrl
+    voting: bool
+
+
+class VotersRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The members of the quorum from this record on (Raft dissertation, section 4.1); `members` ascend by id.
+
+    It takes effect when it is appended, not when it is committed. So it stands alone in its entry, where the consensus
+    core finds it by the entry's first bytes. Raises ValueError without a voter, or if an id stands there twice.
+    """
+
+    TYPE: ClassVar[int] = 7
+    VERSION: ClassVar[int] = 0
+    members: Annotated[tuple[QuorumMember, ...], msgspec.Meta(min_length=1, max_length=MAX_MEMBERS)]
+
+    def __post_init__(self) -> None:
+        ids = [member.id for member in self.members]
+        if any(one >= other for one, other in itertools.pairwise(ids)):
+            raise ValueError(f"members {ids} do not ascend by id")
+        if not any(member.voting for member in self.members):
+            raise ValueError(f"none of the members {ids} votes")
+
+
 Record = (
     LeaderChangeRecord
     | AllocateProducerIdsRecord
@@ -107,6 +153,7 @@ Record = (
     | UnregisterBrokerRecord
     | BrokerRegistrationChangeRecord
     | ProducerIdFloorRecord
+    | VotersRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -116,6 +163,7 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     UnregisterBrokerRecord,
     BrokerRegistrationChangeRecord,
     ProducerIdFloorRecord,
+    VotersRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -123,12 +171,15 @@ _BATCH_DECODER: Final = msgspec.msgpack.Decoder(
     Annotated[list[tuple[int, int, msgspec.Raw]], msgspec.Meta(min_length=1, max_length=MAX_BATCH_RECORDS)]
 )
 _ENCODER: Final = msgspec.msgpack.Encoder()
+_VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
+"""A msgpack array of one item, which is an array of three, which starts with the type."""
 
 
 def encode_batch(records: Sequence[Record]) -> bytes:
     """Encode 1 to MAX_BATCH_RECORDS records as the payload of one log entry. Raises RecordError outside of that."""
     if not 1 <= len(records) <= MAX_BATCH_RECORDS:
         raise RecordError(f"a batch holds 1 to {MAX_BATCH_RECORDS} records, not {len(records)}")
+    _check_alone(records)
     return _ENCODER.encode([(record.TYPE, record.VERSION, record) for record in records])
 
 
@@ -142,7 +193,26 @@ def decode_batch(payload: bytes) -> list[Record]:
         triples = _BATCH_DECODER.decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:
         raise RecordError(f"malformed record batch: {error}") from error
-    return [_decode_record(*triple) for triple in triples]
+    records = [_decode_record(*triple) for triple in triples]
+    _check_alone(records)
+    return records
+
+
+def read_voters(payload: bytes) -> VotersRecord | None:
+    """The configuration in the payload of one log entry, or None if it is of another kind. Raises RecordError.
+
+    Called for every entry of the log, so another kind is told by the first three bytes.
+    """
+    if not payload.startswith(_VOTERS_PREFIX):
+        return None
+    (record,) = decode_batch(payload)
+    assert isinstance(record, VotersRecord), f"{record} has the type number of a VotersRecord"
+    return record
+
+
+def _check_alone(records: Sequence[Record]) -> None:
+    if len(records) > 1 and VotersRecord in map(type, records):
+        raise RecordError(f"a VotersRecord stands alone in its batch, not among {len(records)} records")
 
 
 def _decode_record(record_type: int, version: int, fields: msgspec.Raw) -> Record:

@@ -23,7 +23,7 @@ import google_crc32c
 import msgspec
 
 from protocol.archive import pack_cluster_id, unpack_cluster_id
-from snapshots.image import IMAGE_VERSION, StateImage
+from snapshots.image import IMAGE_VERSION, VOTERS_IMAGE_VERSION, StateImage
 
 SNAPSHOT_VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
@@ -83,8 +83,10 @@ def _decode(data: bytes, cluster_id: str | None) -> StateImage:
     if len(body) != body_bytes:
         raise ValueError(f"the header names {body_bytes} bytes of content, the file holds {len(body)}")
     image_version = _VERSION_DECODER.decode(body).version
-    if image_version != IMAGE_VERSION:
-        raise ValueError(f"unknown state image version {image_version}: this build reads version {IMAGE_VERSION}")
+    if image_version not in {IMAGE_VERSION, VOTERS_IMAGE_VERSION}:
+        raise ValueError(
+            f"unknown state image version {image_version}: this build reads {IMAGE_VERSION} and {VOTERS_IMAGE_VERSION}"
+        )
     image = _DECODER.decode(body)
     if (image.index, image.term) != (index, term):
         raise ValueError(f"the header names entry {index} of term {term}, the state {image.index} of {image.term}")

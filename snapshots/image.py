@@ -11,9 +11,13 @@ from typing import Annotated, Final
 
 import msgspec
 
-from protocol.records import BrokerId, IncarnationId, Offset, ProducerId
+from protocol.records import BrokerId, IncarnationId, Offset, ProducerId, VotersRecord
 
 IMAGE_VERSION: Final = 1
+"""A state without a configuration: the quorum is still the configured one."""
+
+VOTERS_IMAGE_VERSION: Final = 2
+"""A state with the configuration of the quorum in force at its index."""
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,11 +41,12 @@ class LastBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timestamp_ms: int
 
 
-class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The state after the entry `index` of `term` was applied.
 
     `next_offset` is the offset of the next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend
-    by broker id; ValueError otherwise. A section for another subject makes a new version.
+    by broker id; ValueError otherwise. `voters` came with version 2, which alone has it, and always. A section for
+    another subject makes a new version.
     """
 
     version: int
@@ -51,8 +56,11 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     next_producer_id: ProducerId
     last_block: LastBlock | None
     brokers: list[BrokerRegistration]
+    voters: VotersRecord | None = None
 
     def __post_init__(self) -> None:
+        if (self.voters is not None) != (self.version == VOTERS_IMAGE_VERSION):
+            raise ValueError(f"a state image of version {self.version} with voters {self.voters}")
         ids = [broker.broker_id for broker in self.brokers]
         if any(one >= other for one, other in itertools.pairwise(ids)):
             raise ValueError("the broker registrations do not ascend by broker id")

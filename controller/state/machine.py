@@ -25,12 +25,16 @@ from protocol.records import (
     Record,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
+    VotersRecord,
 )
-from snapshots.image import IMAGE_VERSION, BrokerRegistration, StateImage
+from snapshots.image import IMAGE_VERSION, VOTERS_IMAGE_VERSION, BrokerRegistration, StateImage
 
 
 class StateMachine:
-    """Everything that the quorum agrees on. `next_offset` numbers the next record."""
+    """Everything that the quorum agrees on. `next_offset` numbers the next record.
+
+    `voters`: the newest applied configuration of the quorum; None while it is the configured one.
+    """
 
     def __init__(self, cluster_id: str, block_size: int = DEFAULT_BLOCK_SIZE) -> None:
         self.cluster_id: Final = cluster_id
@@ -38,6 +42,7 @@ class StateMachine:
         self.next_offset = 0
         self.producer_ids = ProducerIdsState()
         self.brokers = BrokersState()
+        self.voters: VotersRecord | None = None
 
     def draft(self, timestamp_ms: int) -> Draft:
         """Start a batch of decisions on the applied state. `timestamp_ms` labels its records and decides nothing."""
@@ -59,6 +64,8 @@ class StateMachine:
                     self.producer_ids.replay_floor(record, offset)
                 case LeaderChangeRecord():
                     pass
+                case VotersRecord():
+                    self.voters = record
                 case _:
                     self.brokers.replay(record, offset)
             self.next_offset = offset + 1
@@ -66,13 +73,14 @@ class StateMachine:
     def image(self, index: int, term: int) -> StateImage:
         """The state as a snapshot's value; `index` and `term` name the last applied entry."""
         return StateImage(
-            version=IMAGE_VERSION,
+            version=IMAGE_VERSION if self.voters is None else VOTERS_IMAGE_VERSION,
             index=index,
             term=term,
             next_offset=self.next_offset,
             next_producer_id=self.producer_ids.next_producer_id,
             last_block=self.producer_ids.last_block,
             brokers=self.brokers.all(),
+            voters=self.voters,
         )
 
     def restore(self, image: StateImage) -> None:
@@ -84,6 +92,7 @@ class StateMachine:
         self.next_offset = image.next_offset
         self.producer_ids = ProducerIdsState(image.next_producer_id, image.last_block)
         self.brokers = BrokersState(image.brokers)
+        self.voters = image.voters
 
 
 class Draft:

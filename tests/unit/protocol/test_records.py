@@ -20,12 +20,15 @@ from protocol.records import (
     BrokerRegistrationChangeRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
+    QuorumMember,
     Record,
     RecordError,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
+    VotersRecord,
     decode_batch,
     encode_batch,
+    read_voters,
 )
 
 broker_ids = st.integers(0, MAX_BROKER_ID)
@@ -171,3 +174,65 @@ def test_an_oversized_array_is_refused_before_memory_is_taken() -> None:
             assert peak < MAX_BATCH_RECORDS * sys.getsizeof(None) // 2, f"{peak} bytes for a refused batch"
     finally:
         tracemalloc.stop()
+
+
+VOTERS = VotersRecord(
+    (
+        QuorumMember(1, None, "127.0.0.1:9001", "http://127.0.0.1:8001", True),
+        QuorumMember(4, "8f3e1d2c-0000-4000-8000-000000000004", "[::1]:9004", "http://[::1]:8004", False),
+    )
+)
+
+
+def test_the_bytes_of_a_configuration_are_pinned() -> None:
+    payload = encode_batch([VOTERS])
+    assert msgpack.unpackb(payload) == [
+        [
+            7,
+            0,
+            [
+                [
+                    [1, None, "127.0.0.1:9001", "http://127.0.0.1:8001", True],
+                    [4, "8f3e1d2c-0000-4000-8000-000000000004", "[::1]:9004", "http://[::1]:8004", False],
+                ]
+            ],
+        ]
+    ]
+    assert decode_batch(payload) == [VOTERS]
+    assert read_voters(payload) == VOTERS
+
+
+@given(st.lists(records, min_size=1, max_size=5))
+def test_no_other_batch_is_taken_for_a_configuration(batch: list[Record]) -> None:
+    assert read_voters(encode_batch(batch)) is None
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x91", b"anything"])
+def test_what_is_no_batch_is_no_configuration(payload: bytes) -> None:
+    assert read_voters(payload) is None
+
+
+def test_a_configuration_stands_alone() -> None:
+    message = "stands alone in its batch, not among 2 records"
+    with pytest.raises(RecordError, match=message):
+        encode_batch([LeaderChangeRecord(1), VOTERS])
+    with pytest.raises(RecordError, match=message):
+        decode_batch(msgpack.packb([[1, 0, [1]], *msgpack.unpackb(encode_batch([VOTERS]))]))
+
+
+@pytest.mark.parametrize(
+    ("members", "reason"),
+    [
+        ([], "length >= 1"),
+        ([[number, None, "", "", True] for number in range(1, 11)], "length <= 9"),
+        ([[2, None, "", "", True], [1, None, "", "", True]], r"members \[2, 1\] do not ascend"),
+        ([[1, None, "", "", True], [1, None, "", "", False]], "do not ascend"),
+        ([[1, None, "", "", False]], "none of the members"),
+        ([[0, None, "", "", True]], ">= 1"),
+        ([[1, "", "", "", True]], "length >= 1"),
+        ([[1, None, "x" * 265, "", True]], "length <= 264"),
+    ],
+)
+def test_a_configuration_that_no_leader_writes_is_refused(members: list[list[object]], reason: str) -> None:
+    with pytest.raises(RecordError, match=f"malformed VotersRecord version 0.*{reason}"):
+        read_voters(msgpack.packb([[7, 0, [members]]]))

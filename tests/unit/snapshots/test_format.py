@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.ids import MAX_PRODUCER_ID
+from protocol.records import QuorumMember, VotersRecord
 from snapshots import format as snapshot_format
 from snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
 from snapshots.image import BrokerRegistration, LastBlock, StateImage
@@ -53,6 +54,17 @@ def test_format_is_pinned() -> None:
     assert decode_snapshot(golden, "x.snap", None) == IMAGE
 
 
+VOTERS = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
+
+
+def test_version_2_has_the_configuration_and_version_1_none() -> None:
+    image = msgspec.structs.replace(IMAGE, version=2, voters=VOTERS)
+    assert decode_snapshot(encode_snapshot("cluster-a", image), "x.snap", None) == image
+    for version, voters in ((1, VOTERS), (2, None)):
+        with pytest.raises(ValueError, match=f"image of version {version} with voters"):
+            msgspec.structs.replace(IMAGE, version=version, voters=voters)
+
+
 def test_every_flipped_bit_is_refused() -> None:
     data = encode_snapshot("cluster-a", IMAGE)
     for bit in range(len(data) * 8):
@@ -89,7 +101,7 @@ BODY = msgspec.msgpack.encode(IMAGE)
     [
         (_with_body(BODY, version=2), "unknown snapshot version 2"),
         (
-            _with_body(msgspec.msgpack.encode(msgspec.structs.replace(IMAGE, version=9))),
+            _with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"version": 9})),
             "unknown state image version 9",
         ),
         (_with_body(msgspec.msgpack.encode({"version": 1, "extra": 2})), "unknown field"),

@@ -23,8 +23,10 @@ from protocol.records import (
     BrokerRegistrationChangeRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
+    QuorumMember,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
+    VotersRecord,
 )
 
 SIZE = 10
@@ -312,3 +314,16 @@ def test_two_members_that_replay_the_same_hold_the_same(build: Callable[[], Stat
     for machine in (one, other):
         machine.replay(draft.records)
     assert one.image(7, 3) == other.image(7, 3)
+
+
+def test_a_configuration_is_kept_and_goes_into_the_image() -> None:
+    machine = StateMachine("c", 10)
+    assert (machine.image(1, 1).version, machine.image(1, 1).voters) == (1, None)
+    record = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
+    machine.replay([record])
+    assert machine.next_offset == 1
+    image = machine.image(2, 1)
+    assert (image.version, image.voters) == (2, record)
+    other = StateMachine("c", 10)
+    other.restore(image)
+    assert other.voters == record
