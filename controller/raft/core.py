@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from controller.raft.elections import Elections
 from controller.raft.invariants import InvariantViolation
 from controller.raft.member import LEADER, RaftConfig, Rng, Role, Write
+from controller.raft.membership import Membership, Memberships, plain_record
+from controller.raft.membership_change import MembershipChange
 from controller.raft.messages import (
     MAX_ENTRY_BYTES,
     AppendEntries,
@@ -33,6 +34,8 @@ from controller.raft.messages import (
 )
 from controller.raft.progress import SNAPSHOT
 from controller.raft.ready import ChunkRequest, Ready
+from controller.raft.refusals import NotLeader, ProposalRefused
+from protocol.records import QuorumMember, VotersRecord
 
 __all__ = [
     "ChunkRequest",
@@ -47,23 +50,11 @@ __all__ = [
 ]
 
 
-class NotLeader(Exception):  # noqa: N818 - the name says what is the matter
-    """Only the leader can do this. `leader_id`: who leads as far as is known, or None."""
-
-    def __init__(self, leader_id: int | None) -> None:
-        super().__init__("not the leader; " + ("none is known" if leader_id is None else f"the leader is {leader_id}"))
-        self.leader_id = leader_id
-
-
-class ProposalRefused(Exception):  # noqa: N818 - as above
-    """The leader cannot take this now: a transfer of leadership is under way, or too much is uncommitted."""
-
-
-class RaftCore(Elections):
-    """One member of a quorum with fixed voters. Not thread-safe; every call returns at once.
+class RaftCore(MembershipChange):
+    """One member of a quorum. Not thread-safe; every call returns at once.
 
     Read-only for the driver: role, term, leader_id, commit, applied, last_index, first_index, snapshot, recovering,
-    progress, term_at, serving, transferring.
+    progress, term_at, serving, transferring, membership, contacts, memberships_version.
     """
 
     __slots__ = ()
@@ -77,15 +68,20 @@ class RaftCore(Elections):
         snapshot: SnapshotMeta,
         entries: Sequence[Entry],
         leader_change_data: bytes,
+        configured: VotersRecord | None = None,
+        voters: VotersRecord | None = None,
     ) -> None:
         """Start from what is durable.
 
         snapshot: SnapshotMeta(0, 0) if there is none. entries: contiguous; those at or below `snapshot.index` serve
-        slow followers. leader_change_data: the payload of the empty entry of a new leader. Raises InvariantViolation
-        if the parts contradict each other (a commit index past the log means that the log was lost), ValueError if
-        the entries are not contiguous or leave a gap after the snapshot.
+        slow followers. leader_change_data: the payload of the empty entry of a new leader. configured: the members of
+        a blank cluster with their addresses, those of `config.voters` without any by default. voters: the
+        configuration in the snapshot, if it holds one. Raises InvariantViolation if the parts contradict each other (a
+        commit index past the log means that the log was lost), ValueError if the entries are not contiguous or leave
+        a gap after the snapshot.
         """
-        super().__init__(config, rng, hard_state, snapshot, entries, leader_change_data)
+        memberships = Memberships(configured or plain_record(config.voters), snapshot.index, voters)
+        super().__init__(config, rng, hard_state, snapshot, entries, memberships, leader_change_data)
 
     @property
     def commit(self) -> int:
@@ -112,6 +108,20 @@ class RaftCore(Elections):
         """Whether this is a leader that has applied the empty entry of its own term, so all that came before it."""
         return self.role is LEADER and self.log.applied >= self._noop_index
 
+    @property
+    def membership(self) -> Membership:
+        """The configuration in force."""
+        return self.log.memberships.newest
+
+    @property
+    def memberships_version(self) -> int:
+        """Changes whenever `membership` or `contacts` may have changed."""
+        return self.log.memberships.version
+
+    def contacts(self) -> list[QuorumMember]:
+        """Everybody to whom messages may go: the members in force, and those whose removal is not committed yet."""
+        return self.log.memberships.contacts()
+
     def term_at(self, index: int) -> int | None:
         """The term of the entry at `index`; None if it was compacted or does not exist."""
         return self.log.term(index)
@@ -131,11 +141,16 @@ class RaftCore(Elections):
             self._start_pre_vote()
 
     def step(self, message: Message) -> None:
-        """Take a message from a peer; one that is not for us, or not from a voter, is ignored."""
-        if message.to != self.node_id or message.sender not in self._voters or message.sender == self.node_id:
+        """Take a message from a peer; one that is not for us is ignored.
+
+        Its sender need not be a member as far as we know, for we may not have the entry yet that made it one. Only
+        whoever counts votes and acknowledgements looks at the configuration (dissertation, section 4.1).
+        """
+        if message.to != self.node_id or message.sender == self.node_id:
             return
         if message.term == self.term or self._settle_term(message):
             _HANDLERS[type(message)](self, message)
+            self._follow_memberships()
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append `data`; its (term, index). It is committed when `Ready.committed` holds that index with that term.
@@ -164,9 +179,10 @@ class RaftCore(Elections):
         """
         if self.role is not LEADER:
             raise NotLeader(self.leader_id)
-        if target is not None and target not in self._peers:
-            raise ValueError(f"{target} is not one of the other voters {list(self._peers)}")
-        fit = [peer for peer in self._peers if not self.progress[peer].recovery]
+        others = sorted(self._voters - {self.node_id})
+        if target is not None and target not in others:
+            raise ValueError(f"{target} is not one of the other voters {others}")
+        fit = [peer for peer in others if not self.progress[peer].recovery]
         if target is None and fit:
             target = max(fit, key=lambda peer: (self.progress[peer].match, self.progress[peer].heard, -peer))
         if target not in fit or target is None:
@@ -184,6 +200,8 @@ class RaftCore(Elections):
                 self.progress[peer].become_probe()
         elif peer == self.leader_id:
             self.leader_id = None
+            if self.node_id not in self._voters:
+                return
             # In turns: if all of them began at once, none would win, and the next try is an election timeout away.
             turn = sorted(self._voters - {peer}).index(self.node_id)
             delay = turn * self.config.link_lost_ticks + self._rng.randrange(0, 2)
@@ -231,6 +249,7 @@ class RaftCore(Elections):
         self._release(write)
         if self.role is LEADER:
             self._count_own_log(write.hard)
+            self._follow_memberships()
 
     def applied_to(self, index: int) -> None:
         """The state machine has applied every entry through `index`. Raises InvariantViolation if it cannot have."""
@@ -247,6 +266,8 @@ class RaftCore(Elections):
         self.log.compact(keep_from)
 
     def _tick_leader(self) -> None:
+        if self.node_id not in self._voters and self.log.memberships.committed:
+            raise InvariantViolation("R18", f"{self.node_id} leads, but the voters are {sorted(self._voters)}")
         self._check_quorum()
         if self.role is not LEADER:
             return

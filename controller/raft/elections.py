@@ -8,8 +8,11 @@ never carry a term that it could forget.
 Recovery. A member whose disk was replaced or whose log lost its tail has forgotten entries that it acknowledged, and
 perhaps votes and terms too. Such a member is `recovering`, which is part of its hard state. Until it has recovered:
 
-1. its vote and pre-vote count only if every voter granted;
-2. its acknowledgements count towards a commit only if every voter holds the entry.
+1. its vote and pre-vote count only if everybody granted;
+2. its acknowledgements count towards a commit only if everybody holds the entry.
+
+Everybody: the voters and learners of the configuration in force, and of those before it back to the last one that is
+known to be committed. While no change is under way and nobody learns, that is the voters.
 
 It has recovered when its leader says so: the leader, on hearing of the recovery for the first time, appends an empty
 entry, the barrier. Once the barrier is committed under the two rules above and durable at the member, the leader
@@ -18,11 +21,12 @@ tells it, by the number that the member drew for this recovery. The member then 
 own term is committed. A freshly formatted member starts out recovering, so a blank cluster needs all its voters for
 the first election and the first commit, and none that was wiped can help to elect an empty leader later.
 
-Why this is safe as long as fewer members than a majority have lost data and not yet recovered:
+Why this is safe as long as, by every configuration that any member counts by, fewer voters than a majority have lost
+data and not yet recovered:
 
 Elections. An acknowledged entry is on a majority M, or was when it was committed. A winner by rule 1 has either the
 votes of a majority of members that forgot nothing, one of which is in M, holds the entry and would have refused a log
-without it; or the votes of all, and is at least as up to date as every one of them.
+without it; or the votes of all, and is at least as up to date as every one of them, and somebody in M forgot nothing.
 
 Terms. Let a member F have voted for, or followed, a candidate C of the term P before its loss, and let a stale leader L
 of a term T < P reach it afterwards. Nothing commits at L by F's word (rule 2). Suppose that the barrier, which was
@@ -36,6 +40,29 @@ completeness, and all that L itself had sent) or were never committed. When F ho
 holds again whatever its old word helped to commit. An acknowledgement from before the loss that arrives late says
 what was true when it was sent; it may count, and covers nothing after the barrier.
 
+Changes of the quorum. M, S and Q above may be counted by two configurations that follow each other. Farther apart they
+cannot be: a change is begun only when the one before is committed, and so is an entry of the leader's own term, so a
+candidate that lacks both fails as any candidate that lacks a committed entry does. Two majorities of neighbours share
+a member, which is all that the first half of each argument needs. The second half, where all agreed, needs that all
+of one side cover the majority of the other, whichever of the two is the newer configuration. Suppose that everybody
+were just the voters in force.
+
+- {1, 2, 3} committed an entry by 1 and 2, and 2 lost its disk. 3 holds a removal of 1 which it appended as a leader
+  before that, in vain. With its own vote and the weak one of 2 it would have all of {2, 3}. So the voters of the
+  configuration before count in, as long as the newer one is not known to be committed. The same for rule 2: 1 may
+  stand for P with the vote that 2 has forgotten, while all of {2, 3} hold the barrier of 3.
+- {2, 3} made 1 a voter, 1 and 2 committed that and more, and 2 lost its disk. 3 knows of nothing, and would have all
+  of {2, 3}. But nobody becomes a voter who was not a learner in the configuration before (R17), and 3 has that one,
+  or its log ends even earlier and the argument goes on from there. So learners count in.
+
+A learner that lost its disk recovers like a voter, and is not made a voter before. What a removed member has
+forgotten is harmless once its removal is committed, by the same argument as with the barrier in place of the removal:
+S is then a majority of the others. So the same id may come back with an empty disk, as a learner.
+
+An empty disk has forgotten who the voters are, too. Its member counts by the configured ones until a leader writes to
+it. If those are out of date, and all of them lost their disks, they would elect a leader of a cluster that begins at
+nothing; the operator's page says how not to get there.
+
 Why not let a member recover as soon as it has committed an entry of its leader's term? Because it may have
 acknowledged entries far beyond that one, and because the leader may be a stale one. Both would let two members elect
 a leader that lacks acknowledged entries.
@@ -47,6 +74,7 @@ from collections.abc import Sequence
 
 from controller.raft.invariants import InvariantViolation
 from controller.raft.member import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, RaftConfig, Rng
+from controller.raft.membership import Memberships
 from controller.raft.messages import (
     Entry,
     HardState,
@@ -57,7 +85,6 @@ from controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from controller.raft.progress import Progress
 from controller.raft.quorum import VoteResult, vote_result
 from controller.raft.snapshot_transfer import SnapshotTransfer
 
@@ -74,16 +101,20 @@ class Elections(SnapshotTransfer):
         hard_state: HardState,
         snapshot: SnapshotMeta,
         entries: Sequence[Entry],
+        memberships: Memberships,
         leader_change_data: bytes,
     ) -> None:
         # Voter -> (granted, the number of its recovery).
         self._votes: dict[int, tuple[bool, int]] = {}
-        super().__init__(config, rng, hard_state, snapshot, entries, leader_change_data)
+        super().__init__(config, rng, hard_state, snapshot, entries, memberships, leader_change_data)
 
     def _start_pre_vote(self) -> None:
-        self.role = PRE_CANDIDATE
+        """The election timeout has passed. A learner, or a member that was removed, only forgets the leader."""
         self.leader_id = None
         self._reset_timer()
+        if not self.log.memberships.may_campaign(self.node_id):
+            return
+        self.role = PRE_CANDIDATE
         self._votes = {}
         self._count_vote(self.node_id, True, self._recovery)
         if self.role is PRE_CANDIDATE:
@@ -93,6 +124,8 @@ class Elections(SnapshotTransfer):
 
     def _campaign(self, transfer: bool) -> None:
         """Stand in the next term. Our own vote counts, and the requests leave, once it is durable."""
+        if not self.log.memberships.may_campaign(self.node_id):
+            raise InvariantViolation("R19", f"{self.node_id} is not among the voters {sorted(self._voters)}")
         self._set_term(self.term + 1)
         self._set_vote(self.node_id)
         self.role = CANDIDATE
@@ -111,13 +144,19 @@ class Elections(SnapshotTransfer):
     def _count_vote(self, voter: int, granted: bool, recovery: int) -> None:
         if voter in self._votes:
             raise InvariantViolation("R10", f"a second vote of {voter} in term {self.term}")
+        if voter not in self._everybody:
+            return
         self._votes[voter] = (granted, recovery)
-        cast = self._votes.values()
+        cast = [vote for voter, vote in self._votes.items() if voter in self._voters]
+        others = [yes for voter, (yes, _) in self._votes.items() if voter not in self._voters]
         result = vote_result(
             len(self._voters),
             grants=sum(1 for yes, number in cast if yes and not number),
             weak_grants=sum(1 for yes, number in cast if yes and number),
             rejections=sum(1 for yes, _ in cast if not yes),
+            others=len(self._everybody - self._voters),
+            other_grants=others.count(True),
+            other_rejections=others.count(False),
         )
         if result is VoteResult.LOST:
             self._become_follower(self.term, None)
@@ -131,11 +170,9 @@ class Elections(SnapshotTransfer):
         self.leader_id = self.node_id
         self._heartbeat_elapsed = 0
         self.transferring = None
-        config, log = self.config, self.log
-        self.progress = {
-            voter: Progress(log.last_index + 1, self._now, config.max_inflight_messages, config.max_inflight_bytes)
-            for voter in sorted(self._voters)
-        }
+        log = self.log
+        self.progress = {}
+        self._track_members()
         self.progress[self.node_id].match = log.stable
         self._uncommitted_bytes = sum(len(entry.data) for entry in log.slice(log.commit + 1, log.last_index))
         self._noop_index = self._append(self._leader_change_data)
@@ -178,15 +215,16 @@ class Elections(SnapshotTransfer):
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         """The leader hands over. A member that is recovering would need every vote, so it stays."""
-        if self.role in {FOLLOWER, PRE_CANDIDATE} and not self.recovering:
+        fit = not self.recovering and self.log.memberships.may_campaign(self.node_id)
+        if self.role in {FOLLOWER, PRE_CANDIDATE} and fit:
             self._campaign(transfer=True)
 
     def _check_quorum(self) -> None:
         """Step down unless a majority was heard within an election timeout (dissertation, section 6.2)."""
         limit = self._now - self.config.election_ticks
-        heard = 1
-        for peer in self._peers:
-            if self.progress[peer].heard >= limit:
+        heard = 0
+        for voter in self._voters:
+            if voter == self.node_id or self.progress[voter].heard >= limit:
                 heard += 1
         if heard < self.majority:
             self._become_follower(self.term, None)

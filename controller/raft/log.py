@@ -11,14 +11,16 @@ from collections import deque
 from collections.abc import Sequence
 
 from controller.raft.invariants import InvariantViolation
+from controller.raft.membership import Memberships
 from controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
+from protocol.records import VotersRecord, read_voters
 
 
 class RaftLog:
     """Entries `first_index`..`last_index`. `first_index - 1` is the compaction point: only its term is known.
 
     `stable`: durable through this index. `submitted`: handed out for writing through it. `delivered`: handed out for
-    applying through it.
+    applying through it. `memberships`: the configurations in the entries above the snapshot.
     """
 
     __slots__ = (
@@ -31,12 +33,17 @@ class RaftLog:
         "delivered",
         "last_index",
         "last_term",
+        "memberships",
         "stable",
         "submitted",
     )
 
-    def __init__(self, snapshot: SnapshotMeta, entries: Sequence[Entry]) -> None:
-        """`entries`: the durable ones, contiguous. Those that do not connect to `snapshot` are left out."""
+    def __init__(self, snapshot: SnapshotMeta, entries: Sequence[Entry], memberships: Memberships) -> None:
+        """`entries`: the durable ones, contiguous. Those that do not connect to `snapshot` are left out.
+
+        `memberships`: as of `snapshot`.
+        """
+        self.memberships = memberships
         self._offset, self._offset_term = snapshot.index, snapshot.term
         self._entries = _connected(snapshot, entries)
         if self._entries and self._entries[0].index != snapshot.index + 1:
@@ -51,6 +58,7 @@ class RaftLog:
         self.stable = self.submitted = self.last_index
         self.commit = self.applied = self.delivered = snapshot.index
         self._writes: deque[int] = deque()
+        self._note_memberships(self.slice(max(snapshot.index, self._offset) + 1, self.last_index))
 
     @property
     def first_index(self) -> int:
@@ -96,6 +104,13 @@ class RaftLog:
             raise InvariantViolation("R6", f"own entry at {entry.index}, but the log ends at {self.last_index}")
         self._entries.append(entry)
         self.last_index, self.last_term = entry.index, entry.term
+        if (record := read_voters(entry.data)) is not None:
+            if not self.memberships.committed:
+                before = self.memberships.newest.index
+                raise InvariantViolation(
+                    "R15", f"a configuration at {entry.index} after the uncommitted one at {before}"
+                )
+            self.memberships.append(entry.index, record)
 
     def maybe_append(self, prev_index: int, prev_term: int, entries: Sequence[Entry]) -> int | None:
         """Take a leader's entries if the log matches at `prev`; the last index that they cover, or None if it does not.
@@ -116,6 +131,7 @@ class RaftLog:
             self._truncate(entries[0].index)
         self._entries.extend(entries)
         self.last_index, self.last_term = last, entries[-1].term
+        self._note_memberships(entries)
         return last
 
     def find_conflict_by_term(self, index: int, term: int) -> tuple[int, int]:
@@ -138,6 +154,7 @@ class RaftLog:
         if index > self.last_index:
             raise InvariantViolation("R4", f"told that {index} is committed, but the log ends at {self.last_index}")
         self.commit = index
+        self.memberships.commit_to(index)
 
     def begin_write(self) -> list[Entry]:
         """The entries that no write was issued for yet; that write becomes the youngest under way."""
@@ -173,8 +190,11 @@ class RaftLog:
             self._offset += drop
             del self._entries[:drop]
 
-    def restore(self, snapshot: SnapshotMeta) -> None:
-        """The state machine was restored from `snapshot`, and the log on disk restarted behind it: drop all entries."""
+    def restore(self, snapshot: SnapshotMeta, voters: VotersRecord | None) -> None:
+        """The state machine was restored from `snapshot`, and the log on disk restarted behind it: drop all entries.
+
+        voters: the configuration in the snapshot.
+        """
         if self.matches(snapshot.index, snapshot.term):
             raise InvariantViolation("R3", f"snapshot {snapshot} would drop entries that agree with it")
         self._entries.clear()
@@ -183,6 +203,12 @@ class RaftLog:
         self.stable = self.submitted = snapshot.index
         self._writes = deque(min(end, snapshot.index) for end in self._writes)
         self.commit = self.applied = self.delivered = snapshot.index
+        self.memberships.restart(snapshot.index, voters)
+
+    def _note_memberships(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            if (record := read_voters(entry.data)) is not None:
+                self.memberships.append(entry.index, record)
 
     def _first_new(self, entries: Sequence[Entry]) -> int:
         for position, entry in enumerate(entries):
@@ -196,6 +222,7 @@ class RaftLog:
         if index <= self.commit:
             raise InvariantViolation("R3", f"truncation at {index}, but {self.commit} is committed")
         del self._entries[index - self._offset - 1 :]
+        self.memberships.truncate(index)
         keep = index - 1
         self.stable, self.submitted = min(self.stable, keep), min(self.submitted, keep)
         self._writes = deque(min(end, keep) for end in self._writes)

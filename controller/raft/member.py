@@ -11,8 +11,10 @@ import msgspec
 
 from controller.raft.invariants import InvariantViolation
 from controller.raft.log import RaftLog
+from controller.raft.membership import Memberships
 from controller.raft.messages import (
     MAX_CHUNK_BYTES,
+    MAX_ENTRIES_PER_MESSAGE,
     MAX_NUMBER,
     Entry,
     HardState,
@@ -53,11 +55,13 @@ class Rng(Protocol):
 class RaftConfig(msgspec.Struct, frozen=True):
     """Times are ticks of 10 ms. Raises ValueError if the values cannot work together.
 
-    voters: all members, this one included. election_ticks: the timeout is drawn from [election_ticks, 2 x that).
+    voters: the members of a blank cluster, this one included unless it is a `learner`. election_ticks: the timeout is
+    drawn from [election_ticks, 2 x that).
     link_lost_ticks: when the links to the leader broke, the followers try to succeed it one after another, so far
     apart and a tick of jitter. max_append_bytes: payload of one AppendEntries, which always takes at least one entry.
     max_inflight_bytes: payload sent to one peer and not acknowledged. max_uncommitted_bytes: payload that was proposed
     and not committed, beyond which `propose` refuses. chunk_bytes: snapshot bytes in one InstallSnapshot.
+    promotion_lag: the entries that a learner may be behind when it becomes a voter, by default what one message holds.
     """
 
     node_id: int
@@ -70,10 +74,13 @@ class RaftConfig(msgspec.Struct, frozen=True):
     max_inflight_bytes: int = 4 * 1024 * 1024
     max_uncommitted_bytes: int = 16 * 1024 * 1024
     chunk_bytes: int = MAX_CHUNK_BYTES
+    promotion_lag: int = MAX_ENTRIES_PER_MESSAGE
+    learner: bool = False
 
     def __post_init__(self) -> None:
-        if self.node_id not in self.voters or len(set(self.voters)) != len(self.voters):
-            raise ValueError(f"voters {self.voters} must hold node {self.node_id}, and every id once")
+        if (self.node_id in self.voters) == self.learner or len(set(self.voters)) != len(self.voters):
+            side = "not hold" if self.learner else "hold"
+            raise ValueError(f"voters {self.voters} must {side} node {self.node_id}, and every id once")
         if not 0 < self.heartbeat_ticks < self.election_ticks or self.link_lost_ticks < 0:
             raise ValueError(
                 f"ticks: 0 < heartbeat {self.heartbeat_ticks} < election {self.election_ticks} is required"
@@ -102,10 +109,12 @@ class Member:
         "_chunk_requests",
         "_chunks",
         "_elapsed",
+        "_everybody",
         "_hard_dirty",
         "_hard_durable",
         "_hard_writes",
         "_last_written",
+        "_membership_version",
         "_now",
         "_outbox",
         "_parked",
@@ -131,13 +140,16 @@ class Member:
     )
 
     def __init__(
-        self, config: RaftConfig, rng: Rng, hard_state: HardState, snapshot: SnapshotMeta, entries: Sequence[Entry]
+        self,
+        config: RaftConfig,
+        rng: Rng,
+        hard_state: HardState,
+        snapshot: SnapshotMeta,
+        entries: Sequence[Entry],
+        memberships: Memberships,
     ) -> None:
         self.config = config
         self.node_id = config.node_id
-        self._voters = frozenset(config.voters)
-        self._peers = tuple(sorted(self._voters - {config.node_id}))
-        self.majority = majority(len(config.voters))
         self._rng = rng
         self.role = FOLLOWER
         self.leader_id: int | None = None
@@ -146,7 +158,7 @@ class Member:
         self.recovering = hard_state.recovering
         self._recovery = rng.randrange(1, MAX_RECOVERY) if self.recovering else 0
         self.snapshot = snapshot
-        self.log = RaftLog(snapshot, entries)
+        self.log = RaftLog(snapshot, entries, memberships)
         if self.log.last_term > self.term:
             raise InvariantViolation("R1", f"term {self.term}, but the log holds an entry of term {self.log.last_term}")
         # A member that lost the tail of its log has also lost committed entries; they come back from the leader.
@@ -164,6 +176,19 @@ class Member:
         self._chunks: list[InstallSnapshot] = []
         self._chunk_requests: list[ChunkRequest] = []
         self._reset_timer()
+        self._adopt_memberships()
+
+    def _adopt_memberships(self) -> None:
+        """Count and send by the configurations that the log holds now.
+
+        `_voters` make majorities. `_everybody`, to whom all is sent, must agree where a weak voice is to count.
+        """
+        memberships = self.log.memberships
+        self._membership_version = memberships.version
+        self._voters = memberships.newest.voters
+        self._everybody = memberships.everybody
+        self._peers = tuple(sorted(self._everybody - {self.node_id}))
+        self.majority = majority(len(self._voters))
 
     def _send_when_durable(self, message: Message, index: int = 0) -> None:
         """Send `message` once the hard state and the log through `index` are durable here."""

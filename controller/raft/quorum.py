@@ -22,12 +22,25 @@ def majority(voters: int) -> int:
     return voters // 2 + 1
 
 
-def vote_result(voters: int, *, grants: int, weak_grants: int, rejections: int) -> VoteResult:
-    """The state of an election among `voters` members; `weak_grants` come from members that are recovering."""
-    if grants >= majority(voters) or grants + weak_grants == voters:
+def vote_result(
+    voters: int,
+    *,
+    grants: int,
+    weak_grants: int,
+    rejections: int,
+    others: int = 0,
+    other_grants: int = 0,
+    other_rejections: int = 0,
+) -> VoteResult:
+    """The state of an election among `voters` members; `weak_grants` come from members that are recovering.
+
+    `others`: learners and members that are being removed. They make no majority, but where weak voices are to count
+    they must not be missing either.
+    """
+    if grants >= majority(voters) or (grants + weak_grants == voters and other_grants == others):
         return VoteResult.WON
     unknown = voters - grants - weak_grants - rejections
-    if rejections and grants + unknown < majority(voters):
+    if (rejections or other_rejections) and grants + unknown < majority(voters):
         return VoteResult.LOST
     return VoteResult.PENDING
 

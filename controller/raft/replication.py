@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from controller.raft.invariants import InvariantViolation
 from controller.raft.member import LEADER, Member, RaftConfig, Rng
+from controller.raft.membership import Memberships
 from controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
@@ -29,11 +30,13 @@ class Replication(Member):
     """Send, take and acknowledge entries; move the commit index."""
 
     __slots__ = (
+        "_counting",
         "_heartbeat_elapsed",
         "_installing",
         "_leader_change_data",
         "_noop_index",
         "_transfer_elapsed",
+        "_unanimous",
         "_uncommitted_bytes",
         "_unsettled",
         "transferring",
@@ -46,9 +49,13 @@ class Replication(Member):
         hard_state: HardState,
         snapshot: SnapshotMeta,
         entries: Sequence[Entry],
+        memberships: Memberships,
         leader_change_data: bytes,
     ) -> None:
-        super().__init__(config, rng, hard_state, snapshot, entries)
+        # As leader: the progress of the voters, and of everybody.
+        self._counting: list[Progress] = []
+        self._unanimous: list[Progress] = []
+        super().__init__(config, rng, hard_state, snapshot, entries, memberships)
         self._leader_change_data = leader_change_data
         self._heartbeat_elapsed = 0
         self._noop_index = 0
@@ -63,7 +70,29 @@ class Replication(Member):
         super()._become_follower(term, leader)
         self.transferring = None
 
+    def _adopt_memberships(self) -> None:
+        if self.role is not LEADER:
+            super()._adopt_memberships()
+            return
+        for peer in sorted(self.progress.keys() - self.log.memberships.everybody - {self.node_id}):
+            # Its removal is committed: the last that it hears of us is just that.
+            self._send_append(peer, self.progress.pop(peer))
+        super()._adopt_memberships()
+        self._track_members()
+        self._settle()
+
     # The leader's side.
+
+    def _track_members(self) -> None:
+        """Keep a progress for everybody, and for ourselves; which of them count where."""
+        config = self.config
+        for member in sorted(self._everybody | {self.node_id}):
+            if member not in self.progress:
+                self.progress[member] = Progress(
+                    self.log.last_index + 1, self._now, config.max_inflight_messages, config.max_inflight_bytes
+                )
+        self._counting = [self.progress[voter] for voter in sorted(self._voters)]
+        self._unanimous = [self.progress[member] for member in sorted(self._everybody)]
 
     def _append(self, data: bytes) -> int:
         """Add an entry of our term to our own log; its index."""
@@ -111,10 +140,10 @@ class Replication(Member):
         self._outbox.append(Heartbeat(self.term, self.node_id, peer, commit, recovered))
 
     def _on_append_reply(self, message: AppendEntriesReply) -> None:
-        if self.role is not LEADER:
-            return
         peer = message.sender
-        progress = self.progress[peer]
+        progress = self.progress.get(peer)
+        if progress is None:
+            return
         progress.heard = self._now
         if message.recovery != progress.recovery:
             self._note_recovery(progress, message.recovery)
@@ -149,10 +178,10 @@ class Replication(Member):
             self._send_append(peer, progress)
 
     def _on_heartbeat_reply(self, message: HeartbeatReply) -> None:
-        if self.role is not LEADER:
-            return
         peer = message.sender
-        progress = self.progress[peer]
+        progress = self.progress.get(peer)
+        if progress is None:
+            return
         progress.heard = self._now
         progress.probe_sent = False
         if progress.state is REPLICATE and progress.paused:
@@ -170,10 +199,11 @@ class Replication(Member):
 
     def _maybe_commit(self) -> None:
         """Commit what enough members hold: a majority that is not recovering, or everybody (see `elections.py`)."""
-        members = self.progress.values()
-        index = majority_index([progress.counted for progress in members])
+        if self.log.memberships.newest.voters is not self._voters:
+            raise InvariantViolation("R20", f"counting by {sorted(self._voters)}, which is not in force")
+        index = majority_index([progress.counted for progress in self._counting])
         if self._unsettled:
-            index = max(index, min([progress.match for progress in members]))
+            index = max(index, min([progress.match for progress in self._unanimous]))
         if index > self.log.commit and self.log.term(index) == self.term:
             self._commit_as_leader(index)
 

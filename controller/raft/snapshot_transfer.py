@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from controller.raft.invariants import InvariantViolation
-from controller.raft.member import LEADER, RaftConfig, Rng
+from controller.raft.member import FOLLOWER, LEADER, RaftConfig, Rng
+from controller.raft.membership import Memberships
 from controller.raft.messages import Entry, HardState, InstallSnapshot, InstallSnapshotReply, SnapshotMeta
 from controller.raft.progress import SNAPSHOT, Progress
 from controller.raft.replication import Replication
+from protocol.records import VotersRecord
 
 
 class SnapshotTransfer(Replication):
@@ -27,20 +29,27 @@ class SnapshotTransfer(Replication):
         hard_state: HardState,
         snapshot: SnapshotMeta,
         entries: Sequence[Entry],
+        memberships: Memberships,
         leader_change_data: bytes,
     ) -> None:
         self._incoming: SnapshotMeta | None = None
         self._incoming_offset = 0
-        super().__init__(config, rng, hard_state, snapshot, entries, leader_change_data)
+        super().__init__(config, rng, hard_state, snapshot, entries, memberships, leader_change_data)
 
-    def snapshot_installed(self, meta: SnapshotMeta) -> None:
-        """The received snapshot `meta` is durable and the state machine restored from it; the log goes on behind it."""
+    def snapshot_installed(self, meta: SnapshotMeta, voters: VotersRecord | None = None) -> None:
+        """The received snapshot `meta` is durable and the state machine restored from it; the log goes on behind it.
+
+        voters: the configuration that it holds; None if it holds none, as while the configured one was in force.
+        """
         if self._installing != meta:
             raise InvariantViolation("R12", f"snapshot {meta} was installed, but {self._installing} was received")
         if self.role is LEADER:
             raise InvariantViolation("R6", f"a leader cannot replace its log by snapshot {meta}")
         self._installing = None
-        self.log.restore(meta)
+        self.log.restore(meta, voters)
+        self._adopt_memberships()
+        if not self.log.memberships.may_campaign(self.node_id) and self.role is not FOLLOWER:
+            self._become_follower(self.term, None)
         self.snapshot = meta
         if self.leader_id is not None:
             self._verified = max(self._verified, meta.index)
@@ -89,10 +98,10 @@ class SnapshotTransfer(Replication):
         self._outbox.append(reply)
 
     def _on_snapshot_reply(self, message: InstallSnapshotReply) -> None:
-        if self.role is not LEADER:
-            return
         peer = message.sender
-        progress = self.progress[peer]
+        progress = self.progress.get(peer)
+        if progress is None:
+            return
         progress.heard = self._now
         if progress.state is not SNAPSHOT or progress.snapshot != message.meta:
             return

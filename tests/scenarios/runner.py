@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from controller.raft.core import NotLeader, ProposalRefused, RaftConfig, Role
 from controller.raft.messages import HardState, Message, SnapshotMeta
@@ -71,7 +71,7 @@ class Scenario:
     def voters(self, args: Args) -> None:
         """Name the voters, and what differs from the default configuration."""
         given = {field: args.option(key) for key, field in _OPTIONS.items()}
-        config = {field: parse_int(text) for field, text in given.items() if text is not None}
+        config: dict[str, Any] = {field: parse_int(text) for field, text in given.items() if text is not None}
         ids = tuple(args.numbers())
         self.world = World({node_id: Member(RaftConfig(node_id, ids, **config)) for node_id in ids})
 

@@ -20,6 +20,7 @@ from controller.raft.messages import (
     RequestVoteReply,
     SnapshotMeta,
 )
+from protocol.records import QuorumMember, VotersRecord, read_voters
 
 VOTERS = (1, 2, 3)
 NOOP = b""
@@ -41,6 +42,11 @@ class NoJitter:
 def entries_of(terms: Iterable[int], first: int = 1) -> list[Entry]:
     """Entries from index `first` on with the given terms."""
     return [Entry(term, index, f"{term}/{index}".encode()) for index, term in enumerate(terms, first)]
+
+
+def members(*voters: int, learners: Sequence[int] = ()) -> VotersRecord:
+    """A configuration without addresses."""
+    return VotersRecord(tuple(QuorumMember(one, None, "", "", one in voters) for one in sorted([*voters, *learners])))
 
 
 def make_core(
@@ -198,7 +204,7 @@ class Node:
     def __init__(self, node_id: int, rng: random.Random | NoJitter, voters: tuple[int, ...], **config: Any) -> None:
         self.node_id = node_id
         self.rng = rng
-        self.config = RaftConfig(node_id=node_id, voters=voters, **config)
+        self.config = RaftConfig(node_id=node_id, voters=voters, learner=node_id not in voters, **config)
         self.up = True
         self.wipe()
 
@@ -223,7 +229,13 @@ class Node:
             snapshot=disk.snapshot,
             entries=disk.entries,
             leader_change_data=NOOP,
+            voters=self.voters(),
         )
+
+    def voters(self) -> VotersRecord | None:
+        """The newest configuration that was applied."""
+        found = (read_voters(data) for _, _, data in reversed(self.applied))
+        return next((record for record in found if record is not None), None)
 
     def work(self) -> list[Message] | None:
         """Take one `Ready`: start its write, apply what it commits; the messages that leave. None if there is none."""
@@ -270,7 +282,7 @@ class Node:
                 self.core.written(self.disk.sync_one())
             self.disk.install(chunk.meta, self.incoming)
             self.applied = msgspec.msgpack.decode(self.incoming, type=list[tuple[int, int, bytes]])
-            self.core.snapshot_installed(chunk.meta)
+            self.core.snapshot_installed(chunk.meta, self.voters())
 
 
 class Cluster:
@@ -279,8 +291,8 @@ class Cluster:
     `drop(message)`: whether a message is lost.
     """
 
-    def __init__(self, voters: tuple[int, ...] = VOTERS, **config: Any) -> None:
-        self.nodes = {node_id: Node(node_id, NoJitter(node_id), voters, **config) for node_id in voters}
+    def __init__(self, voters: tuple[int, ...] = VOTERS, *, others: Sequence[int] = (), **config: Any) -> None:
+        self.nodes = {node_id: Node(node_id, NoJitter(node_id), voters, **config) for node_id in [*voters, *others]}
         self.drop: Callable[[Message], bool] = lambda _: False
         self.sent: list[Message] = []
 

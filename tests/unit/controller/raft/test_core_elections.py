@@ -50,10 +50,9 @@ def test_single_voter_elects_itself_when_its_vote_is_durable() -> None:
     assert (core.commit, core.applied) == (2, 2)
 
 
-def test_strangers_and_strays_are_ignored() -> None:
+def test_strays_are_ignored() -> None:
     core = make_core(1)
     for stray in (
-        append(core, (0, 0), [], term=5, leader=9),
         Heartbeat(5, 2, 3, 0, 0),
         RequestVote(5, 1, 1, 0, 0, False),
     ):

@@ -4,12 +4,13 @@ import pytest
 
 from controller.raft.invariants import InvariantViolation
 from controller.raft.log import RaftLog
+from controller.raft.membership import Memberships, plain_record
 from controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
 from tests.support.raft_network import NO_SNAPSHOT, entries_of
 
 
 def log_with(*terms: int, snapshot: SnapshotMeta = NO_SNAPSHOT) -> RaftLog:
-    return RaftLog(snapshot, entries_of(terms, snapshot.index + 1))
+    return RaftLog(snapshot, entries_of(terms, snapshot.index + 1), Memberships(plain_record([1])))
 
 
 def terms_of(log: RaftLog) -> list[int]:
@@ -32,27 +33,27 @@ def test_terms_around_a_snapshot() -> None:
 
 
 def test_entries_below_the_snapshot_are_kept_for_slow_followers() -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1, 2, 2]))
+    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1, 2, 2]), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.commit, log.term(0)) == (1, 4, 3, 0)
 
 
 def test_a_first_entry_without_known_predecessor_marks_the_compaction_point() -> None:
-    log = RaftLog(SnapshotMeta(7, 2), entries_of([1, 2, 2, 3], first=5))
+    log = RaftLog(SnapshotMeta(7, 2), entries_of([1, 2, 2, 3], first=5), Memberships(plain_record([1])))
     assert (log.first_index, log.term(4), log.term(5), log.last_index) == (6, None, 1, 8)
     assert log.slice(6, 8) == entries_of([2, 2, 3], first=6)
 
 
 @pytest.mark.parametrize("terms", [[1, 1], [1, 1, 1, 1]])
 def test_entries_that_a_snapshot_replaced_are_left_out(terms: list[int]) -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of(terms))
+    log = RaftLog(SnapshotMeta(3, 2), entries_of(terms), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)
 
 
 def test_a_gap_is_refused() -> None:
     with pytest.raises(ValueError, match="starts at 5, but the snapshot covers only 3"):
-        RaftLog(SnapshotMeta(3, 2), entries_of([2], first=5))
+        RaftLog(SnapshotMeta(3, 2), entries_of([2], first=5), Memberships(plain_record([1])))
     with pytest.raises(ValueError, match="not contiguous"):
-        RaftLog(NO_SNAPSHOT, [*entries_of([2]), *entries_of([2], first=3)])
+        RaftLog(NO_SNAPSHOT, [*entries_of([2]), *entries_of([2], first=3)], Memberships(plain_record([1])))
 
 
 @pytest.mark.parametrize(
@@ -173,7 +174,7 @@ def test_deliver_comes_in_bounded_portions() -> None:
 
 
 def test_page_is_bounded_by_bytes_and_count() -> None:
-    log = RaftLog(NO_SNAPSHOT, [Entry(1, index, b"x" * 10) for index in range(1, 2000)])
+    log = RaftLog(NO_SNAPSHOT, [Entry(1, index, b"x" * 10) for index in range(1, 2000)], Memberships(plain_record([1])))
     assert [len(log.page(1, limit)) for limit in (1, 10, 19, 20, 35)] == [1, 1, 1, 2, 3]
     assert len(log.page(1, 10**9)) == MAX_ENTRIES_PER_MESSAGE
     assert [entry.index for entry in log.page(1998, 10**9)] == [1998, 1999]
@@ -232,7 +233,7 @@ def test_restore_replaces_a_log_that_does_not_reach_the_snapshot() -> None:
     log = log_with(1, 1)
     log.maybe_append(2, 1, entries_of([1], first=3))
     log.begin_write()
-    log.restore(SnapshotMeta(8, 3))
+    log.restore(SnapshotMeta(8, 3), None)
     log.write_done()
     assert (log.first_index, log.last_index, log.commit, log.applied, log.stable) == (9, 8, 8, 8, 8)
     log.maybe_append(8, 3, entries_of([3], first=9))
@@ -242,12 +243,12 @@ def test_restore_replaces_a_log_that_does_not_reach_the_snapshot() -> None:
 def test_restore_refuses_to_drop_entries_that_agree_with_the_snapshot() -> None:
     log = log_with(1, 1, 2, 2)
     with pytest.raises(InvariantViolation, match="R3"):
-        log.restore(SnapshotMeta(3, 2))
+        log.restore(SnapshotMeta(3, 2), None)
 
 
 def test_restore_drops_a_suffix_that_does_not_match() -> None:
     log = log_with(1, 1, 1, 1)
-    log.restore(SnapshotMeta(3, 2))
+    log.restore(SnapshotMeta(3, 2), None)
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)
 
 

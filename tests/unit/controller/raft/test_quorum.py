@@ -40,3 +40,32 @@ def test_vote_result_against_all_ways_to_go_on(voters: int) -> None:
             assert result is VoteResult.LOST, votes
         else:
             assert result is VoteResult.PENDING, votes
+
+
+@pytest.mark.parametrize("voters", [1, 2, 3])
+@pytest.mark.parametrize("others", [0, 1, 2])
+def test_others_are_asked_where_weak_votes_are_to_count(voters: int, others: int) -> None:
+    for votes in product(["yes", "weak", "no", "out"], repeat=voters):
+        for said in product(["yes", "no", "out"], repeat=others):
+            result = vote_result(
+                voters,
+                grants=votes.count("yes"),
+                weak_grants=votes.count("weak"),
+                rejections=votes.count("no"),
+                others=others,
+                other_grants=said.count("yes"),
+                other_rejections=said.count("no"),
+            )
+            replies = [["yes", "weak", "no"] if vote == "out" else [vote] for vote in votes]
+            answers = [["yes", "no"] if one == "out" else [one] for one in said]
+            endings = [
+                2 * ending.count("yes") > voters or ("no" not in ending and "no" not in answered)
+                for ending in product(*replies)
+                for answered in product(*answers)
+            ]
+            if all(endings):
+                assert result is VoteResult.WON, (votes, said)
+            elif not any(endings):
+                assert result is VoteResult.LOST, (votes, said)
+            else:
+                assert result is VoteResult.PENDING, (votes, said)

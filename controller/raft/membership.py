@@ -1,0 +1,99 @@
+"""The configurations of the quorum that a member's log holds (dissertation, chapter 4: one server at a time).
+
+A configuration is an entry of the log. It is in force from the moment it is appended, and the one before it comes back
+when that entry is truncated. So the history reaches from the last configuration that is known to be committed to the
+newest one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.raft.invariants import InvariantViolation
+from protocol.records import QuorumMember, VotersRecord
+
+
+class Membership:
+    """One configuration. `index`: of its entry, or of the snapshot that holds it; 0 for the configured one.
+
+    `voters` count in majorities; `members` are voters and learners.
+    """
+
+    __slots__ = ("index", "members", "record", "voters")
+
+    def __init__(self, index: int, record: VotersRecord) -> None:
+        self.index = index
+        self.record = record
+        self.voters = frozenset(member.id for member in record.members if member.voting)
+        self.members = frozenset(member.id for member in record.members)
+
+
+class Memberships:
+    """The history: oldest first, at least one.
+
+    `newest` is in force. `everybody`: the members of all of them. `version` counts the changes of the history.
+    """
+
+    __slots__ = ("_configured", "_history", "everybody", "newest", "version")
+
+    def __init__(self, configured: VotersRecord, index: int = 0, record: VotersRecord | None = None) -> None:
+        """`record`: as of the snapshot at `index`; None if it has none, so that the configured one is in force."""
+        self._configured = configured
+        self.version = 0
+        self.restart(index, record)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the configuration in force is known to be committed."""
+        return len(self._history) == 1
+
+    def restart(self, index: int, record: VotersRecord | None) -> None:
+        """A snapshot replaced the log: its configuration is the only one."""
+        first = Membership(0, self._configured) if record is None else Membership(index, record)
+        self._change([first])
+
+    def append(self, index: int, record: VotersRecord) -> None:
+        """An entry with a configuration was appended."""
+        before, new = self.newest, Membership(index, record)
+        # What a file says of the time before the first entry may be out of date: only entries are compared.
+        if before.index and len(before.voters ^ new.voters) > 1:
+            raise InvariantViolation("R16", f"voters {sorted(before.voters)} are followed by {sorted(new.voters)}")
+        if before.index and not new.voters <= before.members:
+            raise InvariantViolation("R17", f"members {sorted(before.members)} are followed by {sorted(new.voters)}")
+        self._change([*self._history, new])
+
+    def truncate(self, index: int) -> None:
+        """The entries from `index` on are gone."""
+        if self.newest.index >= index:
+            self._change([one for one in self._history if one.index < index])
+
+    def commit_to(self, index: int) -> None:
+        """Everything through `index` is committed: what came before the newest configuration among it is history."""
+        if len(self._history) > 1 and self._history[1].index <= index:
+            newest = max(position for position, one in enumerate(self._history) if one.index <= index)
+            self._change(self._history[newest:])
+
+    def may_campaign(self, node_id: int) -> bool:
+        """Whether `node_id` is a voter, or may still be needed as one (dissertation, section 4.2.2).
+
+        Until the entry that removes a voter is committed, that voter may be the only one whose log can win.
+        """
+        return any(node_id in one.voters for one in self._history)
+
+    def contacts(self) -> list[QuorumMember]:
+        """Everybody with the newest address of each, by id."""
+        known = {member.id: member for one in self._history for member in one.record.members}
+        return [known[member_id] for member_id in sorted(known)]
+
+    def _change(self, history: list[Membership]) -> None:
+        if not history:
+            raise InvariantViolation("R3", "the configuration that was truncated was committed")
+        self._history = history
+        self.newest = history[-1]
+        self.everybody = frozenset().union(*(one.members for one in history))
+        self.version += 1
+
+
+def plain_record(voters: Iterable[int]) -> VotersRecord:
+    """A configuration of voters that have no address."""
+    return VotersRecord(tuple(QuorumMember(voter, None, "", "", True) for voter in sorted(voters)))
