@@ -27,14 +27,15 @@ READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10.0
 
 
-class Controller(msgspec.Struct):
-    """One controller process; the first five fields are what cluster.json shows."""
+class Controller(msgspec.Struct, omit_defaults=True):
+    """One controller process, as cluster.json shows it. `learner`: it joined a cluster that was there already."""
 
     id: int
     http: str
     peer: str
     pid: int
     data_dir: str
+    learner: bool = False
 
 
 class Agent(msgspec.Struct):
@@ -108,6 +109,21 @@ class LocalCluster:
             ],
         )
 
+    def add_controller(self) -> Controller:
+        """Lay out one more controller, which is a learner until it is made a voter. Does not start it."""
+        node_id = max(controller.id for controller in self.layout.controllers) + 1
+        http_port, peer_port = free_ports(2)
+        controller = Controller(
+            id=node_id,
+            http=f"http://{HOST}:{http_port}",
+            peer=f"{HOST}:{peer_port}",
+            pid=0,
+            data_dir=str(self.directory / "data" / f"controller-{node_id}"),
+            learner=True,
+        )
+        self.layout.controllers.append(controller)
+        return controller
+
     def _write_config(self, member: Member) -> Path:
         path = self.directory / "config" / f"{member_name(member)}.toml"
         path.write_bytes(msgspec.toml.encode(self._config(member)))
@@ -128,7 +144,11 @@ class LocalCluster:
             "data_dir": member.data_dir,
             "http_listen": member.http.removeprefix("http://"),
             "peer_listen": member.peer,
-            "voters": [{"id": c.id, "peer": c.peer, "http": c.http} for c in self.layout.controllers],
+            "voters": [
+                {"id": c.id, "peer": c.peer, "http": c.http, **({"learner": True} if c.learner else {})}
+                for c in self.layout.controllers
+                if not c.learner or c is member
+            ],
             **self.controller_options,
         }
 

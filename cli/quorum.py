@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
 import click
 
 from cli.controllers import Controllers, asks_controllers
 from cli.failures import CommandError, ExitCode
 from cli.output import output_option, print_facts, print_json, print_table
-from protocol.messages import QuorumDescription
+from protocol.messages import AddVoterRequest, AddVoterResponse, QuorumDescription, RemoveVoterResponse
+
+STEP_SECONDS: Final = 0.1
+"""Pause between two looks at a learner that catches up: two heartbeats."""
 
 
 @click.group()
 def quorum() -> None:
-    """Describe the quorum and hand over its leadership."""
+    """Describe the quorum, hand over its leadership, add and remove voters."""
 
 
 @quorum.command()
 @click.option("--status", "view", flag_value="status", help="Only the quorum as a whole.")
-@click.option("--replication", "view", flag_value="replication", help="Only the voters, one a row.")
+@click.option("--replication", "view", flag_value="replication", help="Only the voters and learners, one a row.")
 @asks_controllers
 @output_option
 def describe(
@@ -35,7 +41,10 @@ def describe(
         if view != "status":
             print_table(
                 ("NodeId", "State", "LogEndIndex", "Lag", "LastContactMs", "Http"),
-                [(v.id, v.state, v.match_index, v.lag, v.last_contact_ms, v.http) for v in description.voters],
+                [
+                    (v.id, v.state, v.match_index, v.lag, v.last_contact_ms, v.http)
+                    for v in [*description.voters, *description.learners]
+                ],
             )
     if not description.healthy:
         raise click.exceptions.Exit(ExitCode.UNHEALTHY)
@@ -51,6 +60,41 @@ def transfer(target: int | None, members: Controllers) -> None:
     click.echo(
         f"member {before.leader_id} hands over to {target if target is not None else 'the most caught-up voter'}"
     )
+
+
+@quorum.command("add-voter")
+@click.option("--id", "member_id", type=click.IntRange(1, 2**31 - 1), required=True, help="Node id of the new member.")
+@click.option("--peer", required=True, help="host:port of its peer links.")
+@click.option("--http", required=True, help="Base URL of its HTTP interface.")
+@click.option("--directory-id", help="uuid of its data directory, to be sure that it is this one.")
+@click.option("--wait", default=60.0, show_default=True, help="Seconds for the new member to catch up.")
+@asks_controllers
+def add_voter(
+    member_id: int, peer: str, http: str, directory_id: str | None, wait: float, members: Controllers
+) -> None:
+    """Make a running member a voter: first a learner, then, once it has caught up, a voter."""
+    request = AddVoterRequest(member_id, peer, http, directory_id)
+    deadline = time.monotonic() + wait
+    while True:
+        answer = members.ask(AddVoterResponse, "POST", "/v1/quorum/voters", request)
+        if answer.voting:
+            click.echo(f"member {member_id} is a voter")
+            return
+        if time.monotonic() > deadline:
+            raise CommandError(
+                f"member {member_id} is a learner still: {answer.waiting_for or 'catching up'}; "
+                "run the command again, or remove it with remove-voter"
+            )
+        time.sleep(STEP_SECONDS)
+
+
+@quorum.command("remove-voter")
+@click.argument("member_id", metavar="ID", type=click.IntRange(1, 2**31 - 1))
+@asks_controllers
+def remove_voter(member_id: int, members: Controllers) -> None:
+    """Remove a voter or a learner. Stop its process afterwards."""
+    members.ask(RemoveVoterResponse, "DELETE", f"/v1/quorum/voters/{member_id}")
+    click.echo(f"member {member_id} is removed: stop its process")
 
 
 def describe_best(members: Controllers) -> QuorumDescription:
@@ -71,6 +115,7 @@ def _status(description: QuorumDescription) -> list[tuple[str, object]]:
         ("NextProducerId", description.next_producer_id),
         ("BlockSize", description.block_size),
         ("CurrentVoters", ", ".join(str(voter.id) for voter in description.voters)),
+        ("CurrentLearners", ", ".join(str(learner.id) for learner in description.learners)),
         ("FailureTolerance", description.failure_tolerance),
         ("Healthy", "yes" if description.healthy else "no: " + "; ".join(description.reasons)),
     ]

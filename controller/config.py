@@ -23,17 +23,22 @@ MIN_PEER_KEY_CHARACTERS: Final = 16
 
 
 class VoterTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One `[[voters]]` table: `id`, `peer` as host:port, `http` as the base URL that clients reach it under."""
+    """One `[[voters]]` table: `id`, `peer` as host:port, `http` as the base URL that clients reach it under.
+
+    `learner`: it does not vote until it is made a voter; only the member's own table can have it.
+    """
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     peer: str
     http: str
+    learner: bool = False
 
 
 class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every key of `controller.toml`.
 
-    `node_id` names this member among `voters`. `profile` sets all timeouts together. `block_size` is in producer IDs
+    `node_id` names this member among `voters`, which are those of a blank cluster: once the quorum was changed, the
+    log and the snapshots say who they are. `profile` sets all timeouts together. `block_size` is in producer IDs
     and must be the same everywhere.
     `snapshot_entries` and `snapshot_allocations`: how many applied entries, or allocated blocks, are between two
     snapshots. `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
@@ -63,16 +68,18 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         voters = {
             table.id: Voter(table.id, HostPort.parse(table.peer, "voters.peer"), table.http.rstrip("/"))
             for table in self.voters
+            if not table.learner
         }
-        if len(voters) != len(self.voters):
+        learner = self._learner(voters)
+        if len(voters) + (learner is not None) != len(self.voters):
             raise SettingsError(f"voters: an id stands there twice: {[table.id for table in self.voters]}")
-        if len(voters) % 2 == 0:
+        if learner is None and len(voters) % 2 == 0:
             raise SettingsError(
                 f"voters: {len(voters)} voters tolerate no more failures than {len(voters) - 1}: use 1, 3 or 5"
             )
-        if self.node_id not in voters:
+        if learner is None and self.node_id not in voters:
             raise SettingsError(f"voters: member {self.node_id} itself is not among {sorted(voters)}")
-        if self.http_advertised is not None:
+        if self.http_advertised is not None and learner is None:
             voters[self.node_id] = msgspec.structs.replace(voters[self.node_id], http=self.http_advertised.rstrip("/"))
         return MemberSettings(
             node_id=self.node_id,
@@ -87,7 +94,20 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             snapshot_allocations=self.snapshot_allocations,
             segment_bytes=self.segment_bytes,
             peer_key=self._peer_key(),
+            learner=learner,
         )
+
+    def _learner(self, voters: Mapping[int, Voter]) -> Voter | None:
+        tables = [table for table in self.voters if table.learner]
+        if not tables:
+            return None
+        if not voters or [table.id for table in tables] != [self.node_id]:
+            raise SettingsError(
+                f"voters: {[table.id for table in tables]} are learners; only member {self.node_id} itself can be one, "
+                "next to the voters that it joins"
+            )
+        table = tables[0]
+        return Voter(table.id, HostPort.parse(table.peer, "voters.peer"), table.http.rstrip("/"))
 
     def _peer_key(self) -> bytes | None:
         if self.peer_key_file is None:

@@ -28,6 +28,7 @@ class ErrorCode(enum.Enum):
     INVALID_TRANSACTION_TIMEOUT = (50, 400, False, "client", "the transaction timeout is out of bounds")
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (53, 403, False, "operator", "the transactional id is not allowed here")
     KAFKA_STORAGE_ERROR = (56, 503, True, "operator", "the disk of this member failed or is full")
+    REASSIGNMENT_IN_PROGRESS = (60, 409, True, "client", "another change of the quorum is not complete; ask again")
     STALE_BROKER_EPOCH = (77, 409, True, "agent", "the broker epoch is not the current one; register anew")
     THROTTLING_QUOTA_EXCEEDED = (89, 429, True, "agent", "too many requests; wait for throttle_time_ms")
     RESOURCE_NOT_FOUND = (91, 404, False, "client", "there is no such thing here")

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 
 from protocol.ids import MAX_PRODUCER_ID
-from protocol.records import BrokerId, IncarnationId, Offset
+from protocol.records import BaseUrl, BrokerId, DirectoryId, IncarnationId, Offset, PeerAddress
 
 MAX_CLUSTER_ID_LENGTH = 64
 MAX_TRANSACTIONAL_ID_LENGTH = 249
@@ -109,11 +109,37 @@ class RaiseFloorResponse(msgspec.Struct, frozen=True):
     raised: bool
 
 
+class AddVoterRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Make member `id` a voter (KIP-853). `peer`: host:port of its links; `http`: its base URL.
+
+    `directory_id`: its data directory's uuid, if the caller wants to be sure that it is this one.
+    """
+
+    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    peer: Annotated[PeerAddress, msgspec.Meta(min_length=3)]
+    http: Annotated[BaseUrl, msgspec.Meta(min_length=8)]
+    directory_id: DirectoryId | None = None
+
+
+class AddVoterResponse(msgspec.Struct, frozen=True):
+    """`voting`: whether it is a voter by now. If not, ask again; `waiting_for` says what is missing, if anything."""
+
+    id: int
+    voting: bool
+    waiting_for: str = ""
+
+
+class RemoveVoterResponse(msgspec.Struct, frozen=True):
+    """Member `id` is neither voter nor learner any more."""
+
+    id: int
+
+
 class VoterStatus(msgspec.Struct, frozen=True):
-    """One voter as the answering member sees it.
+    """One voter or learner as the answering member sees it.
 
     `match_index`, `lag` (entries behind the leader's log end) and `last_contact_ms` are null where only the leader
-    knows. `http` is the voter's base URL.
+    knows. `http` is the voter's base URL; `directory_id` the uuid of its data directory as of its adding, if known.
     """
 
     id: int
@@ -122,6 +148,7 @@ class VoterStatus(msgspec.Struct, frozen=True):
     lag: int | None = None
     last_contact_ms: int | None = None
     state: str = "unknown"
+    directory_id: str | None = None
 
 
 class QuorumDescription(msgspec.Struct, frozen=True):
@@ -146,6 +173,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     failure_tolerance: int | None
     healthy: bool
     reasons: list[str]
+    learners: list[VoterStatus] = []
 
 
 class InitProducerIdRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

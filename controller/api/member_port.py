@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 
 from controller.node.health_check import HealthCheck
 from controller.state.requests import Request
-from protocol.messages import AllocatedBlock, AllocatedBlocksPage, QuorumDescription
+from protocol.messages import AddVoterRequest, AllocatedBlock, AllocatedBlocksPage, QuorumDescription
 
 __all__ = ["HealthCheck", "Member"]
 
@@ -53,6 +53,14 @@ class Member(Protocol):
 
     def transfer_leadership(self, target: int | None) -> None:
         """Begin to hand leadership to `target`, or to the most advanced voter. Raises RequestError."""
+        ...
+
+    def add_voter(self, wanted: AddVoterRequest) -> Awaitable[Any]:
+        """A future of AddVoterResponse; raises RequestError."""
+        ...
+
+    def remove_voter(self, member_id: int) -> Awaitable[Any]:
+        """A future of RemoveVoterResponse; raises RequestError."""
         ...
 
     def metric_families(self) -> Iterable[Metric]:

@@ -26,6 +26,12 @@ class ProducerPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: ProducerId
 
 
+class VoterPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The member in `/v1/quorum/voters/{id}`."""
+
+    id: NodeId
+
+
 class BlocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A page of the history: blocks above the ID `after` (-1: from the start), at most `limit`."""
 

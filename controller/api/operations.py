@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from controller.api.member_port import Member
 from controller.api.metrics import ApiMetrics
-from controller.api.models import BlocksQuery, BrokerPath, ProducerPath, TransferLeadershipRequest
+from controller.api.models import BlocksQuery, BrokerPath, ProducerPath, TransferLeadershipRequest, VoterPath
 from controller.api.pending import PendingRequests
 from controller.api.throttle import ApiLimits, Throttle
 from controller.state.requests import (
@@ -21,6 +21,8 @@ from controller.state.requests import (
 )
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import (
+    AddVoterRequest,
+    AddVoterResponse,
     AllocatedBlock,
     AllocatedBlocksPage,
     AllocateProducerIdsRequest,
@@ -32,6 +34,7 @@ from protocol.messages import (
     RaiseFloorResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    RemoveVoterResponse,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -120,6 +123,18 @@ class Operations:
         self._check_leader()
         self.member.transfer_leadership(body.target)
         return self.member.describe()
+
+    async def add_voter(self, _: None, body: AddVoterRequest) -> AddVoterResponse:
+        """Go one step towards a new voter."""
+        now = self._admit(None, 0)
+        response: AddVoterResponse = await self.pending.wait(self.member.add_voter(body), now)
+        return response
+
+    async def remove_voter(self, path: VoterPath, _: None) -> RemoveVoterResponse:
+        """Remove a voter or a learner."""
+        now = self._admit(None, 0)
+        response: RemoveVoterResponse = await self.pending.wait(self.member.remove_voter(path.id), now)
+        return response
 
     async def _submit(self, request: Request, now_ns: int) -> Any:
         return await self.pending.wait(self.member.submit(request), now_ns)

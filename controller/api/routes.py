@@ -7,10 +7,12 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.api.models import BlocksQuery, BrokerPath, ProducerPath, TransferLeadershipRequest
+from controller.api.models import BlocksQuery, BrokerPath, ProducerPath, TransferLeadershipRequest, VoterPath
 from controller.api.operations import Operations
 from protocol.errors import ErrorCode
 from protocol.messages import (
+    AddVoterRequest,
+    AddVoterResponse,
     AllocatedBlock,
     AllocatedBlocksPage,
     AllocateProducerIdsRequest,
@@ -22,6 +24,7 @@ from protocol.messages import (
     RaiseFloorResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    RemoveVoterResponse,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -58,6 +61,7 @@ _PROPOSAL: Final = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
+_CHANGE: Final = (*_PROPOSAL, ErrorCode.REASSIGNMENT_IN_PROGRESS)
 _SESSION: Final = (*_PROPOSAL, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 
 # The hottest call first: a path without a parameter is found by one look-up, whatever the order, but a reader
@@ -152,5 +156,25 @@ ROUTES: Final = (
         request=TransferLeadershipRequest,
         response=QuorumDescription,
         errors=(ErrorCode.NOT_CONTROLLER, ErrorCode.RESOURCE_NOT_FOUND),
+    ),
+    Route(
+        method="POST",
+        path="/v1/quorum/voters",
+        name="add_voter",
+        summary="Go one step towards a new voter: make it a learner, or make the caught-up learner a voter (KIP-853).",
+        handler=Operations.add_voter,
+        request=AddVoterRequest,
+        response=AddVoterResponse,
+        errors=_CHANGE,
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/quorum/voters/{id}",
+        name="remove_voter",
+        summary="Remove a voter or a learner from the quorum (KIP-853).",
+        handler=Operations.remove_voter,
+        path_model=VoterPath,
+        response=RemoveVoterResponse,
+        errors=(*_CHANGE, ErrorCode.RESOURCE_NOT_FOUND),
     ),
 )

@@ -12,16 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from controller.node.decider import Decider, Loop, not_controller
+from controller.node.voter_changes import VoterChanges
 from controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
 from controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
 from controller.raft.ready import ChunkRequest
 from controller.state.machine import StateMachine, allocations
 from protocol.errors import ErrorCode, RequestError
 from protocol.records import AllocateProducerIdsRecord, decode_batch
+from protocol.settings import HostPort
 from snapshots.format import SnapshotError
 from snapshots.image import StateImage
 
@@ -32,7 +34,10 @@ class Links(Protocol):
     """Sends messages; may drop them. `PeerLinks` is one."""
 
     def send(self, messages: list[Message]) -> None:
-        """Send each message to its receiver."""
+        """Send each message to its receiver, if it is known."""
+
+    def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """The (host, port) of the other members, whenever they change."""
 
 
 class Writer(Protocol):
@@ -80,6 +85,7 @@ class Driver:
         self.machine = machine
         self.history = history
         self.decider = Decider(self, machine, loop=loop)
+        self.voter_changes = VoterChanges(core)
         self._on_fault = on_fault
         self.faulted = False
         self.leader_changes = 0
@@ -87,6 +93,7 @@ class Driver:
         self.on_serving: Callable[[], None] = lambda: None
         self.led_by_another = asyncio.Event()
         self._leader = core.leader_id
+        self._memberships_version = core.memberships_version
         self._was_leader = False
         self._was_serving = False
         self.links: Links
@@ -188,6 +195,9 @@ class Driver:
                 self.worker.append(ready.token, ready.entries, ready.hard_state)
             if ready.messages:
                 self.links.send(ready.messages)
+            if core.memberships_version != self._memberships_version:
+                self._memberships_version = core.memberships_version
+                self.links.set_members(addresses(core))
             for entry in ready.committed:
                 self._apply(entry)
             for chunk in ready.chunks:
@@ -210,6 +220,7 @@ class Driver:
         self.history.record(allocations(records, first_offset))
         self.core.applied_to(entry.index)
         self.decider.applied(entry)
+        self.voter_changes.applied(entry)
         self.keeper.applied(entry)
 
     def _send_chunk(self, request: ChunkRequest) -> None:
@@ -236,7 +247,7 @@ class Driver:
     def _take_over(self, meta: SnapshotMeta, image: StateImage) -> None:
         self.machine.restore(image)
         self.history.restart(image.next_offset, image.next_producer_id)
-        self.core.snapshot_installed(meta)
+        self.core.snapshot_installed(meta, image.voters)
 
     def _watch_leadership(self) -> None:
         core = self.core
@@ -257,6 +268,16 @@ class Driver:
             self._was_serving = core.serving
             if core.serving:
                 self.on_serving()
+
+
+def addresses(core: RaftCore) -> dict[int, tuple[str, int]]:
+    """Where the other members listen for peers, by id."""
+    found = {}
+    for member in core.contacts():
+        if member.id != core.node_id:
+            peer = HostPort.parse(member.peer, "peer")
+            found[member.id] = (peer.host, peer.port)
+    return found
 
 
 def _nothing() -> None:

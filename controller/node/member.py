@@ -7,10 +7,11 @@ import contextlib
 import logging
 import random
 from collections.abc import Iterable
+from typing import Any
 
 from prometheus_client.core import Metric
 
-from controller.node.driver import Driver
+from controller.node.driver import Driver, addresses
 from controller.node.health_check import HealthCheck
 from controller.node.ledger import Ledger
 from controller.node.metrics import member_metrics
@@ -23,9 +24,10 @@ from controller.node.storage_worker import StorageWorker
 from controller.raft.core import RaftConfig, RaftCore, Role
 from controller.state import requests
 from controller.transport.links import Identity, PeerLinks
-from protocol.errors import RequestError
-from protocol.messages import AllocatedBlock, AllocatedBlocksPage, QuorumDescription
-from protocol.records import LeaderChangeRecord, encode_batch
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import AddVoterRequest, AllocatedBlock, AllocatedBlocksPage, QuorumDescription
+from protocol.records import LeaderChangeRecord, QuorumMember, encode_batch
+from protocol.settings import HostPort, SettingsError
 from snapshots.files import OsFiles
 
 logger = logging.getLogger(__name__)
@@ -56,11 +58,9 @@ class ClusterMember:
             node_id=settings.node_id,
             directory_id=str(storage.directory.meta.directory_id),
             key=settings.peer_key,
+            address=settings.address(),
         )
-        addresses = {
-            voter.id: (voter.peer.host, voter.peer.port) for voter in settings.voters if voter.id != settings.node_id
-        }
-        self.links = PeerLinks(identity, addresses, self.driver)
+        self.links = PeerLinks(identity, addresses(core), self.driver)
         self.worker = StorageWorker(storage.wal, self.driver.durable, self.driver.fault)
         self.keeper = SnapshotKeeper(
             storage.catalog,
@@ -75,7 +75,8 @@ class ClusterMember:
         self.driver.wire(self.links, self.worker, self.keeper)
         self.driver.on_serving = self._on_serving
         self._sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
-        self._http = {voter.id: voter.http for voter in settings.voters}
+        self._http: dict[int, str] = {}
+        self._http_version = -1
         self._ticker: asyncio.TimerHandle | None = None
 
     @classmethod
@@ -105,7 +106,7 @@ class ClusterMember:
         """Stop serving and, as leader, make the most caught-up voter the next one; bounded by HANDOVER_SECONDS."""
         self.stopping = True
         core = self.driver.core
-        if core.role is not Role.LEADER or len(self.settings.voters) == 1:
+        if core.role is not Role.LEADER or core.membership.voters == {core.node_id}:
             return
         with contextlib.suppress(RequestError, TimeoutError):
             self.driver.transfer_leadership(None)
@@ -126,8 +127,14 @@ class ClusterMember:
 
     def leader(self) -> tuple[int, str] | None:
         """The leader's id and base URL, as far as this member knows."""
-        leader_id = self.driver.core.leader_id
-        return None if leader_id is None else (leader_id, self._http[leader_id])
+        core = self.driver.core
+        if core.memberships_version != self._http_version:
+            self._http_version = core.memberships_version
+            self._http = {member.id: member.http for member in core.contacts()}
+        # The entry that made it a member may not have arrived here yet.
+        if core.leader_id is None or (http := self._http.get(core.leader_id)) is None:
+            return None
+        return core.leader_id, http
 
     def describe(self) -> QuorumDescription:
         """The quorum as this member sees it."""
@@ -152,6 +159,27 @@ class ClusterMember:
     def transfer_leadership(self, target: int | None) -> None:
         """Hand over to `target`. Raises RequestError."""
         self.driver.transfer_leadership(target)
+
+    def add_voter(self, wanted: AddVoterRequest) -> asyncio.Future[Any]:
+        """One step towards a new voter; see VoterChanges.add."""
+        try:
+            peer = str(HostPort.parse(wanted.peer, "peer"))
+        except SettingsError as error:
+            raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        voter = QuorumMember(wanted.id, wanted.directory_id, peer, wanted.http.rstrip("/"), True)
+        answer = self.driver.voter_changes.add(voter, self._directories())
+        self.driver.pump()
+        return answer
+
+    def remove_voter(self, member_id: int) -> asyncio.Future[Any]:
+        """Remove a voter or a learner; see VoterChanges.remove."""
+        answer = self.driver.voter_changes.remove(member_id)
+        self.driver.pump()
+        return answer
+
+    def _directories(self) -> dict[int, str]:
+        own = str(self._storage.directory.meta.directory_id)
+        return {**self.links.directories, self.node_id: own}
 
     def metric_families(self) -> Iterable[Metric]:
         """This member's samples."""
@@ -201,6 +229,7 @@ def make_core(settings: MemberSettings, storage: OpenedStorage) -> RaftCore:
     config = RaftConfig(
         node_id=settings.node_id,
         voters=tuple(voter.id for voter in settings.voters),
+        learner=settings.learner is not None,
         heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
         election_ticks=timing.ticks(timing.election_timeout_ms),
         link_lost_ticks=timing.ticks(timing.link_lost_ms),
@@ -212,4 +241,6 @@ def make_core(settings: MemberSettings, storage: OpenedStorage) -> RaftCore:
         snapshot=storage.snapshot,
         entries=storage.log.entries,
         leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
+        configured=settings.configured(),
+        voters=storage.machine.voters,
     )

@@ -49,7 +49,7 @@ def _consensus(member: ClusterMember) -> Iterator[Metric]:
     yield _gauge(PREFIX + "applied_index", "Highest index that was applied.", core.applied)
     yield _gauge(PREFIX + "log_end_index", "Index of the last entry of the log.", core.last_index)
     yield _gauge(PREFIX + "snapshot_index", "Index of the newest snapshot.", core.snapshot.index)
-    yield _gauge(PREFIX + "voters", "Voters of the quorum.", len(member.settings.voters))
+    yield _gauge(PREFIX + "voters", "Voters of the quorum.", len(core.membership.voters))
     yield _counter(PREFIX + "leader_changes", "Leaders that this member came to know.", driver.leader_changes)
     yield _counter(PREFIX + "batches", "Batches that this member decided as leader.", driver.decider.batches)
     yield _counter(PREFIX + "decisions", "Requests that this member decided as leader.", driver.decider.requests)
@@ -64,7 +64,7 @@ def _peers(member: ClusterMember) -> Iterator[Metric]:
     contact = GaugeMetricFamily(
         PREFIX + "peer_last_contact_seconds", "Time since a voter was heard; on the leader.", labels=["peer"]
     )
-    for voter in description.voters:
+    for voter in [*description.voters, *description.learners]:
         if voter.id != member.node_id and voter.lag is not None and voter.last_contact_ms is not None:
             lag.add_metric([str(voter.id)], voter.lag)
             contact.add_metric([str(voter.id)], voter.last_contact_ms / 1000)

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from protocol.records import QuorumMember, VotersRecord
 from protocol.settings import HostPort
 
 
@@ -43,7 +44,10 @@ PROFILES: Final = {
 
 
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """See ControllerConfig for the keys. `voters` is sorted by id and includes this member."""
+    """See ControllerConfig for the keys.
+
+    `voters`: of a blank cluster, sorted by id; this member is one of them, or it is `learner`.
+    """
 
     node_id: int
     cluster_id: str
@@ -57,3 +61,15 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_allocations: int
     segment_bytes: int
     peer_key: bytes | None
+    learner: Voter | None = None
+
+    def configured(self) -> VotersRecord:
+        """The quorum as long as neither log nor snapshot holds another."""
+        return VotersRecord(
+            tuple(QuorumMember(voter.id, None, str(voter.peer), voter.http, True) for voter in self.voters)
+        )
+
+    def address(self) -> str:
+        """Where the other members reach this one."""
+        own = [voter for voter in self.voters if voter.id == self.node_id]
+        return str((self.learner or own[0]).peer)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from controller.node.health_check import HealthCheck
 from controller.raft.core import Role
 from protocol.messages import QuorumDescription, VoterStatus
+from protocol.records import QuorumMember
 
 if TYPE_CHECKING:
     from controller.node.member import ClusterMember
@@ -29,6 +32,9 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
     leads = core.role is Role.LEADER
     behind = core.commit - core.applied
     return [
+        HealthCheck(
+            "member", core.node_id in core.membership.members, "not in the quorum: add this member, or stop it"
+        ),
         HealthCheck("running", not member.stopping, "this member is being stopped"),
         HealthCheck("leader", core.leader_id is not None, "no leader is known"),
         HealthCheck("serving", core.serving or not leads, "the leader has not yet applied its own term's first entry"),
@@ -41,7 +47,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
     """The quorum as `member` sees it; lag and contact are known to the leader alone."""
     core = member.driver.core
     leader = member.leader()
-    voters = _voters(member)
+    voters = [_status(member, one) for one in core.membership.record.members if one.voting]
     tolerance, reasons = _judge(member, voters)
     return QuorumDescription(
         cluster_id=member.cluster_id,
@@ -60,29 +66,27 @@ def describe(member: ClusterMember) -> QuorumDescription:
         failure_tolerance=tolerance,
         healthy=not reasons,
         reasons=reasons,
+        learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
     )
 
 
-def _voters(member: ClusterMember) -> list[VoterStatus]:
+def _status(member: ClusterMember, one: QuorumMember) -> VoterStatus:
     core = member.driver.core
-    tick_ms = member.settings.timing.tick_ms
-    voters = []
-    for voter in member.settings.voters:
-        if voter.id == member.node_id:
-            voters.append(VoterStatus(voter.id, voter.http, core.last_index, 0, 0, core.role.value))
-            continue
-        progress = core.progress.get(voter.id) if core.role is Role.LEADER else None
-        if progress is None:
-            state = "leader" if voter.id == core.leader_id else "unknown"
-            voters.append(VoterStatus(voter.id, voter.http, state=state))
-            continue
-        silent_ms = core.silent_ticks(voter.id) * tick_ms
-        late = silent_ms > member.settings.timing.election_timeout_ms
-        state = "unreachable" if late else "recovering" if progress.recovery else progress.state.value
-        voters.append(
-            VoterStatus(voter.id, voter.http, progress.match, core.last_index - progress.match, silent_ms, state)
-        )
-    return voters
+    status = VoterStatus(one.id, one.http, directory_id=one.directory_id)
+    if one.id == member.node_id:
+        return replace(status, match_index=core.last_index, lag=0, last_contact_ms=0, state=core.role.value)
+    progress = core.progress.get(one.id) if core.role is Role.LEADER else None
+    if progress is None:
+        return replace(status, state="leader" if one.id == core.leader_id else "unknown")
+    silent_ms = core.silent_ticks(one.id) * member.settings.timing.tick_ms
+    late = silent_ms > member.settings.timing.election_timeout_ms
+    return replace(
+        status,
+        match_index=progress.match,
+        lag=core.last_index - progress.match,
+        last_contact_ms=silent_ms,
+        state="unreachable" if late else "recovering" if progress.recovery else progress.state.value,
+    )
 
 
 def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None, list[str]]:

@@ -20,7 +20,8 @@ from controller.raft.messages import Message, NodeId
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """The largest message is an AppendEntries of 256 KiB or of one 256 KiB entry, with 1,024 entry headers of 24 bytes."""
 
-PROTOCOL_VERSION: Final = 1
+PROTOCOL_VERSION: Final = 2
+"""2: Hello names the dialler's own address."""
 NONCE_BYTES: Final = 16
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
@@ -37,7 +38,10 @@ class FrameError(ValueError):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=101):
-    """The dialler: who it is, whom it means, which cluster and data directory it has."""
+    """The dialler: who it is, whom it means, which cluster and data directory it has, and its own `address`.
+
+    An acceptor that does not know the dialler dials back there (docs/decisions/0009).
+    """
 
     version: int
     cluster_id: Name
@@ -45,6 +49,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=101):
     to: NodeId
     directory_id: Name
     nonce: Nonce
+    address: Annotated[str, msgspec.Meta(max_length=264)] = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=102):

@@ -1,4 +1,4 @@
-"""The peer links of one member: dials every other voter, accepts their links, and hands messages on.
+"""The peer links of one member: dials every other member, accepts their links, and hands messages on.
 
 One connection carries messages one way, from its dialler to its acceptor. When the inbound connection of a peer breaks,
 the node is told at once: for a follower of that peer it is the first sign of a dead leader (docs/architecture.md).
@@ -33,6 +33,7 @@ from controller.transport.frames import (
     message_reader,
     same_mac,
 )
+from protocol.settings import HostPort, SettingsError
 
 logger = logging.getLogger(__name__)
 
@@ -53,17 +54,21 @@ SILENT_SECONDS: Final = 5
 """A connection whose other host answers nothing for so long is given up: the kernel alone would try for minutes. Raft
 does not wait for it, it only lets a link be dialled again soon after a host or a network came back."""
 
+MAX_GUESTS: Final = 16
+"""Connected peers that are no members: new ones that are ahead of our log, and removed ones that were not stopped."""
+
 DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
 """Pause between attempts to dial: first and longest. Doubled each time, with full jitter."""
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who this member is to its peers."""
+    """Who this member is to its peers. `address`: host:port where they reach it."""
 
     cluster_id: str
     node_id: int
     directory_id: str
     key: bytes | None = None
+    address: str = ""
 
 
 class LinkEvents(Protocol):
@@ -80,12 +85,20 @@ class LinkEvents(Protocol):
 
 
 class PeerLinks:
-    """All links of one member. `addresses` maps the other voters' ids to (host, port)."""
+    """All links of one member. `addresses` maps the other members' ids to (host, port).
+
+    A peer that is no member here may be one in a configuration that has not arrived yet, even the leader. So it is
+    accepted like any other, and while it is connected it is dialled at the address that it gave: a guest.
+    """
 
     def __init__(self, identity: Identity, addresses: Mapping[int, tuple[str, int]], events: LinkEvents) -> None:
         self.identity = identity
         self.events = events
+        self._members = dict(addresses)
         self._outbound = {peer: OutboundLink(self, peer, *address) for peer, address in sorted(addresses.items())}
+        self._closing: set[asyncio.Task[None]] = set()
+        self.directories: dict[int, str] = {}
+        """The uuid of each peer's data directory, as it said when it connected."""
         self._inbound: dict[int, InboundLink] = {}
         self._connections: set[InboundLink] = set()
         self._server: asyncio.Server | None = None
@@ -104,6 +117,8 @@ class PeerLinks:
         self._stopped = True
         for link in self._outbound.values():
             await link.stop()
+        if self._closing:
+            await asyncio.wait(self._closing)
         if self._server is not None:
             self._server.close()
         for inbound in list(self._connections):
@@ -114,13 +129,36 @@ class PeerLinks:
     def send(self, messages: list[Message]) -> None:
         """Send each message to its receiver, as one write per link. Messages for a broken or full link are dropped."""
         if len(messages) == 1:
-            self._outbound[messages[0].to].write(frame(messages[0]))
+            if (link := self._outbound.get(messages[0].to)) is not None:
+                link.write(frame(messages[0]))
             return
         frames: dict[int, list[bytes]] = {}
         for message in messages:
             frames.setdefault(message.to, []).append(frame(message))
         for peer, parts in frames.items():
-            self._outbound[peer].write(b"".join(parts))
+            if (link := self._outbound.get(peer)) is not None:
+                link.write(b"".join(parts))
+
+    def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """The other members are these from now on. What was written to one that is gone still leaves."""
+        before, self._members = self._members, dict(addresses)
+        for peer, link in list(self._outbound.items()):
+            gone = peer in before and peer not in addresses
+            if gone or addresses.get(peer, link.address) != link.address:
+                self._hang_up(peer)
+        for peer, address in sorted(addresses.items()):
+            if peer not in self._outbound:
+                self._dial(peer, *address)
+
+    def _dial(self, peer: int, host: str, port: int) -> None:
+        self._outbound[peer] = link = OutboundLink(self, peer, host, port)
+        if self._server is not None and not self._stopped:
+            link.start()
+
+    def _hang_up(self, peer: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._outbound.pop(peer).stop(), name=f"hang-up-{peer}")
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def connected(self) -> list[int]:
         """The peers to which messages can be sent."""
@@ -150,22 +188,34 @@ class PeerLinks:
             return f"this is cluster {mine.cluster_id}, not {hello.cluster_id}: check the peer addresses"
         if hello.to != mine.node_id:
             return f"this is member {mine.node_id}, not {hello.to}: check the peer addresses"
-        if hello.sender not in self._outbound:
-            return f"member {hello.sender} is not a voter here: voters are {sorted([mine.node_id, *self._outbound])}"
+        if hello.sender == mine.node_id:
+            return f"this is member {mine.node_id} too: give one of the two another id"
+        guests = self._inbound.keys() - self._members.keys() - {hello.sender}
+        if hello.sender not in self._members and len(guests) >= MAX_GUESTS:
+            return f"{MAX_GUESTS} peers that are no members are connected already: stop those that were removed"
         return None
 
-    def established(self, link: InboundLink, peer: int) -> None:
+    def established(self, link: InboundLink, hello: Hello) -> None:
         """A peer proved itself on `link`; an older link of the same peer is closed."""
+        peer = hello.sender
         before = self._inbound.get(peer)
         self._inbound[peer] = link
+        self.directories[peer] = hello.directory_id
         if before is not None:
             before.close()
+        if peer not in self._outbound and (address := _parsed(hello.address)) is not None:
+            logger.info("member %d is not one that is known here: dialling it back at %s", peer, hello.address)
+            self._dial(peer, *address)
 
     def closed(self, link: InboundLink, peer: int | None) -> None:
         """`link` is gone."""
         self._connections.discard(link)
         if peer is not None and self._inbound.get(peer) is link:
             del self._inbound[peer]
+            if peer not in self._members:
+                del self.directories[peer]
+                if peer in self._outbound and not self._stopped:
+                    self._hang_up(peer)
             self.events.link_lost(peer)
 
 
@@ -249,7 +299,7 @@ class InboundLink(asyncio.Protocol):
         self._peer = hello.sender
         if self._deadline is not None:
             self._deadline.cancel()
-        self._links.established(self, hello.sender)
+        self._links.established(self, hello)
 
 
 class OutboundLink(asyncio.Protocol):
@@ -258,7 +308,7 @@ class OutboundLink(asyncio.Protocol):
     def __init__(self, links: PeerLinks, peer: int, host: str, port: int) -> None:
         self._links = links
         self._peer = peer
-        self._address = (host, port)
+        self.address = (host, port)
         self._transport: asyncio.Transport | None = None
         self._reader = handshake_reader()
         self._hello: Hello | None = None
@@ -297,7 +347,7 @@ class OutboundLink(asyncio.Protocol):
             self._lost.clear()
             try:
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    await asyncio.get_running_loop().create_connection(lambda: self, *self._address)
+                    await asyncio.get_running_loop().create_connection(lambda: self, *self.address)
             except (OSError, TimeoutError):
                 self._links.count_failure(self._peer, "connect")
             else:
@@ -320,6 +370,7 @@ class OutboundLink(asyncio.Protocol):
             to=self._peer,
             directory_id=identity.directory_id,
             nonce=os.urandom(NONCE_BYTES),
+            address=identity.address,
         )
         transport.write(frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)
@@ -347,7 +398,7 @@ class OutboundLink(asyncio.Protocol):
         if isinstance(value, Refused):
             self._links.count_failure(self._peer, "refused")
             if value.reason != self._refusal:  # said once, not with every attempt
-                logger.error("member %d at %s:%d refuses us: %s", self._peer, *self._address, value.reason)
+                logger.error("member %d at %s:%d refuses us: %s", self._peer, *self.address, value.reason)
                 self._refusal = value.reason
             self._transport.close()
             return
@@ -361,6 +412,15 @@ class OutboundLink(asyncio.Protocol):
         self._refusal = None
         self.up = True
         self._links.events.link_up(self._peer)
+
+
+def _parsed(address: str) -> tuple[str, int] | None:
+    """The (host, port) that a dialler gave; None if it gave none that can be dialled."""
+    try:
+        parsed = HostPort.parse(address, "address")
+    except SettingsError:
+        return None
+    return parsed.host, parsed.port
 
 
 def notice_silence(transport: asyncio.Transport) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from controller.node.driver import Driver
@@ -82,6 +82,8 @@ class Process:
             snapshot=storage.snapshot,
             entries=storage.log.entries,
             leader_change_data=encode_batch([LeaderChangeRecord(member.node_id)]),
+            configured=member.settings.configured(),
+            voters=storage.machine.voters,
         )
         machine = storage.machine
         self.core = core
@@ -196,6 +198,9 @@ class Process:
         """Hand messages to the network."""
         self.member.monitor.sends(self, messages)
         self.member.network.send(messages)
+
+    def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """The network reaches everybody."""
 
     # Requests.
 

@@ -32,20 +32,25 @@ async def eventually(condition: Callable[[], bool], seconds: float = SECONDS) ->
 
 
 class LoopbackCluster:
-    """Members 1 to `voters`, each in a directory of its own below `directory`. `options` override MemberSettings."""
+    """Members 1 to `voters`, each in a directory of its own below `directory`, and `learners` more that may join.
 
-    def __init__(self, directory: Path, *, voters: int = 3, **options: Any) -> None:
+    `options` override MemberSettings.
+    """
+
+    def __init__(self, directory: Path, *, voters: int = 3, learners: int = 0, **options: Any) -> None:
         self.members: dict[int, ClusterMember] = {}
         self._directory = directory
         self._options = options
-        self._sockets = {node_id: socket.socket() for node_id in range(1, voters + 1)}
+        self._sockets = {node_id: socket.socket() for node_id in range(1, voters + learners + 1)}
         for one in self._sockets.values():
             one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             one.bind((HOST, 0))
-        self.voters = tuple(
+        everyone = tuple(
             Voter(node_id, HostPort(HOST, one.getsockname()[1]), f"http://{HOST}:{node_id}")
             for node_id, one in self._sockets.items()
         )
+        self.voters = everyone[:voters]
+        self.learners = {voter.id: voter for voter in everyone[voters:]}
 
     def settings(self, node_id: int) -> MemberSettings:
         """What member `node_id` is told."""
@@ -54,7 +59,8 @@ class LoopbackCluster:
             "cluster_id": CLUSTER_ID,
             "data_dir": str(self._directory / f"member-{node_id}"),
             "voters": self.voters,
-            "peer_listen": self.voters[node_id - 1].peer,
+            "learner": self.learners.get(node_id),
+            "peer_listen": {voter.id: voter for voter in [*self.voters, *self.learners.values()]}[node_id].peer,
             "timing": PROFILES["lan"],
             "block_size": 10,
             "broker_session_timeout_ms": 60_000,

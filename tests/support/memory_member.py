@@ -20,6 +20,8 @@ from controller.state.requests import (
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
 from protocol.messages import (
+    AddVoterRequest,
+    AddVoterResponse,
     AllocatedBlock,
     AllocatedBlocksPage,
     AllocateProducerIdsResponse,
@@ -27,6 +29,7 @@ from protocol.messages import (
     QuorumDescription,
     RaiseFloorResponse,
     RegisterBrokerResponse,
+    RemoveVoterResponse,
     UnregisterBrokerResponse,
     VoterStatus,
 )
@@ -47,6 +50,7 @@ class MemoryMember:
         self.epochs: dict[int, int] = {}
         self.submitted: list[Request] = []
         self.transfers: list[int | None] = []
+        self.joining: set[int] = set()
         self.hold = False
         self.held: list[asyncio.Future[Any]] = []
         self.fault: Exception | None = None
@@ -116,6 +120,19 @@ class MemoryMember:
         if target is not None and target not in URLS:
             raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, f"node {target} is no voter")
         self.transfers.append(target)
+
+    async def add_voter(self, wanted: AddVoterRequest) -> AddVoterResponse:
+        """A learner at first, a voter when asked again."""
+        voting = wanted.id in self.joining
+        self.joining.add(wanted.id)
+        return AddVoterResponse(wanted.id, voting)
+
+    async def remove_voter(self, member_id: int) -> RemoveVoterResponse:
+        """Gone at once."""
+        if member_id not in self.joining:
+            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, f"member {member_id} is not in the quorum")
+        self.joining.remove(member_id)
+        return RemoveVoterResponse(member_id)
 
     def metric_families(self) -> Iterable[Metric]:
         """One gauge."""

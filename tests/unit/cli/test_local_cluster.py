@@ -99,3 +99,15 @@ def test_what_was_not_started_is_dead_and_not_ready(tmp_path: Path) -> None:
 def test_names(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, controllers=1, agents=1)
     assert [member_name(member) for member in cluster.members()] == ["controller-1", "agent-1"]
+
+
+def test_a_controller_that_is_added_is_a_learner_of_the_others(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path)
+    added = cluster.add_controller()
+    assert (added.id, added.learner) == (4, True)
+    settings = load_config(cluster._write_config(added), {}).member_settings()
+    assert ([voter.id for voter in settings.voters], settings.learner is not None) == ([1, 2, 3], True)
+    first = load_config(cluster._write_config(cluster.layout.controllers[0]), {}).member_settings()
+    assert ([voter.id for voter in first.voters], first.learner) == ([1, 2, 3], None)
+    write_layout(cluster)
+    assert LocalCluster(tmp_path).layout == cluster.layout

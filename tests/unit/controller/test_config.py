@@ -153,3 +153,25 @@ def test_a_short_peer_key_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(SettingsError, match=r"/nonexistent/controller\.toml: cannot be read: No such file"):
         load_config(Path("/nonexistent/controller.toml"), {})
+
+
+LEARNER = {"id": 4, "peer": "127.0.0.1:9004", "http": "http://127.0.0.1:8004/", "learner": True}
+
+
+@pytest.mark.parametrize("voters", [VOTERS, VOTERS[:2]])
+def test_a_learner_names_the_voters_that_it_joins(tmp_path: Path, voters: list[dict[str, Any]]) -> None:
+    settings = load(tmp_path, node_id=4, voters=[*voters, LEARNER]).member_settings()
+    assert [voter.id for voter in settings.voters] == sorted(voter["id"] for voter in voters)
+    assert settings.learner == Voter(4, HostPort("127.0.0.1", 9004), "http://127.0.0.1:8004")
+    assert settings.address() == "127.0.0.1:9004"
+    assert [member.id for member in settings.configured().members] == [voter.id for voter in settings.voters]
+    assert load(tmp_path).member_settings().address() == "127.0.0.1:9002"
+
+
+@pytest.mark.parametrize(
+    ("node_id", "voters"),
+    [(2, [*VOTERS, LEARNER]), (4, [LEARNER]), (4, [*VOTERS, LEARNER, {**LEARNER, "id": 5}])],
+)
+def test_only_the_member_itself_can_be_a_learner(tmp_path: Path, node_id: int, voters: list[dict[str, Any]]) -> None:
+    with pytest.raises(SettingsError, match=f"only member {node_id} itself can be one"):
+        load(tmp_path, node_id=node_id, voters=voters).member_settings()

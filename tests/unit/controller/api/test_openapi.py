@@ -63,6 +63,13 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/producer-ids/floor", "/v1/producer-ids/floor", {"at_least": 7}),
     ("GET", "/v1/quorum", "/v1/quorum", None),
     ("POST", "/v1/quorum/transfer", "/v1/quorum/transfer", {"target": None}),
+    (
+        "POST",
+        "/v1/quorum/voters",
+        "/v1/quorum/voters",
+        {"id": 4, "peer": "127.0.0.1:1", "http": "http://127.0.0.1:1"},
+    ),
+    ("DELETE", "/v1/quorum/voters/{id}", "/v1/quorum/voters/4", None),
     ("POST", "/v1/brokers/{id}/unregister", "/v1/brokers/1/unregister", {"broker_epoch": 1}),
     ("GET", "/livez", "/livez", None),
     ("GET", "/livez/{check}", "/livez/disk", None),
@@ -90,7 +97,7 @@ async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember)
     token = {"Authorization": "Bearer secret"}
     for leader_id in (1, None, 2):
         member.leader_id = leader_id
-        for method, template, path, body in CALLS[:9]:
+        for method, template, path, body in CALLS[:11]:
             for _ in range(3):
                 answer = await api.call(method, path, headers=token, **({"json": body} if body is not None else {}))
                 check(document, answer, method, template)
@@ -100,7 +107,7 @@ async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember)
                     headers = {**token, "Content-Type": kind}
                     check(document, await api.call(method, path, data=data, headers=headers), method, template)
     member.place["leader"] = member.checks["disk"] = False
-    for _, template, path, _ in CALLS[9:]:
+    for _, template, path, _ in CALLS[11:]:
         check(document, await api.call("GET", path), "GET", template)
 
 

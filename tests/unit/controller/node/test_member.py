@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from controller.raft.core import Role
 from controller.state import requests
 from controller.storage.errors import LogFailed
 from protocol.errors import ErrorCode, RequestError
+from protocol.messages import AddVoterRequest
 from snapshots.files import OsFiles
 from tests.support.loopback_cluster import LoopbackCluster, eventually, history
 
@@ -310,3 +313,67 @@ async def test_an_address_that_is_taken_is_an_error(make: Make) -> None:
     member = other.members.pop(1)
     member.worker.start()
     await member.stop()
+
+
+async def leader_does(cluster: LoopbackCluster, change: Callable[[ClusterMember], Any]) -> Any:
+    """A change of the quorum, asked for again while the last one, or a fresh cluster's recovery, is not complete."""
+    async with asyncio.timeout(20):
+        while True:
+            with contextlib.suppress(RequestError):
+                return await change(await cluster.leader())
+            await asyncio.sleep(0.02)
+
+
+async def add(cluster: LoopbackCluster, node_id: int) -> None:
+    """Make a running learner a voter."""
+    voter = cluster.learners[node_id]
+    request = AddVoterRequest(node_id, str(voter.peer), voter.http)
+    while not (await leader_does(cluster, lambda leader: leader.add_voter(request))).voting:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def test_a_voter_that_joins_gets_a_snapshot_and_the_quorum_outlives_a_restart(make: Make) -> None:
+    cluster = make(voters=3, learners=1, snapshot_entries=10)
+    await cluster.start(1, 2, 3)
+    epoch = await cluster.register()
+    await cluster.allocate(epoch, 30)
+    await cluster.start(4)
+    checks = {check.name: check.ok for check in cluster.members[4].readiness()}
+    assert not checks["member"], "it belongs to nobody yet"
+    await add(cluster, 4)
+    assert cluster.members[4].keeper.installed >= 1
+    await cluster.allocate(epoch, 30)
+    await cluster.settle()
+    await eventually(lambda: all(member.driver.core.snapshot.index > 30 for member in cluster.members.values()))
+    description = (await cluster.leader()).describe()
+    directory_id = str(cluster.members[4]._storage.directory.meta.directory_id)
+    assert [voter.id for voter in description.voters] == [1, 2, 3, 4]
+    assert description.voters[3].directory_id == directory_id
+    await cluster.stop(hand_over=False)
+    await cluster.start(1, 2, 4)
+    assert await cluster.allocate(epoch, 1) == [600]
+    leader = await cluster.leader()
+    assert leader.driver.core.membership.voters == frozenset({1, 2, 3, 4})
+
+
+async def test_a_removed_leader_answers_and_leads_no_more(make: Make) -> None:
+    cluster = make()
+    await cluster.start()
+    await cluster.settle()
+    old = await cluster.leader()
+    removed = await leader_does(cluster, lambda _: old.remove_voter(old.node_id))
+    assert removed.id == old.node_id
+    await eventually(lambda: old.driver.core.role is Role.FOLLOWER)
+    await eventually(lambda: any(m.driver.serving() for m in cluster.members.values() if m is not old))
+    leader = await cluster.leader()
+    assert leader.driver.core.membership.voters == frozenset({1, 2, 3} - {old.node_id})
+    assert not {check.name: check.ok for check in old.readiness()}["member"]
+    with pytest.raises(RequestError, match="NOT_CONTROLLER"):
+        await old.remove_voter(leader.node_id)
+
+
+async def test_an_address_that_is_none_is_refused(make: Make) -> None:
+    cluster = make(voters=1)
+    await cluster.start()
+    with pytest.raises(RequestError, match="peer: 'nowhere' is not host:port"):
+        await (await cluster.leader()).add_voter(AddVoterRequest(2, "nowhere", "http://h:1"))

@@ -8,6 +8,7 @@ import errno
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path, PurePath
+from typing import Any
 
 import msgspec
 import pytest
@@ -37,7 +38,7 @@ async def clusters() -> AsyncIterator[list[LoopbackCluster]]:
 
 async def alone(clusters: list[LoopbackCluster], files: MemoryFiles, **options: object) -> LoopbackCluster:
     """A quorum of one over a disk in memory."""
-    values = {"snapshot_entries": 10, **options}
+    values: dict[str, Any] = {"snapshot_entries": 10, **options}
     cluster = LoopbackCluster(Path("/m"), voters=1, **values)
     clusters.append(cluster)
     files.make_directory(PurePath("/m/member-1"))

@@ -9,6 +9,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+import msgspec
 import pytest
 
 from controller.raft.messages import Heartbeat, Message, TimeoutNow
@@ -199,10 +200,9 @@ async def test_a_peer_that_comes_back_is_dialled_again(net: Net) -> None:
 
 REFUSALS: list[tuple[Hello, str]] = [
     (hello(cluster_id="other"), "this is cluster c, not other: check the peer addresses"),
-    (hello(sender=9), r"member 9 is not a voter here: voters are \[1, 2\]"),
-    (hello(sender=1), "member 1 is not a voter here"),
+    (hello(sender=1), "this is member 1 too: give one of the two another id"),
     (hello(to=3), "this is member 1, not 3: check the peer addresses"),
-    (hello(version=2), "peer protocol version 2 is not spoken here, 1 is: upgrade"),
+    (hello(version=1), "peer protocol version 1 is not spoken here, 2 is: upgrade"),
 ]
 
 
@@ -220,6 +220,51 @@ async def test_a_stranger_is_refused_with_a_reason(
     assert re.search(reason, refusal.reason)
     assert f"refused a peer link: {refusal.reason}" in caplog.text
     assert (events.messages, events.lost) == ([], [])
+
+
+async def test_a_guest_is_dialled_back_while_it_is_connected(net: Net) -> None:
+    """Its configuration may be newer than ours, and it may be our leader."""
+    one, events = await net.member(net.identity(1), [2])
+    identity = net.identity(3)
+    three, theirs = await net.member(msgspec.structs.replace(identity, address=f"{HOST}:{net.ports[3]}"), [1])
+    await events.until(lambda: 3 in events.up)
+    three.send(heartbeats(3, 1, 2))
+    await events.until(lambda: len(events.messages) == 2)
+    one.send(heartbeats(1, 3, 2))
+    await theirs.until(lambda: len(theirs.messages) == 2)
+    assert one.directories[3] == "dir-3"
+    await net.stop(three)
+    await events.until(lambda: 3 in events.lost)
+    one.send(heartbeats(1, 3, 1))  # nobody is there any more
+    assert 3 not in one.connected()
+
+
+async def test_members_come_move_and_go(net: Net) -> None:
+    one, events = await net.member(net.identity(1), [])
+    two, theirs = await net.member(net.identity(2), [1])
+    one.send(heartbeats(1, 2, 1))
+    one.set_members({2: (HOST, net.ports[2])})
+    await events.until(lambda: events.up == [2])
+    one.send(heartbeats(1, 2, 1, first=5))
+    one.set_members({})  # what was written still leaves
+    await theirs.until(lambda: theirs.messages == heartbeats(1, 2, 1, first=5))
+    await theirs.until(lambda: theirs.lost == [1])
+    one.set_members({2: (HOST, 1)})
+    assert one.connected() == []
+    one.set_members({2: (HOST, net.ports[2])})
+    await events.until(lambda: events.up == [2, 2])
+    assert two.connected() == [1]
+
+
+async def test_guests_are_bounded(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links_module, "MAX_GUESTS", 0)
+    await net.member(net.identity(1), [2])
+    raw = await Raw.dial(net, 1)
+    raw.send(frame(hello(sender=9)))
+    refusal = await raw.value()
+    assert isinstance(refusal, Refused)
+    assert "0 peers that are no members are connected already" in refusal.reason
+    await raw.close()
 
 
 async def test_the_refused_dialler_logs_the_reason_once(net: Net, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,115 @@
+"""Operators' changes of the quorum: from a request to the next configuration, and the answer once it is applied.
+
+To add a voter takes two changes: the first makes it a learner, the second, once it has caught up, a voter. Each request
+goes one step, so that whoever leads by then can go the next one, and nothing is remembered outside the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from controller.raft.core import NotLeader, ProposalRefused, RaftCore
+from controller.raft.messages import Entry
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import AddVoterResponse, RemoveVoterResponse
+from protocol.records import MAX_MEMBERS, QuorumMember, VotersRecord
+
+Response = AddVoterResponse | RemoveVoterResponse
+
+
+class VoterChanges:
+    """At most one change waits for its commit, as in the core."""
+
+    def __init__(self, core: RaftCore) -> None:
+        self._core = core
+        self._waiting: tuple[int, int, Response, asyncio.Future[Response]] | None = None
+
+    def add(self, wanted: QuorumMember, directories: Mapping[int, str]) -> asyncio.Future[Response]:
+        """One step towards `wanted` as a voter. `directories`: the peers' directory uuids, from their handshakes.
+
+        The future gives AddVoterResponse. Raises RequestError: NOT_CONTROLLER; INVALID_REQUEST if the id belongs to a
+        member with other addresses or another directory, or if there are too many members; REASSIGNMENT_IN_PROGRESS
+        while another change is not committed.
+        """
+        members = {member.id: member for member in self._core.membership.record.members}
+        known = members.get(wanted.id)
+        directory = directories.get(wanted.id)
+        if known is not None:
+            _check_same(known, wanted)
+        if wanted.directory_id not in {None, directory} and directory is not None:
+            detail = f"member {wanted.id} has directory {directory}, not {wanted.directory_id}: which one do you mean?"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+        if known is not None and known.voting:
+            return _answered(AddVoterResponse(wanted.id, voting=True))
+        if known is None and len(members) >= MAX_MEMBERS:
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"there are {MAX_MEMBERS} members already: remove one first")
+        found = wanted.directory_id or directory
+        members[wanted.id] = msgspec.structs.replace(wanted, directory_id=found, voting=known is not None)
+        try:
+            return self._propose(members, AddVoterResponse(wanted.id, voting=known is not None))
+        except ProposalRefused as refusal:
+            if known is None:
+                raise _in_progress(refusal) from refusal
+            return _answered(AddVoterResponse(wanted.id, voting=False, waiting_for=str(refusal)))
+
+    def remove(self, member_id: int) -> asyncio.Future[Response]:
+        """Remove a voter or a learner. The future gives RemoveVoterResponse once that is committed.
+
+        Raises RequestError: NOT_CONTROLLER, RESOURCE_NOT_FOUND, INVALID_REQUEST for the last voter,
+        REASSIGNMENT_IN_PROGRESS while another change is not committed or the rest could not go on.
+        """
+        members = {member.id: member for member in self._core.membership.record.members}
+        if member_id not in members:
+            detail = f"member {member_id} is not in the quorum: its members are {sorted(members)}"
+            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
+        del members[member_id]
+        if not any(member.voting for member in members.values()):
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"member {member_id} is the last voter")
+        try:
+            return self._propose(members, RemoveVoterResponse(member_id))
+        except ProposalRefused as refusal:
+            raise _in_progress(refusal) from refusal
+
+    def applied(self, entry: Entry) -> None:
+        """`entry` is committed and applied: answer whoever waits for it, leader or not by now."""
+        if self._waiting is None or entry.index < self._waiting[1]:
+            return
+        term, index, response, answer = self._waiting
+        self._waiting = None
+        if answer.done():
+            return
+        if (entry.term, entry.index) == (term, index):
+            answer.set_result(response)
+        else:
+            answer.set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
+
+    def _propose(self, members: Mapping[int, QuorumMember], response: Response) -> asyncio.Future[Response]:
+        record = VotersRecord(tuple(members[member_id] for member_id in sorted(members)))
+        try:
+            term, index = self._core.change_members(record)
+        except NotLeader as error:
+            raise RequestError(ErrorCode.NOT_CONTROLLER) from error
+        if self._waiting is not None and not self._waiting[3].done():
+            self._waiting[3].set_exception(RequestError(ErrorCode.REQUEST_TIMED_OUT))
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._waiting = (term, index, response, answer)
+        return answer
+
+
+def _check_same(known: QuorumMember, wanted: QuorumMember) -> None:
+    if (known.peer, known.http) != (wanted.peer, wanted.http):
+        detail = f"member {known.id} is known at {known.peer} and {known.http}: remove it before you add another"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+
+
+def _in_progress(refusal: ProposalRefused) -> RequestError:
+    return RequestError(ErrorCode.REASSIGNMENT_IN_PROGRESS, str(refusal))
+
+
+def _answered(response: Response) -> asyncio.Future[Response]:
+    answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+    answer.set_result(response)
+    return answer

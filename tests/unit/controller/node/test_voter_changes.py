@@ -1,0 +1,100 @@
+"""From a request to the next configuration, and who is answered when."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.node.voter_changes import VoterChanges
+from controller.raft.core import RaftCore
+from controller.raft.messages import Entry
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import AddVoterResponse, RemoveVoterResponse
+from protocol.records import MAX_MEMBERS, QuorumMember
+from tests.support.raft_network import accepted, flush, make_core, replicating_leader
+
+FOUR = QuorumMember(4, None, "h:4", "http://h:4", True)
+
+
+def commit_last(core: RaftCore, changes: VoterChanges) -> None:
+    """The voters acknowledge everything, and the last entry is applied."""
+    for peer in (2, 3):
+        core.step(accepted(core, peer, core.last_index))
+    flush(core)
+    (entry,) = core.log.slice(core.last_index, core.last_index)
+    changes.applied(entry)
+
+
+def refused(code: ErrorCode, match: str) -> pytest.RaisesExc[RequestError]:
+    return pytest.raises(RequestError, match=f"^{code.name}: .*{match}")
+
+
+async def test_a_member_is_added_in_two_steps_and_removed_in_one() -> None:
+    core = replicating_leader()
+    changes = VoterChanges(core)
+    first = changes.add(FOUR, {4: "disk"})
+    assert not first.done(), "nothing is answered before it is committed"
+    commit_last(core, changes)
+    assert first.result() == AddVoterResponse(4, voting=False)
+    assert core.membership.record.members[3] == QuorumMember(4, "disk", "h:4", "http://h:4", False)
+
+    early = changes.add(FOUR, {4: "disk"})
+    assert early.result() == AddVoterResponse(4, voting=False, waiting_for="learner 4 does not answer")
+
+    core.step(accepted(core, 4, core.last_index))
+    second = changes.add(FOUR, {4: "disk"})
+    for peer in (2, 3):
+        core.step(accepted(core, peer, core.last_index))
+    commit_last(core, changes)
+    assert second.result() == AddVoterResponse(4, voting=True)
+    assert core.membership.voters == frozenset({1, 2, 3, 4})
+    assert changes.add(FOUR, {}).result() == AddVoterResponse(4, voting=True), "asking again changes nothing"
+
+    gone = changes.remove(4)
+    commit_last(core, changes)
+    assert gone.result() == RemoveVoterResponse(4)
+    assert core.membership.members == frozenset({1, 2, 3})
+
+
+async def test_another_entry_in_its_place_is_not_answered_as_success() -> None:
+    core = replicating_leader()
+    changes = VoterChanges(core)
+    answer = changes.add(FOUR, {})
+    changes.applied(Entry(1, core.last_index - 1, b""))
+    assert not answer.done()
+    changes.applied(Entry(9, core.last_index, b""))
+    with refused(ErrorCode.NOT_CONTROLLER, ""):
+        answer.result()
+
+
+async def test_requests_that_make_no_sense_change_nothing() -> None:
+    core = replicating_leader()
+    changes = VoterChanges(core)
+    last = core.last_index
+    with refused(ErrorCode.RESOURCE_NOT_FOUND, r"member 9 is not in the quorum: its members are \[1, 2, 3\]"):
+        changes.remove(9)
+    with refused(ErrorCode.INVALID_REQUEST, "member 1 is known at"):
+        changes.add(QuorumMember(1, None, "elsewhere:1", "http://h:1", True), {})
+    with refused(ErrorCode.INVALID_REQUEST, "has directory other, not mine"):
+        changes.add(QuorumMember(4, "mine", "h:4", "http://h:4", True), {4: "other"})
+    assert core.last_index == last
+    single = replicating_leader(voters=(1,))
+    with refused(ErrorCode.INVALID_REQUEST, "member 1 is the last voter"):
+        VoterChanges(single).remove(1)
+    with refused(ErrorCode.NOT_CONTROLLER, ""):
+        VoterChanges(make_core(1)).remove(2)
+
+
+async def test_members_are_bounded() -> None:
+    core = replicating_leader(voters=tuple(range(1, MAX_MEMBERS + 1)))
+    with refused(ErrorCode.INVALID_REQUEST, f"there are {MAX_MEMBERS} members already"):
+        VoterChanges(core).add(QuorumMember(10, None, "h:1", "http://h:1", True), {})
+
+
+async def test_a_second_change_waits_for_the_first() -> None:
+    core = replicating_leader()
+    changes = VoterChanges(core)
+    changes.add(FOUR, {})
+    with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, "is not committed yet"):
+        changes.remove(3)
+    with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, "is not committed yet"):
+        changes.add(QuorumMember(5, None, "h:5", "http://h:5", True), {})
