@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -78,6 +80,7 @@ class LocalCluster:
         self._path = self.directory / "cluster.json"
         for name in ("config", "logs", "data"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
+        self._peer_key = self._make_peer_key()
         self.layout = self._resume() if self._path.exists() else self._lay_out(controllers, agents, base_port)
 
     # Laying out.
@@ -108,6 +111,13 @@ class LocalCluster:
                 for broker_id in range(1, agents + 1)
             ],
         )
+
+    def _make_peer_key(self) -> Path:
+        path = self.directory / "config" / "peer-key"
+        if not path.exists():
+            with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+                file.write(secrets.token_hex(32) + "\n")
+        return path
 
     def add_controller(self) -> Controller:
         """Lay out one more controller, which is a learner until it is made a voter. Does not start it."""
@@ -144,6 +154,7 @@ class LocalCluster:
             "data_dir": member.data_dir,
             "http_listen": member.http.removeprefix("http://"),
             "peer_listen": member.peer,
+            "peer_key_file": str(self._peer_key),
             "voters": [
                 {"id": c.id, "peer": c.peer, "http": c.http, **({"learner": True} if c.learner else {})}
                 for c in self.layout.controllers

@@ -161,7 +161,10 @@ class ClusterMember:
         self.driver.transfer_leadership(target)
 
     def add_voter(self, wanted: AddVoterRequest) -> asyncio.Future[Any]:
-        """One step towards a new voter; see VoterChanges.add."""
+        """One step towards a new voter; see VoterChanges.add. Also INVALID_REQUEST without a peer key."""
+        if self.settings.peer_key is None:
+            detail = "voters are added under a peer key only: set peer_key_file on every member (docs/operations.md)"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         try:
             peer = str(HostPort.parse(wanted.peer, "peer"))
         except SettingsError as error:

@@ -20,8 +20,7 @@ from controller.raft.messages import Message, NodeId
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """The largest message is an AppendEntries of 256 KiB or of one 256 KiB entry, with 1,024 entry headers of 24 bytes."""
 
-PROTOCOL_VERSION: Final = 2
-"""2: Hello names the dialler's own address."""
+PROTOCOL_VERSION: Final = 1
 NONCE_BYTES: Final = 16
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
@@ -40,7 +39,8 @@ class FrameError(ValueError):
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=101):
     """The dialler: who it is, whom it means, which cluster and data directory it has, and its own `address`.
 
-    An acceptor that does not know the dialler dials back there (docs/decisions/0009).
+    An acceptor that does not have the dialler among its members dials back there, once the dialler has proved that it
+    knows the cluster key (docs/decisions/0009).
     """
 
     version: int

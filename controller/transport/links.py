@@ -87,8 +87,9 @@ class LinkEvents(Protocol):
 class PeerLinks:
     """All links of one member. `addresses` maps the other members' ids to (host, port).
 
-    A peer that is no member here may be one in a configuration that has not arrived yet, even the leader. So it is
-    accepted like any other, and while it is connected it is dialled at the address that it gave: a guest.
+    A peer that is no member here may be one in a configuration that has not arrived yet, even the leader. If it proves
+    that it knows the cluster key, it is a guest: accepted, and dialled at the address that it gave while it is connected.
+    Without a key there are no guests, for nothing tells one from a stranger.
     """
 
     def __init__(self, identity: Identity, addresses: Mapping[int, tuple[str, int]], events: LinkEvents) -> None:
@@ -190,8 +191,13 @@ class PeerLinks:
             return f"this is member {mine.node_id}, not {hello.to}: check the peer addresses"
         if hello.sender == mine.node_id:
             return f"this is member {mine.node_id} too: give one of the two another id"
-        guests = self._inbound.keys() - self._members.keys() - {hello.sender}
-        if hello.sender not in self._members and len(guests) >= MAX_GUESTS:
+        return None if hello.sender in self._members else self._judge_guest(hello.sender)
+
+    def _judge_guest(self, sender: int) -> str | None:
+        if self.identity.key is None:
+            members = sorted([self.identity.node_id, *self._members])
+            return f"member {sender} is not in the quorum here, members are {members}: without a peer key none can join"
+        if len(self._inbound.keys() - self._members.keys() - {sender}) >= MAX_GUESTS:
             return f"{MAX_GUESTS} peers that are no members are connected already: stop those that were removed"
         return None
 

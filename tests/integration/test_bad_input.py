@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from cli.local_cluster import Controller, LocalCluster
-from controller.transport.frames import PROTOCOL_VERSION, Hello, frame
+from controller.raft.messages import Heartbeat
+from controller.transport.frames import PROTOCOL_VERSION, Hello, Proof, frame
 from tests.support.cluster import allocate, quorum, register, wait_until
 from tests.support.http_calls import call, exchange
 
@@ -177,6 +178,16 @@ def test_a_strangers_link_is_refused_with_the_reason(
     with nothing_changes(healthy):
         answer = exchange(healthy.layout.controllers[0].peer, hello(healthy, **changes))
     assert reason in answer
+
+
+def test_a_peer_that_is_not_a_member_and_does_not_know_the_key_is_sent_away(healthy: LocalCluster) -> None:
+    member = healthy.layout.controllers[0]
+    before = malformed(member)
+    greeting = hello(healthy, sender=9, address=healthy.layout.controllers[1].peer)
+    with nothing_changes(healthy):
+        answer = exchange(member.peer, greeting + frame(Proof(b"a guess")) + frame(Heartbeat(1_000, 9, 1, 0, 0)))
+    assert struct.unpack(">I", answer[:4])[0] == len(answer) - 4, "one Welcome, then the end"
+    assert malformed(member) == before + 1
 
 
 def malformed(member: Controller) -> int:

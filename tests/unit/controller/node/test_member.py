@@ -54,6 +54,17 @@ def next_id(member: ClusterMember) -> int:
     return member.driver.machine.producer_ids.next_producer_id
 
 
+async def test_without_a_peer_key_no_voter_is_added(make: Make) -> None:
+    """Nothing would tell it from a stranger."""
+    cluster = make(peer_key=None)
+    await cluster.start()
+    leader = await cluster.leader()
+    with pytest.raises(RequestError, match="set peer_key_file on every member") as refusal:
+        leader.add_voter(AddVoterRequest(4, "127.0.0.1:9", "http://127.0.0.1:9"))
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+    assert leader.driver.core.membership.members == {1, 2, 3}
+
+
 async def test_three_members_allocate_and_agree(make: Make) -> None:
     cluster = make()
     await cluster.start()

@@ -145,9 +145,15 @@ class Raw:
 
 
 def hello(
-    *, version: int = PROTOCOL_VERSION, cluster_id: str = "c", sender: int = 2, to: int = 1, directory_id: str = "d"
+    *,
+    version: int = PROTOCOL_VERSION,
+    cluster_id: str = "c",
+    sender: int = 2,
+    to: int = 1,
+    directory_id: str = "d",
+    address: str = "",
 ) -> Hello:
-    return Hello(version, cluster_id, sender, to, directory_id, NONCE)
+    return Hello(version, cluster_id, sender, to, directory_id, NONCE, address)
 
 
 def heartbeats(sender: int, to: int, count: int, first: int = 0) -> list[Message]:
@@ -200,9 +206,10 @@ async def test_a_peer_that_comes_back_is_dialled_again(net: Net) -> None:
 
 REFUSALS: list[tuple[Hello, str]] = [
     (hello(cluster_id="other"), "this is cluster c, not other: check the peer addresses"),
+    (hello(sender=9), r"member 9 is not in the quorum here, members are \[1, 2\]: without a peer key none can join"),
     (hello(sender=1), "this is member 1 too: give one of the two another id"),
     (hello(to=3), "this is member 1, not 3: check the peer addresses"),
-    (hello(version=1), "peer protocol version 1 is not spoken here, 2 is: upgrade"),
+    (hello(version=2), "peer protocol version 2 is not spoken here, 1 is: upgrade"),
 ]
 
 
@@ -224,8 +231,8 @@ async def test_a_stranger_is_refused_with_a_reason(
 
 async def test_a_guest_is_dialled_back_while_it_is_connected(net: Net) -> None:
     """Its configuration may be newer than ours, and it may be our leader."""
-    one, events = await net.member(net.identity(1), [2])
-    identity = net.identity(3)
+    one, events = await net.member(net.identity(1, key=KEY), [2])
+    identity = net.identity(3, key=KEY)
     three, theirs = await net.member(msgspec.structs.replace(identity, address=f"{HOST}:{net.ports[3]}"), [1])
     await events.until(lambda: 3 in events.up)
     three.send(heartbeats(3, 1, 2))
@@ -237,6 +244,21 @@ async def test_a_guest_is_dialled_back_while_it_is_connected(net: Net) -> None:
     await events.until(lambda: 3 in events.lost)
     one.send(heartbeats(1, 3, 1))  # nobody is there any more
     assert 3 not in one.connected()
+
+
+async def test_a_stranger_without_the_key_is_never_dialled_at_the_address_that_it_names(net: Net) -> None:
+    one, events = await net.member(net.identity(1, key=KEY), [2])
+    trap = await asyncio.start_server(lambda *_: pytest.fail("the stranger's address was dialled"), HOST, 0)
+    host, port = trap.sockets[0].getsockname()
+    raw = await Raw.dial(net, 1)
+    raw.send(frame(hello(sender=9, address=f"{host}:{port}")), frame(Proof(b"")), frame(Heartbeat(1, 9, 1, 0, 0)))
+    assert isinstance(await raw.value(), Welcome)
+    assert await raw.closed()
+    await raw.close()
+    assert 9 not in one.directories
+    assert (events.messages, events.lost) == ([], [])
+    trap.close()
+    await trap.wait_closed()
 
 
 async def test_members_come_move_and_go(net: Net) -> None:
@@ -258,7 +280,7 @@ async def test_members_come_move_and_go(net: Net) -> None:
 
 async def test_guests_are_bounded(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links_module, "MAX_GUESTS", 0)
-    await net.member(net.identity(1), [2])
+    await net.member(net.identity(1, key=KEY), [2])
     raw = await Raw.dial(net, 1)
     raw.send(frame(hello(sender=9)))
     refusal = await raw.value()
