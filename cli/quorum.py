@@ -114,6 +114,7 @@ def _status(description: QuorumDescription) -> list[tuple[str, object]]:
         ("SnapshotIndex", description.snapshot_index),
         ("NextProducerId", description.next_producer_id),
         ("BlockSize", description.block_size),
+        ("MetadataVersion", description.metadata_version),
         ("CurrentVoters", ", ".join(str(voter.id) for voter in description.voters)),
         ("CurrentLearners", ", ".join(str(learner.id) for learner in description.learners)),
         ("FailureTolerance", description.failure_tolerance),

@@ -20,11 +20,14 @@ from controller.node.settings import MemberSettings
 from controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from protocol.archive import ArchiveError
 from protocol.settings import HostPort, read_secret, require_assertions
+from snapshots.format import NewerSnapshot
 
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 2.0
 """How long requests in progress may take when the member stops: they only wait for a commit or a refusal."""
+
+OPENING_ERRORS = DirectoryError, LogCorruption, LogFull, ArchiveError, InconsistentStorage, NewerSnapshot, OSError
 
 
 def run(config: ControllerConfig) -> int:
@@ -45,7 +48,7 @@ def run(config: ControllerConfig) -> int:
 async def _serve(settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None) -> int:
     try:
         member = await ClusterMember.open(settings)
-    except (DirectoryError, LogCorruption, LogFull, ArchiveError, InconsistentStorage, OSError) as error:
+    except OPENING_ERRORS as error:
         logger.critical("cannot open the data directory: %s", error)
         return 1
     api = ApiServer(build_app(member, limits=limits, token=token))

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from protocol.ids import MAX_PRODUCER_ID
+from protocol.metadata_version import BASE
 from protocol.records import BaseUrl, BrokerId, DirectoryId, IncarnationId, Offset, PeerAddress
 
 MAX_CLUSTER_ID_LENGTH = 64
@@ -174,6 +175,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     healthy: bool
     reasons: list[str]
     learners: list[VoterStatus] = []
+    metadata_version: int = BASE
 
 
 class InitProducerIdRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

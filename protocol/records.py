@@ -16,6 +16,7 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
+from protocol.metadata_version import BASE, MEMBERSHIP, MetadataVersion
 
 MAX_BATCH_RECORDS: Final = 4096
 """Records in one log entry. The leader never gathers more; a larger array is refused before memory is taken."""
@@ -127,6 +128,14 @@ class QuorumMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     voting: bool
 
 
+class FeatureLevelRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """From this record on the log may hold what `metadata_version` brings (KIP-584, "FeatureLevelRecord")."""
+
+    TYPE: ClassVar[int] = 8
+    VERSION: ClassVar[int] = 0
+    metadata_version: MetadataVersion
+
+
 class VotersRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The members of the quorum from this record on (Raft dissertation, section 4.1); `members` ascend by id.
 
@@ -154,6 +163,7 @@ Record = (
     | BrokerRegistrationChangeRecord
     | ProducerIdFloorRecord
     | VotersRecord
+    | FeatureLevelRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -164,6 +174,7 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     BrokerRegistrationChangeRecord,
     ProducerIdFloorRecord,
     VotersRecord,
+    FeatureLevelRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -173,6 +184,11 @@ _BATCH_DECODER: Final = msgspec.msgpack.Decoder(
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""
+
+
+def needed_version(record: Record) -> int:
+    """The oldest metadata version whose logs may hold `record`."""
+    return MEMBERSHIP if isinstance(record, VotersRecord) else BASE
 
 
 def encode_batch(records: Sequence[Record]) -> bytes:

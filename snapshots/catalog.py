@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
-from snapshots.format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot, encode_snapshot
+from snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
 from snapshots.image import StateImage
 
 _NAME: Final = re.compile(r"snapshot-(\d{20})-(\d{10})\.snap")
@@ -58,10 +58,15 @@ class SnapshotCatalog:
         return image
 
     def newest(self) -> tuple[SnapshotId, StateImage] | None:
-        """The newest snapshot that is whole; see `damaged` for newer ones that are not."""
+        """The newest snapshot that is whole; see `damaged` for newer ones that are not.
+
+        Raises NewerSnapshot: passing over it would hide from a build that is too old what is the matter.
+        """
         for snapshot in reversed(self.ids()):
             try:
                 return snapshot, self.load(snapshot)
+            except NewerSnapshot:
+                raise
             except SnapshotError as error:
                 self.damaged[snapshot.name] = error
         return None

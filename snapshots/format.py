@@ -23,7 +23,8 @@ import google_crc32c
 import msgspec
 
 from protocol.archive import pack_cluster_id, unpack_cluster_id
-from snapshots.image import IMAGE_VERSION, VOTERS_IMAGE_VERSION, StateImage
+from protocol.metadata_version import LATEST
+from snapshots.image import StateImage
 
 SNAPSHOT_VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
@@ -38,6 +39,10 @@ _DECODER: Final = msgspec.msgpack.Decoder(StateImage)
 
 class SnapshotError(ValueError):
     """A snapshot that cannot be used. The message names the file and what is wrong with it."""
+
+
+class NewerSnapshot(SnapshotError):  # noqa: N818 - what the operator reads
+    """It is whole, but a newer build wrote it."""
 
 
 class _Version(msgspec.Struct):
@@ -59,9 +64,11 @@ def encode_snapshot(cluster_id: str, image: StateImage) -> bytes:
 
 
 def decode_snapshot(data: bytes, name: str, cluster_id: str | None) -> StateImage:
-    """The image in a file. Raises SnapshotError that names `name`; `cluster_id` None accepts any cluster's."""
+    """The image in a file; `cluster_id` None accepts any cluster's. Raises SnapshotError, also NewerSnapshot."""
     try:
         return _decode(data, cluster_id)
+    except NewerSnapshot as error:
+        raise NewerSnapshot(f"snapshot {name}: {error}") from error
     except (ValueError, msgspec.MsgspecError, RecursionError) as error:
         raise SnapshotError(f"snapshot {name}: {error}") from error
 
@@ -83,10 +90,8 @@ def _decode(data: bytes, cluster_id: str | None) -> StateImage:
     if len(body) != body_bytes:
         raise ValueError(f"the header names {body_bytes} bytes of content, the file holds {len(body)}")
     image_version = _VERSION_DECODER.decode(body).version
-    if image_version not in {IMAGE_VERSION, VOTERS_IMAGE_VERSION}:
-        raise ValueError(
-            f"unknown state image version {image_version}: this build reads {IMAGE_VERSION} and {VOTERS_IMAGE_VERSION}"
-        )
+    if image_version > LATEST:
+        raise NewerSnapshot(f"its metadata version is {image_version}, this build reads {LATEST} at most: upgrade it")
     image = _DECODER.decode(body)
     if (image.index, image.term) != (index, term):
         raise ValueError(f"the header names entry {index} of term {term}, the state {image.index} of {image.term}")

@@ -7,17 +7,12 @@ same bytes.
 from __future__ import annotations
 
 import itertools
-from typing import Annotated, Final
+from typing import Annotated
 
 import msgspec
 
+from protocol.metadata_version import MEMBERSHIP, MetadataVersion
 from protocol.records import BrokerId, IncarnationId, Offset, ProducerId, VotersRecord
-
-IMAGE_VERSION: Final = 1
-"""A state without a configuration: the quorum is still the configured one."""
-
-VOTERS_IMAGE_VERSION: Final = 2
-"""A state with the configuration of the quorum in force at its index."""
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,12 +39,13 @@ class LastBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The state after the entry `index` of `term` was applied.
 
-    `next_offset` is the offset of the next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend
-    by broker id; ValueError otherwise. `voters` came with version 2, which alone has it, and always. A section for
-    another subject makes a new version.
+    `version` is the metadata version in force, which says what a state may hold. `next_offset` is the offset of the
+    next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend by broker id. `voters`: the
+    configuration of the quorum, None while it is the configured one. Raises ValueError if the brokers do not ascend, or
+    if a section is newer than `version`.
     """
 
-    version: int
+    version: MetadataVersion
     index: Annotated[int, msgspec.Meta(ge=0)]
     term: Annotated[int, msgspec.Meta(ge=0)]
     next_offset: Offset
@@ -59,7 +55,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     voters: VotersRecord | None = None
 
     def __post_init__(self) -> None:
-        if (self.voters is not None) != (self.version == VOTERS_IMAGE_VERSION):
+        if self.voters is not None and self.version < MEMBERSHIP:
             raise ValueError(f"a state image of version {self.version} with voters {self.voters}")
         ids = [broker.broker_id for broker in self.brokers]
         if any(one >= other for one, other in itertools.pairwise(ids)):

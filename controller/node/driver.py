@@ -22,6 +22,7 @@ from controller.raft.messages import Entry, HardState, InstallSnapshot, Message,
 from controller.raft.ready import ChunkRequest
 from controller.state.machine import StateMachine, allocations
 from protocol.errors import ErrorCode, RequestError
+from protocol.metadata_version import common_version
 from protocol.records import AllocateProducerIdsRecord, decode_batch
 from protocol.settings import HostPort
 from snapshots.format import SnapshotError
@@ -85,7 +86,7 @@ class Driver:
         self.machine = machine
         self.history = history
         self.decider = Decider(self, machine, loop=loop)
-        self.voter_changes = VoterChanges(core)
+        self.voter_changes = VoterChanges(core, machine)
         self._on_fault = on_fault
         self.faulted = False
         self.leader_changes = 0
@@ -146,6 +147,11 @@ class Driver:
         except ValueError as error:
             raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
         self.pump()
+
+    def common_version(self, versions: Mapping[int, int]) -> int:
+        """The newest metadata version that every member reads, given what the connected peers say."""
+        everybody = (member.id for member in self.core.contacts())
+        return common_version(everybody, {**versions, self.core.node_id: self.machine.supported})
 
     # What the decider needs.
 

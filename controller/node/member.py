@@ -23,7 +23,7 @@ from controller.node.status import describe, liveness, readiness
 from controller.node.storage_worker import StorageWorker
 from controller.raft.core import RaftConfig, RaftCore, Role
 from controller.state import requests
-from controller.transport.links import Identity, PeerLinks
+from controller.transport.links import Identity, Peer, PeerLinks
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterRequest, AllocatedBlock, AllocatedBlocksPage, QuorumDescription
 from protocol.records import LeaderChangeRecord, QuorumMember, encode_batch
@@ -59,6 +59,7 @@ class ClusterMember:
             directory_id=str(storage.directory.meta.directory_id),
             key=settings.peer_key,
             address=settings.address(),
+            metadata_version=machine.supported,
         )
         self.links = PeerLinks(identity, addresses(core), self.driver)
         self.worker = StorageWorker(storage.wal, self.driver.durable, self.driver.fault)
@@ -121,7 +122,7 @@ class ClusterMember:
         # Only once it was taken: a member that does not lead keeps no sessions.
         if isinstance(request, requests.UnregisterBroker):
             self._sessions.forget(request.broker_id)
-        elif not isinstance(request, requests.FenceBroker | requests.RaiseFloor):
+        elif isinstance(request, requests.SignOfLife):
             self._sessions.heard(request.broker_id, self.driver.ticks)
         return answer
 
@@ -170,7 +171,7 @@ class ClusterMember:
         except SettingsError as error:
             raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
         voter = QuorumMember(wanted.id, wanted.directory_id, peer, wanted.http.rstrip("/"), True)
-        answer = self.driver.voter_changes.add(voter, self._directories())
+        answer = self.driver.voter_changes.add(voter, self._peer(voter.id))
         self.driver.pump()
         return answer
 
@@ -180,9 +181,10 @@ class ClusterMember:
         self.driver.pump()
         return answer
 
-    def _directories(self) -> dict[int, str]:
-        own = str(self._storage.directory.meta.directory_id)
-        return {**self.links.directories, self.node_id: own}
+    def _peer(self, member_id: int) -> Peer | None:
+        if member_id == self.node_id:
+            return Peer(self.links.identity.directory_id)
+        return self.links.peers.get(member_id)
 
     def metric_families(self) -> Iterable[Metric]:
         """This member's samples."""
@@ -198,6 +200,7 @@ class ClusterMember:
         self.worker.prepare_segment()
         if self.driver.serving() and self.driver.ticks % 10 == 0:
             self._fence_silent_brokers()
+            self._raise_metadata_version()
 
     def _on_serving(self) -> None:
         registered = (registration.broker_id for registration in self._storage.machine.brokers.all())
@@ -214,7 +217,15 @@ class ClusterMember:
             except RequestError:
                 return  # no longer leading: the next leader watches it
             # A refusal means that the broker registered anew meanwhile, which is better news.
-            answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+            answer.add_done_callback(_forget)
+
+    def _raise_metadata_version(self) -> None:
+        versions = {peer: facts.metadata_version for peer, facts in self.links.peers.items()}
+        wanted = self.driver.common_version(versions)
+        if wanted > self.driver.machine.metadata_version:
+            logger.info("all members read metadata version %d", wanted)
+            with contextlib.suppress(RequestError):  # no longer leading
+                self.submit(requests.RaiseMetadataVersion(wanted)).add_done_callback(_forget)
 
     def request_stop(self) -> None:
         """Ask for a graceful stop."""
@@ -224,6 +235,12 @@ class ClusterMember:
     def _on_fault(self, error: BaseException) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
+
+
+def _forget(answer: asyncio.Future[object]) -> None:
+    """Nobody waits for this answer, not even for a refusal."""
+    if not answer.cancelled():
+        answer.exception()
 
 
 def make_core(settings: MemberSettings, storage: OpenedStorage) -> RaftCore:

@@ -50,6 +50,8 @@ def _consensus(member: ClusterMember) -> Iterator[Metric]:
     yield _gauge(PREFIX + "log_end_index", "Index of the last entry of the log.", core.last_index)
     yield _gauge(PREFIX + "snapshot_index", "Index of the newest snapshot.", core.snapshot.index)
     yield _gauge(PREFIX + "voters", "Voters of the quorum.", len(core.membership.voters))
+    version = driver.machine.metadata_version
+    yield _gauge(PREFIX + "metadata_version", "Metadata version in force (KIP-584).", version)
     yield _counter(PREFIX + "leader_changes", "Leaders that this member came to know.", driver.leader_changes)
     yield _counter(PREFIX + "batches", "Batches that this member decided as leader.", driver.decider.batches)
     yield _counter(PREFIX + "decisions", "Requests that this member decided as leader.", driver.decider.requests)

@@ -14,6 +14,7 @@ from controller.storage.archive import AllocationArchive
 from controller.storage.directory import DataDirectory, open_directory
 from controller.storage.recovery import RecoveredLog
 from controller.storage.wal import WriteAheadLog
+from protocol.metadata_version import LATEST
 from snapshots.catalog import SnapshotCatalog
 from snapshots.files import Files
 
@@ -36,18 +37,19 @@ class OpenedStorage(msgspec.Struct):
     snapshot: SnapshotMeta
 
 
-def open_storage(files: Files, settings: MemberSettings) -> OpenedStorage:
+def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST) -> OpenedStorage:
     """Open and check; blocking.
 
-    Raises DirectoryError, LogCorruption, LogFull, ArchiveError, InconsistentStorage, OSError; each names the file and
-    the remedy.
+    supported: the newest metadata version that is read here. Raises DirectoryError, LogCorruption, LogFull,
+    ArchiveError, InconsistentStorage, NewerSnapshot, UnsupportedMetadataVersion, OSError; each names the file and the
+    remedy.
     """
     directory = open_directory(files, Path(settings.data_dir), settings.cluster_id, settings.node_id)
     catalog = SnapshotCatalog(files, directory.snapshots, settings.cluster_id)
     newest = catalog.newest()
     for name, damage in catalog.damaged.items():
         logger.error("passed over a damaged snapshot %s: %s", name, damage)
-    machine = StateMachine(settings.cluster_id, settings.block_size)
+    machine = StateMachine(settings.cluster_id, settings.block_size, supported)
     snapshot = SnapshotMeta(0, 0)
     if newest is not None:
         machine.restore(newest[1])

@@ -62,6 +62,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
         snapshot_index=core.snapshot.index,
         next_producer_id=member.driver.machine.producer_ids.next_producer_id,
         block_size=member.settings.block_size,
+        metadata_version=member.driver.machine.metadata_version,
         voters=voters,
         failure_tolerance=tolerance,
         healthy=not reasons,

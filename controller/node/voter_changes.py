@@ -11,10 +11,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller.raft.core import NotLeader, ProposalRefused, RaftCore
+from controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
 from controller.raft.messages import Entry
+from controller.state.machine import StateMachine
+from controller.transport.links import Peer
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterResponse, RemoveVoterResponse
+from protocol.metadata_version import MEMBERSHIP
 from protocol.records import MAX_MEMBERS, QuorumMember, VotersRecord
 
 Response = AddVoterResponse | RemoveVoterResponse
@@ -23,20 +26,22 @@ Response = AddVoterResponse | RemoveVoterResponse
 class VoterChanges:
     """At most one change waits for its commit, as in the core."""
 
-    def __init__(self, core: RaftCore) -> None:
+    def __init__(self, core: RaftCore, machine: StateMachine) -> None:
         self._core = core
+        self._machine = machine
         self._waiting: tuple[int, int, Response, asyncio.Future[Response]] | None = None
 
-    def add(self, wanted: QuorumMember, directories: Mapping[int, str]) -> asyncio.Future[Response]:
-        """One step towards `wanted` as a voter. `directories`: the peers' directory uuids, from their handshakes.
+    def add(self, wanted: QuorumMember, peer: Peer | None) -> asyncio.Future[Response]:
+        """One step towards `wanted` as a voter. `peer`: what it says of itself, None while it is not connected.
 
         The future gives AddVoterResponse. Raises RequestError: NOT_CONTROLLER; INVALID_REQUEST if the id belongs to a
-        member with other addresses or another directory, or if there are too many members; REASSIGNMENT_IN_PROGRESS
-        while another change is not committed.
+        member with other addresses or another directory, or if there are too many members; UNSUPPORTED_VERSION if
+        its build, or that of a member, is too old; REASSIGNMENT_IN_PROGRESS while another change is not committed.
         """
+        self._check_version()
         members = {member.id: member for member in self._core.membership.record.members}
         known = members.get(wanted.id)
-        directory = directories.get(wanted.id)
+        directory = None if peer is None else peer.directory_id
         if known is not None:
             _check_same(known, wanted)
         if wanted.directory_id not in {None, directory} and directory is not None:
@@ -44,6 +49,11 @@ class VoterChanges:
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         if known is not None and known.voting:
             return _answered(AddVoterResponse(wanted.id, voting=True))
+        if peer is not None and peer.metadata_version < self._machine.metadata_version:
+            detail = (
+                f"it reads metadata version {peer.metadata_version}, the quorum has {self._machine.metadata_version}"
+            )
+            raise RequestError(ErrorCode.UNSUPPORTED_VERSION, f"upgrade member {wanted.id} first: {detail}")
         if known is None and len(members) >= MAX_MEMBERS:
             raise RequestError(ErrorCode.INVALID_REQUEST, f"there are {MAX_MEMBERS} members already: remove one first")
         found = wanted.directory_id or directory
@@ -58,9 +68,11 @@ class VoterChanges:
     def remove(self, member_id: int) -> asyncio.Future[Response]:
         """Remove a voter or a learner. The future gives RemoveVoterResponse once that is committed.
 
-        Raises RequestError: NOT_CONTROLLER, RESOURCE_NOT_FOUND, INVALID_REQUEST for the last voter,
-        REASSIGNMENT_IN_PROGRESS while another change is not committed or the rest could not go on.
+        Raises RequestError: NOT_CONTROLLER, RESOURCE_NOT_FOUND, INVALID_REQUEST for the last voter, UNSUPPORTED_VERSION
+        if the build of a member is too old, REASSIGNMENT_IN_PROGRESS while another change is not committed or the rest
+        could not go on.
         """
+        self._check_version()
         members = {member.id: member for member in self._core.membership.record.members}
         if member_id not in members:
             detail = f"member {member_id} is not in the quorum: its members are {sorted(members)}"
@@ -72,6 +84,16 @@ class VoterChanges:
             return self._propose(members, RemoveVoterResponse(member_id))
         except ProposalRefused as refusal:
             raise _in_progress(refusal) from refusal
+
+    def _check_version(self) -> None:
+        if self._core.role is not Role.LEADER:
+            raise RequestError(ErrorCode.NOT_CONTROLLER)
+        if self._machine.metadata_version < MEMBERSHIP:
+            detail = (
+                f"the quorum has metadata version {self._machine.metadata_version}, changes of the voters need "
+                f"{MEMBERSHIP}: see that all members {sorted(self._core.membership.members)} run, as the newest build"
+            )
+            raise RequestError(ErrorCode.UNSUPPORTED_VERSION, detail)
 
     def applied(self, entry: Entry) -> None:
         """`entry` is committed and applied: answer whoever waits for it, leader or not by now."""

@@ -17,41 +17,57 @@ from protocol.messages import (
     RegisterBrokerResponse,
     UnregisterBrokerResponse,
 )
+from protocol.metadata_version import BASE, LATEST
 from protocol.records import (
     AllocateProducerIdsRecord,
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
     Record,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
     VotersRecord,
+    needed_version,
 )
-from snapshots.image import IMAGE_VERSION, VOTERS_IMAGE_VERSION, BrokerRegistration, StateImage
+from snapshots.image import BrokerRegistration, StateImage
+
+
+class UnsupportedMetadataVersion(Exception):  # noqa: N818 - what the operator reads
+    """The quorum uses records that this build cannot read: the member must stop, and be started as a newer build."""
 
 
 class StateMachine:
     """Everything that the quorum agrees on. `next_offset` numbers the next record.
 
-    `voters`: the newest applied configuration of the quorum; None while it is the configured one.
+    `voters`: the newest applied configuration of the quorum; None while it is the configured one. `metadata_version` is
+    in force; `supported` the newest that this build reads.
     """
 
-    def __init__(self, cluster_id: str, block_size: int = DEFAULT_BLOCK_SIZE) -> None:
+    def __init__(self, cluster_id: str, block_size: int = DEFAULT_BLOCK_SIZE, supported: int = LATEST) -> None:
         self.cluster_id: Final = cluster_id
         self.block_size: Final = block_size
         self.next_offset = 0
         self.producer_ids = ProducerIdsState()
         self.brokers = BrokersState()
         self.voters: VotersRecord | None = None
+        self.metadata_version = BASE
+        self.supported: Final = supported
 
     def draft(self, timestamp_ms: int) -> Draft:
         """Start a batch of decisions on the applied state. `timestamp_ms` labels its records and decides nothing."""
         return Draft(self, timestamp_ms)
 
     def replay(self, records: Iterable[Record]) -> None:
-        """Apply one committed batch. Total and deterministic: a violated assertion means this member must stop."""
+        """Apply one committed batch. Total and deterministic: a violated assertion means this member must stop.
+
+        Raises UnsupportedMetadataVersion.
+        """
         for record in records:
             offset = self.next_offset
+            assert needed_version(record) <= self.metadata_version, (
+                f"S7: offset {offset} holds {record}, but the metadata version is {self.metadata_version}"
+            )
             match record:
                 case AllocateProducerIdsRecord():
                     registration = self.brokers.get(record.broker_id)
@@ -66,14 +82,26 @@ class StateMachine:
                     pass
                 case VotersRecord():
                     self.voters = record
+                case FeatureLevelRecord():
+                    self._take_version(record.metadata_version)
                 case _:
                     self.brokers.replay(record, offset)
             self.next_offset = offset + 1
 
+    def _take_version(self, version: int) -> None:
+        assert version >= self.metadata_version, (
+            f"S8: the metadata version would fall from {self.metadata_version} to {version}"
+        )
+        if version > self.supported:
+            raise UnsupportedMetadataVersion(
+                f"the quorum has the metadata version {version}, this build reads {self.supported} at most: upgrade it"
+            )
+        self.metadata_version = version
+
     def image(self, index: int, term: int) -> StateImage:
         """The state as a snapshot's value; `index` and `term` name the last applied entry."""
         return StateImage(
-            version=IMAGE_VERSION if self.voters is None else VOTERS_IMAGE_VERSION,
+            version=self.metadata_version,
             index=index,
             term=term,
             next_offset=self.next_offset,
@@ -84,11 +112,15 @@ class StateMachine:
         )
 
     def restore(self, image: StateImage) -> None:
-        """Replace the state by a snapshot's. The next ID never goes back: an older image stops the process."""
+        """Replace the state by a snapshot's. The next ID never goes back: an older image stops the process.
+
+        Raises UnsupportedMetadataVersion.
+        """
         assert image.next_producer_id >= self.producer_ids.next_producer_id, (
             f"S6: a snapshot at index {image.index} would move the next producer ID back from "
             f"{self.producer_ids.next_producer_id} to {image.next_producer_id}"
         )
+        self._take_version(image.version)
         self.next_offset = image.next_offset
         self.producer_ids = ProducerIdsState(image.next_producer_id, image.last_block)
         self.brokers = BrokersState(image.brokers)
@@ -101,12 +133,13 @@ class Draft:
     `records` is what to commit before any of the answers may leave.
     """
 
-    __slots__ = ("_brokers", "_machine", "_next_producer_id", "_timestamp_ms", "records")
+    __slots__ = ("_brokers", "_machine", "_metadata_version", "_next_producer_id", "_timestamp_ms", "records")
 
     def __init__(self, machine: StateMachine, timestamp_ms: int) -> None:
         self._machine = machine
         self._timestamp_ms = timestamp_ms
         self._next_producer_id = machine.producer_ids.next_producer_id
+        self._metadata_version = machine.metadata_version
         self._brokers: dict[int, BrokerRegistration | None] = {}
         self.records: list[Record] = []
 
@@ -183,6 +216,12 @@ class Draft:
             )
         return BrokerHeartbeatResponse(fenced=fenced)
 
+    def _raise_metadata_version(self, request: requests.RaiseMetadataVersion) -> int:
+        if request.version > self._metadata_version:
+            self.records.append(FeatureLevelRecord(request.version))
+            self._metadata_version = request.version
+        return self._metadata_version
+
     def _raise_floor(self, request: requests.RaiseFloor) -> RaiseFloorResponse:
         raised = request.at_least > self._next_producer_id
         if raised:
@@ -196,6 +235,7 @@ _DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
     requests.BrokerHeartbeat: Draft._heartbeat,
     requests.FenceBroker: Draft._fence,
     requests.RaiseFloor: Draft._raise_floor,
+    requests.RaiseMetadataVersion: Draft._raise_metadata_version,
     requests.RegisterBroker: Draft._register,
     requests.UnregisterBroker: Draft._unregister,
 }

@@ -46,4 +46,21 @@ class RaiseFloor(msgspec.Struct, frozen=True):
     at_least: int
 
 
-Request = RegisterBroker | UnregisterBroker | BrokerHeartbeat | FenceBroker | AllocateProducerIds | RaiseFloor
+class RaiseMetadataVersion(msgspec.Struct, frozen=True):
+    """Asked by the leader itself when all members can read `version`. Answered with the version in force then."""
+
+    version: int
+
+
+SignOfLife = RegisterBroker | BrokerHeartbeat | AllocateProducerIds
+"""Whoever asks for one of these is a broker that lives."""
+
+Request = (
+    RegisterBroker
+    | UnregisterBroker
+    | BrokerHeartbeat
+    | FenceBroker
+    | AllocateProducerIds
+    | RaiseFloor
+    | RaiseMetadataVersion
+)

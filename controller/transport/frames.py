@@ -16,6 +16,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 
 from controller.raft.messages import Message, NodeId
+from protocol.metadata_version import BASE, MetadataVersion
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """The largest message is an AppendEntries of 256 KiB or of one 256 KiB entry, with 1,024 entry headers of 24 bytes."""
@@ -37,7 +38,7 @@ class FrameError(ValueError):
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=101):
-    """The dialler: who it is, whom it means, which cluster and data directory it has, and its own `address`.
+    """The dialler: who it is, whom it means, which cluster and data directory it has, its own `address`, what it reads.
 
     An acceptor that does not have the dialler among its members dials back there, once the dialler has proved that it
     knows the cluster key (docs/decisions/0009).
@@ -50,6 +51,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=101):
     directory_id: Name
     nonce: Nonce
     address: Annotated[str, msgspec.Meta(max_length=264)] = ""
+    metadata_version: MetadataVersion = BASE
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=102):

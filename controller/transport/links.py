@@ -33,6 +33,7 @@ from controller.transport.frames import (
     message_reader,
     same_mac,
 )
+from protocol.metadata_version import LATEST
 from protocol.settings import HostPort, SettingsError
 
 logger = logging.getLogger(__name__)
@@ -62,13 +63,21 @@ DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who this member is to its peers. `address`: host:port where they reach it."""
+    """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads."""
 
     cluster_id: str
     node_id: int
     directory_id: str
     key: bytes | None = None
     address: str = ""
+    metadata_version: int = LATEST
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """What a connected peer says of itself: its data directory's uuid, and the newest metadata version it reads."""
+
+    directory_id: str
+    metadata_version: int = LATEST
 
 
 class LinkEvents(Protocol):
@@ -88,8 +97,8 @@ class PeerLinks:
     """All links of one member. `addresses` maps the other members' ids to (host, port).
 
     A peer that is no member here may be one in a configuration that has not arrived yet, even the leader. If it proves
-    that it knows the cluster key, it is a guest: accepted, and dialled at the address that it gave while it is connected.
-    Without a key there are no guests, for nothing tells one from a stranger.
+    that it knows the cluster key, it is a guest: accepted, and dialled, while it is connected, at the address that it
+    gave. Without a key there are no guests, for nothing tells one from a stranger.
     """
 
     def __init__(self, identity: Identity, addresses: Mapping[int, tuple[str, int]], events: LinkEvents) -> None:
@@ -98,8 +107,8 @@ class PeerLinks:
         self._members = dict(addresses)
         self._outbound = {peer: OutboundLink(self, peer, *address) for peer, address in sorted(addresses.items())}
         self._closing: set[asyncio.Task[None]] = set()
-        self.directories: dict[int, str] = {}
-        """The uuid of each peer's data directory, as it said when it connected."""
+        self.peers: dict[int, Peer] = {}
+        """What the peers that are connected to us say of themselves."""
         self._inbound: dict[int, InboundLink] = {}
         self._connections: set[InboundLink] = set()
         self._server: asyncio.Server | None = None
@@ -206,7 +215,7 @@ class PeerLinks:
         peer = hello.sender
         before = self._inbound.get(peer)
         self._inbound[peer] = link
-        self.directories[peer] = hello.directory_id
+        self.peers[peer] = Peer(hello.directory_id, hello.metadata_version)
         if before is not None:
             before.close()
         if peer not in self._outbound and (address := _parsed(hello.address)) is not None:
@@ -217,11 +226,9 @@ class PeerLinks:
         """`link` is gone."""
         self._connections.discard(link)
         if peer is not None and self._inbound.get(peer) is link:
-            del self._inbound[peer]
-            if peer not in self._members:
-                del self.directories[peer]
-                if peer in self._outbound and not self._stopped:
-                    self._hang_up(peer)
+            del self._inbound[peer], self.peers[peer]
+            if peer not in self._members and peer in self._outbound and not self._stopped:
+                self._hang_up(peer)
             self.events.link_lost(peer)
 
 
@@ -377,6 +384,7 @@ class OutboundLink(asyncio.Protocol):
             directory_id=identity.directory_id,
             nonce=os.urandom(NONCE_BYTES),
             address=identity.address,
+            metadata_version=identity.metadata_version,
         )
         transport.write(frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)

@@ -211,7 +211,7 @@ class Process:
         answer: Answer = self.driver.decider.submit(request)
         if isinstance(request, requests.UnregisterBroker):
             self.sessions.forget(request.broker_id)
-        elif not isinstance(request, requests.FenceBroker | requests.RaiseFloor):
+        elif isinstance(request, requests.SignOfLife):
             self.sessions.heard(request.broker_id, self.driver.ticks)
         return answer
 

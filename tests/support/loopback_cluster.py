@@ -16,6 +16,7 @@ from controller.state import requests
 from controller.storage.directory import format_directory
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AllocatedBlock
+from protocol.metadata_version import LATEST
 from protocol.settings import HostPort
 from snapshots.files import Files, OsFiles
 
@@ -71,13 +72,13 @@ class LoopbackCluster:
         }
         return MemberSettings(**{**values, **self._options})
 
-    async def start(self, *node_ids: int, files: Files | None = None) -> None:
-        """Format where that is due, open and start these members, or all."""
+    async def start(self, *node_ids: int, files: Files | None = None, supported: int = LATEST) -> None:
+        """Format where that is due, open and start these members, or all. `supported`: what their build reads."""
         for node_id in node_ids or [voter.id for voter in self.voters]:
             settings, disk = self.settings(node_id), files or OsFiles()
             format_directory(disk, Path(settings.data_dir), CLUSTER_ID, node_id, ignore_formatted=True)
             self._sockets[node_id].close()
-            member = ClusterMember(settings, open_storage(disk, settings))
+            member = ClusterMember(settings, open_storage(disk, settings, supported))
             self.members[node_id] = member
             await member.start()
 

@@ -13,6 +13,7 @@ from controller.state.requests import (
     AllocateProducerIds,
     BrokerHeartbeat,
     RaiseFloor,
+    RaiseMetadataVersion,
     RegisterBroker,
     Request,
     UnregisterBroker,
@@ -147,6 +148,8 @@ class MemoryMember:
                 raised = at_least > self.next_id
                 self.next_id = max(self.next_id, at_least)
                 return RaiseFloorResponse(self.next_id, raised)
+            case RaiseMetadataVersion():
+                raise AssertionError(f"the edge never asks for {request}")
         self._check_epoch(request.broker_id, request.broker_epoch)
         match request:
             case AllocateProducerIds():

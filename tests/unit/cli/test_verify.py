@@ -17,7 +17,7 @@ from protocol.messages import AllocatedBlock
 from protocol.records import LeaderChangeRecord, encode_batch
 from snapshots.catalog import SnapshotCatalog
 from snapshots.files import OsFiles
-from snapshots.image import IMAGE_VERSION, StateImage
+from snapshots.image import StateImage
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def directory(tmp_path: Path) -> Path:
     for index in (1, 2, 3):
         wal.append([Entry(1, index, encode_batch([LeaderChangeRecord(1)]))], HardState(1, 1, index - 1))
     wal.close()
-    SnapshotCatalog(files, path / "snapshots", "c").save(StateImage(IMAGE_VERSION, 2, 1, 2, 0, None, []))
+    SnapshotCatalog(files, path / "snapshots", "c").save(StateImage(1, 2, 1, 2, 0, None, []))
     AllocationArchive(files, path / "archive", "c").append([AllocatedBlock(0, 9, 1, 0, 1, 0)], 0, 2)
     return path
 

@@ -5,10 +5,11 @@ from pathlib import Path, PurePath
 import msgspec
 import pytest
 
+from protocol.metadata_version import LATEST
 from snapshots import catalog as catalog_module
 from snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
 from snapshots.files import OsFiles
-from snapshots.format import SnapshotError, encode_snapshot
+from snapshots.format import NewerSnapshot, SnapshotError, encode_snapshot
 from snapshots.image import StateImage
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
@@ -71,6 +72,16 @@ def test_damaged_snapshot_is_passed_over_and_named() -> None:
     assert newer.name in str(catalog.damaged[newer.name])
     with pytest.raises(SnapshotError, match=newer.name):
         catalog.load(newer)
+
+
+def test_a_newer_builds_snapshot_is_not_passed_over() -> None:
+    files = new_disk()
+    catalog = opened(files)
+    catalog.save(image(10))
+    catalog.save(msgspec.structs.replace(image(20), version=LATEST + 1))
+    with pytest.raises(NewerSnapshot, match="upgrade"):
+        opened(files.cut_power()).newest()
+    assert len(catalog.ids()) == 2
 
 
 def test_renamed_snapshot_is_refused() -> None:

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.ids import MAX_PRODUCER_ID
+from protocol.metadata_version import BASE, LATEST, MEMBERSHIP
 from protocol.records import QuorumMember, VotersRecord
 from snapshots import format as snapshot_format
-from snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
+from snapshots.format import NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
 from snapshots.image import BrokerRegistration, LastBlock, StateImage
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -57,12 +58,18 @@ def test_format_is_pinned() -> None:
 VOTERS = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
 
 
-def test_version_2_has_the_configuration_and_version_1_none() -> None:
-    image = msgspec.structs.replace(IMAGE, version=2, voters=VOTERS)
-    assert decode_snapshot(encode_snapshot("cluster-a", image), "x.snap", None) == image
-    for version, voters in ((1, VOTERS), (2, None)):
-        with pytest.raises(ValueError, match=f"image of version {version} with voters"):
-            msgspec.structs.replace(IMAGE, version=version, voters=voters)
+def test_a_configuration_needs_a_metadata_version_that_has_one() -> None:
+    for voters in (VOTERS, None):
+        image = msgspec.structs.replace(IMAGE, version=MEMBERSHIP, voters=voters)
+        assert decode_snapshot(encode_snapshot("cluster-a", image), "x.snap", None) == image
+    with pytest.raises(ValueError, match="image of version 1 with voters"):
+        msgspec.structs.replace(IMAGE, version=BASE, voters=VOTERS)
+
+
+def test_a_snapshot_of_a_newer_build_is_told_from_a_damaged_one() -> None:
+    newer = msgspec.structs.replace(IMAGE, version=LATEST + 1)
+    with pytest.raises(NewerSnapshot, match=r"x\.snap: its metadata version is 3, this build reads 2 at most: upgrade"):
+        decode_snapshot(encode_snapshot("cluster-a", newer), "x.snap", None)
 
 
 def test_every_flipped_bit_is_refused() -> None:
@@ -102,7 +109,7 @@ BODY = msgspec.msgpack.encode(IMAGE)
         (_with_body(BODY, version=2), "unknown snapshot version 2"),
         (
             _with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"version": 9})),
-            "unknown state image version 9",
+            "its metadata version is 9, this build reads 2",
         ),
         (_with_body(msgspec.msgpack.encode({"version": 1, "extra": 2})), "unknown field"),
         (_with_body(msgspec.msgpack.encode(msgspec.structs.replace(IMAGE, index=78))), "header names entry 77"),

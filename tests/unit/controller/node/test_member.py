@@ -15,9 +15,11 @@ import pytest
 from controller.node.member import ClusterMember
 from controller.raft.core import Role
 from controller.state import requests
+from controller.state.machine import UnsupportedMetadataVersion
 from controller.storage.errors import LogFailed
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterRequest
+from protocol.metadata_version import BASE, LATEST
 from snapshots.files import OsFiles
 from tests.support.loopback_cluster import LoopbackCluster, eventually, history
 
@@ -52,6 +54,26 @@ class BrittleFiles(OsFiles):
 
 def next_id(member: ClusterMember) -> int:
     return member.driver.machine.producer_ids.next_producer_id
+
+
+async def test_the_metadata_version_rises_when_all_members_read_the_next(make: Make) -> None:
+    """A member of an older build holds it back for as long as it runs."""
+    cluster = make()
+    await cluster.start(1, 2, supported=LATEST)
+    await cluster.start(3, supported=BASE)
+    leader = await cluster.leader()
+    await eventually(lambda: leader.links.peers.keys() == {1, 2, 3} - {leader.node_id})
+    with pytest.raises(RequestError, match=r"see that all members \[1, 2, 3\] run, as the newest build"):
+        leader.remove_voter(3)
+    await cluster.stop(3)
+    await cluster.start(3)
+    await eventually(lambda: all(member.describe().metadata_version == LATEST for member in cluster.members.values()))
+    await cluster.stop(3)
+    await cluster.start(3, supported=BASE)
+    async with asyncio.timeout(10):
+        fault = await asyncio.shield(cluster.members[3].ended)
+    assert isinstance(fault, UnsupportedMetadataVersion)
+    assert "the quorum has the metadata version 2, this build reads 1 at most: upgrade it" in str(fault)
 
 
 async def test_without_a_peer_key_no_voter_is_added(make: Make) -> None:

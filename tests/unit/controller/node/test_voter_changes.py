@@ -7,12 +7,22 @@ import pytest
 from controller.node.voter_changes import VoterChanges
 from controller.raft.core import RaftCore
 from controller.raft.messages import Entry
+from controller.state.machine import StateMachine
+from controller.transport.links import Peer
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterResponse, RemoveVoterResponse
-from protocol.records import MAX_MEMBERS, QuorumMember
+from protocol.metadata_version import BASE, LATEST
+from protocol.records import MAX_MEMBERS, FeatureLevelRecord, QuorumMember
 from tests.support.raft_network import accepted, flush, make_core, replicating_leader
 
 FOUR = QuorumMember(4, None, "h:4", "http://h:4", True)
+
+
+def changes_of(core: RaftCore, version: int = LATEST) -> VoterChanges:
+    """The changes of a quorum with this metadata version."""
+    machine = StateMachine("c")
+    machine.replay([FeatureLevelRecord(version)])
+    return VoterChanges(core, machine)
 
 
 def commit_last(core: RaftCore, changes: VoterChanges) -> None:
@@ -30,24 +40,24 @@ def refused(code: ErrorCode, match: str) -> pytest.RaisesExc[RequestError]:
 
 async def test_a_member_is_added_in_two_steps_and_removed_in_one() -> None:
     core = replicating_leader()
-    changes = VoterChanges(core)
-    first = changes.add(FOUR, {4: "disk"})
+    changes = changes_of(core)
+    first = changes.add(FOUR, Peer("disk"))
     assert not first.done(), "nothing is answered before it is committed"
     commit_last(core, changes)
     assert first.result() == AddVoterResponse(4, voting=False)
     assert core.membership.record.members[3] == QuorumMember(4, "disk", "h:4", "http://h:4", False)
 
-    early = changes.add(FOUR, {4: "disk"})
+    early = changes.add(FOUR, Peer("disk"))
     assert early.result() == AddVoterResponse(4, voting=False, waiting_for="learner 4 does not answer")
 
     core.step(accepted(core, 4, core.last_index))
-    second = changes.add(FOUR, {4: "disk"})
+    second = changes.add(FOUR, Peer("disk"))
     for peer in (2, 3):
         core.step(accepted(core, peer, core.last_index))
     commit_last(core, changes)
     assert second.result() == AddVoterResponse(4, voting=True)
     assert core.membership.voters == frozenset({1, 2, 3, 4})
-    assert changes.add(FOUR, {}).result() == AddVoterResponse(4, voting=True), "asking again changes nothing"
+    assert changes.add(FOUR, None).result() == AddVoterResponse(4, voting=True), "asking again changes nothing"
 
     gone = changes.remove(4)
     commit_last(core, changes)
@@ -57,8 +67,8 @@ async def test_a_member_is_added_in_two_steps_and_removed_in_one() -> None:
 
 async def test_another_entry_in_its_place_is_not_answered_as_success() -> None:
     core = replicating_leader()
-    changes = VoterChanges(core)
-    answer = changes.add(FOUR, {})
+    changes = changes_of(core)
+    answer = changes.add(FOUR, None)
     changes.applied(Entry(1, core.last_index - 1, b""))
     assert not answer.done()
     changes.applied(Entry(9, core.last_index, b""))
@@ -68,33 +78,47 @@ async def test_another_entry_in_its_place_is_not_answered_as_success() -> None:
 
 async def test_requests_that_make_no_sense_change_nothing() -> None:
     core = replicating_leader()
-    changes = VoterChanges(core)
+    changes = changes_of(core)
     last = core.last_index
     with refused(ErrorCode.RESOURCE_NOT_FOUND, r"member 9 is not in the quorum: its members are \[1, 2, 3\]"):
         changes.remove(9)
     with refused(ErrorCode.INVALID_REQUEST, "member 1 is known at"):
-        changes.add(QuorumMember(1, None, "elsewhere:1", "http://h:1", True), {})
+        changes.add(QuorumMember(1, None, "elsewhere:1", "http://h:1", True), None)
     with refused(ErrorCode.INVALID_REQUEST, "has directory other, not mine"):
-        changes.add(QuorumMember(4, "mine", "h:4", "http://h:4", True), {4: "other"})
+        changes.add(QuorumMember(4, "mine", "h:4", "http://h:4", True), Peer("other"))
     assert core.last_index == last
     single = replicating_leader(voters=(1,))
     with refused(ErrorCode.INVALID_REQUEST, "member 1 is the last voter"):
-        VoterChanges(single).remove(1)
+        changes_of(single).remove(1)
     with refused(ErrorCode.NOT_CONTROLLER, ""):
-        VoterChanges(make_core(1)).remove(2)
+        changes_of(make_core(1)).remove(2)
 
 
 async def test_members_are_bounded() -> None:
     core = replicating_leader(voters=tuple(range(1, MAX_MEMBERS + 1)))
     with refused(ErrorCode.INVALID_REQUEST, f"there are {MAX_MEMBERS} members already"):
-        VoterChanges(core).add(QuorumMember(10, None, "h:1", "http://h:1", True), {})
+        changes_of(core).add(QuorumMember(10, None, "h:1", "http://h:1", True), None)
 
 
 async def test_a_second_change_waits_for_the_first() -> None:
     core = replicating_leader()
-    changes = VoterChanges(core)
-    changes.add(FOUR, {})
+    changes = changes_of(core)
+    changes.add(FOUR, None)
     with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, "is not committed yet"):
         changes.remove(3)
     with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, "is not committed yet"):
-        changes.add(QuorumMember(5, None, "h:5", "http://h:5", True), {})
+        changes.add(QuorumMember(5, None, "h:5", "http://h:5", True), None)
+
+
+async def test_builds_that_are_too_old_for_a_change_are_named() -> None:
+    core = replicating_leader()
+    last = core.last_index
+    changes = changes_of(core, BASE)
+    reason = r"has metadata version 1.*see that all members \[1, 2, 3\] run"
+    with refused(ErrorCode.UNSUPPORTED_VERSION, reason):
+        changes.add(FOUR, Peer("disk"))
+    with refused(ErrorCode.UNSUPPORTED_VERSION, reason):
+        changes.remove(3)
+    with refused(ErrorCode.UNSUPPORTED_VERSION, "upgrade member 4 first: it reads metadata version 1"):
+        changes_of(core).add(FOUR, Peer("disk", BASE))
+    assert core.last_index == last

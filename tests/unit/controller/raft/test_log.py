@@ -256,17 +256,17 @@ def test_a_write_under_way_covers_nothing_behind_a_restored_snapshot() -> None:
     log = log_with(1, 1, 1)
     log.maybe_append(3, 1, entries_of([1, 1], first=4))
     log.begin_write()
-    log.restore(SnapshotMeta(3, 2))
+    log.restore(SnapshotMeta(3, 2), None)
     log.maybe_append(3, 2, entries_of([2, 2], first=4))
     log.write_done()
     assert log.stable == 3
 
 
 def test_entries_up_to_the_snapshot_are_kept_too() -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1, 2]))
+    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1, 2]), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.stable) == (1, 3, 3)
 
 
 def test_a_single_entry_in_the_snapshots_place_is_left_out_if_it_differs() -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1], first=3))
+    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1], first=3), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)

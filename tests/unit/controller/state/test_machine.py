@@ -14,13 +14,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from controller.state import machine as machine_module
 from controller.state import requests
-from controller.state.machine import Draft, StateMachine, allocations
+from controller.state.machine import Draft, StateMachine, UnsupportedMetadataVersion, allocations
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_PRODUCER_ID
 from protocol.messages import RegisterBrokerResponse
+from protocol.metadata_version import BASE, LATEST, MEMBERSHIP
 from protocol.records import (
     AllocateProducerIdsRecord,
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
     QuorumMember,
@@ -316,14 +318,54 @@ def test_two_members_that_replay_the_same_hold_the_same(build: Callable[[], Stat
     assert one.image(7, 3) == other.image(7, 3)
 
 
+VOTERS = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
+
+
 def test_a_configuration_is_kept_and_goes_into_the_image() -> None:
     machine = StateMachine("c", 10)
-    assert (machine.image(1, 1).version, machine.image(1, 1).voters) == (1, None)
-    record = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
-    machine.replay([record])
-    assert machine.next_offset == 1
+    machine.replay([FeatureLevelRecord(MEMBERSHIP)])
+    assert (machine.image(1, 1).version, machine.image(1, 1).voters) == (MEMBERSHIP, None)
+    machine.replay([VOTERS])
+    assert machine.next_offset == 2
     image = machine.image(2, 1)
-    assert (image.version, image.voters) == (2, record)
+    assert (image.version, image.voters) == (MEMBERSHIP, VOTERS)
     other = StateMachine("c", 10)
     other.restore(image)
-    assert other.voters == record
+    assert (other.voters, other.metadata_version) == (VOTERS, MEMBERSHIP)
+
+
+def test_the_metadata_version_is_raised_once_and_never_falls() -> None:
+    machine = StateMachine("c", 10)
+    assert machine.image(1, 1).version == BASE
+    draft = machine.draft(5)
+    assert [draft.decide(requests.RaiseMetadataVersion(version)) for version in (2, 2, 1)] == [2, 2, 2]
+    assert draft.records == [FeatureLevelRecord(2)]
+    assert machine.metadata_version == BASE, "nothing is in force before it is committed"
+    old = machine.image(1, 1)
+    machine.replay(draft.records)
+    assert machine.metadata_version == 2
+    again = machine.draft(6)
+    assert again.decide(requests.RaiseMetadataVersion(2)) == 2
+    assert again.records == []
+    with pytest.raises(AssertionError, match="S8: the metadata version would fall from 2 to 1"):
+        machine.replay([FeatureLevelRecord(1)])
+    with pytest.raises(AssertionError, match="S8"):
+        machine.restore(old)
+
+
+def test_a_record_that_is_newer_than_the_metadata_version_stops_the_member() -> None:
+    machine = StateMachine("c", 10)
+    with pytest.raises(AssertionError, match=r"S7: offset 0 holds VotersRecord.*but the metadata version is 1"):
+        machine.replay([VOTERS])
+
+
+def test_a_build_that_is_too_old_says_so_and_takes_nothing() -> None:
+    newest = StateMachine("c", 10)
+    newest.replay([FeatureLevelRecord(LATEST)])
+    older = StateMachine("c", 10, supported=LATEST - 1)
+    reason = "has the metadata version 2, this build reads 1 at most"
+    with pytest.raises(UnsupportedMetadataVersion, match=reason):
+        older.replay([FeatureLevelRecord(LATEST)])
+    with pytest.raises(UnsupportedMetadataVersion, match=reason):
+        older.restore(newest.image(1, 1))
+    assert (older.metadata_version, older.next_offset) == (BASE, 0)

@@ -27,7 +27,7 @@ from controller.transport.frames import (
     frame,
     handshake_reader,
 )
-from controller.transport.links import Identity, PeerLinks
+from controller.transport.links import Identity, Peer, PeerLinks
 
 HOST = "127.0.0.1"
 NONCE = bytes(NONCE_BYTES)
@@ -239,7 +239,7 @@ async def test_a_guest_is_dialled_back_while_it_is_connected(net: Net) -> None:
     await events.until(lambda: len(events.messages) == 2)
     one.send(heartbeats(1, 3, 2))
     await theirs.until(lambda: len(theirs.messages) == 2)
-    assert one.directories[3] == "dir-3"
+    assert one.peers == {3: Peer("dir-3")}
     await net.stop(three)
     await events.until(lambda: 3 in events.lost)
     one.send(heartbeats(1, 3, 1))  # nobody is there any more
@@ -255,7 +255,7 @@ async def test_a_stranger_without_the_key_is_never_dialled_at_the_address_that_i
     assert isinstance(await raw.value(), Welcome)
     assert await raw.closed()
     await raw.close()
-    assert 9 not in one.directories
+    assert 9 not in one.peers
     assert (events.messages, events.lost) == ([], [])
     trap.close()
     await trap.wait_closed()

@@ -1,0 +1,29 @@
+"""What the log and the snapshots of a quorum may hold, as one number (`metadata.version`, KIP-584 and KIP-778).
+
+Every build knows all versions up to its own newest one. A quorum starts at the oldest and goes up when all of its
+members can read the next, so that no member is ever sent what it cannot read. It never goes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+BASE: Final = 1
+"""Allocations, brokers, floors; the voters are the configured ones."""
+
+MEMBERSHIP: Final = 2
+"""VotersRecord, and a configuration in the snapshot."""
+
+LATEST: Final = MEMBERSHIP
+"""The newest that this build reads and writes."""
+
+MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]
+"""An int16, as KIP-584 has it."""
+
+
+def common_version(members: Iterable[int], supported: Mapping[int, int]) -> int:
+    """The newest version that every one of `members` can read; BASE for whom `supported` does not know."""
+    return min((supported.get(member, BASE) for member in members), default=BASE)
