@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tests.mutants.planted import ROOT, Planted, copy_tree, plant
+from tests.mutants.planted import ROOT, Planted, copy_tree, plant, why_unseen
 
 FIRST_SEED: Final = 1
 MAX_SEEDS: Final = 500
@@ -69,7 +69,8 @@ def _outcome(bug: Planted, pristine: Path, tree: Path, first: int, seeds: int) -
     started = time.monotonic()
     copy_tree(pristine, tree)
     plant(bug, tree)
-    result = _hunt(bug, tree, first, seeds) if not bug.unseen else Hunt(0, None, None)
+    unseen = why_unseen(bug, tree)
+    result = Hunt(0, None, None) if unseen else _hunt(bug, tree, first, seeds)
     directed = _tests_fail(bug, tree) if result.found is None and bug.directed else None
     return Caught(
         name=bug.name,
@@ -78,7 +79,7 @@ def _outcome(bug: Planted, pristine: Path, tree: Path, first: int, seeds: int) -
         seeds=result.tried if result.found is not None else None,
         seed=result.seed,
         found=result.found,
-        unseen=bug.unseen,
+        unseen=unseen,
         directed=directed,
         seconds=round(time.monotonic() - started, 1),
     )

@@ -18,6 +18,9 @@ PARTS: Final = ("protocol", "snapshots", "controller", "broker_agent", "tests")
 """What the simulator and the directed tests need of the tree."""
 
 
+NEMESIS: Final = Path("tests/simulation/nemesis.py")
+
+
 class PatchError(Exception):
     """A patch does not fit the code any more: write it anew for what the code says now."""
 
@@ -33,8 +36,9 @@ class Edit(msgspec.Struct, frozen=True):
 class Planted(msgspec.Struct, frozen=True):
     """One bug. `breaks`: the promise or rule; `source`: who had it; `directed`: tests that fail because of it.
 
-    `unseen`: why the simulator cannot see it, if it cannot; then it is not asked. `directed` tests are asked only where
-    the simulator finds nothing.
+    `unseen`: why the simulator cannot see it, if it cannot; then it is not asked. `needs`: the fault without which it
+    does not show, so that a simulator that does not throw it is not asked either. `directed` tests are asked only
+    where the simulator finds nothing.
     """
 
     name: str
@@ -43,6 +47,7 @@ class Planted(msgspec.Struct, frozen=True):
     edits: tuple[Edit, ...]
     directed: tuple[str, ...] = ()
     unseen: str = ""
+    needs: str = ""
 
 
 def patched(bug: Planted, root: Path) -> dict[str, str]:
@@ -61,6 +66,14 @@ def patched(bug: Planted, root: Path) -> dict[str, str]:
         except SyntaxError as error:
             raise PatchError(f"{bug.name}: {path} does not compile any more: {error}") from error
     return texts
+
+
+def why_unseen(bug: Planted, root: Path) -> str:
+    """Why the simulator in `root` cannot show `bug`; empty if it may."""
+    if bug.unseen or not bug.needs:
+        return bug.unseen
+    thrown = f"def _throw_{bug.needs}(" in (root / NEMESIS).read_text(encoding="utf-8")
+    return "" if thrown else f"its nemesis throws no {bug.needs}"
 
 
 def copy_tree(source: Path, target: Path) -> None:
@@ -85,7 +98,8 @@ def catalogue() -> Sequence[Planted]:
     """All planted bugs."""
     from tests.mutants.planted_agent import AGENT
     from tests.mutants.planted_consensus import CONSENSUS
+    from tests.mutants.planted_membership import MEMBERS
     from tests.mutants.planted_state import STATE
     from tests.mutants.planted_storage import STORAGE
 
-    return (*CONSENSUS, *STORAGE, *STATE, *AGENT)
+    return (*CONSENSUS, *MEMBERS, *STORAGE, *STATE, *AGENT)

@@ -263,7 +263,7 @@ CONSENSUS: Final = (
         "docs/decisions/0005, rule 1, left out",
         one(
             QUORUM,
-            "if grants >= majority(voters) or grants + weak_grants == voters:",
+            "if grants >= majority(voters) or (grants + weak_grants == voters and other_grants == others):",
             "if grants + weak_grants >= majority(voters):",
         ),
         (_UNIT + "test_core_recovery.py",),

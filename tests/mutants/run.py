@@ -25,6 +25,8 @@ from tests.mutants.planted import Planted, catalogue
 REPORT: Final = Path("build/mutants.json")
 QUICK_SEEDS: Final = 25
 REQUIRED_SCORE: Final = 0.9
+_NAME: Final = 60
+"""Columns for the name of a planted bug."""
 
 
 class Report(msgspec.Struct):
@@ -61,7 +63,7 @@ class Report(msgspec.Struct):
 def report_planted(report: Report, bugs: Sequence[Planted], jobs: int, out: TextIO) -> None:
     """Hunt all `bugs` and the control."""
     seeds = QUICK_SEEDS if report.quick else MAX_SEEDS
-    print(f"planted bugs, up to {seeds} seeds each\n{'bug':52} {'seeds':>6} {'tests':>8}  found by", file=out)
+    print(f"planted bugs, up to {seeds} seeds each\n{'bug':{_NAME}} {'seeds':>6} {'tests':>6}  caught by", file=out)
     control, *found = _shown(run_planted([CONTROL, *bugs], jobs=jobs, seeds=seeds), out)
     report.seeds_per_bug = seeds
     report.control_found = control.found
@@ -80,12 +82,14 @@ def report_planted(report: Report, bugs: Sequence[Planted], jobs: int, out: Text
 
 
 def _shown(outcomes: Iterable[Caught], out: TextIO) -> list[Caught]:
+    """`tests` is a dash where the simulator made asking them needless."""
     rows = []
     for row in outcomes:
         tests = {None: "-", True: "fail", False: "pass"}[row.directed]
         rule = (row.found or "").partition(":")[0] or ("nothing" if not row.caught else "directed tests")
         unseen = f" (not simulated: {row.unseen})" if row.unseen else ""
-        print(f"{row.name:52} {row.seeds or '-':>6} {tests:>8}  {rule}{unseen}", file=out, flush=True)
+        print(f"{row.name:{_NAME}} {row.seeds or '-':>6} {tests:>6}  {rule}{unseen}", file=out)
+        print(f"    breaks: {row.breaks} ({row.source})", file=out, flush=True)
         rows.append(row)
     return rows
 

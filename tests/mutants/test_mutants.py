@@ -11,7 +11,7 @@ import pytest
 from tests.mutants.hunting import CONTROL, run_planted
 from tests.mutants.mutating import Score, explanations, targets
 from tests.mutants.operators import mutants, mutated
-from tests.mutants.planted import ROOT, Edit, PatchError, Planted, catalogue, one, patched
+from tests.mutants.planted import ROOT, Edit, PatchError, Planted, catalogue, one, patched, why_unseen
 
 SURE = ("commit-by-a-minority", "append-without-sync", "answered-at-propose")
 """One of the core, one of the disk, one of the answers; each shows within a few seeds."""
@@ -24,7 +24,7 @@ def test_every_planted_bug_still_fits_the_code() -> None:
         changed = patched(bug, ROOT)
         assert all((ROOT / path).read_text(encoding="utf-8") != text for path, text in changed.items()), bug.name
         assert all((ROOT / path).exists() for path in bug.directed), bug.name
-        assert not bug.unseen or bug.directed, f"{bug.name}: nobody looks for it"
+        assert not (bug.unseen or bug.needs) or bug.directed, f"{bug.name}: nobody looks for it"
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,13 @@ def test_directed_tests_are_asked_where_the_simulator_sees_nothing() -> None:
     seen, unseen = run_planted([hidden, harmless], jobs=1)
     assert (seen.caught, seen.seeds, seen.directed) == (True, None, True)
     assert (unseen.caught, unseen.seeds, unseen.directed) == (False, None, False)
+
+
+def test_a_bug_that_needs_a_fault_is_simulated_once_there_is_one() -> None:
+    bug = Planted("late", "", "", (), needs="power_cut")
+    assert why_unseen(bug, ROOT) == ""
+    assert why_unseen(msgspec.structs.replace(bug, needs="meteorite"), ROOT) == "its nemesis throws no meteorite"
+    assert why_unseen(msgspec.structs.replace(bug, unseen="dark"), ROOT) == "dark"
 
 
 SOURCE = '''
