@@ -122,6 +122,21 @@ def test_a_restarted_member_takes_its_configuration_from_snapshot_and_log() -> N
     assert set(again.membership.voters) == {1, 4, 5}
 
 
+def test_a_configuration_below_the_snapshot_is_not_in_force_again() -> None:
+    """Entries that the snapshot covers stay for slow followers; what they change is history."""
+    core = RaftCore(
+        RaftConfig(node_id=1, voters=(1, 2, 3)),
+        NoJitter(1),
+        hard_state=HardState(1, None, 3),
+        snapshot=SnapshotMeta(3, 1),
+        entries=[Entry(1, 1, b"x"), config_entry(1, 2, members(1, 2, 3, learners=[4])), Entry(1, 3, b"x")],
+        leader_change_data=NOOP,
+        voters=members(1, 2, 3, 4),
+    )
+    assert core.first_index == 1
+    assert (set(core.membership.voters), core.membership.index) == ({1, 2, 3, 4}, 3)
+
+
 def test_a_snapshot_brings_its_configuration() -> None:
     cluster = Cluster(others=[4])
     leader = cluster.elect(1)
@@ -162,6 +177,19 @@ def test_confchange_v1_remove_leader_stepdown() -> None:
     cluster.tick(200)
     assert of(PreVote, cluster.sent) == []
     assert role(cluster[successors[0]]) is Role.LEADER
+
+
+def test_the_leader_that_leaves_names_the_one_that_holds_most() -> None:
+    core = replicating_leader(voters=(1, 2, 3, 4, 5))
+    core.change_members(members(2, 3, 4, 5))
+    flush(core)
+    core.step(accepted(core, 3, core.last_index))
+    core.step(accepted(core, 4, core.last_index))
+    core.propose(b"more")
+    flush(core)
+    core.step(accepted(core, 4, core.last_index))
+    core.step(accepted(core, 5, core.last_index - 1))
+    assert (role(core), [message.to for message in of(TimeoutNow, flush(core))]) == (Role.FOLLOWER, [4])
 
 
 def test_a_removed_follower_hears_that_it_is_and_does_not_campaign() -> None:
@@ -295,7 +323,7 @@ def test_one_change_at_a_time() -> None:
         core.change_members(members(1, 2, 3, learners=[4, 5]))
     core.step(accepted(core, 2, core.last_index))
     flush(core)
-    core.change_members(members(1, 2, 3, learners=[4, 5]))
+    assert core.change_members(members(1, 2, 3, learners=[4, 5])) == (core.term, core.last_index)
 
 
 def test_no_change_during_a_transfer() -> None:
@@ -382,6 +410,8 @@ def test_a_weak_vote_needs_the_learners_too() -> None:
     make_candidate(core)
     vote_of(core, 2, recovery=5)
     assert role(core) is Role.CANDIDATE
+    vote_of(core, 9)
+    assert role(core) is Role.CANDIDATE, "the vote of a stranger stands for nobody's"
     core.step(RequestVoteReply(core.term, 1, 3, False, 0))
     assert role(core) is Role.FOLLOWER
     again = core_with(3, members(2, 3, learners=[1]), commit=1, voters=(2, 3))
@@ -438,6 +468,11 @@ def leap(core: RaftCore) -> None:
     core.log.memberships.append(3, members(1, 4, 5))
 
 
+def swap(core: RaftCore) -> None:
+    core.log.memberships.append(2, members(1, 2, 3, learners=[4]))
+    core.log.memberships.append(3, members(1, 2, 4, learners=[3]))
+
+
 def unlearned(core: RaftCore) -> None:
     core.log.memberships.append(2, members(1, 2, 3))
     core.log.memberships.append(3, members(1, 2, 3, 4))
@@ -449,6 +484,7 @@ def unlearned(core: RaftCore) -> None:
         ("R3", lambda core: core.log.memberships.truncate(0)),
         ("R15", second_change),
         ("R16", leap),
+        ("R16", swap),
         ("R17", unlearned),
         ("R18", lead_while_removed),
         ("R19", campaign_as_learner),
@@ -467,6 +503,9 @@ def test_the_history_reaches_from_the_newest_committed_configuration_to_the_newe
     history.append(8, members(1, 2, 3, 4))
     history.append(9, members(1, 2, 4))
     assert (set(history.everybody), history.committed) == ({1, 2, 3, 4}, False)
+    version = history.version
+    history.commit_to(4)
+    assert history.version == version, "an entry before the first change is no news"
     history.commit_to(8)
     assert set(history.everybody) == {1, 2, 3, 4}
     history.truncate(9)
