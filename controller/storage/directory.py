@@ -106,7 +106,7 @@ def read_meta(files: Files, path: PurePath) -> DirectoryMeta:
         raise DirectoryError(f"{path} is not formatted: run `pidkeeper storage format` on it first")
     try:
         meta = msgspec.json.decode(files.read_bytes(meta_path), type=DirectoryMeta)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DirectoryError(f"{meta_path} is malformed: {error}; restore it from a copy or format anew") from error
     if meta.format_version != FORMAT_VERSION:
         raise DirectoryError(

@@ -82,6 +82,7 @@ def test_data_without_identity_is_not_formatted_over() -> None:
     ("content", "message"),
     [
         (b"{", "malformed"),
+        (b'{"cluster_id": "\xff"}', "malformed: .*utf-8"),
         (b'{"format_version":1,"cluster_id":"c","node_id":0,"directory_id":"' + str(uuid.UUID(int=1)).encode() + b'"}',
          "malformed"),
         (b'{"format_version":2,"cluster_id":"c","node_id":1,"directory_id":"' + str(uuid.UUID(int=1)).encode() + b'"}',
