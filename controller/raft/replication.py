@@ -75,8 +75,10 @@ class Replication(Member):
             super()._adopt_memberships()
             return
         for peer in sorted(self.progress.keys() - self.log.memberships.everybody - {self.node_id}):
-            # Its removal is committed: the last that it hears of us is just that.
-            self._send_append(peer, self.progress.pop(peer))
+            # Its removal is committed: the last that it hears of us is just that, even while a probe is on its way.
+            progress = self.progress.pop(peer)
+            progress.probe_sent = False
+            self._send_append(peer, progress)
         super()._adopt_memberships()
         self._track_members()
         self._settle()

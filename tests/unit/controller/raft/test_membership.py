@@ -207,6 +207,17 @@ def test_a_removed_follower_hears_that_it_is_and_does_not_campaign() -> None:
     assert not [message for message in cluster.sent if message.to == 3]
 
 
+def test_a_removed_follower_hears_that_it_is_even_while_it_is_probed() -> None:
+    """A new leader commits the removal that the one before began, with the first word of the others."""
+    core = core_with(1, members(1, 2, 3, 4), members(1, 2, 3), voters=(1, 2, 3, 4))
+    make_leader(core)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, core.last_index))
+    assert core.commit == core.last_index
+    (farewell,) = [message for message in of(AppendEntries, flush(core)) if message.to == 4]
+    assert farewell.leader_commit == core.last_index
+
+
 def test_the_removed_one_of_two_may_still_be_needed() -> None:
     """Dissertation, section 4.2.2: until its removal is committed, only its log may be able to win."""
     core = core_with(1, members(2), voters=(1, 2))
