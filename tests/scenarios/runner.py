@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from controller.raft.core import NotLeader, ProposalRefused, RaftConfig, Role
 from controller.raft.messages import HardState, Message, SnapshotMeta
+from tests.scenarios.changes import Changes
 from tests.scenarios.transcript import Args, ScenarioError, parse_int, rerun
-from tests.scenarios.wording import entries, payload, slots, status, terms
+from tests.scenarios.wording import configuration, entries, payload, slots, status, terms
 from tests.scenarios.world import Member, World
 from tests.support.raft_network import Disk, entries_of
 
@@ -19,14 +20,12 @@ _OPTIONS: Final = {
     "window": "max_inflight_messages",
     "append-bytes": "max_append_bytes",
     "chunk-bytes": "chunk_bytes",
+    "promotion-lag": "promotion_lag",
 }
 
 
-class Scenario:
+class Scenario(Changes):
     """A world, and the commands that move it; each returns nothing and leaves its trace in the world."""
-
-    def __init__(self) -> None:
-        self.world = World({})
 
     def execute(self, command: str) -> list[str]:
         """Run one command; its trace. Raises ScenarioError if it cannot be understood or has nothing to act on."""
@@ -41,39 +40,16 @@ class Scenario:
         args.finish()
         return self.world.trace
 
-    def _member(self, node_id: int) -> Member:
-        if node_id not in self.world.members:
-            raise ScenarioError(f"there is no member {node_id}: `voters` names them")
-        return self.world.members[node_id]
-
-    def _one(self, args: Args) -> Member:
-        if not args.words:
-            raise ScenarioError(f"{args.verb} needs a member")
-        return self._member(parse_int(args.words[0]))
-
-    def _second(self, args: Args) -> int:
-        if len(args.words) != 2:
-            raise ScenarioError(f"{args.verb} needs a member and a number")
-        return parse_int(args.words[1])
-
-    def _named(self, args: Args) -> list[Member]:
-        if not args.words:
-            raise ScenarioError(f"{args.verb} needs members")
-        return [self._member(node_id) for node_id in args.numbers()]
-
-    def _some(self, args: Args) -> list[Member]:
-        """The members named, or all that run."""
-        running = [member for member in self.world.members.values() if member.down is None]
-        return self._named(args) if args.words else running
-
     # Members and their disks.
 
     def voters(self, args: Args) -> None:
-        """Name the voters, and what differs from the default configuration."""
+        """Name the voters of a blank cluster, what differs from the defaults, and who else has a machine ready."""
         given = {field: args.option(key) for key, field in _OPTIONS.items()}
         config: dict[str, Any] = {field: parse_int(text) for field, text in given.items() if text is not None}
         ids = tuple(args.numbers())
-        self.world = World({node_id: Member(RaftConfig(node_id, ids, **config)) for node_id in ids})
+        spare = [parse_int(word) for word in (args.option("spare") or "").split(",") if word]
+        configs = [RaftConfig(one, ids, learner=one in spare, **config) for one in [*ids, *spare]]
+        self.world = World({config.node_id: Member(config) for config in configs})
 
     def start(self, args: Args) -> None:
         """Boot members that have not run yet, from disks that hold what the options say."""
@@ -127,7 +103,9 @@ class Scenario:
         recovering = ", recovering" if core.recovering else ""
         vote = "no vote" if core.vote is None else f"vote {core.vote}"
         log = terms(slots(core))
-        self.world.note(member, f"starts in term {core.term}, {vote}, commit {core.commit}{recovering}; log: {log}")
+        members = f"; {configuration(core)}" if core.membership.index else ""
+        text = f"starts in term {core.term}, {vote}, commit {core.commit}{recovering}; log: {log}{members}"
+        self.world.note(member, text)
 
     # Time.
 
@@ -370,6 +348,7 @@ class Scenario:
 
 
 _COMMANDS: Final[dict[str, Callable[[Scenario, Args], None]]] = {
+    "add-learner": Scenario.add_learner,
     "applied": Scenario.applied,
     "apply": Scenario.apply,
     "campaign": Scenario.campaign,
@@ -383,13 +362,17 @@ _COMMANDS: Final[dict[str, Callable[[Scenario, Args], None]]] = {
     "elect": Scenario.elect,
     "hold": Scenario.hold,
     "install": Scenario.install,
+    "join": Scenario.join,
     "link-lost": Scenario.link_lost,
     "link-up": Scenario.link_up,
     "log": Scenario.log,
+    "members": Scenario.members,
     "messages": Scenario.messages,
+    "promote": Scenario.promote,
     "propose": Scenario.propose,
     "ready": Scenario.ready,
     "release": Scenario.release,
+    "remove": Scenario.remove,
     "restart": Scenario.restart,
     "run": Scenario.run,
     "set-timeout": Scenario.set_timeout,

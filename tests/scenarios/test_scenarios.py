@@ -58,6 +58,8 @@ def test_a_changed_trace_is_shown_as_a_diff() -> None:
         ("> voters 1\n> tick 1\n", "1 is not started"),
         ("> voters 1\n> start\n", "start needs members"),
         ("> voters 1\n> start 1\n> set-timeout 1\n", "set-timeout needs a member and a number"),
+        ("> voters 1 spare=2\n> start 1\n> elect 1\n> join 1 2\n", "it did not get that far: "),
+        ("> voters 1 spare=2\n> start 1\n> promote 1\n", "promote needs a member and a number"),
         ("> voters one\n", "'one' is not a number"),
     ],
 )

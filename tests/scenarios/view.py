@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from controller.raft.core import RaftCore, Role
-from tests.scenarios.wording import slots, terms
+from tests.scenarios.wording import configuration, slots, terms
 
 
 class PeerView(msgspec.Struct, frozen=True):
@@ -18,7 +18,10 @@ class PeerView(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """A member at one moment. `log`: (index, term) of every entry at hand, from index `first`."""
+    """A member at one moment. `log`: (index, term) of every entry at hand, from index `first`.
+
+    `configuration`: the one in force, whose entry is at `configuration_index`.
+    """
 
     role: Role
     term: int
@@ -29,6 +32,9 @@ class View(msgspec.Struct, frozen=True):
     transferring: int | None
     first: int
     log: list[tuple[int, int]]
+    configuration: str
+    configuration_index: int
+    configuration_committed: bool
     peers: dict[int, PeerView]
 
     @classmethod
@@ -53,6 +59,9 @@ class View(msgspec.Struct, frozen=True):
             core.transferring,
             core.first_index,
             slots(core),
+            configuration(core),
+            core.membership.index,
+            core.log.memberships.committed,
             peers,
         )
 
@@ -64,12 +73,19 @@ def changes(old: View, new: View) -> list[str]:
     dropped = [slot for slot in old.log if slot not in kept and slot[0] >= new.first]
     if dropped:
         lines.append(f"drops {terms(dropped)}")
+    if old.configuration_index != new.configuration_index:
+        lines.append(new.configuration)
     if old.commit != new.commit:
         lines.append(f"commit {old.commit} -> {new.commit}")
+    if new.configuration_committed and not old.configuration_committed and new.configuration_index:
+        lines.append(f"configuration {new.configuration_index} is committed")
     if old.recovering != new.recovering:
         lines.append("is recovering" if new.recovering else "has recovered")
     if new.serving and not old.serving:
         lines.append("serves: the first entry of its term is applied")
+    if old.role is new.role is Role.LEADER:
+        lines += [f"sends to {peer} from now on" for peer in new.peers if peer not in old.peers]
+        lines += [f"sends no more to {peer}" for peer in old.peers if peer not in new.peers]
     for peer, after in new.peers.items():
         lines += _peer_changes(peer, old.peers.get(peer), after)
     return lines

@@ -22,6 +22,8 @@ from controller.raft.messages import (
     RequestVoteReply,
     TimeoutNow,
 )
+from protocol.records import read_voters
+from tests.scenarios.configuration import configuration_text
 
 
 def span(low: int, high: int, term: int | str) -> str:
@@ -45,9 +47,16 @@ def entries(batch: Iterable[Entry]) -> str:
     return terms((entry.index, entry.term) for entry in batch)
 
 
+def told(data: bytes) -> str:
+    """What a state machine keeps of an entry: the word that was proposed, or a configuration in brackets."""
+    record = read_voters(data)
+    return data.decode() if record is None else f"[{configuration_text(record)}]"
+
+
 def payload(data: bytes) -> str:
     """What an entry carries; the empty one is a leader's own."""
-    return f'"{data.decode()}"' if data else "empty"
+    text = told(data)
+    return text if text.startswith("[") else f'"{text}"' if text else "empty"
 
 
 def hard_state(state: HardState) -> str:
@@ -61,6 +70,13 @@ def slots(core: RaftCore) -> list[tuple[int, int]]:
     """(index, term) of every entry at hand."""
     indexes = range(core.first_index, core.last_index + 1)
     return [(index, term) for index in indexes if (term := core.term_at(index)) is not None]
+
+
+def configuration(core: RaftCore) -> str:
+    """The configuration in force, by the index of its entry; 0 is the configured one."""
+    membership = core.membership
+    unsure = "" if core.log.memberships.committed else ", not known to be committed"
+    return f"configuration {membership.index}: {configuration_text(membership.record)}{unsure}"
 
 
 def _pre_vote_reply(message: PreVoteReply) -> str:

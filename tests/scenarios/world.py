@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Ready, Role
 from controller.raft.member import MAX_RECOVERY
 from controller.raft.messages import Entry, Heartbeat, HeartbeatReply, InstallSnapshot, Message, SnapshotMeta
+from protocol.records import VotersRecord
+from tests.scenarios.configuration import configuration_of
 from tests.scenarios.transcript import ScenarioError
 from tests.scenarios.view import View, changes
-from tests.scenarios.wording import entries, hard_state, message_text, payload
+from tests.scenarios.wording import entries, hard_state, message_text, payload, told
 from tests.support.raft_network import NOOP, Disk
 
 MAX_STEPS = 5_000
@@ -65,12 +67,18 @@ class Member:
             snapshot=self.disk.snapshot,
             entries=self.disk.entries,
             leader_change_data=NOOP,
+            voters=self.configuration(),
         )
         self.down = None
 
+    def configuration(self) -> VotersRecord | None:
+        """The newest configuration that the state machine was told."""
+        texts = (row.partition(" ")[2] for row in reversed(self.applied))
+        return next((configuration_of(text[1:-1]) for text in texts if text.startswith("[")), None)
+
     def apply(self, entry: Entry) -> None:
         """The state machine is the list of lines that it was told."""
-        self.applied.append(f"{entry.index}@{entry.term} {entry.data.decode()}")
+        self.applied.append(f"{entry.index}@{entry.term} {told(entry.data)}")
         self.core.applied_to(entry.index)
 
 
@@ -186,7 +194,7 @@ class World:
         member.disk.install(meta, member.incoming)
         member.applied = member.incoming.decode().splitlines()
         with self.calling(member) as core:
-            core.snapshot_installed(meta)
+            core.snapshot_installed(meta, member.configuration())
 
     def finish(self, member: Member) -> bool:
         """Do all the work that there is, every write succeeding at once; whether there was any."""
