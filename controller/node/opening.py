@@ -55,15 +55,16 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
         machine.restore(newest[1])
         snapshot = SnapshotMeta(newest[0].index, newest[0].term)
     wal, log = WriteAheadLog.open(files, directory.wal, directory.meta, segment_bytes=settings.segment_bytes)
-    _check(directory, log, snapshot)
+    _check(directory, log, snapshot, catalog)
     if _reaches(log, snapshot):
         _tell_torn(log)
     else:
         # A crash came between installing a leader's snapshot and restarting the log behind it, or cut the log below
-        # our own snapshot. Either way the snapshot is what counts.
+        # our own snapshot. Either way the snapshot is what counts. A log that lost its end at a batch boundary looks
+        # the same, and with the end may have gone a vote: so what this member remembers does not count in full.
         logger.warning("the log ends before the snapshot at index %d, or disagrees: going on from it", snapshot.index)
         commit = max(log.hard_state.commit, snapshot.index)
-        wal.restart_at(snapshot, msgspec.structs.replace(log.hard_state, commit=commit))
+        wal.restart_at(snapshot, msgspec.structs.replace(log.hard_state, commit=commit, recovering=True))
         log.hard_state, log.entries = wal.hard_state, []
     archive = AllocationArchive(files, directory.archive, settings.cluster_id)
     return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
@@ -87,15 +88,16 @@ def _reaches(log: RecoveredLog, snapshot: SnapshotMeta) -> bool:
     return position < 0 or (position < len(log.entries) and log.entries[position].term == snapshot.term)
 
 
-def _check(directory: DataDirectory, log: RecoveredLog, snapshot: SnapshotMeta) -> None:
+def _check(directory: DataDirectory, log: RecoveredLog, snapshot: SnapshotMeta, catalog: SnapshotCatalog) -> None:
     remedy = f"move {directory.path} away and format it anew: the member then catches up from the others"
+    passed_over = "".join(f"; {damage}" for damage in catalog.damaged.values())
     if log.snapshot.index > snapshot.index:
         raise InconsistentStorage(
             f"the log continues a snapshot at index {log.snapshot.index}, but the newest whole one is at "
-            f"{snapshot.index}; {remedy}"
+            f"{snapshot.index}{passed_over}; {remedy}"
         )
     if log.entries and log.entries[0].index > snapshot.index + 1:
         raise InconsistentStorage(
-            f"the log starts at index {log.entries[0].index}, but the newest whole snapshot ends at {snapshot.index}; "
-            f"{remedy}"
+            f"the log starts at index {log.entries[0].index}, but the newest whole snapshot ends at {snapshot.index}"
+            f"{passed_over}; {remedy}"
         )

@@ -34,9 +34,9 @@ class View(msgspec.Struct, frozen=True):
         return entry is not None and entry.term == snapshot.term
 
     def behind(self, snapshot: SnapshotMeta) -> View:
-        """What a start makes of this log when it does not reach `snapshot`: an empty one behind it."""
+        """What a start makes of this log when it does not reach `snapshot`: an empty one behind it, recovering."""
         commit = max(self.hard_state.commit, snapshot.index)
-        hard_state = msgspec.structs.replace(self.hard_state, commit=commit)
+        hard_state = msgspec.structs.replace(self.hard_state, commit=commit, recovering=True)
         return View(hard_state, snapshot.index, snapshot.index, {})
 
 

@@ -111,6 +111,16 @@ def restarted_at(files: MemoryFiles, index: int) -> OpenedStorage:
     return storage
 
 
+def test_a_log_that_ends_before_the_snapshot_may_have_lost_its_end() -> None:
+    """An old copy of its last sector, for one. A vote may have gone with it."""
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    log_of(storage, 1, 8)
+    storage.catalog.save(image(9))
+    again = reopened(files)
+    assert (again.log.hard_state, again.log.entries) == (HardState(1, 1, 9, recovering=True), [])
+
+
 def test_a_log_without_its_snapshot_does_not_start() -> None:
     files = formatted()
     restarted_at(files, 9)
@@ -121,6 +131,16 @@ def test_a_log_without_its_snapshot_does_not_start() -> None:
     with pytest.raises(
         InconsistentStorage, match=f"continues a snapshot at index 9, .* whole one is at 0; move {DATA} away"
     ):
+        open_storage(disk, SETTINGS)
+
+
+def test_the_snapshot_that_is_missing_is_named_if_it_is_there_and_damaged() -> None:
+    files = formatted()
+    restarted_at(files, 9)
+    disk = files.cut_power()
+    (path,) = snapshots(disk)
+    disk.replace_content(path, disk.read_bytes(path)[:-1] + b"\xff")
+    with pytest.raises(InconsistentStorage, match=f"whole one is at 0; snapshot {path.name}: the checksum does not"):
         open_storage(disk, SETTINGS)
 
 
