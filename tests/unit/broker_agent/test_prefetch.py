@@ -213,6 +213,11 @@ def test_back_off_grows_within_its_bounds(attempt: int, seed: int) -> None:
     assert ceiling / 2 <= seconds <= ceiling
 
 
+def test_backoff_doubles_up_to_its_maximum() -> None:
+    waits = [backoff_seconds(attempt, Highest(), base=1.0, maximum=5.0) for attempt in (1, 2, 3, 4)]
+    assert waits == [1.0, 2.0, 4.0, 5.0]
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 3000), st.floats(0.001, 1.0), st.sampled_from(["ok", "fail", "throttle"]))),
     st.integers(0, 20_000),

@@ -13,6 +13,7 @@ from controller.raft.messages import (
     Entry,
     HardState,
     HeartbeatReply,
+    InstallSnapshot,
     PreVote,
     RequestVote,
     RequestVoteReply,
@@ -148,6 +149,45 @@ def test_a_snapshot_brings_its_configuration() -> None:
     cluster.tick(12)
     assert cluster[3].snapshot.index > 0
     assert set(cluster[3].membership.members) == {1, 2, 3, 4} == set(leader.membership.members)
+
+
+def with_incoming_snapshot() -> RaftCore:
+    """Member 3, whose driver is installing the snapshot at 5."""
+    core = make_core(3, term=1)
+    core.step(InstallSnapshot(1, 1, 3, SnapshotMeta(5, 1), 0, b"image", True))
+    flush(core)
+    return core
+
+
+def test_a_candidate_that_a_snapshot_removes_stands_no_more() -> None:
+    for record, expected in ((members(1, 2), Role.FOLLOWER), (members(1, 2, 3), Role.PRE_CANDIDATE)):
+        core = with_incoming_snapshot()
+        tick_until(core, Role.PRE_CANDIDATE)
+        core.snapshot_installed(SnapshotMeta(5, 1), record)
+        assert role(core) is expected
+    learner = with_incoming_snapshot()
+    learner.snapshot_installed(SnapshotMeta(5, 1), members(1, 2, learners=[3]))
+    assert (role(learner), learner.leader_id) == (Role.FOLLOWER, 1), "a follower goes on following"
+
+
+def test_the_members_in_an_installed_snapshot_are_asked_at_once() -> None:
+    core = with_incoming_snapshot()
+    version = core.memberships_version
+    core.snapshot_installed(SnapshotMeta(5, 1), members(1, 2, 3, 4))
+    assert core.memberships_version != version
+    flush(core)
+    tick_until(core, Role.PRE_CANDIDATE)
+    assert [message.to for message in of(PreVote, flush(core))] == [1, 2, 4]
+
+
+def test_a_quorum_of_one_removes_its_learner_by_its_own_write() -> None:
+    core = replicating_leader(voters=(1,))
+    core.change_members(members(1, learners=[2]))
+    flush(core)
+    core.change_members(members(1))
+    assert set(core.progress) == {1, 2}
+    flush(core)
+    assert (core.commit, set(core.progress)) == (core.last_index, {1})
 
 
 def test_confchange_v1_remove_leader() -> None:
