@@ -17,7 +17,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 
 from snapshots.files import TEMPORARY_SUFFIX
 from tests.support.memory_files import Inode, MemoryFiles, _apply, _Link, _write
@@ -48,7 +48,7 @@ class CrashDisk(MemoryFiles):
         self.boundary: Callable[[str, PurePath], None] | None = None
 
     @classmethod
-    def of(cls, image: Image, directories: set[PurePath]) -> CrashDisk:
+    def of(cls, image: Image, directories: set[PurePath]) -> Self:
         """The disk as the next start finds it."""
         disk = cls()
         disk._directories = set(directories)
@@ -61,6 +61,11 @@ class CrashDisk(MemoryFiles):
     def directories(self) -> set[PurePath]:
         """All directories; they are durable once made."""
         return self._directories
+
+    @property
+    def settled(self) -> bool:
+        """Whether a power cut would lose nothing now."""
+        return not self._links and not self._writes()
 
     def lost(self) -> Image:
         """What is left when everything goes that no sync covered."""
@@ -95,9 +100,9 @@ class CrashDisk(MemoryFiles):
         live = {path: bytes(inode.live) for path, inode in self._live.items()}
         return CrashDisk.of(live, self._directories)
 
-    def cut(self, rng: random.Random) -> CrashDisk:
+    def cut(self, rng: random.Random) -> Self:
         """The disk after a power cut that left one of the `images`."""
-        return CrashDisk.of(rng.choice(list(self.images()))[1], self._directories)
+        return self.of(rng.choice(list(self.images()))[1], self._directories)
 
     def _change(self, kind: str, path: PurePath) -> None:
         if self.boundary is not None:

@@ -69,12 +69,18 @@ class Recoverer:
         self._archives: dict[int, frozenset[int]] = {}
 
     def open(self, disk: Files) -> tuple[OpenedStorage, Facts]:
-        """The opened storage and what it holds. Raises Broken if the member cannot start."""
+        """The opened storage and what it holds. Raises Broken if the member cannot start, or found damage."""
         try:
-            storage = open_storage(disk, self._settings)
+            storage = self.start(disk)
         except Exception as error:
             raise Broken(f"the member cannot start: {type(error).__name__}: {error}") from error
-        return storage, self._facts(disk, storage)
+        if storage.catalog.damaged:
+            raise Broken(f"a snapshot is damaged: {storage.catalog.damaged}")
+        return storage, self.read(disk, storage)
+
+    def start(self, disk: Files) -> OpenedStorage:
+        """As a member starts; raises what that raises."""
+        return open_storage(disk, self._settings)
 
     def recover(self, image: Image, directories: set[PurePath]) -> Facts:
         """What is found on this disk, whose log then takes an append and opens again with all of it.
@@ -95,9 +101,8 @@ class Recoverer:
             raise Broken(f"after an append and another power cut {again} was found, not {expected}")
         return found
 
-    def _facts(self, disk: Files, storage: OpenedStorage) -> Facts:
-        if storage.catalog.damaged:
-            raise Broken(f"a snapshot is damaged: {storage.catalog.damaged}")
+    def read(self, disk: Files, storage: OpenedStorage) -> Facts:
+        """What was found. Raises Broken if the archive holds what was never committed."""
         return Facts(
             hard_state=storage.log.hard_state,
             entries=storage.log.entries,

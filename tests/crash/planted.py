@@ -13,6 +13,7 @@ import pytest
 import controller.storage.archive
 import controller.storage.wal
 import snapshots.catalog
+import tests.crash.facts
 from controller.node import opening
 from controller.node.ledger import Ledger
 from controller.node.snapshot_keeper import SnapshotKeeper
@@ -164,3 +165,24 @@ MISTAKES: Final = {
         (opening,), "_reaches", (("log.entries[position].term == snapshot.term", "True"),), "install"
     ),
 }
+
+DAMAGE_MISTAKES: Final = {
+    "torn-end-not-marked": msgspec.structs.replace(MISTAKES["torn-end-not-marked"], kind="append"),
+    "log-that-ends-before-the-snapshot-not-marked": Mistake(
+        (opening, tests.crash.facts),
+        "open_storage",
+        (("recovering=True", "recovering=log.hard_state.recovering"),),
+        "mixed",
+        seed=2,
+    ),
+    "archive-not-verified-at-open": Mistake(
+        (AllocationArchive,), "_verify", (("header, _ = split_archive(", "header = decode_header("),), "snapshot"
+    ),
+    "segments-not-tied-to-each-other": Mistake(
+        (LogReader,),
+        "_finish",
+        (("if (self.sequence, self.chain) !=", "if False and (self.sequence, self.chain) !="),),
+        "append",
+    ),
+}
+"""Those that only damage of what was synced can show."""

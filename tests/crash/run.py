@@ -1,4 +1,5 @@
-"""Power cuts: every state that the fault model allows at every write, and real ones by the kernel.
+"""Power cuts: every state that the fault model allows at every write, and real ones by the kernel. And damage of what
+was synced, in every place.
 
 `python -m tests.crash.run` prints a table and writes build/crash.json; the exit code is 1 if a promise was broken.
 """
@@ -19,6 +20,14 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from tests.crash.cluster_cuts import ClusterResult, cut_cluster
+from tests.crash.enumerate_damage import (
+    DISKS,
+    DamageResult,
+    Verdict,
+    no_checksums,
+    run_damage,
+)
+from tests.crash.enumerate_damage import OPERATIONS as DAMAGE_OPERATIONS
 from tests.crash.enumerate_states import OPERATIONS, LyingDisk, Result, run_history
 from tests.crash.history import KINDS
 from tests.crash.loop_disk import fast_directory, why_not
@@ -28,13 +37,23 @@ REPORT: Final = Path("build/crash.json")
 MAX_SHOWN: Final = 10
 CONTROL_OPERATIONS: Final = 20
 CONTROL_CUTS: Final = 50
+_CONTROLS: Final = {
+    "in memory": "a disk whose fdatasync does nothing",
+    "kernel": "a disk whose fdatasync does nothing",
+    "no checksums": "a member that compares no checksums",
+}
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """How much to do: histories of each kind, real cuts, and at most how many seconds for each of the three parts."""
+    """How much to do: histories of each kind, real cuts, and at most how many seconds for each of the four parts.
+
+    `damaged_disks`: of each history, with `damage_operations` in it.
+    """
 
     histories: int
     operations: int
+    damage_operations: int
+    damaged_disks: int
     cuts: int
     cluster_cuts: int
     seconds: float
@@ -52,12 +71,21 @@ class KindFigures(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What is printed and written. `controls`: whether the disks whose fdatasync does nothing were found out."""
+    """What is printed and written.
+
+    `controls`: whether what promises nothing was found out. `damage`: by "fault area", how many faults ended in which
+    verdict (see enumerate_damage). `undetectable_damage`: the first of those faults of every history, so that each can
+    be looked at; they need the quorum.
+    """
 
     states_enumerated: int = 0
     states_recovered: int = 0
     states_seconds: float = 0.0
     states_by_kind: dict[str, KindFigures] = {}
+    damage_states: int = 0
+    damage_seconds: float = 0.0
+    damage: dict[str, dict[str, int]] = {}
+    undetectable_damage: list[str] = []
     power_cuts: int = 0
     power_cut_seconds: float = 0.0
     power_cut_allocations: int = 0
@@ -82,11 +110,23 @@ class Report(msgspec.Struct):
         if result.unfinished:
             self.skipped.append(f"the rest of history {result.kind}:{result.seed}: the time was up")
 
+    def add_damage(self, result: DamageResult) -> None:
+        """Count the damage of one history."""
+        self.damage_states += result.states
+        for name, verdicts in result.counts.items():
+            row = self.damage.setdefault(name, {})
+            for verdict, count in verdicts.items():
+                row[verdict] = row.get(verdict, 0) + count
+        self.undetectable_damage += result.undetectable
+        self.violations += result.violations
+        if result.unfinished:
+            self.skipped.append(f"the rest of the damage of {result.kind}:{result.seed}: the time was up")
+
     def add_control(self, name: str, caught: list[str]) -> None:
         """A control that nothing was found in is a violation itself: then the checks see nothing."""
         self.controls[name] = bool(caught)
         if not caught:
-            self.violations.append(f"control {name}: a disk whose fdatasync does nothing was not found out")
+            self.violations.append(f"control {name}: {_CONTROLS[name]} was not found out")
 
 
 def run(plan: Plan, progress: Callable[[str], None] = lambda line: None) -> Report:
@@ -99,6 +139,7 @@ def run(plan: Plan, progress: Callable[[str], None] = lambda line: None) -> Repo
         directory = Path(name)
         try:
             _enumerate(pool, plan, report, progress)
+            _damage(pool, plan, report, progress)
             if reason := why_not(directory):
                 report.skipped += [f"power cuts: {reason}", f"power cuts of a whole cluster: {reason}"]
             else:
@@ -125,6 +166,23 @@ def _enumerate(pool: ProcessPoolExecutor, plan: Plan, report: Report, progress: 
         report.add_history(result)
         progress(f"{done} of {len(work)} histories, {report.states_enumerated:,} states")
     report.states_seconds = time.monotonic() - started
+
+
+def _damage(pool: ProcessPoolExecutor, plan: Plan, report: Report, progress: Callable[[str], None]) -> None:
+    started = time.monotonic()
+    with no_checksums():
+        report.add_control("no checksums", run_damage("append", 1, CONTROL_OPERATIONS, 1).violations)
+    work = [
+        pool.submit(
+            run_damage, kind.name, seed, plan.damage_operations, plan.damaged_disks, deadline=started + plan.seconds
+        )
+        for seed in range(1, plan.histories + 1)
+        for kind in KINDS
+    ]
+    for done, result in enumerate(_results(work), 1):
+        report.add_damage(result)
+        progress(f"{done} of {len(work)} damaged histories, {report.damage_states:,} faults")
+    report.damage_seconds = time.monotonic() - started
 
 
 def _cut_power(
@@ -176,9 +234,13 @@ def print_report(report: Report, out: TextIO) -> None:
     print(f"{'history':14}" + "".join(f"{title:>13}" for title in titles), file=out)
     for kind, figures in sorted(report.states_by_kind.items()):
         print(f"{kind:14}" + "".join(f"{getattr(figures, title):>13,}" for title in titles), file=out)
+    print(f"\n{'damage':24}" + "".join(f"{verdict.value:>13}" for verdict in Verdict), file=out)
+    for name, verdicts in sorted(report.damage.items()):
+        print(f"{name:24}" + "".join(f"{verdicts.get(verdict.value, 0):>13,}" for verdict in Verdict), file=out)
     print(file=out)
     rows = (
         ("states enumerated", report.states_enumerated, report.states_seconds),
+        ("faults in synced data", report.damage_states, report.damage_seconds),
         ("power cuts", report.power_cuts, report.power_cut_seconds),
         ("whole-cluster power cuts", report.whole_cluster_power_cuts, report.whole_cluster_seconds),
     )
@@ -186,6 +248,8 @@ def print_report(report: Report, out: TextIO) -> None:
         print(f"{name:26}{count:>12,}   in {seconds:,.0f} s", file=out)
     for name, caught in report.controls.items():
         print(f"{'control ' + name:26}{'caught' if caught else 'MISSED':>12}", file=out)
+    for fault in report.undetectable_damage[:MAX_SHOWN]:
+        print(f"UNDETECTABLE, needs the quorum: {fault}", file=out)
     for reason in report.skipped:
         print(f"SKIPPED {reason}", file=out)
     for violation in report.violations[:MAX_SHOWN]:
@@ -198,7 +262,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="a small part of everything")
     parser.add_argument("--json", action="store_true", help="print the report instead of the table")
-    parser.add_argument("--seconds", type=float, default=600.0, help="at most for each of the three parts")
+    parser.add_argument("--seconds", type=float, default=600.0, help="at most for each of the four parts")
     parser.add_argument("--histories", type=int, default=2, help="of each kind")
     parser.add_argument("--cuts", type=int, default=10_000, help="power cuts of a single member")
     parser.add_argument("--cluster-cuts", type=int, default=100, help="power cuts of a whole cluster")
@@ -213,13 +277,21 @@ def main() -> int:
             parser.error(f"--only takes one of {', '.join(known.name for known in KINDS)}, a colon and a number")
         report = Report()
         report.add_history(run_history(kind, int(seed)))
+        report.add_damage(run_damage(kind, int(seed)))
         print_report(report, sys.stdout)
         return 1 if report.violations else 0
     plan = Plan(
-        arguments.histories, OPERATIONS, arguments.cuts, arguments.cluster_cuts, arguments.seconds, arguments.jobs
+        arguments.histories,
+        OPERATIONS,
+        DAMAGE_OPERATIONS,
+        DISKS,
+        arguments.cuts,
+        arguments.cluster_cuts,
+        arguments.seconds,
+        arguments.jobs,
     )
     if arguments.quick:
-        plan = Plan(1, 30, 200, 5, min(60.0, arguments.seconds), arguments.jobs)
+        plan = Plan(1, 30, 16, 1, 200, 5, min(60.0, arguments.seconds), arguments.jobs)
     report = run(plan, lambda line: print(line, file=sys.stderr, flush=True))
     encoded = msgspec.json.format(msgspec.json.encode(report)) + b"\n"
     arguments.report.parent.mkdir(parents=True, exist_ok=True)
