@@ -10,14 +10,14 @@ import msgspec
 from controller.storage import frames
 from controller.storage.errors import LogCorruption
 from controller.storage.recovery import LogReader
-from protocol.records import Record, RecordError, decode_batch
+from protocol.records import Record, decode_batch
 from snapshots.files import Files
 
 
 class DumpedFrame(msgspec.Struct, frozen=True):
     """One frame: `segment` and `offset` say where, `type` is its name, `records` what an entry holds.
 
-    `detail` is for the eye: the vote of a hard state, or why an entry's records cannot be decoded.
+    `detail` is for the eye: the vote of a hard state, or why a hard state or an entry's records cannot be decoded.
     """
 
     segment: str
@@ -56,12 +56,12 @@ def _dumped(segment: str, offset: int, frame: frames.Frame) -> DumpedFrame:
     name = frames.TYPE_NAMES.get(frame.type, f"unknown type {frame.type}")
     records: list[Record] = []
     detail = ""
-    if frame.type == frames.HARD_STATE:
-        state = frames.decode_hard_state(frame)
-        detail = f"vote {state.vote}" + (", recovering" if state.recovering else "")
-    elif frame.type == frames.ENTRY and frame.payload:
-        try:
+    try:
+        if frame.type == frames.HARD_STATE:
+            state = frames.decode_hard_state(frame)
+            detail = f"vote {state.vote}" + (", recovering" if state.recovering else "")
+        elif frame.type == frames.ENTRY and frame.payload:
             records = decode_batch(frame.payload)
-        except RecordError as error:
-            detail = str(error)
+    except ValueError as error:  # a RecordError is one
+        detail = str(error)
     return DumpedFrame(segment, offset, name, frame.term, frame.index, records, detail)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 from controller.raft.messages import Entry, HardState
+from controller.storage import frames
 from controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
 from protocol.records import LeaderChangeRecord, encode_batch
 from tests.support.log_builder import WAL, entries, hard_state, new_disk, open_log, segments
@@ -41,6 +44,19 @@ def test_frames_come_decoded_and_in_order() -> None:
     assert (found[3].term, found[3].index, found[3].segment) == (3, 1, segments(files)[0])
     assert damage == []
     assert len(files.calls) == calls
+
+
+def test_a_hard_state_that_is_none_is_shown_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a damaged or newer build: its checksum is right, and reading goes on behind it."""
+    files = new_disk()
+    log, _ = open_log(files)
+    monkeypatch.setattr(frames, "hard_state_frame", lambda state: frames.Frame(frames.HARD_STATE, state.term, 0, b"?"))
+    log.append(entries(1, 1), hard_state(3))
+    log.close()
+    found, damage = dumped(files)
+    odd = next(frame for frame in found if frame.term == 3)
+    assert odd.detail == "a hard state of 1 bytes where 5 were due"
+    assert ([frame.type for frame in found[-2:]], damage) == (["entry", "close"], [])
 
 
 def test_torn_end_comes_last() -> None:
