@@ -26,7 +26,7 @@ from controller.state import requests
 from controller.transport.links import Identity, Peer, PeerLinks
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterRequest, AllocatedBlock, AllocatedBlocksPage, QuorumDescription
-from protocol.records import LeaderChangeRecord, QuorumMember, encode_batch
+from protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, encode_batch
 from protocol.settings import HostPort, SettingsError
 from snapshots.files import OsFiles
 
@@ -170,6 +170,9 @@ class ClusterMember:
             peer = str(HostPort.parse(wanted.peer, "peer"))
         except SettingsError as error:
             raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        if len(peer) > MAX_PEER_LENGTH:  # by the brackets that were missing
+            detail = f"peer: {peer!r} has {len(peer)} characters, {MAX_PEER_LENGTH} are allowed"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         voter = QuorumMember(wanted.id, wanted.directory_id, peer, wanted.http.rstrip("/"), True)
         answer = self.driver.voter_changes.add(voter, self._peer(voter.id))
         self.driver.pump()

@@ -99,11 +99,9 @@ class RaftLog:
         return entries
 
     def append(self, entry: Entry) -> None:
-        """Add the leader's own next entry."""
+        """Add the leader's own next entry. Raises RecordError for a configuration that cannot be read back."""
         if entry.index != self.last_index + 1:
             raise InvariantViolation("R6", f"own entry at {entry.index}, but the log ends at {self.last_index}")
-        self._entries.append(entry)
-        self.last_index, self.last_term = entry.index, entry.term
         if (record := read_voters(entry.data)) is not None:
             if not self.memberships.committed:
                 before = self.memberships.newest.index
@@ -111,6 +109,8 @@ class RaftLog:
                     "R15", f"a configuration at {entry.index} after the uncommitted one at {before}"
                 )
             self.memberships.append(entry.index, record)
+        self._entries.append(entry)
+        self.last_index, self.last_term = entry.index, entry.term
 
     def maybe_append(self, prev_index: int, prev_term: int, entries: Sequence[Entry]) -> int | None:
         """Take a leader's entries if the log matches at `prev`; the last index that they cover, or None if it does not.

@@ -20,6 +20,7 @@ from controller.storage.errors import LogFailed
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterRequest
 from protocol.metadata_version import BASE, LATEST
+from protocol.records import MAX_PEER_LENGTH
 from snapshots.files import OsFiles
 from tests.support.loopback_cluster import LoopbackCluster, eventually, history
 
@@ -410,3 +411,16 @@ async def test_an_address_that_is_none_is_refused(make: Make) -> None:
     await cluster.start()
     with pytest.raises(RequestError, match="peer: 'nowhere' is not host:port"):
         await (await cluster.leader()).add_voter(AddVoterRequest(2, "nowhere", "http://h:1"))
+
+
+async def test_an_address_that_no_record_holds_is_refused_and_nothing_is_appended(make: Make) -> None:
+    """The brackets that an address of many colons gets make it longer than what was asked for."""
+    cluster = make(voters=1)
+    await cluster.start()
+    leader = await cluster.leader()
+    last = leader.driver.core.last_index
+    peer = "a:" * (MAX_PEER_LENGTH // 2 - 1) + "1"
+    with pytest.raises(RequestError, match=r"INVALID_REQUEST: .* has 265 characters, 264 are allowed"):
+        await leader.add_voter(AddVoterRequest(2, peer, "http://h:1"))
+    assert leader.driver.core.last_index == last
+    assert not leader.driver.faulted

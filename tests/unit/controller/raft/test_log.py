@@ -6,6 +6,7 @@ from controller.raft.invariants import InvariantViolation
 from controller.raft.log import RaftLog
 from controller.raft.membership import Memberships, plain_record
 from controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
+from protocol.records import QuorumMember, RecordError, VotersRecord, encode_batch
 from tests.support.raft_network import NO_SNAPSHOT, entries_of
 
 
@@ -24,6 +25,13 @@ def violates(rule: str) -> pytest.RaisesExc[InvariantViolation]:
 def test_empty_log() -> None:
     log = log_with()
     assert (log.first_index, log.last_index, log.last_term, log.term(0), log.term(1)) == (1, 0, 0, 0, None)
+
+
+def test_a_configuration_that_cannot_be_read_back_is_not_appended() -> None:
+    log = log_with(1)
+    with pytest.raises(RecordError):
+        log.append(Entry(1, 2, encode_batch([VotersRecord((QuorumMember(1, None, "h" * 265, "", True),))])))
+    assert (log.last_index, len(log.slice(1, 2)), log.memberships.newest.index) == (1, 1, 0)
 
 
 def test_terms_around_a_snapshot() -> None:
