@@ -361,7 +361,7 @@ class OutboundLink(asyncio.Protocol):
             try:
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
                     await asyncio.get_running_loop().create_connection(lambda: self, *self.address)
-            except (OSError, TimeoutError):
+            except (OSError, TimeoutError, ValueError):  # ValueError: a host that cannot be a DNS name
                 self._links.count_failure(self._peer, "connect")
             else:
                 await self._lost.wait()

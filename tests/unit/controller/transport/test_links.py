@@ -278,6 +278,17 @@ async def test_members_come_move_and_go(net: Net) -> None:
     assert two.connected() == [1]
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "\0"])
+async def test_a_host_that_is_no_name_is_a_failed_dial(net: Net, host: str) -> None:
+    """An operator or a guest gave it; the resolver does not even look for it."""
+    one, events = await net.member(net.identity(1), [])
+    one.set_members({2: (host, 1)})
+    await eventually(lambda: one.failures.get((2, "connect"), 0) >= 2)
+    await net.member(net.identity(2), [])
+    one.set_members({2: (HOST, net.ports[2])})
+    await events.until(lambda: events.up == [2])
+
+
 async def test_guests_are_bounded(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links_module, "MAX_GUESTS", 0)
     await net.member(net.identity(1, key=KEY), [2])
