@@ -24,7 +24,7 @@ from tests.fuzz.mutator import Mutator
 from tests.fuzz.peer_links import HandshakeTarget
 from tests.fuzz.raft_core import CoreTarget, PeerFrameTarget
 from tests.fuzz.record_batches import RecordTarget
-from tests.fuzz.storage_files import ArchiveTarget, LogTarget, SnapshotTarget
+from tests.fuzz.storage_files import ArchiveTarget, DumpTarget, LogTarget, SnapshotTarget
 from tests.fuzz.target import StepCount, Target, Violation
 
 TARGETS: Final[dict[str, Callable[[], Target]]] = {
@@ -32,6 +32,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "handshake": HandshakeTarget,
     "raft_core": CoreTarget,
     "wal": LogTarget,
+    "dump": DumpTarget,
     "snapshot": SnapshotTarget,
     "archive": ArchiveTarget,
     "records": RecordTarget,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -22,13 +22,17 @@ from controller.transport.frames import (
     acceptor_mac,
     dialler_mac,
 )
-from controller.transport.links import Identity, InboundLink, OutboundLink, PeerLinks
+from controller.transport.links import MAX_GUESTS, Identity, InboundLink, OutboundLink, PeerLinks
 from tests.fuzz.mutator import Parts
 from tests.fuzz.raft_core import frame_parts
 from tests.fuzz.target import Target, Violation
 
 _KEY: Final = b"the key of the cluster"
 _NONCE: Final = bytes(NONCE_BYTES)
+_PROOF: Final = b"the proof for the Hello before"
+"""A part that `assemble` replaces by the right Proof, so that mutated Hellos get past it, too."""
+
+_MEMBERS: Final = {2: ("127.0.0.1", 1), 3: ("127.0.0.1", 1)}
 _MAX_BUFFERED: Final = 2048 + 4
 """Bytes of one incomplete handshake frame that may be kept."""
 
@@ -41,11 +45,24 @@ class _Timer:
         self.cancelled = True
 
 
+class _Task(_Timer):
+    """A coroutine that never runs."""
+
+    def add_done_callback(self, callback: Callable[..., object]) -> None:
+        callback(self)
+
+
 class _Loop:
     """The calls of an event loop that a link makes; nothing runs later."""
 
     def __init__(self) -> None:
         self.timers: list[_Timer] = []
+        self.tasks: dict[str, _Task] = {}
+
+    def create_task(self, coroutine: Coroutine[Any, Any, None], *, name: str) -> _Task:
+        coroutine.close()
+        self.tasks[name] = task = _Task()
+        return task
 
     def call_later(self, delay: float, callback: Callable[..., object]) -> _Timer:
         self.timers.append(timer := _Timer())
@@ -98,7 +115,10 @@ class _Events:
 
 
 class HandshakeTarget(Target):
-    """Bytes at an accepting link (first byte even) or at a dialling one (odd), with nonces of zeroes."""
+    """Bytes at an accepting link (first byte even) or at a dialling one (odd), with nonces of zeroes.
+
+    A second bit of the first byte: as many guests as are allowed are there already.
+    """
 
     name = "handshake"
     refusals = (FrameError,)
@@ -117,30 +137,38 @@ class HandshakeTarget(Target):
 
     def assemble(self, parts: Parts) -> bytes:
         """The byte that chooses the end, and a stream of frames."""
-        return parts[0][:1].ljust(1, b"\0") + frame_parts(parts[1:])
+        made: list[bytes] = []
+        for part in parts[1:]:
+            made.append(_proof(made[-1]) if part == _PROOF and made else part)
+        return parts[0][:1].ljust(1, b"\0") + frame_parts(tuple(made))
 
     def feed(self, data: bytes) -> None:
         self._log.line = "closed by the other side"
         loop, transport, events = _Loop(), _Transport(self._connection), _Events()
         identity = Identity("cluster-a", 1, "directory", _KEY)
-        links = PeerLinks(identity, {2: ("127.0.0.1", 1), 3: ("127.0.0.1", 1)}, events)
+        links = PeerLinks(identity, _MEMBERS, events)
+        links._server = cast("asyncio.Server", object())  # as if it had been started
+        choice = data[0] if data else 0
+        guests = cast("dict[int, InboundLink]", dict.fromkeys(range(101, 101 + (MAX_GUESTS if choice & 2 else 0))))
+        links._inbound.update(guests)
         asyncio._set_running_loop(loop)  # type: ignore[arg-type]
         try:
-            shake = self._accept if not data or data[0] % 2 == 0 else self._dial
-            shake(links, transport, data[1:])
+            shake = self._accept if choice % 2 == 0 else self._dial
+            peer = shake(links, transport, data[1:])
         finally:
             asyncio._set_running_loop(None)
         if not all(timer.cancelled for timer in loop.timers):
             raise Violation("a timer of a closed link is left")
-        if links._connections or links._inbound or set(events.senders) - {2}:
+        if links._connections or links._inbound != guests or set(events.senders) - {peer}:
             raise Violation(f"left over: {links._connections}, {links._inbound}; messages of {set(events.senders)}")
+        _check_guest(links, loop, peer, full=bool(guests))
         if transport.closed:
             raise FrameError(self._log.line)
 
     def close(self) -> None:
         self._connection.close()
 
-    def _accept(self, links: PeerLinks, transport: Any, data: bytes) -> None:
+    def _accept(self, links: PeerLinks, transport: Any, data: bytes) -> int | None:
         link = InboundLink(links)
         link._nonce = _NONCE
         link.connection_made(transport)
@@ -148,8 +176,9 @@ class HandshakeTarget(Target):
         if link._peer is None and not transport.closed and len(link._handshake.rest()) > _MAX_BUFFERED:
             raise Violation(f"{len(link._handshake.rest())} bytes of a handshake are kept")
         link.connection_lost(None)
+        return link._peer
 
-    def _dial(self, links: PeerLinks, transport: Any, data: bytes) -> None:
+    def _dial(self, links: PeerLinks, transport: Any, data: bytes) -> int | None:
         link = OutboundLink(links, 2, "127.0.0.1", 1)
         link.connection_made(transport)
         link._hello = self._said
@@ -157,6 +186,28 @@ class HandshakeTarget(Target):
         if link.up and acceptor_mac(_KEY, self._said, 2, _NONCE) not in data:
             raise Violation("a link is up to a member that did not prove itself")
         link.connection_lost(None)
+        return None
+
+
+def _check_guest(links: PeerLinks, loop: _Loop, peer: int | None, *, full: bool) -> None:
+    """Members keep their links. Who is none was dialled back if it gave an address, and is forgotten with its link."""
+    if links._outbound.keys() != _MEMBERS.keys() or links.directories.keys() - _MEMBERS.keys():
+        raise Violation(f"links {sorted(links._outbound)}, directories {links.directories}")
+    guest = peer if peer is not None and peer not in _MEMBERS else None
+    if guest is not None and full:
+        raise Violation(f"{guest} is one guest more than {MAX_GUESTS}")
+    names = {f"dial-{guest}", f"hang-up-{guest}"}
+    if loop.tasks and loop.tasks.keys() != names:
+        raise Violation(f"tasks {sorted(loop.tasks)} for guest {guest}")
+
+
+def _proof(hello: bytes) -> bytes:
+    """What proves the member that said `hello`; what it wrote itself if that is no Hello."""
+    try:
+        said = msgspec.msgpack.decode(hello, type=Hello)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _PROOF
+    return msgspec.msgpack.encode(Proof(dialler_mac(_KEY, said, 1, _NONCE)))
 
 
 def _send(link: asyncio.Protocol, transport: Any, data: bytes) -> None:
@@ -168,20 +219,27 @@ def _send(link: asyncio.Protocol, transport: Any, data: bytes) -> None:
 
 def _transcripts(hello: Hello, said: Hello) -> list[Parts]:
     encode = msgspec.msgpack.encode
-    proof = Proof(dialler_mac(_KEY, hello, 1, _NONCE))
     welcome = Welcome(2, "theirs", _NONCE, acceptor_mac(_KEY, said, 2, _NONCE))
     heartbeat = Heartbeat(1, 2, 1, 0, 0)
     named = [
         msgspec.structs.replace(hello, cluster_id="other"),
-        msgspec.structs.replace(hello, version=2),
+        msgspec.structs.replace(hello, version=PROTOCOL_VERSION + 1),
         msgspec.structs.replace(hello, to=3),
-        msgspec.structs.replace(hello, sender=9),
+        *[
+            msgspec.structs.replace(hello, sender=sender, address=address)
+            for sender in (2, 9, 2**31 - 1)
+            for address in ("", "h:1", "[::1]:65535", "a:b:0", ":1", "h:65536", "\0:1", "h" * 262 + ":1")
+        ],
     ]
+    guest = msgspec.structs.replace(hello, sender=9, address="127.0.0.1:9093")
     return [
-        (b"\0", encode(hello), encode(proof)),
-        (b"\0", encode(hello), encode(proof), encode(heartbeat), encode(heartbeat)),
+        (b"\0", encode(hello), _PROOF),
+        (b"\0", encode(hello), _PROOF, encode(heartbeat), encode(heartbeat)),
         (b"\0", encode(hello), encode(Proof(b"wrong"))),
-        *[(b"\0", encode(one), encode(proof)) for one in named],
+        *[(b"\0", encode(one), _PROOF) for one in named],
+        *[(choice, encode(guest), _PROOF, encode(Heartbeat(1, 9, 1, 0, 0))) for choice in (b"\0", b"\2")],
+        (b"\0", encode(guest), _PROOF, encode(heartbeat)),
+        (b"\2", encode(hello), _PROOF, encode(heartbeat)),
         (b"\1", encode(welcome)),
         (b"\1", encode(Welcome(2, "theirs", _NONCE, b""))),
         (b"\1", encode(Refused("x" * 512))),

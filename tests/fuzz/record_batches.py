@@ -12,12 +12,15 @@ from protocol.records import (
     BrokerRegistrationChangeRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
+    QuorumMember,
     Record,
     RecordError,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
+    VotersRecord,
     decode_batch,
     encode_batch,
+    read_voters,
 )
 from tests.fuzz.mutator import Parts
 from tests.fuzz.target import Target, Violation
@@ -32,9 +35,24 @@ RECORDS: Final[tuple[Record, ...]] = (
     ProducerIdFloorRecord(2**63 - 1, 2**63 - 1),
 )
 
+VOTERS: Final = (
+    VotersRecord((QuorumMember(1, None, "", "", True),)),
+    VotersRecord(
+        (
+            QuorumMember(1, "directory-1", "127.0.0.1:9093", "http://127.0.0.1:8080", True),
+            QuorumMember(2, None, "[::1]:9093", "http://[::1]:8080", False),
+        )
+    ),
+    VotersRecord(tuple(QuorumMember(2**31 - 9 + at, "d" * 64, "p" * 264, "h" * 512, at % 2 == 0) for at in range(9))),
+)
+"""The smallest configuration, one with a learner, and one at the limits of its fields."""
+
 
 class RecordTarget(Target):
-    """`decode_batch`, and replay by a state in which broker 3 is registered. Replay may stop by assertion."""
+    """`decode_batch` and `read_voters`, and replay by a state in which broker 3 is registered.
+
+    Replay may stop by assertion. The consensus core must find exactly those configurations that the state replays.
+    """
 
     name = "records"
     refusals = (RecordError, AssertionError)
@@ -47,6 +65,10 @@ class RecordTarget(Target):
             *[(triple,) for triple in triples],
             *[(triples[at - 1], triples[at]) for at in range(len(triples))],
             tuple(triples),
+            *[(msgspec.msgpack.encode((record.TYPE, record.VERSION, record)),) for record in VOTERS * 3],
+            # The same value in more bytes than it needs: the type number, then the array around it.
+            (b"\x93\xcc\x07\x00" + msgspec.msgpack.encode(VOTERS[0]),),
+            (b"\xdc\x00\x03\x07\x00" + msgspec.msgpack.encode(VOTERS[0]),),
         ]
 
     def assemble(self, parts: Parts) -> bytes:
@@ -55,7 +77,10 @@ class RecordTarget(Target):
         return head + b"".join(parts)
 
     def feed(self, data: bytes) -> None:
+        found = read_voters(data)
         records = decode_batch(data)
+        if ([] if found is None else [found]) != [record for record in records if isinstance(record, VotersRecord)]:
+            raise Violation(f"the core finds {found} in {records}")
         if decode_batch(encode_batch(records)) != records:
             raise Violation(f"{records} changed when encoded again")
         machine = StateMachine("cluster-a")
@@ -72,5 +97,7 @@ def _replay(machine: StateMachine, record: Record) -> None:
         if machine.image(0, 0) != before:
             raise Violation(f"{record} was refused and changed the state") from None
         raise
+    if machine.voters != (record if isinstance(record, VotersRecord) else before.voters):
+        raise Violation(f"{record} leaves the voters {machine.voters}")
     if machine.producer_ids.next_producer_id < before.next_producer_id:
         raise Violation(f"{record} lowers the next producer ID")

@@ -7,7 +7,9 @@ from pathlib import PurePath
 from typing import Any, Final
 
 import google_crc32c
+import msgspec
 
+from cli import offline
 from controller.raft.core import RaftCore
 from controller.raft.invariants import InvariantViolation
 from controller.raft.member import RaftConfig
@@ -15,14 +17,17 @@ from controller.raft.messages import Entry, HardState
 from controller.state.machine import StateMachine
 from controller.storage import frames
 from controller.storage.archive import AllocationArchive
+from controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
 from controller.storage.errors import LogCorruption
 from controller.storage.recovery import RecoveredLog, recover
 from controller.storage.segment import HEADER_BYTES
 from protocol.archive import ArchiveError, decode_archive, encode_archive
 from protocol.messages import AllocatedBlock
+from protocol.records import LeaderChangeRecord, QuorumMember, Record, RecordError, VotersRecord, encode_batch
 from snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
 from snapshots.image import BrokerRegistration, LastBlock, StateImage
 from tests.fuzz.mutator import Parts
+from tests.fuzz.record_batches import VOTERS
 from tests.fuzz.target import Target, Violation
 from tests.support.log_builder import META, SMALL, WAL, entries, hard_state, new_disk, open_log, segments
 
@@ -32,6 +37,13 @@ _U64: Final = struct.Struct(">Q")
 _FRAME_HEAD: Final = struct.Struct(">IBQQ")
 _BATCH_HEAD: Final = struct.Struct(">8sQI")
 _IDENTITY_BYTES: Final = 120
+_MEMBER: Final = QuorumMember(1, None, "h:1", "http://h", True)
+RECORDS: Final[tuple[Record, ...]] = (
+    LeaderChangeRecord(1),
+    VotersRecord((_MEMBER, QuorumMember(2, "d", "h:2", "http://h", False))),
+    VotersRecord((_MEMBER, QuorumMember(2, "d", "h:2", "http://h", True))),
+)
+"""What the entries of one of the logs hold: a member joins."""
 
 
 class ReadOnlyFiles:
@@ -77,7 +89,7 @@ class LogTarget(Target):
     """`recover` over segments of 1 KiB each, and a member that starts from what it found."""
 
     name = "wal"
-    refusals = (LogCorruption, InvariantViolation)
+    refusals: tuple[type[Exception], ...] = (LogCorruption, InvariantViolation, RecordError)
     steps = 4000
     steps_per_byte = 4
 
@@ -86,7 +98,7 @@ class LogTarget(Target):
         self.corpus: list[Parts] = raw + [_split_segment(log[:SMALL]) for (log,) in raw]
 
     def assemble(self, parts: Parts) -> bytes:
-        """One part: whole segments. More: the header of a segment, and frames that each become a batch."""
+        """One part: whole segments. More: a segment's header, and frames that each become a batch, as many as fit."""
         if len(parts) == 1:
             return parts[0]
         identity = parts[0][:_IDENTITY_BYTES].ljust(_IDENTITY_BYTES, b"\0")
@@ -96,17 +108,14 @@ class LogTarget(Target):
         sequence, chain = _U64.unpack_from(identity, 108)[0], _U32.unpack_from(identity, 116)[0]
         for body in parts[1:]:
             batch, chain = _encode_batch(body, sequence % 2**64, len(data), seed, chain)
+            if len(data) + len(batch) > SMALL:
+                break
             data += batch
             sequence += 1
         return data.ljust(SMALL, b"\0")
 
     def feed(self, data: bytes) -> None:
-        contents = {}
-        for start in range(0, min(len(data), 8 * SMALL), SMALL):
-            segment = data[start : start + SMALL]
-            number, first_index = struct.unpack(">QQ", segment[92:108].rjust(16, b"\0"))
-            contents[f"{number:016d}-{first_index:020d}.wal"] = segment
-        log = recover(ReadOnlyFiles(contents), WAL, META).log  # type: ignore[arg-type]
+        log = recover(_segments(data), WAL, META).log
         _check_recovered(log)
         first = log.entries[0].index if log.entries else 0
         if first <= log.snapshot.index + 1:
@@ -118,6 +127,53 @@ class LogTarget(Target):
                 entries=log.entries,
                 leader_change_data=b"",
             )
+
+
+class Damaged(Exception):  # noqa: N818 - the finding of the reader
+    """The dump ended with damage."""
+
+
+class DumpTarget(LogTarget):
+    """`dump_log` over the same files, as the command line prints it: damage is reported, never raised.
+
+    What `recover` accepts is dumped to its end, with every entry that it recovered.
+    """
+
+    name = "dump"
+    refusals = (Damaged,)
+    steps = 8000
+    steps_per_byte = 16
+
+    def feed(self, data: bytes) -> None:
+        items = list(dump_log(_segments(data), WAL))
+        for item in items:
+            msgspec.json.encode(offline._plain(item))
+            "  ".join(offline._columns(item))
+        damage = [item for item in items if isinstance(item, DumpedDamage)]
+        if damage and (len(damage) > 1 or items[-1] is not damage[0]):
+            raise Violation(f"damage is not the last thing told: {damage}")
+        try:
+            log = recover(_segments(data), WAL, None).log
+        except LogCorruption as error:
+            # Or the frames are whole and contradict one another: the dump shows them, and the start judges.
+            raise Damaged(error.reason) from error
+        if (log.truncated is not None) != bool(damage) or any(not one.torn for one in damage):
+            raise Violation(f"recovered with {log.truncated}, but the dump tells of {damage}")
+        told = {(one.term, one.index) for one in items if isinstance(one, DumpedFrame) and one.type == "entry"}
+        if missing := [entry for entry in log.entries if (entry.term, entry.index) not in told]:
+            raise Violation(f"entries {missing} are not in the dump")
+        if damage:
+            raise Damaged(damage[0].reason)
+
+
+def _segments(data: bytes) -> Any:
+    """The input as files of one segment each, by the names that their headers ask for."""
+    contents = {}
+    for start in range(0, min(len(data), 8 * SMALL), SMALL):
+        segment = data[start : start + SMALL]
+        number, first_index = struct.unpack(">QQ", segment[92:108].rjust(16, b"\0"))
+        contents[f"{number:016d}-{first_index:020d}.wal"] = segment
+    return ReadOnlyFiles(contents)
 
 
 def _check_recovered(log: RecoveredLog) -> None:
@@ -142,7 +198,12 @@ def _logs() -> list[bytes]:
         else:
             log.close()
         found.append(b"".join([files.read_bytes(WAL / name) for name in segments(files)]))
-    return found
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([Entry(1, at, encode_batch([record])) for at, record in enumerate(RECORDS, 1)], hard_state(1, 2))
+    log.append([Entry(2, 3, encode_batch([RECORDS[0]])), Entry(2, 4, b"")], hard_state(2, 3))
+    log.close()
+    return [*found, b"".join([files.read_bytes(WAL / name) for name in segments(files)])]
 
 
 def _split_segment(segment: bytes) -> Parts:
@@ -159,6 +220,9 @@ def _split_segment(segment: bytes) -> Parts:
 
 def _encode_batch(body: bytes, sequence: int, position: int, seed: int, chain: int) -> tuple[bytes, int]:
     extend = google_crc32c.extend
+    if len(body) >= _FRAME_HEAD.size and google_crc32c.value(body) % 2:
+        # Every other frame tells its length truly, so that what is behind the framing meets odd payloads.
+        body = _U32.pack(len(body) - _FRAME_HEAD.size) + body[4:]
     written = 24 + len(body) + 4
     size = written + 29
     padding = bytes(-size % 8)
@@ -171,13 +235,14 @@ def _encode_batch(body: bytes, sequence: int, position: int, seed: int, chain: i
 
 
 def images() -> list[StateImage]:
-    """Images of an empty state, a small one and one at the limits of its fields."""
+    """Images of an empty state, small ones without and with a configuration, and one at the limits of its fields."""
     broker = BrokerRegistration(7, 3, "incarnation", True, ("before", "long before"))
     other = BrokerRegistration(2**31 - 1, 2**63 - 1, "i" * 64, False, ())
     block = LastBlock(first=0, length=1000, broker_id=7, broker_epoch=3, offset=4, timestamp_ms=1_700_000_000_000)
     return [
         StateImage(1, 0, 0, 0, 0, None, []),
         StateImage(1, 9, 2, 5, 1000, block, [broker]),
+        *[StateImage(2, 9, 2, 5, 1000, block, [broker], voters) for voters in VOTERS],
         StateImage(1, 2**63 - 1, 2**62, 2**63 - 1, 2**63 - 1, block, [broker, other]),
     ]
 
