@@ -38,8 +38,8 @@ class VoterChanges:
         member with other addresses or another directory, or if there are too many members; UNSUPPORTED_VERSION if
         its build, or that of a member, is too old; REASSIGNMENT_IN_PROGRESS while another change is not committed.
         """
+        members = self._members()
         self._check_version()
-        members = {member.id: member for member in self._core.membership.record.members}
         known = members.get(wanted.id)
         directory = None if peer is None else peer.directory_id
         if known is not None:
@@ -48,6 +48,7 @@ class VoterChanges:
             detail = f"member {wanted.id} has directory {directory}, not {wanted.directory_id}: which one do you mean?"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         if known is not None and known.voting:
+            self._check_committed()
             return _answered(AddVoterResponse(wanted.id, voting=True))
         if peer is not None and peer.metadata_version < self._machine.metadata_version:
             detail = (
@@ -72,9 +73,10 @@ class VoterChanges:
         if the build of a member is too old, REASSIGNMENT_IN_PROGRESS while another change is not committed or the rest
         could not go on.
         """
+        members = self._members()
         self._check_version()
-        members = {member.id: member for member in self._core.membership.record.members}
         if member_id not in members:
+            self._check_committed()
             detail = f"member {member_id} is not in the quorum: its members are {sorted(members)}"
             raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
         del members[member_id]
@@ -86,8 +88,6 @@ class VoterChanges:
             raise _in_progress(refusal) from refusal
 
     def _check_version(self) -> None:
-        if self._core.role is not Role.LEADER:
-            raise RequestError(ErrorCode.NOT_CONTROLLER)
         if self._machine.metadata_version < MEMBERSHIP:
             detail = (
                 f"the quorum has metadata version {self._machine.metadata_version}, changes of the voters need "
@@ -107,6 +107,18 @@ class VoterChanges:
             answer.set_result(response)
         else:
             answer.set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
+
+    def _members(self) -> dict[int, QuorumMember]:
+        """Those in force by id. Only a leader's are the newest: another member may have missed changes."""
+        if self._core.role is not Role.LEADER:
+            raise RequestError(ErrorCode.NOT_CONTROLLER)
+        return {member.id: member for member in self._core.membership.record.members}
+
+    def _check_committed(self) -> None:
+        """Whoever is told that there is nothing left to do may act on it, so it must not be rolled back any more."""
+        if not (self._core.serving and self._core.log.memberships.committed):
+            detail = f"the change of the quorum at index {self._core.membership.index} is not committed yet"
+            raise RequestError(ErrorCode.REASSIGNMENT_IN_PROGRESS, detail)
 
     def _propose(self, members: Mapping[int, QuorumMember], response: Response) -> asyncio.Future[Response]:
         record = VotersRecord(tuple(members[member_id] for member_id in sorted(members)))

@@ -122,3 +122,33 @@ async def test_builds_that_are_too_old_for_a_change_are_named() -> None:
     with refused(ErrorCode.UNSUPPORTED_VERSION, "upgrade member 4 first: it reads metadata version 1"):
         changes_of(core).add(FOUR, Peer("disk", BASE))
     assert core.last_index == last
+
+
+async def test_nothing_counts_as_done_before_it_is_committed() -> None:
+    core = replicating_leader()
+    changes = changes_of(core)
+    changes.add(FOUR, None)
+    commit_last(core, changes)
+    core.step(accepted(core, 4, core.last_index))
+    changes.add(FOUR, None)
+    with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"at index {core.last_index} is not committed yet"):
+        changes.add(FOUR, None)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, core.last_index))
+    commit_last(core, changes)
+    assert changes.add(FOUR, None).result() == AddVoterResponse(4, voting=True)
+    changes.remove(4)
+    with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"at index {core.last_index} is not committed yet"):
+        changes.remove(4)
+    commit_last(core, changes)
+    with refused(ErrorCode.RESOURCE_NOT_FOUND, "member 4 is not in the quorum"):
+        changes.remove(4)
+
+
+async def test_a_follower_says_nothing_of_the_quorum() -> None:
+    changes = changes_of(make_core(1))
+    one = QuorumMember(1, None, "", "", True)
+    with refused(ErrorCode.NOT_CONTROLLER, ""):
+        changes.add(one, None)
+    with refused(ErrorCode.NOT_CONTROLLER, ""):
+        changes.remove(9)
