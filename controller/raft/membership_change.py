@@ -67,6 +67,10 @@ class MembershipChange(Elections):
             raise ProposalRefused(f"learner {after.id} has not caught up yet")
         if not self._is_heard(progress):
             raise ProposalRefused(f"learner {after.id} does not answer")
+        # What a removed member sent may still arrive after its id came back with an empty disk.
+        added = self.log.memberships.newest.index
+        if progress.counted < added:
+            raise ProposalRefused(f"learner {after.id} does not hold the configuration at index {added} yet")
         lag, most = self.log.last_index - progress.counted, self.config.promotion_lag
         if lag > most:
             raise ProposalRefused(f"learner {after.id} is {lag} entries behind, {most} may be left")

@@ -413,6 +413,21 @@ def test_a_learner_is_promoted_when_it_has_answered_recovered_and_caught_up() ->
     assert set(core.membership.voters) == {1, 2, 3, 4}
 
 
+def test_a_late_word_of_the_member_that_had_the_id_before_does_not_promote() -> None:
+    core = replicating_leader(voters=(1, 2, 3, 4))
+    for record in (members(1, 2, 3), members(1, 2, 3, learners=[4])):
+        late = accepted(core, 4, core.last_index)
+        core.change_members(record)
+        for peer in (2, 3):
+            core.step(accepted(core, peer, core.last_index))
+        flush(core)
+    core.step(late)
+    with pytest.raises(ProposalRefused, match="4 does not hold the configuration at index 3 yet"):
+        core.change_members(members(1, 2, 3, 4))
+    core.step(accepted(core, 4, core.last_index))
+    core.change_members(members(1, 2, 3, 4))
+
+
 def test_a_silent_learner_is_not_promoted() -> None:
     core = learner_leader()
     core.step(accepted(core, 4, core.last_index))
