@@ -123,8 +123,7 @@ class Endpoint:
         named = None if process is None else process.core.leader_id
         hopeful = self._leader != failed or named not in {None, failed}
         if self._leader == failed:
-            voters = self.cluster.voters
-            following = voters[(voters.index(failed) + 1) % len(voters)]
+            following = min((voter for voter in self.cluster.voters if voter > failed), default=self.cluster.voters[0])
             self._leader = following if named is None or named == failed else named
         pause = 0 if hopeful and call.attempts == 1 else self.rng.randrange(20 * MILLISECOND, 150 * MILLISECOND)
         if self.world.now + pause < call.deadline:

@@ -13,6 +13,7 @@ import msgspec
 from controller.raft.core import Role
 from protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from protocol.records import AllocateProducerIdsRecord
+from tests.simulation.budget import Budget
 from tests.simulation.client import Agent, Client
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
@@ -21,6 +22,7 @@ from tests.simulation.member import Member
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.process import Process
+from tests.simulation.quorum_operator import QuorumOperator
 from tests.simulation.swarm import Swarm, draw
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World
 
@@ -56,13 +58,12 @@ class Cluster:
         self.rng = self.world.stream("cluster")
         self.swarm: Swarm = draw(self.world.stream("swarm"))
         self.bug = bug
-        self.voters = tuple(range(1, self.swarm.members + 1))
+        self.operator = QuorumOperator(self, tuple(range(1, self.swarm.members + 1)))
+        self.budget = Budget(self)
         self.history = History(self.world)
-        self.monitor = Monitor(self.world, self.history, self.voters)
+        self.monitor = Monitor(self.world, self.history, self.voters, self.swarm.spares)
         self.network = Network(self.world, self.swarm)
-        self.members = {
-            voter: Member(self, voter, rate) for voter, rate in zip(self.voters, self.swarm.clock_rates, strict=True)
-        }
+        self.members = {node: Member(self, node, rate) for node, rate in enumerate(self.swarm.clock_rates, 1)}
         self.network.members = self.members
         self.clients = [Client(self, 100 + number) for number in range(self.swarm.clients)]
         self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]
@@ -74,13 +75,22 @@ class Cluster:
 
     # What others ask.
 
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The voters, as far as their operator knows."""
+        return self.operator.voters
+
+    def machines(self) -> list[Member]:
+        """The machines in use: of voters, of learners, and of removed members that are still up."""
+        return [member for member in self.members.values() if member.deployed]
+
+    def processes(self) -> list[Process]:
+        """Whatever runs."""
+        return [member.process for member in self.members.values() if member.process is not None]
+
     def leader(self) -> Process | None:
         """The leader of the newest term, if there is one."""
-        leaders = [
-            member.process
-            for member in self.members.values()
-            if member.process is not None and member.process.core.role is Role.LEADER
-        ]
+        leaders = [process for process in self.processes() if process.core.role is Role.LEADER]
         return max(leaders, key=lambda process: process.core.term, default=None)
 
     def next_id_seen(self) -> int:
@@ -89,7 +99,7 @@ class Cluster:
 
     def phase(self) -> str:
         """What the cluster is doing."""
-        running = [member.process for member in self.members.values() if member.process is not None]
+        running = self.processes()
         leader = self.leader()
         checks = (
             ("installing", any(process.core._installing or process.core._incoming for process in running)),
@@ -97,6 +107,7 @@ class Cluster:
             ("electing", leader is None or not leader.core.serving),
             ("snapshotting", any(process.keeper._task is not None for process in running)),
             ("recovering", any(process.core.recovering for process in running)),
+            ("changing", self.operator.busy),
             ("replicating", leader is not None and leader.core.commit < leader.core.last_index),
         )
         return next((name for name, holds in checks if holds), "idle")
@@ -114,6 +125,8 @@ class Cluster:
         self.world.at(50 * MILLISECOND, self._look)
         self.world.at(self.rng.randrange(10 * SECOND), self._replace_agent)
         self.nemesis.start()
+        if self.swarm.spares:
+            self.operator.start()
         self.world.run(self.swarm.safety_time)
         self._heal()
         self.world.run(self.world.now + PROGRESS, self._progressed)
@@ -172,15 +185,19 @@ class Cluster:
         return self.history.newest_invocation >= self.swarm.safety_time
 
     def _converged(self) -> bool:
-        processes = [member.process for member in self.members.values()]
+        processes = [self.members[voter].process for voter in self.voters]
         leader = self.leader()
-        return leader is not None and all(
-            process is not None
-            and not process.core.recovering
-            and not process.stopping
-            and process.core.applied == leader.core.last_index == leader.core.applied
-            and process.quiet()
-            for process in processes
+        return (
+            self.operator.settled()
+            and leader is not None
+            and all(
+                process is not None
+                and not process.core.recovering
+                and not process.stopping
+                and process.core.applied == leader.core.last_index == leader.core.applied
+                and process.quiet()
+                for process in processes
+            )
         )
 
     def _demand(self, holds: Callable[[], bool], rule: str, limit: int) -> None:
@@ -195,7 +212,9 @@ class Cluster:
                     f"{member.process.core.last_index}, recovering {member.process.core.recovering}"
                 )
                 for node, member in self.members.items()
+                if member.deployed
             ]
+            state.append(f"voters {self.voters}, wanted {sorted(self.operator.wanted())}")
             raise Violation(rule, f"{limit // SECOND} s after all faults ended: {'; '.join(state)}")
 
     def _check_members(self) -> None:
@@ -213,8 +232,8 @@ class Cluster:
             if isinstance(record := commit.record, AllocateProducerIdsRecord)
         ]
         images = set()
-        for node, member in self.members.items():
-            process = member.process
+        for node in self.voters:
+            process = self.members[node].process
             assert process is not None, f"member {node} is down after convergence"
             images.add(msgspec.json.encode(process.driver.machine.image(0, 0)))
             page = _history(process, len(expected) + 1)

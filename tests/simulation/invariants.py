@@ -4,12 +4,15 @@
 - the entry at a committed index never changes, on no member; equal indexes give equal states;
 - an entry is committed only once a majority has held it on disk;
 - a member votes once in a term, by what is on its disk; no vote, acknowledgement or candidacy leaves before its write;
+- the quorum changes by one voter at a time, each configuration committed before the next is begun; who becomes
+  a voter has caught up as a learner; who is no voter neither stands nor leads nor counts;
 - terms, commit and applied indexes never fall; a disk that was not damaged brings back all that was acknowledged.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from controller.raft.core import Role
@@ -23,12 +26,13 @@ from controller.raft.messages import (
     SnapshotMeta,
 )
 from controller.state.machine import StateMachine
-from protocol.records import decode_batch
+from protocol.records import VotersRecord, decode_batch, read_voters
 from snapshots.image import StateImage
 from tests.simulation.history import History
 from tests.simulation.world import Violation, World
 
 if TYPE_CHECKING:
+    from tests.simulation.member import Member
     from tests.simulation.process import Process
 
 ANY_TERM = -1
@@ -43,10 +47,34 @@ class _Disk:
         self.last = SnapshotMeta(0, 0)
 
 
+class Configuration:
+    """Who the members are, from the entry at `index` on. `record` is None for what the first files say."""
+
+    __slots__ = ("index", "members", "record", "voters")
+
+    def __init__(
+        self, index: int, voters: frozenset[int], members: frozenset[int], record: VotersRecord | None
+    ) -> None:
+        self.index = index
+        self.voters = voters
+        self.members = members
+        self.record = record
+
+    @classmethod
+    def of(cls, index: int, record: VotersRecord) -> Configuration:
+        """The one in the entry at `index`."""
+        members = frozenset(member.id for member in record.members)
+        return cls(index, frozenset(member.id for member in record.members if member.voting), members, record)
+
+    def has_majority(self, nodes: Iterable[int]) -> bool:
+        """Whether more than half of the voters are among `nodes`."""
+        return 2 * len(self.voters.intersection(nodes)) > len(self.voters)
+
+
 class Monitor:
     """Watches all members. Raises Violation in the event in which a promise was broken."""
 
-    def __init__(self, world: World, history: History, voters: tuple[int, ...]) -> None:
+    def __init__(self, world: World, history: History, voters: tuple[int, ...], spares: int) -> None:
         self.world = world
         self.history = history
         self.elections = 0
@@ -57,9 +85,21 @@ class Monitor:
         """For every committed index the highest term in which it can have been committed."""
         self._states: list[tuple[int, int]] = []
         self._leaders: dict[int, int] = {}
-        self._majority = len(voters) // 2 + 1
-        self._held: dict[int, dict[int, int]] = {voter: {} for voter in voters}
-        self._disks = {voter: _Disk() for voter in voters}
+        first = frozenset(voters)
+        self._configurations = [Configuration(0, first, first, None)]
+        """The committed ones."""
+        self._begun: dict[tuple[int, int], Configuration] = {}
+        """Those that leaders appended, by term and index."""
+        self._votes: dict[int, set[tuple[int, int]]] = {}
+        """By term: (voter, candidate), as they became durable."""
+        nodes = range(1, len(voters) + spares + 1)
+        self._held: dict[int, dict[int, int]] = {node: {} for node in nodes}
+        self._disks = {node: _Disk() for node in nodes}
+
+    @property
+    def configuration(self) -> Configuration:
+        """The newest one that is committed."""
+        return self._configurations[-1]
 
     def opened(self, process: Process) -> None:
         """A member came up from its disk."""
@@ -74,7 +114,7 @@ class Monitor:
                 member.damaged = False
         if log.truncated is not None:
             self.world.fault("tail_torn", f"member {process.node_id}: {log.truncated}")
-        self._note_hard_state(process.node_id, disk, log.hard_state)
+        self._note_hard_state(member, disk, log.hard_state)
         held = self._held[process.node_id]
         for entry in log.entries:
             held[entry.index] = entry.term
@@ -96,8 +136,8 @@ class Monitor:
                 held[entry.index] = entry.term
             disk.last = SnapshotMeta(entries[-1].index, entries[-1].term)
         if hard_state is not None:
-            self._note_hard_state(node, disk, hard_state)
             member = process.member
+            self._note_hard_state(member, disk, hard_state)
             if member.damaged and not member.damage_is_latent and not hard_state.recovering:
                 member.damaged = False
                 self.world.note(f"member {node} has recovered")
@@ -122,6 +162,24 @@ class Monitor:
         if self.world.trace is not None and (core.role is not process.seen_role or core.term != process.seen_term):
             self.world.note(f"member {node} is {core.role.value} of term {core.term}, log to {core.last_index}")
         process.seen_term, process.seen_role, process.seen_commit = core.term, core.role, core.commit
+        if core.role is Role.LEADER and len(self._configurations) > 1:
+            known = self._committed_by(core.commit)
+            if node not in known.voters and known.index == self._in_force(process).index:
+                raise Violation(
+                    "removed-leader", f"{node} leads term {core.term}, the voters are {sorted(known.voters)}"
+                )
+
+    def reconfigured(self, process: Process) -> None:
+        """The log of a member may hold other configurations than at the last look."""
+        core, member = process.core, process.member
+        process.seen_memberships = core.memberships_version
+        history = self._history_of(process)
+        member.counts_by.update(one.voters for one in history)
+        if core.role is not Role.LEADER or not history[-1].index or core.term_at(history[-1].index) != core.term:
+            return
+        newest = history[-1]
+        if self._begun.setdefault((core.term, newest.index), newest) is newest:
+            self._check_begun(process, history)
 
     def sends(self, process: Process, messages: list[Message]) -> None:
         """Whatever leaves rests on a write that returned."""
@@ -134,7 +192,7 @@ class Monitor:
                         "ack-before-write", f"{message} leaves, but the disk ends at {process.durable_last}"
                     )
             elif kind is RequestVoteReply or kind is RequestVote:
-                self._check_vote(message)
+                self._check_vote(process, message)
 
     def applied(self, process: Process, entry: Entry) -> None:
         """A member applied an entry."""
@@ -156,6 +214,8 @@ class Monitor:
         self.snapshots_installed += 1
         self._disks[process.node_id].last = meta
         state = (image.next_offset, image.next_producer_id)
+        if image.voters != self._committed_by(meta.index).record:
+            raise Violation("snapshot", f"member {process.node_id} installs {meta} with {image.voters}")
         if meta.index > len(self.committed) or self._states[meta.index - 1] != state:
             raise Violation("snapshot", f"member {process.node_id} installs {meta} with state {state}")
         if self.world.trace is not None:
@@ -165,7 +225,12 @@ class Monitor:
         if entry.index != len(self.committed) + 1:
             raise Violation("apply-gap", f"member {process.node_id} applies {entry.index} after {len(self.committed)}")
         holders = [node for node, held in self._held.items() if held.get(entry.index) == entry.term]
-        if len(holders) < self._majority:
+        record = read_voters(entry.data)
+        if record is not None:
+            self._check_next(entry.index, record)
+        # A leader counts by the newest configuration of its log, which may stand behind the entry.
+        counted = [self.configuration, *(one for _, one in self._begun.items() if one.index > entry.index)]
+        if not any(one.has_majority(holders) for one in counted[: None if record is None else 1]):
             raise Violation("commit-without-majority", f"entry {entry.index} of {entry.term}, held by {holders} alone")
         self.committed.append((entry.term, entry.data))
         before = self._commit_terms[-1] if self._commit_terms else 0
@@ -190,8 +255,66 @@ class Monitor:
                 "leader-completeness",
                 f"member {node} leads term {core.term} with a log to {core.last_index}, but {last} is committed",
             )
+        voters = [voter for voter, candidate in self._votes.get(core.term, ()) if candidate == node]
+        if not self._in_force(process).has_majority(voters):
+            raise Violation("election-without-majority", f"member {node} leads term {core.term} by votes of {voters}")
 
-    def _check_vote(self, message: Message) -> None:
+    # Configurations.
+
+    def _committed_by(self, index: int) -> Configuration:
+        """The newest committed one at or below `index`."""
+        return next(one for one in reversed(self._configurations) if one.index <= index)
+
+    def _history_of(self, process: Process) -> list[Configuration]:
+        """What a member's log holds: the last one that it knows to be committed, and those behind it."""
+        core = process.core
+        log = core.log
+        known = max(core.commit, core.snapshot.index)
+        entries = log.slice(core.first_index, core.last_index)
+        found = [(entry.index, record) for entry in entries if (record := read_voters(entry.data)) is not None]
+        base = [Configuration.of(index, record) for index, record in found if index <= known][-1:]
+        if not base:
+            below = self._committed_by(core.first_index - 1)
+            base = [below] if below.index else [self._configured(process)]
+        return base + [Configuration.of(index, record) for index, record in found if index > known]
+
+    def _configured(self, process: Process) -> Configuration:
+        voters = frozenset(voter.id for voter in process.member.settings.voters)
+        return Configuration(0, voters, voters, None)
+
+    def _in_force(self, process: Process) -> Configuration:
+        return self._history_of(process)[-1]
+
+    def _check_begun(self, process: Process, history: list[Configuration]) -> None:
+        """A leader begins a change: the one before is committed, and so is an entry of its term; who votes is fit."""
+        core, newest = process.core, history[-1]
+        facts = f"member {process.node_id} in term {core.term}, at {newest.index}, commit {core.commit}"
+        if len(history) != 2:
+            raise Violation("two-changes", f"{facts}: after {[one.index for one in history[:-1]]}")
+        if core.term_at(core.commit) != core.term:
+            raise Violation("change-too-early", f"{facts}, of term {core.term_at(core.commit)}")
+        if len(history[-2].voters ^ newest.voters) > 1:
+            raise Violation("change-of-many", f"{facts}: from {sorted(history[-2].voters)} to {sorted(newest.voters)}")
+        for node in newest.voters - history[-2].voters:
+            member = process.member.cluster.members[node]
+            top = max(self._held[node], default=0)
+            if not member.ready or top < newest.index - 1 - core.config.promotion_lag:
+                raise Violation("promoted-unfit", f"{facts}: {node} votes, which holds {top}, ready {member.ready}")
+
+    def _check_next(self, index: int, record: VotersRecord) -> None:
+        """A configuration is committed for the first time."""
+        before, new = self.configuration, Configuration.of(index, record)
+        if len(before.voters ^ new.voters) > 1 or not new.voters <= before.members:
+            raise Violation("configurations", f"{record} at {index} follows {sorted(before.voters)}")
+        self._configurations.append(new)
+        if self.world.trace is not None:
+            self.world.note(f"the voters are {sorted(new.voters)}, the learners {sorted(new.members - new.voters)}")
+
+    def _check_vote(self, process: Process, message: Message) -> None:
+        if isinstance(message, RequestVote) and not any(
+            message.sender in one.voters for one in self._history_of(process)
+        ):
+            raise Violation("stranger-stands", f"{message} leaves, but {message.sender} is no voter")
         if isinstance(message, RequestVoteReply) and not message.granted:
             return
         candidate = message.to if isinstance(message, RequestVoteReply) else message.sender
@@ -199,7 +322,12 @@ class Monitor:
         if vote != candidate:
             raise Violation("vote-before-write", f"{message} leaves, but the vote on disk is for {vote}")
 
-    def _note_hard_state(self, node: int, disk: _Disk, state: HardState) -> None:
+    def _note_hard_state(self, member: Member, disk: _Disk, state: HardState) -> None:
+        node = member.node_id
+        if not state.recovering:
+            member.ready = True
+        if state.vote is not None:
+            self._votes.setdefault(state.term, set()).add((node, state.vote))
         if state.term < disk.term:
             raise Violation("term-fell", f"member {node} writes {state} after term {disk.term}")
         disk.term = state.term

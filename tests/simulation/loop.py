@@ -19,10 +19,18 @@ if TYPE_CHECKING:
 class Answer:
     """Stands in for the future of a request; `callback(result, error)` is called once."""
 
-    __slots__ = ("callback",)
+    __slots__ = ("callback", "outcome")
 
     def __init__(self) -> None:
         self.callback: Callable[[Any, RequestError | None], None] | None = _ignore
+        self.outcome: tuple[Any, RequestError | None] = (None, None)
+
+    def listen(self, callback: Callable[[Any, RequestError | None], None]) -> None:
+        """Call back with the answer, at once if it is there."""
+        if self.done():
+            callback(*self.outcome)
+        else:
+            self.callback = callback
 
     def done(self) -> bool:
         """Whether it is answered."""
@@ -38,6 +46,7 @@ class Answer:
 
     def _answer(self, result: Any, error: RequestError | None) -> None:
         callback, self.callback = self.callback, None
+        self.outcome = result, error
         assert callback is not None, f"answered twice, now with {result or error}"
         callback(result, error)
 

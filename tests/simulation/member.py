@@ -33,6 +33,8 @@ class Member:
     """`process` is None while nothing runs.
 
     `damaged`: what is on the disk may lack what was acknowledged; `damage_is_latent`: no start has found out yet.
+    `deployed`: the machine is in use; a spare one waits, or was removed. `counts_by`: the voters of every configuration
+    that this disk has led its member to count by. `ready`: since it was deployed it has held all that it had to.
     """
 
     def __init__(self, cluster: Cluster, node_id: int, clock_rate: float) -> None:
@@ -45,7 +47,10 @@ class Member:
         self.disk = SimDisk()
         self.disk.lying = cluster.bug == "no-sync"
         self.core_random = self.world.stream(f"core-{node_id}")
-        self.settings = _settings(cluster, node_id)
+        self.deployed = node_id in cluster.voters
+        self.ready = False
+        self.counts_by: set[frozenset[int]] = set()
+        self.configure(cluster.voters)
         self.process: Process | None = None
         self.damaged = False
         self.damage_is_latent = False
@@ -71,14 +76,34 @@ class Member:
     def format(self) -> None:
         """Make the empty disk a data directory."""
         self.disk.make_directory(self._path)
-        directory_id = uuid.UUID(int=self._rng.getrandbits(128))
-        format_directory(self.disk, self._path, CLUSTER_ID, self.node_id, directory_id=directory_id)
+        self.directory_id = uuid.UUID(int=self._rng.getrandbits(128))
+        format_directory(self.disk, self._path, CLUSTER_ID, self.node_id, directory_id=self.directory_id)
+        self.counts_by = {self._file}
+
+    def configure(self, voters: tuple[int, ...]) -> None:
+        """Write the configuration file anew; it is read at the next start."""
+        self._file = frozenset(voters)
+        self.settings = _settings(self.cluster, self.node_id, voters)
+
+    def deploy(self, voters: tuple[int, ...]) -> None:
+        """A machine with an empty disk, and a file that names `voters`, comes into use."""
+        self.configure(voters)
+        self.replace_disk()
+        self.ready = False
+        self.deployed = True
+        self.start()
+
+    def retire(self) -> None:
+        """Switch the machine off for good: what is on its disk is never seen again."""
+        self.deployed = False
+        self.crash(power=True, restart_after=None)
+        self.damaged = self.damage_is_latent = False
 
     # Life.
 
     def start(self) -> None:
         """Open the disk and run, unless it runs already. What cannot be opened is tried again or replaced."""
-        if self.process is not None:
+        if self.process is not None or not self.deployed:
             return
         try:
             self.process = self._open()
@@ -178,13 +203,15 @@ class Member:
             self.disk.arm()
         config = RaftConfig(
             node_id=self.node_id,
-            voters=self.cluster.voters,
+            voters=tuple(voter.id for voter in self.settings.voters),
+            learner=self.settings.learner is not None,
             heartbeat_ticks=swarm.heartbeat_ticks,
             election_ticks=swarm.election_ticks,
             link_lost_ticks=swarm.link_lost_ticks,
             max_inflight_messages=swarm.max_inflight,
             max_append_bytes=swarm.max_append_bytes,
             chunk_bytes=swarm.chunk_bytes,
+            promotion_lag=swarm.promotion_lag,
         )
         try:
             return Process(self, storage, config)
@@ -204,13 +231,19 @@ class Member:
         self.disk.on_fault.clear()
 
 
-def _settings(cluster: Cluster, node_id: int) -> MemberSettings:
+def base_url(node_id: int) -> str:
+    """Where nobody listens."""
+    return f"http://127.0.0.1:{node_id}"
+
+
+def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> MemberSettings:
     swarm = cluster.swarm
     return MemberSettings(
         node_id=node_id,
         cluster_id=CLUSTER_ID,
         data_dir="/data",
-        voters=tuple(Voter(voter, NOWHERE, f"http://127.0.0.1:{voter}") for voter in cluster.voters),
+        voters=tuple(Voter(voter, NOWHERE, base_url(voter)) for voter in voters),
+        learner=None if node_id in voters else Voter(node_id, NOWHERE, base_url(node_id)),
         peer_listen=NOWHERE,
         timing=PROFILES["lan"],
         block_size=swarm.block_size,

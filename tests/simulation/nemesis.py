@@ -1,9 +1,4 @@
-"""Faults, one after another, at random times. Never beyond what the members can survive.
-
-As in TigerBeetle's fault atlas, one rule stands above the dice: fewer members than a majority have a damaged disk at
-once, counted until they have recovered. With a majority of disks gone no protocol keeps its word. Crashes, power cuts,
-full disks and failing syncs may hit all members at the same time: they take away only what was never acknowledged.
-"""
+"""Faults, one after another, at random times. Never beyond what the members can survive, see `budget.py`."""
 
 from __future__ import annotations
 
@@ -74,8 +69,14 @@ class Nemesis:
         return int(min(longest, MILLISECOND * 10 ** self.rng.uniform(0.5, 4.0)))
 
     def _running(self) -> Process | None:
-        running = [member.process for member in self.cluster.members.values() if member.process is not None]
+        running = self.cluster.processes()
         return self.rng.choice(running) if running else None
+
+    def _machine(self) -> Member:
+        return self.rng.choice(self.cluster.machines())
+
+    def _nodes(self) -> list[int]:
+        return [member.node_id for member in self.cluster.machines()]
 
     def _leader(self) -> Process | None:
         leader = self.cluster.leader()
@@ -83,10 +84,8 @@ class Nemesis:
 
     def _may_damage(self) -> Member | None:
         """A member whose disk may be damaged now."""
-        members = list(self.cluster.members.values())
-        if sum(member.damaged for member in members) >= len(members) // 2:
-            return None
-        return self.rng.choice([member for member in members if not member.damaged])
+        candidates = self.cluster.budget.candidates()
+        return self.rng.choice(candidates) if candidates else None
 
     def _crash(self, process: Process | None, *, power: bool) -> bool:
         if process is None:
@@ -107,12 +106,12 @@ class Nemesis:
         return self._crash(process, power=True)
 
     def _throw_kill_all(self) -> bool:
-        for member in self.cluster.members.values():
-            self._crash(member.process, power=False)
+        for process in self.cluster.processes():
+            self._crash(process, power=False)
         return True
 
     def _throw_power_cut_all(self) -> bool:
-        for member in self.cluster.members.values():
+        for member in self.cluster.machines():
             if self.rng.random() < 0.7:
                 member.disk.arm(cut_after=self.rng.randrange(4))
                 self.world.at(100 * MILLISECOND, self._cut_power_of, member)
@@ -132,7 +131,7 @@ class Nemesis:
         return True
 
     def _throw_clock_jump(self) -> bool:
-        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member = self._machine()
         member.clock_offset = self.rng.randrange(-10 * _YEAR, 10 * _YEAR)
         return True
 
@@ -159,7 +158,7 @@ class Nemesis:
         return self._restart_gracefully(self._leader())
 
     def _throw_rolling_restart(self) -> bool:
-        for place, member in enumerate(self.cluster.members.values()):
+        for place, member in enumerate(self.cluster.machines()):
             self.world.at(place * (500 * MILLISECOND + self._later(SECOND)), self._restart_member, member)
         return True
 
@@ -188,6 +187,35 @@ class Nemesis:
         else:
             process.member.stop(restart_after=self._later(SECOND))
 
+    def _throw_add_voter(self) -> bool:
+        self.cluster.operator.add()
+        return False
+
+    def _throw_remove_voter(self) -> bool:
+        self.cluster.operator.remove(self._voter())
+        return False
+
+    def _throw_replace_member(self) -> bool:
+        """A voter makes room for an empty machine; sometimes because it has lost its disk, and is gone already."""
+        node = self._voter()
+        member = self.cluster.members[node]
+        lost = self.rng.random() < 0.3 and member in self.cluster.budget.candidates()
+        if self.cluster.operator.replace(node) and lost:
+            self._lose_machine(member)
+        return False
+
+    def _lose_machine(self, member: Member) -> None:
+        if member.process is not None:
+            member.crash(power=True, restart_after=None)
+        member.replace_disk()
+        self.world.at(self.rng.choice((self._later(3 * SECOND), 15 * SECOND)), member.start)
+
+    def _voter(self) -> int:
+        leader = self.cluster.leader()
+        if leader is not None and leader.node_id in self.cluster.voters and self.rng.random() < 0.4:
+            return leader.node_id
+        return self.rng.choice(self.cluster.voters)
+
     @staticmethod
     def _nothing() -> None:
         """What a paused process would be asked to do later."""
@@ -195,15 +223,16 @@ class Nemesis:
     # The network.
 
     def _throw_partition(self) -> bool:
-        voters = list(self.cluster.voters)
-        self.rng.shuffle(voters)
-        split = self.rng.randrange(1, len(voters))
-        one, other = voters[:split], voters[split:]
+        nodes = self._nodes()
+        self.rng.shuffle(nodes)
+        split = self.rng.randrange(1, len(nodes))
+        one, other = nodes[:split], nodes[split:]
         self._cut({(a, b) for a in one for b in other} | {(b, a) for a in one for b in other})
         return True
 
     def _throw_partition_one_way(self) -> bool:
-        links = [(a, b) for a in self.cluster.voters for b in self.cluster.voters if a != b]
+        nodes = self._nodes()
+        links = [(a, b) for a in nodes for b in nodes if a != b]
         self._cut(set(self.rng.sample(links, self.rng.randrange(1, len(links) // 2 + 1))))
         return True
 
@@ -212,13 +241,13 @@ class Nemesis:
         if leader is None:
             return False
         node = leader.node_id
-        out = {(node, peer) for peer in self.cluster.voters if peer != node}
-        back = {(peer, node) for peer in self.cluster.voters if peer != node}
+        out = {(node, peer) for peer in self._nodes() if peer != node}
+        back = {(peer, node) for peer in self._nodes() if peer != node}
         self._cut(self.rng.choice((out, back, out | back)))
         return True
 
     def _throw_reset_links(self) -> bool:
-        one, other = self.rng.sample(self.cluster.voters, 2)
+        one, other = self.rng.sample(self._nodes(), 2)
         self.network.reset(one, other)
         return True
 
@@ -233,13 +262,13 @@ class Nemesis:
     # Disks.
 
     def _throw_disk_slow(self) -> bool:
-        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member = self._machine()
         member.disk_slowness = self.rng.choice((10, 100, 300))
         self.world.at(self._later(5 * SECOND), setattr, member, "disk_slowness", 1)
         return True
 
     def _throw_disk_full(self) -> bool:
-        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member = self._machine()
         member.disk.arm(full=True)
         self.world.at(self._later(5 * SECOND), self._make_room, member)
         return True
@@ -261,7 +290,7 @@ class Nemesis:
         return self._fail("read", then_kill=True)
 
     def _fail(self, kind: str, *, then_kill: bool = False) -> bool:
-        member = self.cluster.members[self.rng.choice(self.cluster.voters)]
+        member = self._machine()
         member.disk.arm(fail=kind)
         if then_kill and self._crash(member.process, power=False):
             self.world.fault("kill")

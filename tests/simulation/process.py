@@ -73,6 +73,7 @@ class Process:
         self.durable_last = storage.wal.next_index - 1
         self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
         self.seen_role = Role.FOLLOWER
+        self.seen_memberships = -1
         self.sessions = BrokerSessions(member.cluster.swarm.session_ticks)
         enter(self.loop)
         core = RaftCore(
@@ -109,6 +110,7 @@ class Process:
     def start(self) -> None:
         """Begin to tick."""
         self.driver.pump()
+        self.watch()
         self.world.at(self.member.core_random.randrange(self.member.tick_us), self.tick)
 
     # Events. Each looks first whether it happens at all, and when.
@@ -191,6 +193,8 @@ class Process:
         core = self.core
         if core.term != self.seen_term or core.role is not self.seen_role or core.commit != self.seen_commit:
             self.member.monitor.changed(self)
+        if core.memberships_version != self.seen_memberships:
+            self.member.monitor.reconfigured(self)
 
     # The driver's link port.
 

@@ -37,11 +37,22 @@ MEMBER_FAULTS = {
 }
 """What befalls a whole member, a link or a disk, and how often beside each other. Messages have rates of their own."""
 
+CHANGES = {
+    "add_voter": 3.0,
+    "remove_voter": 3.0,
+    "replace_member": 2.0,
+}
+"""What operators do to the quorum. They are counted when they are done."""
+
+MAX_SPARES = 2
+"""Members beyond the first voters: machines that stand ready to be added."""
+
 
 class Swarm(msgspec.Struct, frozen=True):
     """Times in microseconds, rates as fractions. See `draw` for the ranges."""
 
     members: int
+    spares: int
     agents: int
     clients: int
     block_size: int
@@ -72,6 +83,7 @@ class Swarm(msgspec.Struct, frozen=True):
     chunk_bytes: int
     max_inflight: int
     max_append_bytes: int
+    promotion_lag: int
     clock_rates: tuple[float, ...]
     # Faults.
     fault_interval: int
@@ -87,8 +99,13 @@ def draw(rng: random.Random) -> Swarm:
     if not any(chosen.values()):
         chosen = dict(MEMBER_FAULTS)
     lossy = rng.random() < 0.6
+    # The quorum changes in a third of the seeds, and then often.
+    spares = rng.choice((0, 0, 0, 0, 1, MAX_SPARES))
+    if spares:
+        chosen |= {kind: weight * rng.choice((1, 1, 3)) for kind, weight in CHANGES.items()}
     return Swarm(
         members=members,
+        spares=spares,
         agents=rng.randint(3, 5),
         clients=rng.randint(3, 5),
         block_size=block_size,
@@ -115,7 +132,8 @@ def draw(rng: random.Random) -> Swarm:
         chunk_bytes=rng.choice((64, 256, 65_536)),
         max_inflight=rng.choice((1, 4, 64)),
         max_append_bytes=rng.choice((200, 5_000, 262_144)),
-        clock_rates=tuple(rng.choice((1.0, 1.0, rng.uniform(0.6, 1.6))) for _ in range(members)),
+        promotion_lag=rng.choice((3, 30, 1_024)),
+        clock_rates=tuple(rng.choice((1.0, 1.0, rng.uniform(0.6, 1.6))) for _ in range(members + spares)),
         fault_interval=rng.choice((300, 700, 1_200, 2_000, 4_000)) * MILLISECOND,
         weights=chosen,
     )
