@@ -13,7 +13,13 @@ from collections.abc import Iterable
 
 from controller.state import requests
 from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
-from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record, RegisterBrokerRecord
+from protocol.records import (
+    AllocateProducerIdsRecord,
+    ProducerIdFloorRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from tests.simulation.world import Violation, World
 
 
@@ -94,8 +100,12 @@ class History:
         return sorted(found, key=lambda block: block[:2])
 
     def _committed_blocks(self) -> dict[int, Commit]:
-        """The committed allocations by their first ID; walks the log to see that IDs only jump where a floor rose."""
+        """The committed allocations by their first ID.
+
+        Walks the log to see that IDs only jump where a floor rose, and that each block went to the epoch in force.
+        """
         blocks: dict[int, Commit] = {}
+        epochs: dict[int, int] = {}
         next_id = 0
         for offset, commit in enumerate(self.commits):
             record = commit.record
@@ -108,8 +118,14 @@ class History:
             elif isinstance(record, AllocateProducerIdsRecord):
                 if record.producer_id_start != next_id:
                     raise Violation("id-gap", f"{record} at offset {offset}, but the next ID was {next_id}")
+                if record.broker_epoch != (epoch := epochs.get(record.broker_id)):
+                    raise Violation("stale-epoch", f"{record} at offset {offset}, but the epoch in force is {epoch}")
                 blocks[next_id] = commit
                 next_id = record.producer_id_end + 1
+            elif isinstance(record, RegisterBrokerRecord):
+                epochs[record.broker_id] = offset
+            elif isinstance(record, UnregisterBrokerRecord):
+                epochs.pop(record.broker_id, None)
         return blocks
 
     def _check_disjoint(self, blocks: list[tuple[int, int, Operation]]) -> None:

@@ -8,7 +8,13 @@ import pytest
 
 from controller.state.requests import AllocateProducerIds, RaiseFloor, RegisterBroker
 from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
-from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record, RegisterBrokerRecord
+from protocol.records import (
+    AllocateProducerIdsRecord,
+    ProducerIdFloorRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from tests.simulation.history import AgentClaims, History
 from tests.simulation.world import Violation, World
 
@@ -103,6 +109,16 @@ def wrong_epoch(story: Story) -> None:
     story.history.acknowledge(operation, RegisterBrokerResponse(1, "cluster"))
 
 
+def stale_epoch(story: Story) -> None:
+    story.commit(RegisterBrokerRecord(1, len(story.history.commits), "b"))
+    story.block(110)
+
+
+def epoch_of_one_who_left(story: Story) -> None:
+    story.commit(UnregisterBrokerRecord(1, 0))
+    story.block(110)
+
+
 def foreign(story: Story) -> None:
     story.claims.claimed(110)
 
@@ -121,6 +137,8 @@ def repeated(story: Story) -> None:
         (gap_in_the_log, "id-gap"),
         (floor_lowered, "floor"),
         (wrong_epoch, "registration"),
+        (stale_epoch, "stale-epoch"),
+        (epoch_of_one_who_left, "stale-epoch"),
         (foreign, "foreign-id"),
         (repeated, "repeated-id"),
     ],
