@@ -191,8 +191,8 @@ class HandshakeTarget(Target):
 
 def _check_guest(links: PeerLinks, loop: _Loop, peer: int | None, *, full: bool) -> None:
     """Members keep their links. Who is none was dialled back if it gave an address, and is forgotten with its link."""
-    if links._outbound.keys() != _MEMBERS.keys() or links.directories.keys() - _MEMBERS.keys():
-        raise Violation(f"links {sorted(links._outbound)}, directories {links.directories}")
+    if links._outbound.keys() != _MEMBERS.keys() or links.peers.keys() - _MEMBERS.keys():
+        raise Violation(f"links {sorted(links._outbound)}, peers {links.peers}")
     guest = peer if peer is not None and peer not in _MEMBERS else None
     if guest is not None and full:
         raise Violation(f"{guest} is one guest more than {MAX_GUESTS}")

@@ -12,6 +12,7 @@ import msgspec
 
 from controller.raft.core import Role
 from protocol.messages import AllocatedBlock, AllocatedBlocksPage
+from protocol.metadata_version import BASE, LATEST
 from protocol.records import AllocateProducerIdsRecord
 from tests.simulation.budget import Budget
 from tests.simulation.client import Agent, Client
@@ -96,6 +97,10 @@ class Cluster:
     def next_id_seen(self) -> int:
         """The next producer ID, as of the newest committed entry."""
         return self.monitor.next_id
+
+    def metadata_version(self) -> int:
+        """The highest that a running member has applied."""
+        return max((process.driver.machine.metadata_version for process in self.processes()), default=BASE)
 
     def phase(self) -> str:
         """What the cluster is doing."""
@@ -194,6 +199,7 @@ class Cluster:
                 process is not None
                 and not process.core.recovering
                 and not process.stopping
+                and process.driver.machine.metadata_version == LATEST
                 and process.core.applied == leader.core.last_index == leader.core.applied
                 and process.quiet()
                 for process in processes

@@ -6,6 +6,7 @@
 - a member votes once in a term, by what is on its disk; no vote, acknowledgement or candidacy leaves before its write;
 - the quorum changes by one voter at a time, each configuration committed before the next is begun; who becomes
   a voter has caught up as a learner; who is no voter neither stands nor leads nor counts;
+- no member is given a record that its build cannot read;
 - terms, commit and applied indexes never fall; a disk that was not damaged brings back all that was acknowledged.
 """
 
@@ -26,6 +27,7 @@ from controller.raft.messages import (
     SnapshotMeta,
 )
 from controller.state.machine import StateMachine
+from protocol.metadata_version import MEMBERSHIP
 from protocol.records import VotersRecord, decode_batch, read_voters
 from snapshots.image import StateImage
 from tests.simulation.history import History
@@ -126,9 +128,16 @@ class Monitor:
                 f"log to {storage.wal.next_index - 1}, damaged {member.damaged}"
             )
 
+    def _check_readable(self, node: int, entries: list[Entry]) -> None:
+        for entry in entries:
+            if read_voters(entry.data) is not None:
+                raise Violation("upgrade", f"member {node} is of a build that cannot read the entry at {entry.index}")
+
     def wrote(self, process: Process, entries: list[Entry], hard_state: HardState | None) -> None:
         """A write of the log returned."""
         node = process.node_id
+        if process.build < MEMBERSHIP and not process.member.taken_back:
+            self._check_readable(node, entries)
         disk = self._disks[node]
         if entries:
             held = self._held[node]
@@ -297,7 +306,7 @@ class Monitor:
             raise Violation("change-of-many", f"{facts}: from {sorted(history[-2].voters)} to {sorted(newest.voters)}")
         for node in newest.voters - history[-2].voters:
             member = process.member.cluster.members[node]
-            top = max(self._held[node], default=0)
+            top = self._disks[node].last.index
             if not member.ready or top < newest.index - 1 - core.config.promotion_lag:
                 raise Violation("promoted-unfit", f"{facts}: {node} votes, which holds {top}, ready {member.ready}")
 

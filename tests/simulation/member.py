@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 from controller.node.opening import InconsistentStorage, open_storage
 from controller.node.settings import PROFILES, MemberSettings, Voter
 from controller.raft.core import RaftConfig
+from controller.state.machine import UnsupportedMetadataVersion
 from controller.storage.directory import format_directory
 from controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
 from protocol.archive import ArchiveError
+from protocol.metadata_version import LATEST
 from protocol.settings import HostPort
 from snapshots.format import SnapshotError
 from tests.simulation.disk import SimDisk
@@ -35,6 +37,7 @@ class Member:
     `damaged`: what is on the disk may lack what was acknowledged; `damage_is_latent`: no start has found out yet.
     `deployed`: the machine is in use; a spare one waits, or was removed. `counts_by`: the voters of every configuration
     that this disk has led its member to count by. `ready`: since it was deployed it has held all that it had to.
+    `build`: the newest metadata version that the next process reads; `taken_back`: it once was a newer one.
     """
 
     def __init__(self, cluster: Cluster, node_id: int, clock_rate: float) -> None:
@@ -50,6 +53,8 @@ class Member:
         self.deployed = node_id in cluster.voters
         self.ready = False
         self.counts_by: set[frozenset[int]] = set()
+        self.build = cluster.swarm.first_build
+        self.taken_back = False
         self.configure(cluster.voters)
         self.process: Process | None = None
         self.damaged = False
@@ -91,6 +96,7 @@ class Member:
         self.replace_disk()
         self.ready = False
         self.deployed = True
+        self.install(LATEST)
         self.start()
 
     def retire(self) -> None:
@@ -110,6 +116,9 @@ class Member:
         except PowerCut:
             self.world.note(f"member {self.node_id} loses power while it opens its log")
             self.disk.cut_power(self._rng)
+        except UnsupportedMetadataVersion as error:
+            self._upgrade_late(error)
+            self.disk.kill()
         except _DAMAGE as error:
             self._refused(error)
         except (OSError, LogFull, LogFailed) as error:
@@ -183,11 +192,28 @@ class Member:
     def faulted(self, process: Process, error: BaseException) -> None:
         """The process found that it must stop."""
         self._count_disk_faults()
+        if isinstance(error, UnsupportedMetadataVersion):
+            self._upgrade_late(error)
+            self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)
+            return
         excused = isinstance(error, _EXPECTED_FAULTS) or (self.damaged and isinstance(error, _DAMAGE))
         if not excused:
             raise Violation("member-fault", f"member {self.node_id} stops: {error!r}") from error
         self.world.note(f"member {self.node_id} stops after a fault: {error}")
         self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)
+
+    def install(self, build: int) -> None:
+        """The next process that starts here is of `build`."""
+        self.taken_back = build < self.build
+        self.build = build
+
+    def _upgrade_late(self, error: UnsupportedMetadataVersion) -> None:
+        """The member is too old for the quorum: that is the fault of whoever took its build back, or else of ours."""
+        if not self.taken_back:
+            raise Violation("upgrade", f"member {self.node_id} was always of build {self.build}: {error}") from error
+        self.world.note(f"member {self.node_id} is upgraded again: {error}")
+        self.world.fault("build_taken_back_too_late")
+        self.install(LATEST)
 
     def _exit(self, process: Process) -> None:
         if self.process is process:
@@ -198,7 +224,7 @@ class Member:
         if self.cut_next_open:
             self.cut_next_open = False
             self.disk.arm(cut_after=self._rng.randrange(12))
-        storage = open_storage(self.disk, self.settings)
+        storage = open_storage(self.disk, self.settings, self.build)
         if self.disk.cut_after is not None:
             self.disk.arm()
         config = RaftConfig(

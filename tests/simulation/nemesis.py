@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.raft.core import Role
 from protocol.errors import RequestError
+from protocol.metadata_version import LATEST
 from tests.simulation.world import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class Nemesis:
             member.disk.heal()
             member.disk_slowness = 1
             member.cut_next_open = False
-            if member.damage_is_latent and member.process is not None:
+            member.install(LATEST)
+            old = member.process is not None and member.process.build < LATEST
+            if (member.damage_is_latent or old) and member.process is not None:
                 member.crash(power=False, restart_after=None)
             member.start()
 
@@ -160,6 +163,22 @@ class Nemesis:
     def _throw_rolling_restart(self) -> bool:
         for place, member in enumerate(self.cluster.machines()):
             self.world.at(place * (500 * MILLISECOND + self._later(SECOND)), self._restart_member, member)
+        return True
+
+    def _throw_upgrade(self) -> bool:
+        """An operator restarts a member as the next build; or as the one before, while the quorum may still do that."""
+        machines = self.cluster.machines()
+        older = [member for member in machines if member.build < LATEST]
+        newer = [member for member in machines if member.build == LATEST and self.cluster.metadata_version() < LATEST]
+        if older and (not newer or self.rng.random() < 0.8):
+            member = self.rng.choice(older)
+            member.install(LATEST)
+        elif newer:
+            member = self.rng.choice(newer)
+            member.install(LATEST - 1)
+        else:
+            return False
+        self._restart_gracefully(member.process)
         return True
 
     def _restart_member(self, member: Member) -> None:

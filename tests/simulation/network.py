@@ -89,6 +89,14 @@ class Network:
 
     # Connections.
 
+    def builds_seen_by(self, process: Process) -> dict[int, int]:
+        """The newest metadata versions that the peers connected to `process` read, as they said when they dialled."""
+        return {
+            dialler: ends[0].build
+            for (dialler, _), ends in self._connected.items()
+            if ends[1] is process and ends[0].node_id == dialler
+        }
+
     def started(self, process: Process) -> None:
         """A member's process listens and dials."""
         for peer in self.members:

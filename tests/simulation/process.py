@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -87,6 +88,7 @@ class Process:
             voters=storage.machine.voters,
         )
         machine = storage.machine
+        self.build = machine.supported
         self.core = core
         self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
         self.driver = SimDriver(core, machine, self.ledger, self._on_fault, loop=self.loop)
@@ -135,6 +137,7 @@ class Process:
         self.worker.prepare_segment()
         if driver.ticks % FENCE_EVERY_TICKS == 0 and driver.serving():
             self._fence_silent_brokers()
+            self._raise_metadata_version()
         self.watch()
 
     def receive(self, message: Message) -> None:
@@ -232,6 +235,12 @@ class Process:
                 self.submit(requests.FenceBroker(broker_id, registration.broker_epoch))
             except RequestError:
                 return
+
+    def _raise_metadata_version(self) -> None:
+        wanted = self.driver.common_version(self.member.network.builds_seen_by(self))
+        if wanted > self.driver.machine.metadata_version:
+            with contextlib.suppress(RequestError):
+                self.submit(requests.RaiseMetadataVersion(wanted))
 
     # The end.
 

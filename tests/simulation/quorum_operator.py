@@ -11,6 +11,7 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
+from controller.transport.links import Peer
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterResponse
 from protocol.records import QuorumMember
@@ -155,13 +156,10 @@ class QuorumOperator:
         changes = process.driver.voter_changes
         if step == REMOVE:
             return changes.remove(node)
-        directories = {
-            member.node_id: str(member.directory_id)
-            for member in self.cluster.members.values()
-            if member.process is not None
-        }
+        other = self.cluster.members[node]
+        peer = None if other.process is None else Peer(str(other.directory_id), other.process.build)
         named = str(self.cluster.members[node].directory_id) if self.rng.random() < 0.3 else None
-        return changes.add(QuorumMember(node, named, str(NOWHERE), base_url(node), True), directories)
+        return changes.add(QuorumMember(node, named, str(NOWHERE), base_url(node), True), peer)
 
     def _answer(self, attempt: int, result: Any, error: RequestError | None) -> None:
         if not self._lost():

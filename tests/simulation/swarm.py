@@ -8,6 +8,7 @@ import random
 
 import msgspec
 
+from protocol.metadata_version import BASE, LATEST
 from tests.simulation.world import MILLISECOND, SECOND
 
 MEMBER_FAULTS = {
@@ -84,6 +85,7 @@ class Swarm(msgspec.Struct, frozen=True):
     max_inflight: int
     max_append_bytes: int
     promotion_lag: int
+    first_build: int
     clock_rates: tuple[float, ...]
     # Faults.
     fault_interval: int
@@ -100,6 +102,9 @@ def draw(rng: random.Random) -> Swarm:
         chosen = dict(MEMBER_FAULTS)
     lossy = rng.random() < 0.6
     # The quorum changes in a third of the seeds, and then often.
+    first_build = rng.choice((BASE, LATEST, LATEST))
+    if first_build < LATEST:
+        chosen["upgrade"] = rng.choice((3.0, 9.0))
     spares = rng.choice((0, 0, 0, 0, 1, MAX_SPARES))
     if spares:
         chosen |= {kind: weight * rng.choice((1, 1, 3)) for kind, weight in CHANGES.items()}
@@ -132,6 +137,7 @@ def draw(rng: random.Random) -> Swarm:
         chunk_bytes=rng.choice((64, 256, 65_536)),
         max_inflight=rng.choice((1, 4, 64)),
         max_append_bytes=rng.choice((200, 5_000, 262_144)),
+        first_build=first_build,
         promotion_lag=rng.choice((3, 30, 1_024)),
         clock_rates=tuple(rng.choice((1.0, 1.0, rng.uniform(0.6, 1.6))) for _ in range(members + spares)),
         fault_interval=rng.choice((300, 700, 1_200, 2_000, 4_000)) * MILLISECOND,
