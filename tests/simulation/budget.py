@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.member import Member
+    from tests.simulation.process import Process
 
 
 class Budget:
@@ -26,6 +27,58 @@ class Budget:
         """The members whose disk may be damaged now."""
         members = [member for member in self.cluster.members.values() if member.deployed and not member.damaged]
         return [member for member in members if self._may_lose(member)]
+
+    def may_forget(self) -> list[Process]:
+        """The running members whose disk may go back to an older state now, unnoticed.
+
+        A copy of a disk cannot know what it lacks: its member votes and acknowledges as if it had kept its word, which
+        no protocol survives that asks two of three. Such a member has broken promises of three kinds, and must have no
+        chance to be taken at its word:
+
+        - It helped to commit entries, by acknowledging them. So every other voter holds all that was on its disk.
+        - It voted, and knew of terms. So all others know the newest term, hold an entry of that term and follow its
+          leader, who lives: nobody can win in that term or below it any more, and nobody stands above it.
+        - It counts by a configuration. So that one has been in force since the copy was taken, no change is under way,
+          and nobody else is about who could be counted by another.
+
+        And everybody else's disk is good, and stays so until the member holds again what it has forgotten: damage is
+        counted until then. From then on it is as good as any. A follower that has just been restarted is as far.
+        """
+        cluster, leader = self.cluster, self.cluster.leader()
+        if leader is None or not self._is_calm(leader):
+            return []
+        core, voters = leader.core, [cluster.members[voter] for voter in cluster.voters]
+        found = []
+        for member in voters:
+            process = member.process
+            if process is None or process is leader:
+                continue
+            least = max(process.durable_last, core.progress[member.node_id].match, core._noop_index)
+            if all(core.progress[other.node_id].match >= least for other in voters if other is not member):
+                found.append(process)
+        return found
+
+    def _is_calm(self, leader: Process) -> bool:
+        """One leader is followed by all, and nothing is damaged or being changed."""
+        cluster, core = self.cluster, leader.core
+        if not core.serving or core.transferring is not None or not cluster.operator.settled():
+            return False
+        machines = cluster.machines()
+        return len(machines) == len(cluster.voters) and all(
+            not member.damaged
+            and (process := member.process) is not None
+            and process.core.term == core.term
+            and process.core.leader_id == leader.node_id
+            and self.knows_configuration(process)
+            and not process.core.recovering
+            and cluster.monitor.remembers(member.node_id, core.term)
+            for member in machines
+        )
+
+    def knows_configuration(self, process: Process) -> bool:
+        """Whether a member's disk holds the newest committed configuration, and its log no other behind it."""
+        newest, log = self.cluster.monitor.configuration.index, process.core.log
+        return log.memberships.committed and newest <= log.memberships.newest.index <= log.stable
 
     def may_deploy(self, member: Member) -> bool:
         """Whether `member` may come into use with an empty disk: where it once voted, its voice is a weak one."""

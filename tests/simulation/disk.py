@@ -16,18 +16,24 @@ from snapshots.files import Files
 from tests.support.memory_files import PowerCut
 
 SECTOR: Final = 512
+DiskCopy = dict[str, dict[str, bytes]]
+"""Folder -> name -> content."""
 
 
 class _File:
-    """`live`: the page cache. `durable`: the platter. `unsynced`: (offset, data) of what the platter lacks."""
+    """`live`: the page cache. `durable`: the platter. `unsynced`: (offset, data) of what the platter lacks.
 
-    __slots__ = ("durable", "live", "name", "unsynced")
+    `before`: (offset, data) of what stood where the newest write went.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("before", "durable", "live", "name", "unsynced")
+
+    def __init__(self, name: str, content: bytes = b"") -> None:
         self.name = name
-        self.live = bytearray()
-        self.durable = bytearray()
+        self.live = bytearray(content)
+        self.durable = bytearray(content)
         self.unsynced: list[tuple[int, bytes]] = []
+        self.before: tuple[int, bytes] | None = None
 
 
 class _Change:
@@ -47,7 +53,8 @@ class SimDisk(Files):
 
     `cut_after`: changing calls that still succeed before PowerCut is raised. `failing`: kinds of call that raise EIO,
     with how many times. `full`: no room for new bytes. `misdirect`: the next write into a log segment lands elsewhere
-    in it. `lying`: fdatasync does nothing (a planted bug, for controls).
+    in it. `stale`: the next reading of the newest log segment gets a sector as it was before the newest write.
+    `lying`: fdatasync does nothing (a planted bug, for controls).
     """
 
     def __init__(self) -> None:
@@ -56,6 +63,7 @@ class SimDisk(Files):
         self.failing: dict[str, int] = {}
         self.full = False
         self.misdirect: random.Random | None = None
+        self.stale: random.Random | None = None
         self.lying = False
         self.on_fault: list[str] = []
         self._live: dict[str, dict[str, _File]] = {}
@@ -82,8 +90,28 @@ class SimDisk(Files):
         self.misdirect = rng
         self._watching = True
 
+    def order_stale_read(self, rng: random.Random) -> None:
+        """An old sector of the newest log segment comes back at its next reading."""
+        self.stale = rng
+
+    def copy(self) -> DiskCopy:
+        """What a copy of all files holds now."""
+        return {
+            folder: {name: bytes(file.live) for name, file in files.items()} for folder, files in self._live.items()
+        }
+
+    def go_back(self, copy: DiskCopy) -> None:
+        """Put an old copy in the place of everything; nothing runs at this time."""
+        self.kill()
+        self._changes.clear()
+        self._live = {
+            folder: {name: _File(name, content) for name, content in files.items()} for folder, files in copy.items()
+        }
+        self._durable = {folder: dict(files) for folder, files in self._live.items()}
+
     def heal(self) -> None:
         """No faults from now on."""
+        self.stale = None
         self.cut_after = None
         self.failing.clear()
         self.full = False
@@ -185,6 +213,7 @@ class SimDisk(Files):
                 offset = self._misdirected(file, data, offset)
         if self.full and offset + len(data) > len(file.live):
             raise OSError(errno.ENOSPC, "no space left on the simulated disk")
+        file.before = (offset, bytes(file.live[offset : offset + len(data)]))
         _write(file.live, offset, data)
         file.unsynced.append((offset, data))
 
@@ -251,7 +280,10 @@ class SimDisk(Files):
     def read_bytes(self, path: PurePath) -> bytes:
         if self._watching:
             self._strike("read", None)
-        return bytes(self._file(path).live)
+        file = self._file(path)
+        if self.stale is not None and file.name.endswith(".wal") and file.before is not None:
+            return self._stale_content(file)
+        return bytes(file.live)
 
     def _folder(self, folder: str) -> dict[str, _File]:
         if folder not in self._live:
@@ -282,6 +314,19 @@ class SimDisk(Files):
             if kind == "sync" and file is not None:
                 file.unsynced.clear()
             raise OSError(errno.EIO, f"simulated {kind} error")
+
+    def _stale_content(self, file: _File) -> bytes:
+        """The content with one sector, or the part of it that the newest write changed, as it was before."""
+        rng, self.stale = self.stale, None
+        assert rng is not None and file.before is not None, "a stale read was not ordered"
+        self.on_fault.append("disk_stale_read")
+        start, old = file.before
+        first, last = start // SECTOR, max(start, start + len(old) - 1) // SECTOR
+        sector = rng.randint(first, last) * SECTOR
+        content = bytearray(file.live)
+        low, high = max(sector, start), min(sector + SECTOR, start + len(old))
+        content[low:high] = old[low - start : high - start]
+        return bytes(content)
 
     def _misdirected(self, file: _File, data: bytes, offset: int) -> int:
         """Another multiple of 8 in the file; the data itself is where it should not be, and missing where it should."""

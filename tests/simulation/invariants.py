@@ -46,6 +46,7 @@ class _Disk:
     def __init__(self) -> None:
         self.votes: dict[int, int] = {}
         self.term = 0
+        self.recovering = False
         self.last = SnapshotMeta(0, 0)
 
 
@@ -107,13 +108,14 @@ class Monitor:
         """A member came up from its disk."""
         member, storage = process.member, process.storage
         log, disk = storage.log, self._disks[process.node_id]
-        if not log.hard_state.recovering or not member.damaged:
+        if not member.damaged or (not log.hard_state.recovering and member.forgot is None):
             self._check_nothing_lost(process, disk)
         if member.damaged:
             self._disks[process.node_id] = disk = _Disk()
             member.damage_is_latent = False
-            if not log.hard_state.recovering:
-                member.damaged = False
+            end = SnapshotMeta(process.core.last_index, process.core.log.last_term)
+            self._look_for_recovery(member, log.hard_state.recovering, end)
+        disk.recovering = log.hard_state.recovering
         if log.truncated is not None:
             self.world.fault("tail_torn", f"member {process.node_id}: {log.truncated}")
         self._note_hard_state(member, disk, log.hard_state)
@@ -144,12 +146,20 @@ class Monitor:
             for entry in entries:
                 held[entry.index] = entry.term
             disk.last = SnapshotMeta(entries[-1].index, entries[-1].term)
+        member = process.member
         if hard_state is not None:
-            member = process.member
             self._note_hard_state(member, disk, hard_state)
-            if member.damaged and not member.damage_is_latent and not hard_state.recovering:
-                member.damaged = False
-                self.world.note(f"member {node} has recovered")
+            disk.recovering = hard_state.recovering
+        if member.damaged and not member.damage_is_latent and (hard_state is not None or member.forgot is not None):
+            self._look_for_recovery(member, disk.recovering, disk.last)
+
+    def _look_for_recovery(self, member: Member, recovering: bool, end: SnapshotMeta) -> None:
+        """A damaged disk may be as good as any by now."""
+        if member.forgot is not None and (end.term, end.index) >= (member.forgot.term, member.forgot.index):
+            member.forgot = None
+        if not recovering and member.forgot is None:
+            member.damaged = False
+            self.world.note(f"member {member.node_id} has recovered")
 
     def interrupted(self, process: Process, entries: list[Entry]) -> None:
         """A write of `entries` may be durable, although it never returned: what it replaces may be gone."""
@@ -221,7 +231,10 @@ class Monitor:
     def installed(self, process: Process, meta: SnapshotMeta, image: StateImage) -> None:
         """A member takes over the state of a received snapshot."""
         self.snapshots_installed += 1
-        self._disks[process.node_id].last = meta
+        disk, member = self._disks[process.node_id], process.member
+        disk.last = meta
+        if member.forgot is not None:
+            self._look_for_recovery(member, disk.recovering, meta)
         state = (image.next_offset, image.next_producer_id)
         if image.voters != self._committed_by(meta.index).record:
             raise Violation("snapshot", f"member {process.node_id} installs {meta} with {image.voters}")
@@ -330,6 +343,10 @@ class Monitor:
         vote = self._disks[message.sender].votes.get(message.term)
         if vote != candidate:
             raise Violation("vote-before-write", f"{message} leaves, but the vote on disk is for {vote}")
+
+    def remembers(self, node: int, term: int) -> bool:
+        """Whether the disk of a member knows of `term`."""
+        return self._disks[node].term == term
 
     def _note_hard_state(self, member: Member, disk: _Disk, state: HardState) -> None:
         node = member.node_id

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from controller.node.opening import InconsistentStorage, open_storage
 from controller.node.settings import PROFILES, MemberSettings, Voter
 from controller.raft.core import RaftConfig
+from controller.raft.messages import SnapshotMeta
 from controller.state.machine import UnsupportedMetadataVersion
 from controller.storage.directory import format_directory
 from controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
@@ -16,7 +17,7 @@ from protocol.archive import ArchiveError
 from protocol.metadata_version import LATEST
 from protocol.settings import HostPort
 from snapshots.format import SnapshotError
-from tests.simulation.disk import SimDisk
+from tests.simulation.disk import DiskCopy, SimDisk
 from tests.simulation.process import Process
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 from tests.support.memory_files import PowerCut
@@ -35,8 +36,10 @@ class Member:
     """`process` is None while nothing runs.
 
     `damaged`: what is on the disk may lack what was acknowledged; `damage_is_latent`: no start has found out yet.
-    `deployed`: the machine is in use; a spare one waits, or was removed. `counts_by`: the voters of every configuration
-    that this disk has led its member to count by. `ready`: since it was deployed it has held all that it had to.
+    `deployed`: the machine is in use; a spare one waits, or was removed. `ready`: since then it has not been recovering
+    at some time. `counts_by`: the voters of every configuration that this disk has led its member to count by.
+    `forgot`: the last entry on the disk before it went back to an older state, until that entry is on it again.
+    `copy`: an old copy of the disk, and the index of the configuration that was in force when it was taken.
     `build`: the newest metadata version that the next process reads; `taken_back`: it once was a newer one.
     """
 
@@ -52,6 +55,8 @@ class Member:
         self.core_random = self.world.stream(f"core-{node_id}")
         self.deployed = node_id in cluster.voters
         self.ready = False
+        self.forgot: SnapshotMeta | None = None
+        self.copy: tuple[DiskCopy, int] | None = None
         self.counts_by: set[frozenset[int]] = set()
         self.build = cluster.swarm.first_build
         self.taken_back = False
@@ -183,11 +188,22 @@ class Member:
         """Put an empty disk in; nothing runs at this time."""
         assert self.process is None, f"member {self.node_id} runs while its disk is replaced"
         self.damaged = self.damage_is_latent = True
+        self.forgot = self.copy = None
         full = self.disk.full
         self.disk.replace()
         self.format()
         if full:
             self.disk.arm(full=True)
+
+    def forget(self, end: SnapshotMeta, back_to: DiskCopy | None, restart_after: int) -> None:
+        """Lose power and come back with the disk as it was once; None: its newest log segment is read wrongly."""
+        self.crash(power=back_to is not None, restart_after=restart_after)
+        self.damaged = self.damage_is_latent = True
+        self.forgot = end
+        if back_to is None:
+            self.disk.order_stale_read(self._rng)
+        else:
+            self.disk.go_back(back_to)
 
     def faulted(self, process: Process, error: BaseException) -> None:
         """The process found that it must stop."""
@@ -197,6 +213,10 @@ class Member:
             self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)
             return
         excused = isinstance(error, _EXPECTED_FAULTS) or (self.damaged and isinstance(error, _DAMAGE))
+        if self.forgot is not None and "but the log ends at" in str(error):
+            self.world.fault("forgetting_noticed", f"member {self.node_id}: {error}")
+            self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit_and_replace, process)
+            return
         if not excused:
             raise Violation("member-fault", f"member {self.node_id} stops: {error!r}") from error
         self.world.note(f"member {self.node_id} stops after a fault: {error}")
@@ -218,6 +238,13 @@ class Member:
     def _exit(self, process: Process) -> None:
         if self.process is process:
             self.crash(power=False, restart_after=self._rng.randrange(100 * MILLISECOND, 2 * SECOND))
+
+    def _exit_and_replace(self, process: Process) -> None:
+        """What a process that finds that its disk has forgotten asks for: an empty one."""
+        if self.process is process:
+            self.crash(power=False, restart_after=None)
+            self.replace_disk()
+            self.world.at(self._rng.randrange(100 * MILLISECOND, 2 * SECOND), self.start)
 
     def _open(self) -> Process:
         swarm = self.cluster.swarm

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from controller.raft.core import Role
+from controller.raft.messages import SnapshotMeta
 from protocol.errors import RequestError
 from protocol.metadata_version import LATEST
+from tests.simulation.disk import DiskCopy
 from tests.simulation.world import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -39,6 +41,8 @@ class Nemesis:
         """Begin; the cluster gets a moment to come up first."""
         self.active = True
         self.world.at(2 * SECOND, self._next)
+        if self.cluster.swarm.weights.get("disk_rolled_back"):
+            self.world.at(2 * SECOND, self._copy_disk)
 
     def stop(self) -> None:
         """Undo what lasts, start what is down, and let no damage stay in the dark."""
@@ -343,6 +347,41 @@ class Nemesis:
         member.damage_is_latent = True
         self.world.at(self._later(3 * SECOND), member.start)
         return True
+
+    def _copy_disk(self) -> None:
+        """Somebody takes a copy of a disk, of a running member or at rest."""
+        if not self.active:
+            return
+        self.world.at(self.rng.randrange(SECOND, 4 * SECOND), self._copy_disk)
+        member = self._machine()
+        index = self.cluster.monitor.configuration.index
+        process = member.process
+        known = not index if process is None else self.cluster.budget.knows_configuration(process)
+        if known and not member.damaged:
+            member.copy = member.disk.copy(), index
+
+    def _throw_disk_rolled_back(self) -> bool:
+        index = self.cluster.monitor.configuration.index
+        fit = [(process.member, process.member.copy) for process in self.cluster.budget.may_forget()]
+        copies = [(member, copy[0]) for member, copy in fit if copy is not None and copy[1] == index]
+        if not copies:
+            return False
+        member, copy = self.rng.choice(copies)
+        self._forget(member, copy)
+        return True
+
+    def _throw_disk_stale_read(self) -> bool:
+        fit = self.cluster.budget.may_forget()
+        if fit:
+            self._forget(self.rng.choice(fit).member, None)
+        return False
+
+    def _forget(self, member: Member, copy: DiskCopy | None) -> None:
+        process = member.process
+        assert process is not None, f"member {member.node_id} is down: nobody knows what its disk holds"
+        end = SnapshotMeta(process.durable_last, process.core.term_at(process.durable_last) or 0)
+        self.world.note(f"the disk of member {member.node_id} goes back, from {end}")
+        member.forget(end, copy, self._later(2 * SECOND))
 
     def _damaged(self, member: Member) -> None:
         """What is wrong with the disk comes to light at the next start, which comes soon."""

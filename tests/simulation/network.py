@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.raft.messages import Message
+from controller.raft.messages import AppendEntries, Message
 from tests.simulation.swarm import Swarm
 from tests.simulation.world import MILLISECOND, World
 
@@ -84,7 +84,7 @@ class Network:
         world = self.world
         world.mix(message.term, link[0], link[1])
         if world.trace is not None:
-            world.note(f"{link[0]} -> {link[1]}  {message}")
+            world.note(f"{link[0]} -> {link[1]}  {readable(message)}")
         target.receive(message)
 
     # Connections.
@@ -153,3 +153,17 @@ class Network:
             return
         self._connected[link] = (dialler, acceptor)
         dialler.link_up(link[1])
+
+
+def readable(message: Message) -> str:
+    """A message without its sender and receiver, and without payloads: of entries their indexes and terms."""
+    facts = []
+    for name in message.__struct_fields__:
+        value = getattr(message, name)
+        if isinstance(message, AppendEntries) and name == "entries":
+            value = " ".join(f"{entry.index}({entry.term})" for entry in message.entries) or "none"
+        elif isinstance(value, bytes):
+            value = f"{len(value)} bytes"
+        if name not in {"sender", "to"}:
+            facts.append(f"{name} {value}")
+    return f"{type(message).__name__}: {', '.join(facts)}"

@@ -1,7 +1,9 @@
-"""Run many seeds, or one again: `python -m tests.simulation.run --seeds 2000 --jobs 2`, `... --seed 17 --trace FILE`.
+"""Run many seeds: `python -m tests.simulation.run --seeds 2000 --jobs 2`; or one again: `... --seed 17 --trace FILE`,
+or `... --seed 17 --step` to go through it on a terminal.
 
 Prints a table of figures and writes them to build/simulation.json. Every twentieth seed runs twice and must take the
-same course. Exit code 1 if any seed found a violation or took another course the second time.
+same course. Exit code 1 if any seed found a violation or took another course the second time; the traces of the first
+such seeds are written beside the figures.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from tests.simulation.cluster import Result, simulate
+from tests.simulation.stepping import Quit, Stepper
 from tests.simulation.world import SECOND
 
 REPORT: Final = Path("build/simulation.json")
@@ -28,6 +31,9 @@ REPEAT_EVERY: Final = 20
 
 MAX_SHOWN: Final = 20
 """Violations that are printed in full."""
+
+MAX_TRACED: Final = 5
+"""Violations whose seeds run again for their trace, each some megabytes."""
 
 
 class Report(msgspec.Struct):
@@ -166,19 +172,47 @@ def trace_seed(seed: int, path: Path, bug: str | None) -> int:
     return 0 if result.violation is None else 1
 
 
-def main() -> int:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+def step_seed(seed: int, bug: str | None, answers: TextIO, out: TextIO) -> int:
+    """Run one seed, stopping after each line of its trace; the exit code."""
+    try:
+        result = simulate(seed, trace=Stepper(answers, out), bug=bug)
+    except Quit:
+        return 0
+    print(f"seed {seed}, digest {result.digest}: {result.violation or 'no violation'}", file=out)
+    return 0 if result.violation is None else 1
+
+
+def trace_violation(seed: int, folder: Path, bug: str | None) -> None:
+    """Write the trace of a seed that found something, and say how to go through it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trace_seed(seed, folder / f"simulation-seed-{seed}.txt", bug)
+    planted = f" --bug {bug}" if bug else ""
+    print(f"replay it with: python -m tests.simulation.run --seed {seed} --step{planted}")
+
+
+def arguments_of(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """The options, checked against each other."""
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
     parser.add_argument("--seed", type=int, help="the first seed, or with --trace the only one; at random if missing")
     parser.add_argument("--jobs", type=int, default=1, help="processes side by side")
     parser.add_argument("--trace", type=Path, help="write the trace of --seed to this file")
     parser.add_argument("--bug", choices=("no-sync", "ack-before-write", "answer-at-propose"), help="plant a bug")
     parser.add_argument("--report", type=Path, default=REPORT, help="where the figures go")
+    parser.add_argument("--step", action="store_true", help="go through --seed on this terminal, event by event")
     arguments = parser.parse_args()
+    if arguments.seed is None and (arguments.trace is not None or arguments.step):
+        parser.error("--trace and --step need --seed")
+    if arguments.step and not sys.stdin.isatty():
+        parser.error("--step asks after each event how to go on, so it needs a terminal; --trace FILE does not")
+    return arguments
+
+
+def main() -> int:
+    """The command."""
+    arguments = arguments_of(argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None))
+    if arguments.step:
+        return step_seed(arguments.seed, arguments.bug, sys.stdin, sys.stdout)
     if arguments.trace is not None:
-        if arguments.seed is None:
-            parser.error("--trace needs --seed")
         return trace_seed(arguments.seed, arguments.trace, arguments.bug)
     first = secrets.randbelow(2**40) if arguments.seed is None else arguments.seed
     totals = Totals(first)
@@ -187,6 +221,8 @@ def main() -> int:
         run_seeds(range(first, first + arguments.seeds), arguments.jobs, arguments.bug), 1
     ):
         totals.add(result, repeated)
+        if result.violation is not None and len(totals.report.violations) <= MAX_TRACED:
+            trace_violation(result.seed, arguments.report.parent, arguments.bug)
         if live or done % 100 == 0:
             line = f"{done} of {arguments.seeds} seeds, {len(totals.report.violations)} violations"
             print(line, file=sys.stderr, end="\r" if live else "\n", flush=True)

@@ -45,6 +45,12 @@ CHANGES = {
 }
 """What operators do to the quorum. They are counted when they are done."""
 
+FORGETTING = {
+    "disk_rolled_back": 4.0,
+    "disk_stale_read": 3.0,
+}
+"""What a member cannot notice at once. Few moments are fit for it (`Budget.may_forget`), so it is tried often."""
+
 MAX_SPARES = 2
 """Members beyond the first voters: machines that stand ready to be added."""
 
@@ -108,6 +114,7 @@ def draw(rng: random.Random) -> Swarm:
     spares = rng.choice((0, 0, 0, 0, 1, MAX_SPARES))
     if spares:
         chosen |= {kind: weight * rng.choice((1, 1, 3)) for kind, weight in CHANGES.items()}
+    chosen |= {kind: weight * rng.choice((0, 1, 2)) for kind, weight in FORGETTING.items()}
     return Swarm(
         members=members,
         spares=spares,

@@ -111,6 +111,36 @@ def test_a_misdirected_write_is_missing_where_it_should_be() -> None:
     assert disk.on_fault == ["disk_misdirected_write"]
 
 
+def test_a_copy_brings_back_what_was_there_and_nothing_else() -> None:
+    disk, handle = make()
+    copy = disk.copy()
+    disk.pwrite(handle, b"SYNCED and more", 0)
+    disk.rename(PATH, FOLDER / "other")
+    disk.go_back(copy)
+    assert disk.listdir(FOLDER) == ["log.wal"]
+    assert disk.read_bytes(PATH) == b"synced"
+    disk.pwrite(disk.open(PATH), b"new", 0)
+    assert copy[str(FOLDER)]["log.wal"] == b"synced"
+    disk.cut_power(random.Random(0))
+    assert disk.read_bytes(PATH)[3:] == b"ced"
+
+
+def test_a_stale_read_shows_one_old_sector_once() -> None:
+    found = set()
+    for seed in range(50):
+        disk, handle = make(bytes(2048))
+        disk.pwrite(handle, b"x" * 1024, 256)
+        disk.fdatasync(handle)
+        disk.order_stale_read(random.Random(seed))
+        content = disk.read_bytes(PATH)
+        found.add(
+            tuple(content[low:high] == bytes(high - low) for low, high in ((256, 512), (512, 1024), (1024, 1280)))
+        )
+        assert disk.on_fault == ["disk_stale_read"]
+        assert disk.read_bytes(PATH) == bytes(256) + b"x" * 1024 + bytes(768)
+    assert found == {(True, False, False), (False, True, False), (False, False, True)}
+
+
 def test_two_processes_cannot_lock_the_same_file() -> None:
     disk, _ = make()
     disk.lock(FOLDER / "lock")
