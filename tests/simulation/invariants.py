@@ -146,6 +146,7 @@ class Monitor:
             for entry in entries:
                 held[entry.index] = entry.term
             disk.last = SnapshotMeta(entries[-1].index, entries[-1].term)
+            process.member.top = max(process.member.top, disk.last.index)
         member = process.member
         if hard_state is not None:
             self._note_hard_state(member, disk, hard_state)
@@ -233,6 +234,7 @@ class Monitor:
         self.snapshots_installed += 1
         disk, member = self._disks[process.node_id], process.member
         disk.last = meta
+        member.top = max(member.top, meta.index)
         if member.forgot is not None:
             self._look_for_recovery(member, disk.recovering, meta)
         state = (image.next_offset, image.next_producer_id)
@@ -319,9 +321,10 @@ class Monitor:
             raise Violation("change-of-many", f"{facts}: from {sorted(history[-2].voters)} to {sorted(newest.voters)}")
         for node in newest.voters - history[-2].voters:
             member = process.member.cluster.members[node]
-            top = self._disks[node].last.index
-            if not member.ready or top < newest.index - 1 - core.config.promotion_lag:
-                raise Violation("promoted-unfit", f"{facts}: {node} votes, which holds {top}, ready {member.ready}")
+            if not member.ready or member.top < newest.index - 1 - core.config.promotion_lag:
+                raise Violation(
+                    "promoted-unfit", f"{facts}: {node} votes, which held {member.top}, ready {member.ready}"
+                )
 
     def _check_next(self, index: int, record: VotersRecord) -> None:
         """A configuration is committed for the first time."""

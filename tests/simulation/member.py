@@ -37,7 +37,8 @@ class Member:
 
     `damaged`: what is on the disk may lack what was acknowledged; `damage_is_latent`: no start has found out yet.
     `deployed`: the machine is in use; a spare one waits, or was removed. `ready`: since then it has not been recovering
-    at some time. `counts_by`: the voters of every configuration that this disk has led its member to count by.
+    at some time; `top`: and held entries up to there. `counts_by`: the voters of every configuration that this disk has
+    led its member to count by.
     `forgot`: the last entry on the disk before it went back to an older state, until that entry is on it again.
     `copy`: an old copy of the disk, and the index of the configuration that was in force when it was taken.
     `build`: the newest metadata version that the next process reads; `taken_back`: it once was a newer one.
@@ -55,6 +56,7 @@ class Member:
         self.core_random = self.world.stream(f"core-{node_id}")
         self.deployed = node_id in cluster.voters
         self.ready = False
+        self.top = 0
         self.forgot: SnapshotMeta | None = None
         self.copy: tuple[DiskCopy, int] | None = None
         self.counts_by: set[frozenset[int]] = set()
@@ -100,6 +102,7 @@ class Member:
         self.configure(voters)
         self.replace_disk()
         self.ready = False
+        self.top = 0
         self.deployed = True
         self.install(LATEST)
         self.start()
