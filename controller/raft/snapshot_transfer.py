@@ -71,6 +71,8 @@ class SnapshotTransfer(Replication):
             self._follow(message.sender)
         self._elapsed = 0
         meta = message.meta
+        if meta.term > self.term:
+            raise InvariantViolation("R1", f"a snapshot of term {meta.term} came in term {self.term}")
         if self._installing is None and self.log.matches(meta.index, meta.term):
             # Our log has that entry, so also all before it; and what a snapshot covers is committed.
             self.log.commit_to(meta.index)

@@ -445,3 +445,11 @@ def test_a_recovering_follower_has_verified_what_a_snapshot_covers(terms: list[i
     flush(core)
     core.step(Heartbeat(1, 2, 1, 11, 0))
     assert of(HeartbeatReply, flush(core)) == [HeartbeatReply(1, 1, 2, 11)]
+
+
+def test_a_snapshot_of_a_term_above_its_leaders_is_not_taken() -> None:
+    """With it in the log's place the member would refuse its own disk at the next start."""
+    core = make_core(1, term=4)
+    with pytest.raises(InvariantViolation, match=r"^R1: a snapshot of term 5 came in term 4"):
+        core.step(chunk(0, b"x", done=True, meta=SnapshotMeta(11, 5), term=4))
+    assert core.ready() is None
