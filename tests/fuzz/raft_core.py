@@ -6,43 +6,33 @@ out the work that comes of it, down to the bytes on disk and on the wire. A core
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
-
-import msgspec
 
 from controller.raft.core import RaftCore, Ready, Role
 from controller.raft.invariants import InvariantViolation
 from controller.raft.member import RaftConfig
+from controller.raft.membership import Memberships, plain_record
 from controller.raft.messages import (
-    AppendEntries,
     AppendEntriesReply,
     Entry,
     HardState,
     Heartbeat,
-    HeartbeatReply,
     InstallSnapshot,
-    InstallSnapshotReply,
-    Message,
-    PreVote,
     PreVoteReply,
-    RequestVote,
     RequestVoteReply,
     SnapshotMeta,
-    TimeoutNow,
 )
 from controller.storage import frames
 from controller.storage.recovery import NO_SNAPSHOT
 from controller.transport.frames import MAX_FRAME_BYTES, FrameError, frame, message_reader
+from protocol.records import RecordError, VotersRecord, encode_batch, read_voters
 from tests.fuzz.mutator import Parts
+from tests.fuzz.raft_messages import NODE, PEERS, message_streams
 from tests.fuzz.storage_files import FirstChoice, entry_frame
 from tests.fuzz.target import Target, Violation
+from tests.support.raft_network import members
 
-NODE: Final = 1
-PEERS: Final = (2, 3)
-_TERMS: Final = (3, 3, 4, 4, 4, 4, 5, 6, 0, 2, 2**31, 2**63 - 2, 2**63 - 1, 2**63, 2**64 - 1)
-_INDEXES: Final = (0, 1, 3, 4, 5, 6, 9, 10, 10, 11, 11, 12, 13, 100, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
 _MAX_ROUNDS: Final = 64
 """Ready bundles that one message may cause: three at most are expected."""
 
@@ -61,7 +51,7 @@ class PeerFrameTarget(Target):
     steps_per_byte = 3
 
     def __init__(self) -> None:
-        self.corpus: list[Parts] = [parts[1:] for parts in message_streams(400)]
+        self.corpus: list[Parts] = [parts[1:] for parts in message_streams(400, len(SITUATIONS))]
 
     def assemble(self, parts: Parts) -> bytes:
         """A stream of frames."""
@@ -80,15 +70,19 @@ class PeerFrameTarget(Target):
 
 
 class CoreTarget(Target):
-    """Messages of peer 2 or 3 at a core in one of the situations of `SITUATIONS`, named by the first byte."""
+    """Messages of peer 2 or 3 at a core in one of the situations of `SITUATIONS`, named by the first byte.
+
+    A member stops by an invariant, or by a RecordError if a configuration cannot be read. What it has written by then
+    must be a log from which it starts again, with the same configuration.
+    """
 
     name = "raft_core"
-    refusals = (FrameError, InvariantViolation)
+    refusals = (FrameError, InvariantViolation, RecordError)
     steps = 20_000
     steps_per_byte = 40
 
     def __init__(self) -> None:
-        self.corpus = message_streams(4000)
+        self.corpus = message_streams(4000, len(SITUATIONS))
 
     def assemble(self, parts: Parts) -> bytes:
         """The situation's byte, and a stream of frames."""
@@ -115,6 +109,8 @@ class CoreTarget(Target):
             core.step(message)
             work(core)
             check(core)
+            check_memberships(core)
+            check_restart(core)
         for _ in range(40 if choice & 64 else 0):
             core.tick()
             work(core)
@@ -125,7 +121,8 @@ def fingerprint(core: RaftCore) -> tuple[Any, ...]:
     """What a message could change."""
     log = core.log
     hard = (core.term, core.vote, core.recovering, core.role, core.leader_id)
-    return (*hard, log.commit, log.applied, log.last_index, log.last_term, log.stable, len(core._outbox))
+    history = (core.memberships_version, core.membership.index, core._voters, core._everybody)
+    return (*hard, log.commit, log.applied, log.last_index, log.last_term, log.stable, len(core._outbox), *history)
 
 
 def work(core: RaftCore) -> None:
@@ -140,8 +137,63 @@ def work(core: RaftCore) -> None:
             core.applied_to(entry.index)
         for chunk in ready.chunks:
             if chunk.done:
-                core.snapshot_failed(chunk.meta)
+                _install(core, chunk)
     raise Violation(f"the core still has work after {_MAX_ROUNDS} rounds")
+
+
+def _install(core: RaftCore, chunk: InstallSnapshot) -> None:
+    """The last chunk stands for the snapshot: a configuration or none, or it is damaged."""
+    try:
+        record = read_voters(chunk.data)
+    except RecordError:
+        record = None
+    if record is None and chunk.data != b"without":
+        core.snapshot_failed(chunk.meta)
+    else:
+        core.snapshot_installed(chunk.meta, record)
+
+
+def check_memberships(core: RaftCore) -> None:
+    """What is counted by is what the log says, read from the last committed configuration on."""
+    log = core.log
+    history = log.memberships._history
+    again = Memberships(history[0].record)
+    again.restart(history[0].index, history[0].record)
+    for entry in log.slice(max(log.first_index, history[0].index + 1), log.last_index):
+        if (record := read_voters(entry.data)) is not None:
+            again.append(entry.index, record)
+    again.commit_to(log.commit)
+    if [(one.index, one.record) for one in again._history] != [(one.index, one.record) for one in history]:
+        raise Violation(f"the log holds {again._history}, the core counts by {history}")
+    if core._voters != again.newest.voters or core._everybody != again.everybody:
+        raise Violation(f"counting by {core._voters} of {core._everybody}, not by {again.newest.voters}")
+    if core.role is Role.LEADER and not again.committed and len(again._history) > 2:
+        raise Violation(f"a leader with {len(again._history) - 1} changes under way")
+
+
+def check_restart(core: RaftCore) -> None:
+    """What is on disk must be a log from which the member starts again, and counts by the same voters."""
+    log = core.log
+    try:
+        again = RaftCore(
+            core.config,
+            FirstChoice(),
+            hard_state=HardState(core.term, core.vote, log.commit, core.recovering),
+            snapshot=core.snapshot,
+            entries=log.slice(log.first_index, log.last_index),
+            leader_change_data=b"leader",
+            voters=_as_of(core, core.snapshot),
+        )
+    except (InvariantViolation, ValueError) as error:
+        raise Violation(f"the member would not start again: {error}") from error
+    if again._voters != core._voters:
+        raise Violation(f"after a restart {again._voters} would count, not {core._voters}")
+
+
+def _as_of(core: RaftCore, snapshot: SnapshotMeta) -> VotersRecord | None:
+    """The configuration that the snapshot holds, as far as the history still tells."""
+    known = [one for one in core.log.memberships._history if 0 < one.index <= snapshot.index]
+    return known[-1].record if known else None
 
 
 def _encode(ready: Ready) -> None:
@@ -178,14 +230,29 @@ def check(core: RaftCore) -> None:
         raise Violation(f"applied {log.applied}, commit {log.commit}, log end {log.last_index}")
 
 
-def _core(*, first: int = 1, snapshot: SnapshotMeta = NO_SNAPSHOT, hard: HardState | None = None) -> RaftCore:
+def _core(
+    *,
+    first: int = 1,
+    snapshot: SnapshotMeta = NO_SNAPSHOT,
+    hard: HardState | None = None,
+    changes: Mapping[int, VotersRecord] = {},
+    learner: bool = False,
+) -> RaftCore:
+    """`changes`: the configurations in the log, by index."""
+    data = {index: encode_batch([record]) for index, record in changes.items()}
+    voters = PEERS if learner else (NODE, *PEERS)
     return RaftCore(
-        RaftConfig(node_id=NODE, voters=(NODE, *PEERS), heartbeat_ticks=1, election_ticks=2, max_append_bytes=64),
+        RaftConfig(
+            node_id=NODE, voters=voters, heartbeat_ticks=1, election_ticks=2, max_append_bytes=64, learner=learner
+        ),
         FirstChoice(),
         hard_state=hard or HardState(3, None, 5),
         snapshot=snapshot,
-        entries=[Entry(2 if index < 8 else 3, index, b"entry %d" % index) for index in range(first, 11)],
+        entries=[
+            Entry(2 if index < 8 else 3, index, data.get(index, b"entry %d" % index)) for index in range(first, 11)
+        ],
         leader_change_data=b"leader",
+        voters=plain_record((NODE, *PEERS)) if snapshot.index else None,
     )
 
 
@@ -260,6 +327,41 @@ def _transferring() -> RaftCore:
     return core
 
 
+def _changed() -> RaftCore:
+    """One committed change, and one that may be undone."""
+    return _core(changes={4: members(1, 2, 3, learners=[4]), 9: members(1, 2, 3, 4)})
+
+
+def _learner() -> RaftCore:
+    return _core(changes={4: members(2, 3, learners=[1])}, learner=True)
+
+
+def _removed() -> RaftCore:
+    return _core(changes={4: members(1, 2, 3), 10: members(2, 3)})
+
+
+def _leader_with_learner() -> RaftCore:
+    core = _leader(_core(changes={4: members(1, 2, 3, learners=[4])}))
+    core.step(AppendEntriesReply(4, 2, NODE, False, 11, 0, 0, 0, 0))
+    work(core)
+    return core
+
+
+def _changing() -> RaftCore:
+    core = _leader_with_learner()
+    core.change_members(members(1, 2, 3, learners=[4, 5]))
+    work(core)
+    return core
+
+
+def _leaving() -> RaftCore:
+    core = _replicating()
+    core.step(AppendEntriesReply(4, 3, NODE, False, 11, 0, 0, 0, 0))
+    core.change_members(members(2, 3))
+    work(core)
+    return core
+
+
 SITUATIONS: Final[tuple[Callable[[], RaftCore], ...]] = (
     _follower,
     _compacted,
@@ -272,61 +374,10 @@ SITUATIONS: Final[tuple[Callable[[], RaftCore], ...]] = (
     _replicating,
     _sending_snapshot,
     _transferring,
+    _changed,
+    _learner,
+    _removed,
+    _leader_with_learner,
+    _changing,
+    _leaving,
 )
-
-
-def message_streams(count: int) -> list[Parts]:
-    """Messages that decode, mostly near the situations: a byte for the situation, then one to five messages."""
-    rng = random.Random("messages")
-    streams = []
-    for at in range(count):
-        peer = rng.randrange(2)
-        choice = at % len(SITUATIONS) + len(SITUATIONS) * rng.randrange(5) + 64 * rng.randrange(2) + 128 * peer
-        choice = min(choice, 127 + 128 * peer)
-        messages = [msgspec.msgpack.encode(_message(rng, PEERS[peer])) for _ in range(rng.randrange(1, 6))]
-        streams.append((bytes((choice,)), *messages))
-    return streams
-
-
-def _message(rng: random.Random, peer: int) -> Message:
-    def index() -> int:
-        return rng.choice(_INDEXES)
-
-    def flag() -> bool:
-        return rng.random() < 0.5
-
-    term, recovery = rng.choice(_TERMS), rng.choice((0, 0, 1, 5))
-    head = (term, peer, NODE)
-    return rng.choice(
-        (
-            lambda: PreVote(*head, index(), rng.choice(_TERMS)),
-            lambda: PreVoteReply(*head, flag(), flag()),
-            lambda: RequestVote(*head, index(), rng.choice(_TERMS), flag()),
-            lambda: RequestVoteReply(*head, flag(), recovery),
-            lambda: _append(rng, head),
-            lambda: _append(rng, head),
-            lambda: AppendEntriesReply(*head, flag(), index(), index(), index(), rng.choice(_TERMS), recovery),
-            lambda: Heartbeat(*head, index(), recovery),
-            lambda: HeartbeatReply(*head, index()),
-            lambda: _chunk(rng, head),
-            lambda: InstallSnapshotReply(*head, SnapshotMeta(index(), rng.choice(_TERMS)), index(), flag()),
-            lambda: InstallSnapshotReply(*head, SnapshotMeta(4, 2), index(), flag()),
-            lambda: TimeoutNow(*head),
-        )
-    )()
-
-
-def _append(rng: random.Random, head: tuple[int, int, int]) -> AppendEntries:
-    """Entries that mostly follow one another, at times with one that does not."""
-    prev = rng.choice(_INDEXES[:12])
-    prev_term = rng.choice((2, 3, 3, 4)) if rng.random() < 0.5 else 0 if prev == 0 else 2 if prev < 8 else 3
-    count = rng.randrange(5)
-    entries = [Entry(min(head[0], 4), prev + at, b"data") for at in range(1, count + 1)]
-    if entries and rng.random() < 0.4:
-        entries[rng.randrange(count)] = Entry(rng.choice(_TERMS), rng.choice(_INDEXES), b"")
-    return AppendEntries(*head, prev, prev_term, rng.choice(_INDEXES), entries)
-
-
-def _chunk(rng: random.Random, head: tuple[int, int, int]) -> InstallSnapshot:
-    meta = SnapshotMeta(rng.choice(_INDEXES), rng.choice(_TERMS))
-    return InstallSnapshot(*head, meta, rng.choice((0, 0, 5, 2**63, 2**64 - 1)), b"chunk", rng.random() < 0.5)
