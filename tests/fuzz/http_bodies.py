@@ -29,9 +29,11 @@ from broker_agent.prefetch import PrefetchSettings
 from controller.api.app import build_app
 from controller.api.throttle import ApiLimits, Rate
 from protocol.ids import ProducerIdBlock
+from protocol.messages import AllocatedBlock
+from protocol.records import MAX_MEMBERS
 from tests.fuzz.mutator import Parts
+from tests.fuzz.quorum_member import LEARNER, ChangingMember
 from tests.fuzz.target import Target, Violation
-from tests.support.memory_member import MemoryMember
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
@@ -62,6 +64,8 @@ _EVIL: Final[tuple[Any, ...]] = (
     "\ud800",
     "\x00" * 65,
     "é" * 250,
+    # Host and port, and with brackets around the host longer than an address may be.
+    "a:" * 131 + "1",
     [],
     {},
     {"a": {"a": [1]}},
@@ -143,6 +147,16 @@ class _HttpTarget(Target):
             raise Refused(f"{status} {_detail(answer)}")
         self._renew()
 
+    def calls(self) -> set[tuple[str, str]]:
+        """Method and path of every call of the document."""
+        return set(self._calls)
+
+    def template_of(self, line: bytes) -> tuple[str, str]:
+        """The call of the document that a line of the corpus is made from."""
+        method, path, _ = line.split(b" ")
+        name = path.partition(b"?")[0]
+        return method.decode(), next(template for pattern, template in self._patterns if pattern.fullmatch(name))
+
     def close(self) -> None:
         self._hang_up()
         self._loop.run_until_complete(self._runner.cleanup())
@@ -210,7 +224,7 @@ class _HttpTarget(Target):
     def _bodies(self, method: str, path: str) -> Iterator[tuple[str, bytes]]:
         wanted = self._document["paths"][path][method.lower()].get("requestBody")
         if wanted is None:
-            yield JSON, b""
+            yield from [(JSON, b"")] * 20
             return
         schema = self._schema(wanted["content"][JSON]["schema"])
         for value in _values(self, schema):
@@ -258,6 +272,7 @@ def _packed(value: Any) -> bytes | None:
 
 
 def _filled(path: str) -> str:
+    path = path.replace("livez/{check}", "livez/loop").replace("readyz/{check}", "readyz/leader")
     return re.sub(r"\{\w+\}", "7", path) + ("?after=-1&limit=10" if path.endswith("blocks") else "")
 
 
@@ -272,8 +287,8 @@ class ControllerHttpTarget(_HttpTarget):
     name = "controller_http"
 
     def _app(self) -> web.Application:
-        self._member = MemoryMember()
-        self._member.epochs = {0: 0, 7: 0}
+        self._member = ChangingMember()
+        self._begin()
         rate = Rate(1e6, 10_000_000)
         limits = ApiLimits(
             broker_allocations=rate, cluster_allocations=rate, broker_sessions=rate, cluster_sessions=rate
@@ -282,14 +297,37 @@ class ControllerHttpTarget(_HttpTarget):
 
     def _state(self) -> Any:
         member = self._member
-        return member.next_id, len(member.history), dict(member.epochs), len(member.transfers)
+        return member.next_id, len(member.history), dict(member.epochs), len(member.transfers), member.quorum()
+
+    def _bodies(self, method: str, path: str) -> Iterator[tuple[str, bytes]]:
+        yield from super()._bodies(method, path)
+        if path == "/v1/quorum/voters":
+            new = {"id": 9, "peer": "127.0.0.1:9009", "http": "http://127.0.0.1:8009", "directory_id": "directory-9"}
+            known = {"id": LEARNER.id, "peer": LEARNER.peer, "http": LEARNER.http}
+            for value in [new, known] * 60:
+                yield JSON, json.dumps(value).encode()
+                yield MSGPACK, msgspec.msgpack.encode(value)
+            for name, evil in itertools.product(new, _EVIL * 5):
+                yield JSON, json.dumps({**new, name: evil}).encode()
 
     def _renew(self) -> None:
         member = self._member
-        member.next_id = 0
-        member.epochs = {0: 0, 7: 0}
+        try:
+            member.check_quorum()
+        except ValueError as error:
+            raise Violation(f"a change was taken that stops its members: {error}") from error
+        if len(member.core.membership.members) > MAX_MEMBERS:
+            raise Violation(f"{len(member.core.membership.members)} members")
+        member.renew_quorum()
+        self._begin()
+
+    def _begin(self) -> None:
+        member = self._member
         for grown in (member.history, member.submitted, member.transfers):
             grown.clear()
+        member.history.append(AllocatedBlock(0, 999, 7, 0, 1, 1_700_000_000_000))
+        member.next_id = 1000
+        member.epochs = {0: 0, 7: 0}
 
 
 class AgentHttpTarget(_HttpTarget):

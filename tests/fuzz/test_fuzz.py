@@ -18,6 +18,7 @@ import pytest
 
 from snapshots import format as snapshot_format
 from tests.fuzz.campaign import MAX_GROWTH_KIB, TARGETS, Outcome, Watch, feed_one, limit_memory, run
+from tests.fuzz.http_bodies import ControllerHttpTarget
 from tests.fuzz.mutator import Mutator, Parts
 from tests.fuzz.run import run_all
 from tests.fuzz.storage_files import ReadOnlyFiles, SnapshotTarget
@@ -75,6 +76,15 @@ def test_the_corpus_holds_inputs_that_are_accepted(name: str) -> None:
     with closing(TARGETS[name]()) as target:
         accepted = sum(feed_one(target, target.assemble(parts)) is None for parts in target.corpus[:50])
     assert accepted > 0
+
+
+def test_every_call_of_the_controller_is_taken_at_least_once() -> None:
+    with closing(ControllerHttpTarget()) as target:
+        taken = {
+            target.template_of(parts[0]) for parts in target.corpus if feed_one(target, target.assemble(parts)) is None
+        }
+        untaken = target.calls() - taken
+    assert not untaken, f"no valid input for {sorted(untaken)}"
 
 
 class Planted(Target):

@@ -1,0 +1,76 @@
+"""A member in memory whose quorum is changed by the real code, from the request to the log."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from controller.node.driver import addresses
+from controller.node.member import ClusterMember
+from controller.node.voter_changes import VoterChanges
+from controller.raft.core import RaftConfig, RaftCore
+from controller.raft.messages import AppendEntries, Entry, HardState, SnapshotMeta
+from protocol.messages import AddVoterRequest
+from protocol.records import QuorumMember, VotersRecord, encode_batch, read_voters
+from tests.support.memory_member import MemoryMember
+from tests.support.raft_network import NoJitter, accepted, make_leader
+
+LEARNER = QuorumMember(7, None, "127.0.0.1:9007", "http://127.0.0.1:8007", False)
+_FIRST = VotersRecord((QuorumMember(1, None, "127.0.0.1:9001", "http://127.0.0.1:8001", True), LEARNER))
+
+
+class ChangingMember(MemoryMember):
+    """Leader 1 with learner 7, which has caught up. Whoever is added answers at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.renew_quorum()
+
+    def renew_quorum(self) -> None:
+        """Begin with the first configuration again."""
+        self.core = RaftCore(
+            RaftConfig(node_id=1, voters=(1,)),
+            NoJitter(1),
+            hard_state=HardState(1, None, 1),
+            snapshot=SnapshotMeta(0, 0),
+            entries=[Entry(1, 1, encode_batch([_FIRST]))],
+            leader_change_data=b"",
+        )
+        make_leader(self.core)
+        self.core.step(accepted(self.core, LEARNER.id, self.core.last_index))
+        self.driver = SimpleNamespace(voter_changes=VoterChanges(self.core), pump=self._pump)
+        self._pump()
+
+    def quorum(self) -> tuple[Any, ...]:
+        """What a refused change may not change."""
+        return self.core.last_index, self.core.memberships_version, self.core.membership.record
+
+    def check_quorum(self) -> None:
+        """Raise whatever would stop a member that holds this log: a record or an address that cannot be read."""
+        for entry in self.core.log.slice(1, self.core.last_index):
+            read_voters(entry.data)
+        addresses(self.core)
+
+    def add_voter(self, wanted: AddVoterRequest) -> asyncio.Future[Any]:  # type: ignore[override]
+        """As a member of a cluster does it."""
+        return ClusterMember.add_voter(cast("ClusterMember", self), wanted)
+
+    def remove_voter(self, member_id: int) -> asyncio.Future[Any]:  # type: ignore[override]
+        """As a member of a cluster does it."""
+        return ClusterMember.remove_voter(cast("ClusterMember", self), member_id)
+
+    def _directories(self) -> dict[int, str]:
+        return {1: "directory-1", 7: "directory-7"}
+
+    def _pump(self) -> None:
+        while (ready := self.core.ready()) is not None:
+            if ready.token is not None:
+                self.core.written(ready.token)
+            for entry in ready.committed:
+                self.core.applied_to(entry.index)
+                self.driver.voter_changes.applied(entry)
+            for message in ready.messages:
+                if isinstance(message, AppendEntries):
+                    index = message.prev_log_index + len(message.entries)
+                    self.core.step(accepted(self.core, message.to, index))
