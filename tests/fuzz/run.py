@@ -23,14 +23,14 @@ REPORT: Final = Path("build/fuzz.json")
 FOUND: Final = Path("build/fuzz")
 
 WEIGHTS: Final = {
-    "peer_frames": 26.0,
+    "peer_frames": 28.0,
     "handshake": 4.0,
-    "raft_core": 8.0,
+    "raft_core": 5.0,
     "wal": 7.0,
     "dump": 3.0,
     "snapshot": 17.0,
     "archive": 7.0,
-    "records": 20.0,
+    "records": 21.0,
     "kafka": 7.0,
     "controller_http": 0.5,
     "agent_http": 0.5,
