@@ -11,8 +11,11 @@ from controller.node.member import ClusterMember
 from controller.node.voter_changes import VoterChanges
 from controller.raft.core import RaftConfig, RaftCore
 from controller.raft.messages import AppendEntries, Entry, HardState, SnapshotMeta
+from controller.state.machine import StateMachine
+from controller.transport.links import Peer
 from protocol.messages import AddVoterRequest
-from protocol.records import QuorumMember, VotersRecord, encode_batch, read_voters
+from protocol.metadata_version import LATEST
+from protocol.records import FeatureLevelRecord, QuorumMember, VotersRecord, encode_batch, read_voters
 from tests.support.memory_member import MemoryMember
 from tests.support.raft_network import NoJitter, accepted, make_leader
 
@@ -25,6 +28,7 @@ class ChangingMember(MemoryMember):
 
     def __init__(self) -> None:
         super().__init__()
+        self.settings = SimpleNamespace(peer_key=b"a key")
         self.renew_quorum()
 
     def renew_quorum(self) -> None:
@@ -39,7 +43,9 @@ class ChangingMember(MemoryMember):
         )
         make_leader(self.core)
         self.core.step(accepted(self.core, LEARNER.id, self.core.last_index))
-        self.driver = SimpleNamespace(voter_changes=VoterChanges(self.core), pump=self._pump)
+        machine = StateMachine("fuzzed")
+        machine.replay([FeatureLevelRecord(LATEST)])
+        self.driver = SimpleNamespace(voter_changes=VoterChanges(self.core, machine), pump=self._pump)
         self._pump()
 
     def quorum(self) -> tuple[Any, ...]:
@@ -60,8 +66,8 @@ class ChangingMember(MemoryMember):
         """As a member of a cluster does it."""
         return ClusterMember.remove_voter(cast("ClusterMember", self), member_id)
 
-    def _directories(self) -> dict[int, str]:
-        return {1: "directory-1", 7: "directory-7"}
+    def _peer(self, member_id: int) -> Peer | None:
+        return Peer(f"directory-{member_id}") if member_id in {1, 7} else None
 
     def _pump(self) -> None:
         while (ready := self.core.ready()) is not None:

@@ -120,6 +120,7 @@ def test_a_fourth_and_a_fifth_voter_join_under_load_and_the_leader_leaves(cluste
         load.progress()
     cluster.start()
     cluster.wait_ready(*[one for one in cluster.layout.controllers if one.id != old.id])
+    wait_until(lambda: quorum(old), "an answer of the removed member")
     check_history(cluster, load)
     assert not cluster.ready(old), "a removed member is not ready"
 

@@ -284,7 +284,7 @@ async def test_a_host_that_is_no_name_is_a_failed_dial(net: Net, host: str) -> N
     one, events = await net.member(net.identity(1), [])
     one.set_members({2: (host, 1)})
     await eventually(lambda: one.failures.get((2, "connect"), 0) >= 2)
-    await net.member(net.identity(2), [])
+    await net.member(net.identity(2), [1])
     one.set_members({2: (HOST, net.ports[2])})
     await events.until(lambda: events.up == [2])
 
