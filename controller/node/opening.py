@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from controller.node.settings import MemberSettings
-from controller.raft.messages import SnapshotMeta
+from controller.raft.messages import HardState, SnapshotMeta
 from controller.state.machine import StateMachine
 from controller.storage.archive import AllocationArchive
 from controller.storage.directory import DataDirectory, open_directory
@@ -55,19 +55,29 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
         machine.restore(newest[1])
         snapshot = SnapshotMeta(newest[0].index, newest[0].term)
     wal, log = WriteAheadLog.open(files, directory.wal, directory.meta, segment_bytes=settings.segment_bytes)
-    _check(directory, log, snapshot, catalog)
+    _check(directory, log, wal.next_index, snapshot, catalog)
     if _reaches(log, snapshot):
         _tell_torn(log)
     else:
         # A crash came between installing a leader's snapshot and restarting the log behind it, or cut the log below
-        # our own snapshot. Either way the snapshot is what counts. A log that lost its end at a batch boundary looks
-        # the same, and with the end may have gone a vote: so what this member remembers does not count in full.
+        # our own snapshot. Either way the snapshot is what counts.
         logger.warning("the log ends before the snapshot at index %d, or disagrees: going on from it", snapshot.index)
-        commit = max(log.hard_state.commit, snapshot.index)
-        wal.restart_at(snapshot, msgspec.structs.replace(log.hard_state, commit=commit, recovering=True))
+        wal.restart_at(snapshot, _reconciled(log.hard_state, snapshot))
         log.hard_state, log.entries = wal.hard_state, []
     archive = AllocationArchive(files, directory.archive, settings.cluster_id)
     return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
+
+
+def _reconciled(state: HardState, snapshot: SnapshotMeta) -> HardState:
+    """The hard state to go on with from `snapshot`, which the log does not reach.
+
+    A log that lost its end at a batch boundary looks like one that was never restarted behind a leader's snapshot. With
+    the end may have gone a vote, and the term of the snapshot: so what this member remembers does not count in full.
+    """
+    commit = max(state.commit, snapshot.index)
+    if state.term < snapshot.term:
+        return HardState(snapshot.term, None, commit, recovering=True)
+    return msgspec.structs.replace(state, commit=commit, recovering=True)
 
 
 def _tell_torn(log: RecoveredLog) -> None:
@@ -88,7 +98,9 @@ def _reaches(log: RecoveredLog, snapshot: SnapshotMeta) -> bool:
     return position < 0 or (position < len(log.entries) and log.entries[position].term == snapshot.term)
 
 
-def _check(directory: DataDirectory, log: RecoveredLog, snapshot: SnapshotMeta, catalog: SnapshotCatalog) -> None:
+def _check(
+    directory: DataDirectory, log: RecoveredLog, next_index: int, snapshot: SnapshotMeta, catalog: SnapshotCatalog
+) -> None:
     remedy = f"move {directory.path} away and format it anew: the member then catches up from the others"
     passed_over = "".join(f"; {damage}" for damage in catalog.damaged.values())
     if log.snapshot.index > snapshot.index:
@@ -96,8 +108,9 @@ def _check(directory: DataDirectory, log: RecoveredLog, snapshot: SnapshotMeta, 
             f"the log continues a snapshot at index {log.snapshot.index}, but the newest whole one is at "
             f"{snapshot.index}{passed_over}; {remedy}"
         )
-    if log.entries and log.entries[0].index > snapshot.index + 1:
+    first = log.entries[0].index if log.entries else next_index
+    if first > snapshot.index + 1:
         raise InconsistentStorage(
-            f"the log starts at index {log.entries[0].index}, but the newest whole snapshot ends at {snapshot.index}"
+            f"the log starts at index {first}, but the newest whole snapshot ends at {snapshot.index}"
             f"{passed_over}; {remedy}"
         )

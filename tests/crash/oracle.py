@@ -37,6 +37,8 @@ class View(msgspec.Struct, frozen=True):
         """What a start makes of this log when it does not reach `snapshot`: an empty one behind it, recovering."""
         commit = max(self.hard_state.commit, snapshot.index)
         hard_state = msgspec.structs.replace(self.hard_state, commit=commit, recovering=True)
+        if hard_state.term < snapshot.term:
+            hard_state = msgspec.structs.replace(hard_state, term=snapshot.term, vote=None)
         return View(hard_state, snapshot.index, snapshot.index, {})
 
 

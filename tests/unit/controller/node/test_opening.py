@@ -8,6 +8,7 @@ from pathlib import Path, PurePath
 import msgspec
 import pytest
 
+from controller.node.member import make_core
 from controller.node.opening import InconsistentStorage, OpenedStorage, open_storage
 from controller.node.settings import PROFILES, MemberSettings, Voter
 from controller.raft.messages import Entry, HardState, SnapshotMeta
@@ -121,6 +122,16 @@ def test_a_log_that_ends_before_the_snapshot_may_have_lost_its_end() -> None:
     assert (again.log.hard_state, again.log.entries) == (HardState(1, 1, 9, recovering=True), [])
 
 
+def test_a_log_that_lost_the_term_of_its_snapshot_too_goes_on_in_it_without_a_vote() -> None:
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    log_of(storage, 1, 8)
+    storage.catalog.save(msgspec.structs.replace(image(9), term=2))
+    again = reopened(files)
+    assert again.log.hard_state == HardState(2, None, 9, recovering=True)
+    make_core(SETTINGS, again)
+
+
 def test_a_log_without_its_snapshot_does_not_start() -> None:
     files = formatted()
     restarted_at(files, 9)
@@ -154,6 +165,24 @@ def test_a_log_that_leaves_a_gap_after_the_snapshot_does_not_start() -> None:
     storage.wal.compact(399)
     with pytest.raises(InconsistentStorage, match=r"log starts at index \d+, but the newest whole snapshot ends at 3"):
         open_storage(files.cut_power(), settings)
+
+
+def test_a_gap_before_a_log_without_entries_is_one_too() -> None:
+    files = formatted()
+    settings = msgspec.structs.replace(SETTINGS, segment_bytes=1024)
+    storage = open_storage(files, settings)
+    log_of(storage, 1, 8)
+    for term in range(2, 20):
+        storage.wal.append([], HardState(term))
+    storage.catalog.save(image(3))
+    storage.catalog.save(image(8))
+    storage.wal.compact(9)
+    assert reopened(files).log.entries == []
+    disk = files.cut_power()
+    newest = snapshots(disk)[-1]
+    disk.replace_content(newest, disk.read_bytes(newest)[:-1] + b"\xff")
+    with pytest.raises(InconsistentStorage, match=f"starts at index 9, .* snapshot ends at 3; snapshot {newest.name}"):
+        open_storage(disk, settings)
 
 
 def test_a_torn_last_write_is_cut_off_and_told(caplog: pytest.LogCaptureFixture) -> None:
