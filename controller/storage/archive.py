@@ -3,14 +3,18 @@
 A directory of files `<first offset>-<offset after the last>.arc` (20 digits each); `protocol.archive` has their layout.
 Files are merged when there are many: the merged file is durable before the ones that it replaces go, and of two files
 that overlap after a crash the wider one counts.
+
+No answer comes from bytes that were not verified. Opening compares every file with its checksum, and keeps one for each
+page of rows. What is read later is compared with that, so a disk that decays under a running member is found out.
 """
 
 from __future__ import annotations
 
 import bisect
+from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 import msgspec
@@ -34,14 +38,24 @@ _SUFFIX: Final = ".arc"
 MAX_SMALL_FILES: Final = 16
 """Files below half of the row limit; with more of them, the oldest are merged, so that the list stays short."""
 
-_PAGE_ROWS: Final = 1024
+_PAGE_ROWS: Final = 256
+"""Rows with a checksum in memory: 12 KiB are read for an answer, and 16 bytes are kept for them."""
+
 _MAX_FILE_BYTES: Final = HEADER_BYTES + MAX_ARCHIVE_ROWS * ROW_BYTES
+
+
+class _Pages(NamedTuple):
+    """Of the pages of a file: the first ID in each, and its CRC32C."""
+
+    firsts: array[int]
+    checksums: array[int]
 
 
 class AllocationArchive:
     """The archive in the directory `path`, which must exist.
 
-    Opening verifies every file, and raises ArchiveError naming the one that is damaged or another cluster's.
+    Opening verifies every file, and raises ArchiveError naming the one that is damaged or another cluster's. So does
+    every method that reads, if rows changed since.
     """
 
     def __init__(self, files: Files, path: PurePath, cluster_id: str) -> None:
@@ -49,6 +63,7 @@ class AllocationArchive:
         self._path = path
         self._cluster_id = cluster_id
         self._headers: list[ArchiveHeader] = []
+        self._pages: dict[str, _Pages] = {}
         remove_temporary(files, path)
         found = [self._verify(name) for name in files.listdir(path) if name.endswith(_SUFFIX)]
         for header in sorted(found, key=lambda header: (header.from_offset, -header.to_offset)):
@@ -83,6 +98,7 @@ class AllocationArchive:
         header = decode_header(data)
         self._check_above(header)
         write_durably(self._files, self._path / _name(header), data)
+        self._pages[_name(header)] = _pages(data[HEADER_BYTES:])
         self._headers.append(header)
         self._merge()
 
@@ -121,11 +137,12 @@ class AllocationArchive:
         try:
             if (size := self._files.size(self._path / name)) > _MAX_FILE_BYTES:
                 raise ArchiveError(f"{size} bytes are above the limit of {_MAX_FILE_BYTES}")
-            header, _ = split_archive(self._files.read_bytes(self._path / name))
+            header, rows = split_archive(self._files.read_bytes(self._path / name))
             if header.cluster_id != self._cluster_id:
                 raise ArchiveError(f"it is of cluster {header.cluster_id}, not of {self._cluster_id}")
             if _name(header) != name:
                 raise ArchiveError(f"by its header this is {_name(header)}")
+            self._pages[name] = _pages(rows)
         except ArchiveError as error:
             raise ArchiveError(
                 f"archive file {self._path / name}: {error}. Restore the file from another member's archive "
@@ -136,7 +153,7 @@ class AllocationArchive:
     def _adopt(self, header: ArchiveHeader) -> None:
         """Take a file found at open, in order of offset; remove it if a crash left it behind a merge."""
         if self._headers and header.to_offset <= self.covered_to:
-            self._files.unlink(self._path / _name(header))
+            self._remove(header)
             return
         if header.from_offset < self.covered_to:
             raise ArchiveError(
@@ -172,11 +189,12 @@ class AllocationArchive:
         )
         for header, content in zip(old, contents, strict=True):
             if google_crc32c.value(content) != header.rows_checksum:
-                raise ArchiveError(f"archive file {self._path / _name(header)} changed since it was opened")
+                raise self._changed(header)
         write_durably(self._files, self._path / _name(merged), encode_header(merged) + rows)
+        self._pages[_name(merged)] = _pages(rows)
         self._headers[run] = [merged]
         for header in old:
-            self._files.unlink(self._path / _name(header))
+            self._remove(header)
         self._files.fsync_directory(self._path)
 
     def _oldest_run(self) -> slice | None:
@@ -208,25 +226,55 @@ class AllocationArchive:
 
     def _row_after(self, header: ArchiveHeader, producer_id: int) -> int:
         """The number of the first row of a file that starts above `producer_id`."""
-        handle = self._files.open(self._path / _name(header))
-        try:
-            low, high = 0, header.rows
-            while low < high:
-                middle = (low + high) // 2
-                row = decode_row(self._files.pread(handle, ROW_BYTES, HEADER_BYTES + middle * ROW_BYTES))
-                low, high = (middle + 1, high) if row.first <= producer_id else (low, middle)
-            return low
-        finally:
-            self._files.close(handle)
+        page = bisect.bisect_right(self._pages[_name(header)].firsts, producer_id) - 1
+        if page < 0:
+            return 0
+        rows = self._page(header, page)
+        numbers = range(len(rows) // ROW_BYTES)
+        return page * _PAGE_ROWS + bisect.bisect_right(
+            numbers, producer_id, key=lambda number: _row(rows, number).first
+        )
 
     def _rows(self, header: ArchiveHeader, first: int, count: int) -> list[AllocatedBlock]:
-        handle = self._files.open(self._path / _name(header))
+        if count <= 0:
+            return []
+        start, end = first // _PAGE_ROWS, (first + count - 1) // _PAGE_ROWS
+        rows = b"".join([self._page(header, page) for page in range(start, end + 1)])
+        return [_row(rows, number - start * _PAGE_ROWS) for number in range(first, first + count)]
+
+    def _page(self, header: ArchiveHeader, number: int) -> bytes:
+        """The rows of one page, verified."""
+        name = _name(header)
+        count = min(_PAGE_ROWS, header.rows - number * _PAGE_ROWS)
+        handle = self._files.open(self._path / name)
         try:
-            data = self._files.pread(handle, max(count, 0) * ROW_BYTES, HEADER_BYTES + first * ROW_BYTES)
+            rows = self._files.pread(handle, count * ROW_BYTES, HEADER_BYTES + number * _PAGE_ROWS * ROW_BYTES)
         finally:
             self._files.close(handle)
-        return [decode_row(data[at : at + ROW_BYTES]) for at in range(0, len(data), ROW_BYTES)]
+        if google_crc32c.value(rows) != self._pages[name].checksums[number]:
+            raise self._changed(header, f", in rows {number * _PAGE_ROWS} to {number * _PAGE_ROWS + count - 1}")
+        return rows
+
+    def _changed(self, header: ArchiveHeader, place: str = "") -> ArchiveError:
+        return ArchiveError(
+            f"archive file {self._path / _name(header)} changed since it was opened{place}: the disk is failing. "
+            "Move the member to another one"
+        )
+
+    def _remove(self, header: ArchiveHeader) -> None:
+        self._files.unlink(self._path / _name(header))
+        self._pages.pop(_name(header), None)
 
 
 def _name(header: ArchiveHeader) -> str:
     return f"{header.from_offset:020d}-{header.to_offset:020d}{_SUFFIX}"
+
+
+def _pages(rows: bytes) -> _Pages:
+    pages = [rows[at : at + _PAGE_ROWS * ROW_BYTES] for at in range(0, len(rows), _PAGE_ROWS * ROW_BYTES)]
+    firsts = array("q", [_row(page, 0).first for page in pages])
+    return _Pages(firsts, array("q", [google_crc32c.value(page) for page in pages]))
+
+
+def _row(rows: bytes, number: int) -> AllocatedBlock:
+    return decode_row(rows[number * ROW_BYTES : (number + 1) * ROW_BYTES])

@@ -10,7 +10,7 @@ import pytest
 
 from controller.storage import archive as archive_module
 from controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from protocol.archive import ROW_BYTES, ArchiveError, encode_header, split_archive
+from protocol.archive import HEADER_BYTES, ROW_BYTES, ArchiveError, encode_header, split_archive
 from protocol.messages import AllocatedBlock
 from snapshots.files import OsFiles
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at, fail_on
@@ -243,6 +243,50 @@ def test_file_damaged_since_open_is_not_merged() -> None:
     with pytest.raises(ArchiveError, match=victim):
         archive.append([], MAX_SMALL_FILES, MAX_SMALL_FILES + 1)
     assert victim in arc_files(files)
+
+
+def test_a_row_that_changed_under_a_running_member_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte of every row. What lies in other pages is still answered, and correctly."""
+    monkeypatch.setattr(archive_module, "_PAGE_ROWS", 4)
+    files = new_disk()
+    archive = opened(files)
+    archive.append(blocks(0, 10), 0, 10)
+    (name,) = arc_files(files)
+    content = files.read_bytes(ARCHIVE / name)
+    for position in range(HEADER_BYTES, len(content)):
+        files.replace_content(
+            ARCHIVE / name,
+            content[:position] + bytes([content[position] ^ 1 << position % 8]) + content[position + 1 :],
+        )
+        page = (position - HEADER_BYTES) // ROW_BYTES // 4
+        for number in range(10):
+            if number // 4 != page:
+                assert archive.find(number * 15) == blocks(number, 1)[0]
+                continue
+            with pytest.raises(ArchiveError, match=f"{name} changed since it was opened, in rows {page * 4} to "):
+                archive.find(number * 15)
+        with pytest.raises(ArchiveError, match=name):
+            archive.blocks(-1, 100)
+    files.replace_content(ARCHIVE / name, content[:-1])
+    with pytest.raises(ArchiveError, match="in rows 8 to 9"):
+        archive.find(9 * 15)
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 5, 8, 11])
+def test_answers_at_the_borders_of_pages(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_module, "_PAGE_ROWS", 4)
+    files = new_disk()
+    archive = opened(files)
+    archive.append(blocks(0, count), 0, count)
+    archive.append(blocks(count, 2), count, count + 2)
+    every = blocks(0, count + 2)
+    for known in (archive, opened(files)):
+        assert list(known) == every
+        for number, block in enumerate(every):
+            assert known.find(block.last) == block
+            assert known.find(block.last + 1) is None
+            for limit in (1, 2, 4, 5, 20):
+                assert known.blocks(block.first - 1, limit) == every[number : number + limit]
 
 
 def test_full_disk_changes_nothing() -> None:
