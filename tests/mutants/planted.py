@@ -18,7 +18,7 @@ PARTS: Final = ("protocol", "snapshots", "controller", "broker_agent", "tests")
 """What the simulator and the directed tests need of the tree."""
 
 
-NEMESIS: Final = Path("tests/simulation/nemesis.py")
+SIMULATOR: Final = Path("tests/simulation")
 
 
 class PatchError(Exception):
@@ -72,7 +72,8 @@ def why_unseen(bug: Planted, root: Path) -> str:
     """Why the simulator in `root` cannot show `bug`; empty if it may."""
     if bug.unseen or not bug.needs:
         return bug.unseen
-    thrown = f"def _throw_{bug.needs}(" in (root / NEMESIS).read_text(encoding="utf-8")
+    fault = f"def _throw_{bug.needs}("
+    thrown = any(fault in path.read_text(encoding="utf-8") for path in sorted((root / SIMULATOR).glob("*.py")))
     return "" if thrown else f"its nemesis throws no {bug.needs}"
 
 
