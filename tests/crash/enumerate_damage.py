@@ -33,7 +33,7 @@ from tests.crash.damage import Damage, RecordingDisk
 from tests.crash.disk import CrashDisk, key
 from tests.crash.facts import DATA, Broken, Facts
 from tests.crash.history import KINDS, History
-from tests.crash.oracle import View
+from tests.crash.oracle import Oracle, View
 
 OPERATIONS: Final = 24
 DISKS: Final = 10
@@ -76,6 +76,7 @@ class Damager:
         self._deadline = deadline
         self._logs: list[View] = []
         self._written: dict[int, set[Entry]] = {}
+        self._noted: View | None = None
         self._last = 0
         self._wanted: set[int] | None = None
         self._seen = 0
@@ -98,7 +99,7 @@ class Damager:
     def _visit(self) -> None:
         disk = self.history.disk
         assert isinstance(disk, RecordingDisk), f"{disk} does not record"
-        self._note_log(self.history.oracle.durable)
+        self._note(self.history.oracle)
         if self.result.violations or not disk.settled:
             return
         image = disk.lost()
@@ -112,11 +113,15 @@ class Damager:
             self.result.disks += 1
             self._damage(disk, self.history.recoverer.recover(image, disk.directories))
 
-    def _note_log(self, log: View) -> None:
-        if not self._logs or self._logs[-1] is not log:
-            self._logs.append(log)
-            for entry in log.entries.values():
-                self._written.setdefault(entry.index, set()).add(entry)
+    def _note(self, oracle: Oracle) -> None:
+        """The log as acknowledged, and what is being written: a crash may keep it."""
+        if not self._logs or self._logs[-1] is not oracle.durable:
+            self._logs.append(oracle.durable)
+        for view in (oracle.durable, oracle.wanted):
+            if view is not self._noted:
+                self._noted = view
+                for entry in view.entries.values():
+                    self._written.setdefault(entry.index, set()).add(entry)
 
     def _damage(self, disk: RecordingDisk, clean: Facts) -> None:
         for damage in disk.damages():

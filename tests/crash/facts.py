@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from controller.node.member import make_core
 from controller.node.opening import OpenedStorage, open_storage
 from controller.node.settings import PROFILES, MemberSettings, Voter
 from controller.raft.messages import Entry, HardState, SnapshotMeta
@@ -79,8 +80,10 @@ class Recoverer:
         return storage, self.read(disk, storage)
 
     def start(self, disk: Files) -> OpenedStorage:
-        """As a member starts; raises what that raises."""
-        return open_storage(disk, self._settings)
+        """As a member starts, its core included; raises what that raises."""
+        storage = open_storage(disk, self._settings)
+        make_core(self._settings, storage)
+        return storage
 
     def recover(self, image: Image, directories: set[PurePath]) -> Facts:
         """What is found on this disk, whose log then takes an append and opens again with all of it.

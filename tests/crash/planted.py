@@ -13,7 +13,6 @@ import pytest
 import controller.storage.archive
 import controller.storage.wal
 import snapshots.catalog
-import tests.crash.facts
 from controller.node import opening
 from controller.node.ledger import Ledger
 from controller.node.snapshot_keeper import SnapshotKeeper
@@ -169,14 +168,24 @@ MISTAKES: Final = {
 DAMAGE_MISTAKES: Final = {
     "torn-end-not-marked": msgspec.structs.replace(MISTAKES["torn-end-not-marked"], kind="append"),
     "log-that-ends-before-the-snapshot-not-marked": Mistake(
-        (opening, tests.crash.facts),
-        "open_storage",
-        (("recovering=True", "recovering=log.hard_state.recovering"),),
-        "mixed",
-        seed=2,
+        (opening,),
+        "_reconciled",
+        (("recovering=True", "recovering=state.recovering"),),
+        "snapshot",
     ),
     "archive-not-verified-at-open": Mistake(
-        (AllocationArchive,), "_verify", (("header, _ = split_archive(", "header = decode_header("),), "snapshot"
+        (AllocationArchive,),
+        "_verify",
+        (
+            (
+                "header, rows = split_archive(self._files.read_bytes(self._path / name))",
+                (
+                    "data = self._files.read_bytes(self._path / name)\n"
+                    "        header, rows = decode_header(data), data[HEADER_BYTES:]"
+                ),
+            ),
+        ),
+        "snapshot",
     ),
     "segments-not-tied-to-each-other": Mistake(
         (LogReader,),
