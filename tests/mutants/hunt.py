@@ -1,13 +1,15 @@
-"""Runs seeds in the tree that it is started in until one shows a bug: `python -m tests.mutants.hunt FIRST COUNT`.
+"""Runs seeds in the tree that it is started in until one shows a bug.
 
-Prints one line of JSON, a `Hunt`. A seed may end with a violation that the simulator reports, with an exception out of
-it, or not at all; each of them is a bug found, and `found` begins with which.
+`python -m tests.mutants.hunt FIRST COUNT SECONDS` prints one line of JSON, a `Hunt`. A seed may end with a violation
+that the simulator reports, with an exception out of it, or not at all; each of them is a bug found, and `found` begins
+with which.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
@@ -28,10 +30,14 @@ class Stuck(BaseException):
     """A seed did not end. Not an Exception: the code under test must not handle it."""
 
 
-def hunt(first: int, count: int) -> Hunt:
-    """Run `count` seeds from `first` on, or fewer if one of them shows a bug."""
+def hunt(first: int, count: int, seconds: float) -> Hunt:
+    """Run `count` seeds from `first` on; fewer if one of them shows a bug, or if they took `seconds` of CPU."""
     signal.signal(signal.SIGALRM, _stuck)
-    for tried, seed in enumerate(range(first, first + count), 1):
+    tried = 0
+    for seed in range(first, first + count):
+        if time.process_time() > seconds:
+            break
+        tried += 1
         signal.alarm(SEED_SECONDS)
         try:
             found = simulate(seed).violation
@@ -42,7 +48,7 @@ def hunt(first: int, count: int) -> Hunt:
         signal.alarm(0)
         if found is not None:
             return Hunt(tried, seed, found[:MAX_SHOWN])
-    return Hunt(count, None, None)
+    return Hunt(tried, None, None)
 
 
 def _stuck(number: int, frame: FrameType | None) -> NoReturn:
@@ -55,7 +61,7 @@ def main() -> int:
 
     used = Path(controller.raft.core.__file__)
     assert used.is_relative_to(Path.cwd()), f"this would test {used} instead of the code in {Path.cwd()}"
-    result = hunt(int(sys.argv[1]), int(sys.argv[2]))
+    result = hunt(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
     print(msgspec.json.encode(result).decode())
     return 0
 

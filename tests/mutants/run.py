@@ -1,9 +1,10 @@
 """How much the tests notice: `python -m tests.mutants.run [--planted] [--mutation] [--quick] [--json]`.
 
-Planted bugs run in the simulator on a copy of the tree until a seed shows them, at most 500 seeds each; where none
-does, directed tests are asked, which counts separately. Mutation testing changes the pure packages a little and asks
-their unit tests. Prints tables and writes build/mutants.json. Exit code 1 if a planted bug stays unseen, if the control
-finds something, if the score is below 90 %, or if a survivor has no explanation in survivors.toml.
+Planted bugs run in the simulator on a copy of the tree until a seed shows them, at most 500 seeds each (or half a
+minute where directed tests are at hand); where none does, directed tests are asked, which counts separately. Mutation
+testing changes the pure packages a little and asks their unit tests. Prints tables and writes build/mutants.json. Exit
+code 1 if a planted bug stays unseen, if the control finds something, if the score is below 90 %, or if a survivor has
+no explanation in survivors.toml.
 """
 
 from __future__ import annotations
@@ -88,7 +89,8 @@ def _shown(outcomes: Iterable[Caught], out: TextIO) -> list[Caught]:
         tests = {None: "-", True: "fail", False: "pass"}[row.directed]
         rule = (row.found or "").partition(":")[0] or ("nothing" if not row.caught else "directed tests")
         unseen = f" (not simulated: {row.unseen})" if row.unseen else ""
-        print(f"{row.name:{_NAME}} {row.seeds or '-':>6} {tests:>6}  {rule}{unseen}", file=out)
+        seeds = row.seeds or (f">{row.tried}" if row.tried else "-")
+        print(f"{row.name:{_NAME}} {seeds:>6} {tests:>6}  {rule}{unseen}", file=out)
         print(f"    breaks: {row.breaks} ({row.source})", file=out, flush=True)
         rows.append(row)
     return rows
