@@ -203,6 +203,25 @@ def test_a_torn_last_write_is_cut_off_and_told(caplog: pytest.LogCaptureFixture)
     assert "was torn at byte" in caplog.text
 
 
+@pytest.mark.parametrize("left", [0, 10])
+def test_a_log_that_lost_the_term_of_its_own_snapshot_goes_on_in_that_term_without_a_vote(left: int) -> None:
+    files = formatted()
+    storage = open_storage(files, SETTINGS)
+    log_of(storage, 1, 5)
+    (segment,) = [name for name in files.listdir(DATA / "wal") if name.endswith(".wal")]
+    content = files.read_bytes(DATA / "wal" / segment)
+    storage.wal.append([Entry(2, index, DATA_BATCH) for index in range(6, 9)], HardState(term=2, vote=3))
+    storage.catalog.save(StateMachine("c", 10).image(7, 2))
+    newer = files.read_bytes(DATA / "wal" / segment)
+    end = len(content.rstrip(b"\0"))
+    disk = files.cut_power()
+    disk.replace_content(DATA / "wal" / segment, newer[: end + left].ljust(len(content), b"\0"))
+    again = open_storage(disk, SETTINGS)
+    assert (again.snapshot, again.log.entries) == (SnapshotMeta(7, 2), [])
+    assert again.log.hard_state == HardState(term=2, vote=None, commit=7, recovering=True)
+    assert reopened(disk).log.hard_state == again.log.hard_state
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"cluster_id": "other"}, "belongs to cluster c"), ({"node_id": 2}, "belongs to node 1")],
