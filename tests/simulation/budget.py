@@ -2,7 +2,8 @@
 
 As in TigerBeetle's fault atlas, one rule stands above the dice: by every configuration that any member may count by,
 fewer voters than a majority have a damaged disk, counted until they have recovered (see `elections.py`, which says why
-that is what recovery needs). Crashes, power cuts, full disks and failing syncs may hit all members at the same time:
+that is what recovery needs). A removed member's empty disk counts too from the moment when it comes back, for a member
+that has missed the removal may still ask for its vote. Crashes, power cuts, full disks and failing syncs may hit all members at the same time:
 they take away only what was never acknowledged.
 """
 
@@ -42,7 +43,7 @@ class Budget:
           and nobody else is about who could be counted by another.
 
         And everybody else's disk is good, and stays so until the member holds again what it has forgotten: damage is
-        counted until then. From then on it is as good as any. A follower that has just been restarted is as far.
+        counted until then.
         """
         cluster, leader = self.cluster, self.cluster.leader()
         if leader is None or not self._is_calm(leader):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.simulation.cluster import simulate
 from tests.simulation.run import pinned_seeds, run_seeds
-from tests.simulation.swarm import MEMBER_FAULTS
+from tests.simulation.swarm import CHANGES, FORGETTING, MEMBER_FAULTS
 
 FRESH_SEEDS = 40
 KNOWN_SEEDS = range(1, 41)
@@ -42,7 +42,8 @@ def test_no_promise_is_broken_in_fresh_seeds() -> None:
 
 def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> None:
     faults = check(KNOWN_SEEDS)
-    expected = set(MEMBER_FAULTS) | {
+    expected = set(MEMBER_FAULTS) | set(CHANGES) | set(FORGETTING) | {
+        "forgetting_noticed",
         "message_dropped",
         "message_repeated",
         "message_reordered",
