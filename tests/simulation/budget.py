@@ -3,8 +3,8 @@
 As in TigerBeetle's fault atlas, one rule stands above the dice: by every configuration that any member may count by,
 fewer voters than a majority have a damaged disk, counted until they have recovered (see `elections.py`, which says why
 that is what recovery needs). A removed member's empty disk counts too from the moment when it comes back, for a member
-that has missed the removal may still ask for its vote. Crashes, power cuts, full disks and failing syncs may hit all members at the same time:
-they take away only what was never acknowledged.
+that has missed the removal may still ask for its vote. Crashes, power cuts, full disks and failing syncs may hit all
+members at the same time: they take away only what was never acknowledged.
 """
 
 from __future__ import annotations

@@ -195,6 +195,9 @@ class Monitor:
         process.seen_memberships = core.memberships_version
         history = self._history_of(process)
         member.counts_by.update(one.voters for one in history)
+        if core._voters != history[-1].voters:
+            facts = f"member {process.node_id} counts by {sorted(core._voters)}, not by {sorted(history[-1].voters)}"
+            raise Violation("counts-by-another", facts)
         if core.role is not Role.LEADER or not history[-1].index or core.term_at(history[-1].index) != core.term:
             return
         newest = history[-1]

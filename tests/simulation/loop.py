@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 class Answer:
     """Stands in for the future of a request; `callback(result, error)` is called once."""
 
-    __slots__ = ("callback", "outcome")
+    __slots__ = ("callback", "result")
 
     def __init__(self) -> None:
         self.callback: Callable[[Any, RequestError | None], None] | None = _ignore
-        self.outcome: tuple[Any, RequestError | None] = (None, None)
+        self.result: Any = None
 
     def listen(self, callback: Callable[[Any, RequestError | None], None]) -> None:
-        """Call back with the answer, at once if it is there."""
+        """Call back with the answer, at once if it is there. A refusal that nobody waited for is lost."""
         if self.done():
-            callback(*self.outcome)
+            callback(self.result, None)
         else:
             self.callback = callback
 
@@ -44,9 +44,13 @@ class Answer:
         """Refuse."""
         self._answer(None, exception)
 
+    def abandon(self) -> None:
+        """The process is gone, so no answer comes any more."""
+        self.callback = _ignore
+
     def _answer(self, result: Any, error: RequestError | None) -> None:
         callback, self.callback = self.callback, None
-        self.outcome = result, error
+        self.result = result
         assert callback is not None, f"answered twice, now with {result or error}"
         callback(result, error)
 
@@ -95,7 +99,9 @@ class ProcessLoop:
 
     def create_future(self) -> Answer:
         """Where the decider puts an answer."""
-        return Answer()
+        answer = Answer()
+        self._process.answers.append(answer)
+        return answer
 
     def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
         """Call back as an event of its own."""

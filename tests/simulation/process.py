@@ -70,6 +70,7 @@ class Process:
         self.stopping = False
         self.jobs: list[Job] = []
         self.tasks: list[Task] = []
+        self.answers: list[Answer] = []
         self.loop = ProcessLoop(self)
         self.durable_last = storage.wal.next_index - 1
         self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
@@ -273,9 +274,13 @@ class Process:
         self.end_tasks()
 
     def end_tasks(self) -> None:
-        """Nothing goes on with them."""
+        """Nothing goes on with them, nor with the requests under way."""
         for task in self.tasks:
             task.close()
+        # The garbage collector cannot see them: what the decider keeps them in is not tracked.
+        for answer in self.answers:
+            answer.abandon()
+        self.answers.clear()
 
     def quiet(self) -> bool:
         """Whether no work on the disk is under way."""

@@ -42,7 +42,8 @@ def test_no_promise_is_broken_in_fresh_seeds() -> None:
 
 def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> None:
     faults = check(KNOWN_SEEDS)
-    expected = set(MEMBER_FAULTS) | set(CHANGES) | set(FORGETTING) | {
+    expected = {
+        *(MEMBER_FAULTS | CHANGES | FORGETTING),
         "forgetting_noticed",
         "message_dropped",
         "message_repeated",
