@@ -306,7 +306,7 @@ class Monitor:
         return base + [Configuration.of(index, record) for index, record in found if index > known]
 
     def _configured(self, process: Process) -> Configuration:
-        voters = frozenset(voter.id for voter in process.member.settings.voters)
+        voters = frozenset(process.core.config.voters)
         return Configuration(0, voters, voters, None)
 
     def _in_force(self, process: Process) -> Configuration:
