@@ -103,6 +103,12 @@ class LoopbackCluster:
         """Replace the disk of a stopped member by an empty one."""
         shutil.rmtree(self.settings(node_id).data_dir)
 
+    async def settled(self) -> None:
+        """Wait until the leader has nothing of its own left to decide: the metadata version is the newest one."""
+        await eventually(
+            lambda: all(member.driver.machine.metadata_version == LATEST for member in self.members.values())
+        )
+
     async def leader(self) -> ClusterMember:
         """The member that serves; waits for one."""
         await eventually(lambda: any(member.driver.serving() for member in self.members.values()))

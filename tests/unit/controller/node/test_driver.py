@@ -42,6 +42,7 @@ async def follower(tmp_path: Path) -> AsyncIterator[ClusterMember]:
 async def three(tmp_path: Path) -> AsyncIterator[LoopbackCluster]:
     cluster = LoopbackCluster(tmp_path, voters=3)
     await cluster.start()
+    await cluster.settled()
     yield cluster
     await cluster.close()
 
