@@ -77,14 +77,19 @@ async def test_archive_before_snapshot_before_compaction(clusters: list[Loopback
     assert member.driver.core.first_index > 1
 
 
-async def test_entries_for_a_follower_that_is_a_little_behind_stay(clusters: list[LoopbackCluster]) -> None:
+async def test_entries_for_a_follower_that_is_a_little_behind_stay(
+    clusters: list[LoopbackCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
     cluster = await alone(clusters, MemoryFiles(), snapshot_entries=40)
     epoch = await cluster.register()
     member = cluster.members[1]
+    kept_on_disk: list[int] = []
+    monkeypatch.setattr(member.worker.wal, "compact", kept_on_disk.append)
     await cluster.allocate(epoch, 45)
     await eventually(lambda: member.keeper.taken == 1)
     core = member.driver.core
     assert core.snapshot.index - core.first_index + 1 == 10
+    await eventually(lambda: kept_on_disk == [core.first_index])
 
 
 async def test_many_allocations_in_few_entries_make_a_snapshot_due(clusters: list[LoopbackCluster]) -> None:

@@ -245,6 +245,25 @@ def test_closing_on_a_full_disk_leaves_the_marker_out() -> None:
     assert (recovered.entries, recovered.clean) == (entries(1, 1, size=620), False)
 
 
+def test_a_sync_that_failed_once_is_not_tried_again() -> None:
+    """The second one may return success with the data gone."""
+    files = new_disk()
+    log, _ = open_log(files)
+    log.append([], hard_state())
+    syncs: list[str] = []
+
+    def fail_once(kind: str, path: PurePath) -> None:
+        if kind == "fdatasync":
+            syncs.append(kind)
+            if len(syncs) == 1:
+                raise OSError(errno.EIO, "Input/output error")
+
+    files.before = fail_once
+    with pytest.raises(LogFailed, match="has to exit"):
+        log.append(entries(1, 1), None)
+    assert len(syncs) == 1
+
+
 @pytest.mark.parametrize("kind", ["pwrite", "fdatasync", "rename", "fsync_directory", "preallocate"])
 def test_any_failure_poisons_the_log(kind: str) -> None:
     files = new_disk()
