@@ -211,6 +211,7 @@ CONSENSUS: Final = (
                 "        commit = min(message.leader_commit, self.log.last_index)\n",
             ),
         ),
+        (_UNIT + "test_core_replication.py",),
     ),
     Planted(
         "conflict-acknowledged",

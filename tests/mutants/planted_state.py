@@ -97,7 +97,7 @@ STATE: Final = (
         "a leader decides on everything before it",
         "docs/decisions/0003: entries of the core's own shift the offsets",
         (_UNSETTLED,),
-        (_DECIDER,),
+        (_DECIDER, "tests/unit/controller/node/test_driver.py"),
     ),
     Planted(
         "two-batches-in-flight",

@@ -85,6 +85,16 @@ async def test_a_record_that_is_not_known_stops_the_member(follower: ClusterMemb
     assert follower.driver.core.applied == 0
 
 
+async def test_nothing_is_decided_while_an_entry_of_the_cores_own_is_not_applied(alone: ClusterMember) -> None:
+    alone.driver.core.propose(encode_batch([LeaderChangeRecord(1)]))
+    before = alone.driver.core.last_index
+    answer = alone.submit(requests.AllocateProducerIds(1, epoch_of(alone)))
+    alone.driver.pump()
+    assert (alone.driver.decider.waiting(), alone.driver.core.last_index) == (1, before)
+    await answer
+    assert alone.driver.core.last_index == before + 1
+
+
 async def test_a_violated_rule_of_replay_gives_no_block(alone: ClusterMember) -> None:
     answer = alone.submit(requests.AllocateProducerIds(1, epoch_of(alone)))
     alone.driver.pump()
