@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
     from tests.simulation.process import Process
 
-ATTEMPT: Final = 500 * MILLISECOND
-"""How long the operator waits for an answer."""
+ATTEMPT: Final = (30 * MILLISECOND, 500 * MILLISECOND)
+"""How long the operator waits for an answer: less than a cut-off leader needs to see that it is one, or more."""
 
 PATIENCE: Final = 8 * SECOND
 """How long a member may take to be added before the operator gives it up in half of the cases."""
@@ -122,7 +122,7 @@ class QuorumOperator:
         target = self._target()
         if target is not None and self.cluster.budget.allows(self.wanted()):
             self.world.at(self._delay(), self._arrive, self._attempt, target)
-        self.world.at(ATTEMPT, self._give_up_waiting, self._attempt)
+        self.world.at(self.rng.randrange(*ATTEMPT), self._give_up_waiting, self._attempt)
 
     def _target(self) -> Process | None:
         leader = self.cluster.leader()
