@@ -108,7 +108,7 @@ class QuorumOperator:
             member = self.cluster.members[node]
             if member.deployed and self.rng.random() < 0.3:
                 member.configure(self.voters)  # it comes back as it is
-            elif not self.cluster.budget.may_deploy(member):
+            elif not self.cluster.budget.may_deploy(member) or (member.deployed and self._may_be_asked()):
                 self.world.at(200 * MILLISECOND, self._prepare)
                 return
             else:
@@ -223,10 +223,20 @@ class QuorumOperator:
         node = member.node_id
         if not member.deployed or node in self.wanted() or node in self.voters:
             return
-        if self.cluster.budget.at_its_end():
+        if self.cluster.budget.at_its_end() or self._may_be_asked():
             self.world.at(500 * MILLISECOND, self._retire, member)
         else:
             member.retire()
+
+    def _may_be_asked(self) -> bool:
+        """Whether some voter may not know yet, after a restart, that the last removal is committed.
+
+        Such a one needs the removed member's vote too if it stands while two of three have lost something, be it but a
+        torn tail that was never acknowledged. Without that member they would stand still.
+        """
+        index = self.cluster.monitor.configuration.index
+        processes = [self.cluster.members[voter].process for voter in self.voters]
+        return any(process is None or process.core._persisted_commit < index for process in processes)
 
     def _look_after(self) -> None:
         """Whatever an abandoned change has left in the quorum goes."""
