@@ -18,18 +18,23 @@ from controller.transport.links import Peer
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterResponse, RemoveVoterResponse
 from protocol.metadata_version import MEMBERSHIP
-from protocol.records import MAX_MEMBERS, QuorumMember, VotersRecord
+from protocol.records import MAX_MEMBERS, LeaderChangeRecord, QuorumMember, VotersRecord, encode_batch
 
 Response = AddVoterResponse | RemoveVoterResponse
 
 
 class VoterChanges:
-    """At most one change waits for its commit, as in the core."""
+    """Begins changes, and answers once they are committed.
+
+    Also where nothing is left to do: a leader that was cut off may not know what was changed since, so it says so only
+    after an entry that it appended behind the question is committed.
+    """
 
     def __init__(self, core: RaftCore, machine: StateMachine) -> None:
         self._core = core
         self._machine = machine
-        self._waiting: tuple[int, int, Response, asyncio.Future[Response]] | None = None
+        # (term, index, outcome, future), ascending by index: released when the entry there is applied.
+        self._waiting: list[tuple[int, int, Response | RequestError, asyncio.Future[Response]]] = []
 
     def add(self, wanted: QuorumMember, peer: Peer | None) -> asyncio.Future[Response]:
         """One step towards `wanted` as a voter. `peer`: what it says of itself, None while it is not connected.
@@ -48,8 +53,7 @@ class VoterChanges:
             detail = f"member {wanted.id} has directory {directory}, not {wanted.directory_id}: which one do you mean?"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         if known is not None and known.voting:
-            self._check_committed()
-            return _answered(AddVoterResponse(wanted.id, voting=True))
+            return self._confirm(AddVoterResponse(wanted.id, voting=True))
         if peer is not None and peer.metadata_version < self._machine.metadata_version:
             detail = (
                 f"it reads metadata version {peer.metadata_version}, the quorum has {self._machine.metadata_version}"
@@ -76,9 +80,8 @@ class VoterChanges:
         members = self._members()
         self._check_version()
         if member_id not in members:
-            self._check_committed()
             detail = f"member {member_id} is not in the quorum: its members are {sorted(members)}"
-            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
+            return self._confirm(RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail))
         del members[member_id]
         if not any(member.voting for member in members.values()):
             raise RequestError(ErrorCode.INVALID_REQUEST, f"member {member_id} is the last voter")
@@ -97,16 +100,16 @@ class VoterChanges:
 
     def applied(self, entry: Entry) -> None:
         """`entry` is committed and applied: answer whoever waits for it, leader or not by now."""
-        if self._waiting is None or entry.index < self._waiting[1]:
-            return
-        term, index, response, answer = self._waiting
-        self._waiting = None
-        if answer.done():
-            return
-        if (entry.term, entry.index) == (term, index):
-            answer.set_result(response)
-        else:
-            answer.set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
+        while self._waiting and self._waiting[0][1] <= entry.index:
+            term, index, outcome, answer = self._waiting.pop(0)
+            if answer.done():
+                continue
+            if (entry.term, entry.index) != (term, index):
+                answer.set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
+            elif isinstance(outcome, RequestError):
+                answer.set_exception(outcome)
+            else:
+                answer.set_result(outcome)
 
     def _members(self) -> dict[int, QuorumMember]:
         """Those in force by id. Only a leader's are the newest: another member may have missed changes."""
@@ -114,11 +117,13 @@ class VoterChanges:
             raise RequestError(ErrorCode.NOT_CONTROLLER)
         return {member.id: member for member in self._core.membership.record.members}
 
-    def _check_committed(self) -> None:
-        """Whoever is told that there is nothing left to do may act on it, so it must not be rolled back any more."""
-        if not (self._core.serving and self._core.log.memberships.committed):
-            detail = f"the change of the quorum at index {self._core.membership.index} is not committed yet"
-            raise RequestError(ErrorCode.REASSIGNMENT_IN_PROGRESS, detail)
+    def _confirm(self, outcome: Response | RequestError) -> asyncio.Future[Response]:
+        """Give `outcome` if this member still leads, and all that it knows is committed."""
+        try:
+            term, index = self._core.propose(encode_batch([LeaderChangeRecord(self._core.node_id)]))
+        except (NotLeader, ProposalRefused) as error:
+            raise RequestError(ErrorCode.NOT_CONTROLLER) from error
+        return self._wait(term, index, outcome)
 
     def _propose(self, members: Mapping[int, QuorumMember], response: Response) -> asyncio.Future[Response]:
         record = VotersRecord(tuple(members[member_id] for member_id in sorted(members)))
@@ -126,10 +131,15 @@ class VoterChanges:
             term, index = self._core.change_members(record)
         except NotLeader as error:
             raise RequestError(ErrorCode.NOT_CONTROLLER) from error
-        if self._waiting is not None and not self._waiting[3].done():
-            self._waiting[3].set_exception(RequestError(ErrorCode.REQUEST_TIMED_OUT))
+        return self._wait(term, index, response)
+
+    def _wait(self, term: int, index: int, outcome: Response | RequestError) -> asyncio.Future[Response]:
         answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        self._waiting = (term, index, response, answer)
+        while self._waiting and self._waiting[-1][1] >= index:  # what it waited for was truncated
+            older = self._waiting.pop()[3]
+            if not older.done():
+                older.set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
+        self._waiting.append((term, index, outcome, answer))
         return answer
 
 

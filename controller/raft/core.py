@@ -289,7 +289,7 @@ class RaftCore(MembershipChange):
         if message.term < self.term:
             return self._answer_stale(message)
         kind = type(message)
-        if kind is PreVote or (isinstance(message, PreVoteReply) and message.granted):
+        if kind is PreVote or (isinstance(message, PreVoteReply) and message.agrees):
             return True
         if isinstance(message, RequestVote) and not message.transfer and self._hears_leader():
             return False
@@ -305,7 +305,7 @@ class RaftCore(MembershipChange):
         if kind is RequestVote:
             self._send_when_durable(RequestVoteReply(self.term, self.node_id, peer, False, self._recovery))
         elif kind in _FROM_LEADER and kind is not TimeoutNow:
-            reply = AppendEntriesReply(self.term, self.node_id, peer, True, 0, 0, 0, 0, self._recovery)
+            reply = AppendEntriesReply(self.term, self.node_id, peer, True, 0, 0, 0, 0, self._recovery, self._learns)
             self._send_when_durable(reply)
         return False
 

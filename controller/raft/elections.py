@@ -55,9 +55,17 @@ were just the voters in force.
   of {2, 3}. But nobody becomes a voter who was not a learner in the configuration before (R17), and 3 has that one,
   or its log ends even earlier and the argument goes on from there. So learners count in.
 
-A learner that lost its disk recovers like a voter, and is not made a voter before. What a removed member has
-forgotten is harmless once its removal is committed, by the same argument as with the barrier in place of the removal:
-S is then a majority of the others. So the same id may come back with an empty disk, as a learner.
+A learner that lost its disk recovers like a voter, and is not made a voter before. The same id may come back with an
+empty disk, as a learner, once the removal of its former owner is committed. But its word does not stand for that
+owner's with somebody who was away meanwhile and still takes it for a voter: 3 was down, the others made 4 a voter,
+removed 1, took its empty successor in as a learner, and 2 lost its disk. Of {2, 3, 4} only one has lost anything; yet 3
+would have all of {1, 2, 3}. So whoever recovers as a learner, by its file, grants nothing as a voter, and acknowledges
+nothing as one.
+
+A learner that has lost nothing agrees even with a candidate whose log ends before its own, if both take it for a
+learner. Nothing was committed by its word: a leader counts by a configuration only what is not before it in the log
+(R20), so whatever a new voter's acknowledgement helped to commit stands behind the entry that made it one. Otherwise a
+learner that is ahead of all voters would hold up every election that needs everybody, and nobody could remove it.
 
 An empty disk has forgotten who the voters are, too. Its member counts by the configured ones until a leader writes to
 it. If those are out of date, and all of them lost their disks, they would elect a leader of a cluster that begins at
@@ -185,33 +193,41 @@ class Elections(SnapshotTransfer):
         self._broadcast_append()
 
     def _on_pre_vote(self, message: PreVote) -> None:
-        granted = (
-            message.term > self.term
-            and not self._hears_leader()
-            and self.log.is_up_to_date(message.last_log_index, message.last_log_term)
-        )
-        term = message.term if granted else self.term
-        reply = PreVoteReply(term, self.node_id, message.sender, granted, self.recovering)
+        free = message.term > self.term and not self._hears_leader()
+        granted, consents = self._word(message, free=free)
+        term = message.term if granted or consents else self.term
+        reply = PreVoteReply(term, self.node_id, message.sender, granted, self.recovering, consents)
         self._send_when_durable(reply)
 
     def _on_pre_vote_reply(self, message: PreVoteReply) -> None:
-        asked = message.term == self.term + 1 if message.granted else message.term == self.term
+        asked = message.term == self.term + 1 if message.agrees else message.term == self.term
         if self.role is PRE_CANDIDATE and asked and message.sender not in self._votes:
-            self._count_vote(message.sender, message.granted, int(message.recovering))
+            self._count_vote(message.sender, self._taken(message), int(message.recovering))
 
     def _on_vote_request(self, message: RequestVote) -> None:
         """Grant by the rules of the paper's section 5.4.1; once per term, and not while a leader is known in it."""
         free = self.vote == message.sender or (self.vote is None and self.leader_id is None)
-        granted = free and self.log.is_up_to_date(message.last_log_index, message.last_log_term)
-        if granted:
+        granted, consents = self._word(message, free=free)
+        if granted or consents:
             self._set_vote(message.sender)
             self._reset_timer()
-        reply = RequestVoteReply(self.term, self.node_id, message.sender, granted, self._recovery)
+        reply = RequestVoteReply(self.term, self.node_id, message.sender, granted, self._recovery, consents)
         self._send_when_durable(reply)
 
     def _on_vote_reply(self, message: RequestVoteReply) -> None:
         if self.role is CANDIDATE and self.node_id in self._votes and message.sender not in self._votes:
-            self._count_vote(message.sender, message.granted, message.recovery)
+            self._count_vote(message.sender, self._taken(message), message.recovery)
+
+    def _word(self, message: PreVote | RequestVote, *, free: bool) -> tuple[bool, bool]:
+        """What we say to a candidate, as a voter and as a learner. `free`: nothing but our log can be against it."""
+        word = free and self.log.is_up_to_date(message.last_log_index, message.last_log_term)
+        if self.recovering:
+            return word and not self.config.learner, word
+        return word, word if self.log.memberships.may_campaign(self.node_id) else free
+
+    def _taken(self, message: PreVoteReply | RequestVoteReply) -> bool:
+        """Its word as what we take it for."""
+        return message.granted if self.log.memberships.may_campaign(message.sender) else message.consents
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         """The leader hands over. A member that is recovering would need every vote, so it stays."""

@@ -19,7 +19,7 @@ R16  The voters of one configuration and of the next differ in one member at mos
 R17  A voter was a learner in the configuration before.
 R18  A leader that is not a voter leads only until the configuration without it is committed.
 R19  A member campaigns only as a voter, or while the entry that removed it is not known to be committed.
-R20  Votes and acknowledgements are counted by the configuration in force.
+R20  Votes and acknowledgements are counted by the configuration in force, and only for entries that are not before it.
 """
 
 from __future__ import annotations

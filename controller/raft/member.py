@@ -225,6 +225,11 @@ class Member:
         self.vote = candidate
         self._hard_changed()
 
+    @property
+    def _learns(self) -> bool:
+        """Whether this member recovers, and joins as a learner by its file; its log is not to be relied on in that."""
+        return self.recovering and self.config.learner
+
     def _leave_recovery(self) -> None:
         self.recovering = False
         self._recovery = 0

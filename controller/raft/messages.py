@@ -73,10 +73,20 @@ class PreVote(_Message, frozen=True, array_like=True, tag=1):
 
 
 class PreVoteReply(_Message, frozen=True, array_like=True, tag=2):
-    """`term` is the asked-for one if granted, else the replier's own."""
+    """`term` is the asked-for one if the replier agrees, else its own.
+
+    `granted` is its word as a voter, `consents` its word as a learner: it may not know yet which of them it is, and the
+    candidate counts the one that it takes it for (see `elections.py`).
+    """
 
     granted: bool
     recovering: bool
+    consents: bool = False
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is for the candidate in either way."""
+        return self.granted or self.consents
 
 
 class RequestVote(_Message, frozen=True, array_like=True, tag=3):
@@ -88,10 +98,11 @@ class RequestVote(_Message, frozen=True, array_like=True, tag=3):
 
 
 class RequestVoteReply(_Message, frozen=True, array_like=True, tag=4):
-    """Leaves only when the vote is durable."""
+    """Leaves only when the vote is durable. `consents`: as in PreVoteReply."""
 
     granted: bool
     recovery: Recovery
+    consents: bool = False
 
 
 class AppendEntries(_Message, frozen=True, array_like=True, tag=5):
@@ -108,6 +119,7 @@ class AppendEntriesReply(_Message, frozen=True, array_like=True, tag=6):
 
     Rejected: `rejected_index` is the refused `prev_log_index`; the follower's log may match at (`hint_index`,
     `hint_term`) at the latest. `recovery`: not 0 if the follower lost acknowledged entries, so an old match is void.
+    `learner`: it recovers as one by its file, so that it does not stand for a voter who had its id.
     """
 
     rejected: bool
@@ -116,6 +128,7 @@ class AppendEntriesReply(_Message, frozen=True, array_like=True, tag=6):
     hint_index: Index
     hint_term: Term
     recovery: Recovery
+    learner: bool = False
 
 
 class Heartbeat(_Message, frozen=True, array_like=True, tag=7):

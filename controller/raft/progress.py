@@ -29,6 +29,7 @@ class Progress:
     index that it acknowledged in our term while it was not recovering; a fact of history, so it never falls.
     `next`: the next entry to send. `heard`: the tick of its last message. `recovery`: the number of its recovery (0:
     none), which ends when it holds the entry at `barrier` and that entry is committed (see `elections.py`).
+    `estranged`: it recovers as a learner under the id of a voter, for whom it does not stand.
     `snapshot`, `offset`: the transfer under way and the chunk last asked for; `asked`, `moved`: the ticks of the last
     request and of the last change of offset.
     """
@@ -41,6 +42,7 @@ class Progress:
         "asked",
         "barrier",
         "counted",
+        "estranged",
         "heard",
         "match",
         "moved",
@@ -59,12 +61,18 @@ class Progress:
         self.probe_sent = False
         self.heard = now
         self.recovery = self.barrier = 0
+        self.estranged = False
         self.snapshot: SnapshotMeta | None = None
         self.offset = self.asked = self.moved = 0
         self._inflight: deque[tuple[int, int]] = deque()
         self._inflight_bytes = 0
         self._max_messages = max_messages
         self._max_bytes = max_bytes
+
+    @property
+    def agreed(self) -> int:
+        """How far it holds the log where everybody is to agree."""
+        return 0 if self.estranged else self.match
 
     @property
     def paused(self) -> bool:

@@ -147,6 +147,7 @@ class Replication(Member):
         if progress is None:
             return
         progress.heard = self._now
+        progress.estranged = message.learner and self.log.memberships.may_campaign(peer)
         if message.recovery != progress.recovery:
             self._note_recovery(progress, message.recovery)
         if message.rejected:
@@ -205,13 +206,16 @@ class Replication(Member):
             raise InvariantViolation("R20", f"counting by {sorted(self._voters)}, which is not in force")
         index = majority_index([progress.counted for progress in self._counting])
         if self._unsettled:
-            index = max(index, min([progress.match for progress in self._unanimous]))
-        if index > self.log.commit and self.log.term(index) == self.term:
+            index = max(index, min([progress.agreed for progress in self._unanimous]))
+        least = max(self.log.commit + 1, self.log.memberships.newest.index)
+        if index >= least and self.log.term(index) == self.term:
             self._commit_as_leader(index)
 
     def _commit_as_leader(self, index: int) -> None:
         if self.log.term(index) != self.term:
             raise InvariantViolation("R7", f"{index} is of term {self.log.term(index)}, ours is {self.term}")
+        if index < self.log.memberships.newest.index:
+            raise InvariantViolation("R20", f"{index} lies before {self.log.memberships.newest.index}, which counts it")
         for entry in self.log.slice(self.log.commit + 1, index):
             self._uncommitted_bytes -= len(entry.data)
         self.log.commit_to(index)
@@ -275,14 +279,14 @@ class Replication(Member):
         self._acknowledge(message.sender, last)
 
     def _acknowledge(self, leader: int, index: int) -> None:
-        reply = AppendEntriesReply(self.term, self.node_id, leader, False, index, 0, 0, 0, self._recovery)
+        reply = AppendEntriesReply(self.term, self.node_id, leader, False, index, 0, 0, 0, self._recovery, self._learns)
         self._send_when_durable(reply, index)
 
     def _refuse_append(self, message: AppendEntries) -> None:
         prev = message.prev_log_index
         hint, hint_term = self.log.find_conflict_by_term(min(prev, self.log.last_index), message.prev_log_term)
         reply = AppendEntriesReply(
-            self.term, self.node_id, message.sender, True, 0, prev, hint, hint_term, self._recovery
+            self.term, self.node_id, message.sender, True, 0, prev, hint, hint_term, self._recovery, self._learns
         )
         self._send_when_durable(reply)
 

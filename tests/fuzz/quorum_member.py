@@ -50,7 +50,7 @@ class ChangingMember(MemoryMember):
 
     def quorum(self) -> tuple[Any, ...]:
         """What a refused change may not change."""
-        return self.core.last_index, self.core.memberships_version, self.core.membership.record
+        return self.core.memberships_version, self.core.membership.record
 
     def check_quorum(self) -> None:
         """Raise whatever would stop a member that holds this log: a record or an address that cannot be read."""

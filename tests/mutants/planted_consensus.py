@@ -174,7 +174,7 @@ CONSENSUS: Final = (
         (
             Edit(
                 REPLICATION,
-                "if index > self.log.commit and self.log.term(index) == self.term:",
+                "if index >= least and self.log.term(index) == self.term:",
                 "if index > self.log.commit:",
             ),
             Edit(REPLICATION, "if self.log.term(index) != self.term:", "if False:"),

@@ -319,4 +319,45 @@ MEMBERS: Final = (
         _REQUEST_TEST,
         unseen=_SLIP,
     ),
+    Planted(
+        "successor-votes-for-the-former-owner-of-its-id",
+        "an acknowledged entry is on every later leader",
+        "a voter's id given to an empty disk while somebody who was away still counts it",
+        one(ELECTIONS, "return word and not self.config.learner, word", "return word, word"),
+        _CORE_TEST,
+    ),
+    Planted(
+        "successor-acknowledges-for-the-former-owner-of-its-id",
+        "an acknowledged entry is on every later leader",
+        "a voter's id given to an empty disk while somebody who was away still counts it",
+        one("controller/raft/progress.py", "return 0 if self.estranged else self.match", "return self.match"),
+        _CORE_TEST,
+    ),
+    Planted(
+        "new-voter-counts-for-what-lies-before-its-promotion",
+        "whatever a voter helped to commit stands behind the entry that made it one",
+        "a learner that agrees with a candidate behind it",
+        (
+            Edit(
+                REPLICATION,
+                "least = max(self.log.commit + 1, self.log.memberships.newest.index)",
+                "least = self.log.commit + 1",
+            ),
+            Edit(REPLICATION, "if index < self.log.memberships.newest.index:", "if index < 0:"),
+        ),
+        _CORE_TEST,
+    ),
+    Planted(
+        "cut-off-leader-says-that-nothing-is-left-to-do",
+        "an operator is told what the quorum knows",
+        "etcd #20418: a stale leader after a pause",
+        one(
+            "controller/node/voter_changes.py",
+            "            return self._confirm(AddVoterResponse(wanted.id, voting=True))\n",
+            "            answer = asyncio.get_running_loop().create_future()\n"
+            "            answer.set_result(AddVoterResponse(wanted.id, voting=True))\n"
+            "            return answer\n",
+        ),
+        ("tests/unit/controller/node/test_voter_changes.py",),
+    ),
 )

@@ -57,7 +57,10 @@ async def test_a_member_is_added_in_two_steps_and_removed_in_one() -> None:
     commit_last(core, changes)
     assert second.result() == AddVoterResponse(4, voting=True)
     assert core.membership.voters == frozenset({1, 2, 3, 4})
-    assert changes.add(FOUR, None).result() == AddVoterResponse(4, voting=True), "asking again changes nothing"
+    again = changes.add(FOUR, None)
+    commit_last(core, changes)
+    assert again.result() == AddVoterResponse(4, voting=True), "asking again changes nothing"
+    assert core.membership.voters == frozenset({1, 2, 3, 4})
 
     gone = changes.remove(4)
     commit_last(core, changes)
@@ -80,13 +83,16 @@ async def test_requests_that_make_no_sense_change_nothing() -> None:
     core = replicating_leader()
     changes = changes_of(core)
     last = core.last_index
-    with refused(ErrorCode.RESOURCE_NOT_FOUND, r"member 9 is not in the quorum: its members are \[1, 2, 3\]"):
-        changes.remove(9)
     with refused(ErrorCode.INVALID_REQUEST, "member 1 is known at"):
         changes.add(QuorumMember(1, None, "elsewhere:1", "http://h:1", True), None)
     with refused(ErrorCode.INVALID_REQUEST, "has directory other, not mine"):
         changes.add(QuorumMember(4, "mine", "h:4", "http://h:4", True), Peer("other"))
     assert core.last_index == last
+    unknown = changes.remove(9)
+    commit_last(core, changes)
+    with refused(ErrorCode.RESOURCE_NOT_FOUND, r"member 9 is not in the quorum: its members are \[1, 2, 3\]"):
+        unknown.result()
+    assert core.membership.members == frozenset({1, 2, 3})
     single = replicating_leader(voters=(1,))
     with refused(ErrorCode.INVALID_REQUEST, "member 1 is the last voter"):
         changes_of(single).remove(1)
@@ -131,18 +137,38 @@ async def test_nothing_counts_as_done_before_it_is_committed() -> None:
     commit_last(core, changes)
     core.step(accepted(core, 4, core.last_index))
     changes.add(FOUR, None)
-    with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"at index {core.last_index} is not committed yet"):
-        changes.add(FOUR, None)
+    again = changes.add(FOUR, None)
+    changes.applied(Entry(1, core.commit, b""))
+    assert not again.done()
     for peer in (2, 3):
         core.step(accepted(core, peer, core.last_index))
     commit_last(core, changes)
-    assert changes.add(FOUR, None).result() == AddVoterResponse(4, voting=True)
+    assert again.result() == AddVoterResponse(4, voting=True)
     changes.remove(4)
-    with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"at index {core.last_index} is not committed yet"):
-        changes.remove(4)
+    gone = changes.remove(4)
+    assert not gone.done()
     commit_last(core, changes)
     with refused(ErrorCode.RESOURCE_NOT_FOUND, "member 4 is not in the quorum"):
-        changes.remove(4)
+        gone.result()
+
+
+async def test_a_leader_that_was_cut_off_does_not_say_that_nothing_is_left_to_do() -> None:
+    core = replicating_leader()
+    changes = changes_of(core)
+    answers = [changes.add(QuorumMember(1, None, "", "", True), None), changes.remove(9)]
+    changes.applied(Entry(9, core.last_index, b""))
+    for answer in answers:
+        with refused(ErrorCode.NOT_CONTROLLER, ""):
+            answer.result()
+
+
+async def test_whoever_waits_for_an_entry_that_was_truncated_is_told() -> None:
+    core = replicating_leader()
+    changes = changes_of(core)
+    first = changes.remove(9)
+    changes._wait(core.term, core.last_index, AddVoterResponse(1, voting=True))
+    with refused(ErrorCode.NOT_CONTROLLER, ""):
+        first.result()
 
 
 async def test_a_follower_says_nothing_of_the_quorum() -> None:

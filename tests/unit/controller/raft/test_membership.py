@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from controller.raft.core import InvariantViolation, NotLeader, ProposalRefused, RaftConfig, RaftCore, Role
 from controller.raft.membership import Memberships, plain_record
@@ -579,3 +580,75 @@ def test_the_history_reaches_from_the_newest_committed_configuration_to_the_newe
     history.append(10, members(1, 2, 4))
     history.commit_to(10)
     assert (set(history.everybody), set(history.newest.voters), history.committed) == ({1, 2, 4}, {1, 2, 4}, True)
+
+
+# An id that came back with an empty disk does not stand for its former owner; a learner does not hold up the rest.
+
+
+def test_an_empty_successor_does_not_vote_as_the_voter_who_had_its_id() -> None:
+    """3 was down while 4 joined, 1 was removed and came back empty as a learner, and 2 lost its disk."""
+    stale = core_with(3)
+    make_candidate(stale)
+    vote_of(stale, 2, recovery=5)
+    successor = core_with(1, voters=(2, 3, 4), recovering=True)
+    successor.step(RequestVote(stale.term, 3, 1, stale.last_index, 1, False))
+    (reply,) = of(RequestVoteReply, flush(successor))
+    assert (reply.granted, reply.consents) == (False, True)
+    stale.step(reply)
+    assert role(stale) is Role.FOLLOWER
+
+
+def test_an_empty_successor_acknowledges_nothing_as_the_voter_who_had_its_id() -> None:
+    core = make_core(3)
+    make_leader(core)
+
+    def acknowledge(*, learner: bool) -> None:
+        for peer, recovery in ((2, 5), (1, 6)):
+            answer = accepted(core, peer, core.last_index, recovery=recovery)
+            core.step(replace(answer, learner=learner and peer == 1))
+        flush(core)
+
+    for _ in range(3):
+        acknowledge(learner=True)
+    assert core.commit == 0
+    core.propose(b"x")
+    flush(core)
+    acknowledge(learner=False)
+    assert core.commit == core.last_index
+
+
+def test_a_learner_that_is_ahead_holds_up_no_election() -> None:
+    """Voter 2 lost its disk, and learner 1 holds more than 3: nothing that was committed needs it."""
+    candidate = core_with(3, members(2, 3, learners=[1]), commit=1, voters=(2, 3))
+    ahead = core_with(1, members(2, 3, learners=[1]), commit=1, voters=(2, 3), tail=5)
+    assert ahead.last_index > candidate.last_index
+    make_candidate(candidate)
+    vote_of(candidate, 2, recovery=5)
+    ahead.step(RequestVote(candidate.term, 3, 1, candidate.last_index, 1, False))
+    (reply,) = of(RequestVoteReply, flush(ahead))
+    assert (reply.granted, reply.consents) == (False, True)
+    rival = RequestVote(candidate.term, 2, 1, ahead.last_index, 1, False)
+    ahead.step(rival)
+    (second,) = of(RequestVoteReply, flush(ahead))
+    assert (second.granted, second.consents) == (False, False), "its word is given once in a term"
+    candidate.step(reply)
+    assert role(candidate) is Role.LEADER
+
+
+def test_what_lies_before_a_configuration_is_committed_with_it() -> None:
+    """A new voter that holds an entry, but not the one that made it a voter, helps to commit neither."""
+    core = replicating_leader()
+    core.change_members(members(1, 2, 3, learners=[4]))
+    for peer in (2, 3):
+        core.step(accepted(core, peer, core.last_index))
+    core.step(accepted(core, 4, core.last_index))
+    flush(core)
+    _, before = core.propose(b"x")
+    core.change_members(members(1, 2, 3, 4))
+    flush(core)
+    for peer in (2, 4):
+        core.step(accepted(core, peer, before))
+    assert core.commit < before
+    for peer in (2, 4):
+        core.step(accepted(core, peer, core.last_index))
+    assert core.commit == core.last_index
