@@ -291,7 +291,11 @@ CONSENSUS: Final = (
         "pre-vote-granted-while-the-leader-lives",
         "a member that was cut off deposes nobody",
         "dissertation, section 9.6; KIP-996",
-        one(ELECTIONS, "            and not self._hears_leader()\n", ""),
+        one(
+            ELECTIONS,
+            "free = message.term > self.term and not self._hears_leader()",
+            "free = message.term > self.term",
+        ),
         (_UNIT + "test_core_elections.py",),
         unseen=_COSTS_TIME,
     ),

@@ -261,8 +261,9 @@ MEMBERS: Final = (
         "etcd #14370, for a change of members",
         one(
             REQUESTS,
-            "        self._waiting = (term, index, response, answer)\n",
-            "        self._waiting = (term, index, response, answer)\n        answer.set_result(response)\n",
+            "        return self._wait(term, index, response)\n",
+            "        answer = self._wait(term, index, response)\n        answer.set_result(response)\n"
+            "        return answer\n",
         ),
         _REQUEST_TEST,
         needs=_ADDS,
@@ -271,18 +272,20 @@ MEMBERS: Final = (
         "change-answered-though-another-entry-took-its-place",
         "an answer means committed",
         "PySyncObj 0.3.17: answers by index alone",
-        one(REQUESTS, "        if (entry.term, entry.index) == (term, index):\n", "        if True:\n"),
+        one(REQUESTS, "            if (entry.term, entry.index) != (term, index):\n", "            if False:\n"),
         _REQUEST_TEST,
         needs=_ADDS,
     ),
     Planted(
         "answered-from-a-configuration-that-may-go",
         "an answer means committed",
-        "a repeated request is answered by what may still be rolled back",
+        "a repeated request is answered by what may still be rolled back, or by a leader that was cut off",
         one(
             REQUESTS,
-            "        if not (self._core.serving and self._core.log.memberships.committed):\n",
-            "        if False:\n",
+            "            return self._confirm(AddVoterResponse(wanted.id, voting=True))\n",
+            "            answer = asyncio.get_running_loop().create_future()\n"
+            "            answer.set_result(AddVoterResponse(wanted.id, voting=True))\n"
+            "            return answer\n",
         ),
         _REQUEST_TEST,
         needs=_ADDS,
@@ -346,18 +349,5 @@ MEMBERS: Final = (
             Edit(REPLICATION, "if index < self.log.memberships.newest.index:", "if index < 0:"),
         ),
         _CORE_TEST,
-    ),
-    Planted(
-        "cut-off-leader-says-that-nothing-is-left-to-do",
-        "an operator is told what the quorum knows",
-        "etcd #20418: a stale leader after a pause",
-        one(
-            "controller/node/voter_changes.py",
-            "            return self._confirm(AddVoterResponse(wanted.id, voting=True))\n",
-            "            answer = asyncio.get_running_loop().create_future()\n"
-            "            answer.set_result(AddVoterResponse(wanted.id, voting=True))\n"
-            "            return answer\n",
-        ),
-        ("tests/unit/controller/node/test_voter_changes.py",),
     ),
 )
