@@ -41,8 +41,10 @@ fix: $(VENV)/.dev  ## what can be mended by itself
 	$(BIN)/ruff format .
 
 SEEDS ?= 4200
-sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n TRACE=file replays one step by step
-	$(BIN)/python -m tests.simulation.run $(if $(SEED),--seed $(SEED)) $(if $(TRACE),--trace $(TRACE),--seeds $(SEEDS) --jobs 2)
+TRACE ?= build/simulation-seed-$(SEED).txt
+sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n writes down one again, SEED=n STEP=1 goes through it
+	$(BIN)/python -m tests.simulation.run \
+	    $(if $(SEED),--seed $(SEED) $(if $(STEP),--step,--trace $(TRACE)),--seeds $(SEEDS) --jobs 2)
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run
