@@ -60,7 +60,7 @@ empty disk, as a learner, once the removal of its former owner is committed. But
 owner's with somebody who was away meanwhile and still takes it for a voter: 3 was down, the others made 4 a voter,
 removed 1, took its empty successor in as a learner, and 2 lost its disk. Of {2, 3, 4} only one has lost anything; yet 3
 would have all of {1, 2, 3}. So whoever recovers as a learner, by its file, grants nothing as a voter, and acknowledges
-nothing as one.
+nothing as one, unless its own log tells of the learner that it is: then whoever lacks that entry is behind it.
 
 A learner that has lost nothing agrees even with a candidate whose log ends before its own, if both take it for a
 learner. Nothing was committed by its word: a leader counts by a configuration only what is not before it in the log
@@ -222,7 +222,7 @@ class Elections(SnapshotTransfer):
         """What we say to a candidate, as a voter and as a learner. `free`: nothing but our log can be against it."""
         word = free and self.log.is_up_to_date(message.last_log_index, message.last_log_term)
         if self.recovering:
-            return word and not self.config.learner, word
+            return word and not self._learns, word
         return word, word if self.log.memberships.may_campaign(self.node_id) else free
 
     def _taken(self, message: PreVoteReply | RequestVoteReply) -> bool:

@@ -3,7 +3,7 @@
 R1   The term never falls, nor do the terms along the log, none of which is above it; it stays below 2^63 - 1.
 R2   The vote is set at most once per term.
 R3   The log is never truncated at or below the commit index.
-R4   The commit index never passes the end of the log, and never falls; the log has no gap.
+R4   The commit index never passes the end of the log, never falls, and counts no entry but the leader's; no gaps.
 R5   Applied never passes commit, and entries are applied one after another without a gap.
 R6   A leader never overwrites or truncates its own log.
 R7   A leader commits by counting only entries of its own term (Raft paper, section 5.4.2).

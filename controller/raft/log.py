@@ -156,6 +156,19 @@ class RaftLog:
         self.commit = index
         self.memberships.commit_to(index)
 
+    def check_held(self, index: int, term: int) -> None:
+        """The leader says we acknowledged the entry of `term` at `index`. Another one means that the disk went back.
+
+        Raises InvariantViolation.
+        """
+        held = self.term(index)
+        if held is not None and held != term:
+            raise InvariantViolation(
+                "R4",
+                f"told that {index} of term {term} is committed, which was acknowledged here, but the log holds "
+                f"one of term {held}: the disk holds an older state; format it anew",
+            )
+
     def begin_write(self) -> list[Entry]:
         """The entries that no write was issued for yet; that write becomes the youngest under way."""
         entries = self._entries[self.submitted - self._offset :] if self.submitted < self.last_index else []

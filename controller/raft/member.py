@@ -227,8 +227,12 @@ class Member:
 
     @property
     def _learns(self) -> bool:
-        """Whether this member recovers, and joins as a learner by its file; its log is not to be relied on in that."""
-        return self.recovering and self.config.learner
+        """Whether this member recovers, its file calls it a learner, and its log does not know it as one.
+
+        Then what a stale leader or candidate has, who knows a voter of this id, is about somebody else.
+        """
+        known = self.log.memberships.newest
+        return self.recovering and self.config.learner and self.node_id not in known.members - known.voters
 
     def _leave_recovery(self) -> None:
         self.recovering = False

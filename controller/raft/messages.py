@@ -134,11 +134,13 @@ class AppendEntriesReply(_Message, frozen=True, array_like=True, tag=6):
 class Heartbeat(_Message, frozen=True, array_like=True, tag=7):
     """The leader lives; `leader_commit` is clamped to what this follower is known to hold.
 
-    `recovered`: the recovery of the follower that is complete, 0 if none.
+    `recovered`: the recovery of the follower that is complete, 0 if none. `commit_term`: the term of the entry at
+    `leader_commit`, 0 if the leader does not know it any more.
     """
 
     leader_commit: Index
     recovered: Recovery
+    commit_term: Term = 0
 
 
 class HeartbeatReply(_Message, frozen=True, array_like=True, tag=8):

@@ -139,7 +139,7 @@ class Replication(Member):
     def _send_heartbeat(self, peer: int, progress: Progress) -> None:
         commit = min(progress.match, self.log.commit)
         recovered = progress.recovery if self._may_end_recovery(progress) else 0
-        self._outbox.append(Heartbeat(self.term, self.node_id, peer, commit, recovered))
+        self._outbox.append(Heartbeat(self.term, self.node_id, peer, commit, recovered, self.log.term(commit) or 0))
 
     def _on_append_reply(self, message: AppendEntriesReply) -> None:
         peer = message.sender
@@ -303,6 +303,8 @@ class Replication(Member):
                 if self.vote is None:
                     self._set_vote(message.sender)
                 self._leave_recovery()
+        elif commit > self.log.commit and message.commit_term:
+            self.log.check_held(commit, message.commit_term)
         if commit > self.log.commit:
             self.log.commit_to(commit)
         # While recovering, what this leader has not verified is none of its log: it will see that its match is void.

@@ -326,7 +326,7 @@ MEMBERS: Final = (
         "successor-votes-for-the-former-owner-of-its-id",
         "an acknowledged entry is on every later leader",
         "a voter's id given to an empty disk while somebody who was away still counts it",
-        one(ELECTIONS, "return word and not self.config.learner, word", "return word, word"),
+        one(ELECTIONS, "return word and not self._learns, word", "return word, word"),
         _CORE_TEST,
     ),
     Planted(
@@ -349,5 +349,12 @@ MEMBERS: Final = (
             Edit(REPLICATION, "if index < self.log.memberships.newest.index:", "if index < 0:"),
         ),
         _CORE_TEST,
+    ),
+    Planted(
+        "disk-that-went-back-believed-by-its-length",
+        "members apply the same entries",
+        "an old copy of a disk, as long as what was acknowledged: etcd compares the length alone",
+        one(LOG, "        if held is not None and held != term:\n", "        if False:\n"),
+        ("tests/unit/controller/raft/test_core_durability.py",),
     ),
 )

@@ -216,7 +216,7 @@ class Member:
             self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)
             return
         excused = isinstance(error, _EXPECTED_FAULTS) or (self.damaged and isinstance(error, _DAMAGE))
-        if self.forgot is not None and "but the log ends at" in str(error):
+        if self.forgot is not None and str(error).startswith("R4: told that"):
             self.world.fault("forgetting_noticed", f"member {self.node_id}: {error}")
             self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit_and_replace, process)
             return

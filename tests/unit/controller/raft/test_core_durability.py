@@ -356,3 +356,18 @@ def test_a_vote_in_a_term_that_is_durable_already_waits_for_a_write_of_its_own()
     assert ready.token is not None
     core.written(ready.token)
     assert [reply.granted for reply in of(RequestVoteReply, take(core).messages)] == [True]
+
+
+@pytest.mark.parametrize(("commit_term", "stops"), [(1, False), (2, True), (0, False)])
+def test_a_disk_that_went_back_is_told_by_the_term_at_the_commit_index(commit_term: int, stops: bool) -> None:
+    """The leader clamps the index to what we acknowledged: another entry there is one that we forgot to replace."""
+    core = make_core(terms=[1, 1])
+    core.step(AppendEntries(2, 2, 1, 1, 1, 0, []))
+    heartbeat = Heartbeat(2, 2, 1, 2, 0, commit_term)
+    if stops:
+        with pytest.raises(InvariantViolation, match=r"^R4: told that 2 of term 2 .* the log holds one of term 1"):
+            core.step(heartbeat)
+        assert core.commit == 0
+    else:
+        core.step(heartbeat)
+        assert core.commit == 2

@@ -598,6 +598,15 @@ def test_an_empty_successor_does_not_vote_as_the_voter_who_had_its_id() -> None:
     assert role(stale) is Role.FOLLOWER
 
 
+def test_a_successor_whose_log_knows_it_as_a_learner_speaks_for_itself() -> None:
+    """It is being made a voter, and lost the tail of its log; its file calls it a learner still."""
+    torn = core_with(4, members(1, 2, 3, learners=[4]), recovering=True)
+    for last, granted in ((1, True), (0, False)):
+        torn.step(RequestVote(torn.term + 1, 1, 4, last, last, False))
+        (reply,) = of(RequestVoteReply, flush(torn))
+        assert reply.granted == granted, "a candidate whose log ends before the learner's is refused like any other"
+
+
 def test_an_empty_successor_acknowledges_nothing_as_the_voter_who_had_its_id() -> None:
     core = make_core(3)
     make_leader(core)
