@@ -138,7 +138,7 @@ class Monitor:
     def wrote(self, process: Process, entries: list[Entry], hard_state: HardState | None) -> None:
         """A write of the log returned."""
         node = process.node_id
-        if process.build < MEMBERSHIP and not process.member.taken_back:
+        if process.build < MEMBERSHIP and not process.taken_back:
             self._check_readable(node, entries)
         disk = self._disks[node]
         if entries:

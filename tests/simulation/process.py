@@ -89,7 +89,7 @@ class Process:
             voters=storage.machine.voters,
         )
         machine = storage.machine
-        self.build = machine.supported
+        self.build, self.taken_back = machine.supported, member.taken_back
         self.core = core
         self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
         self.driver = SimDriver(core, machine, self.ledger, self._on_fault, loop=self.loop)
