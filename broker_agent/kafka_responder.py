@@ -34,7 +34,8 @@ from broker_agent.wire.init_producer_id import (
 from broker_agent.wire.metadata import Node, metadata_response, read_metadata_request
 from broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from protocol.errors import ErrorCode
-from protocol.messages import MAX_TRANSACTIONAL_ID_LENGTH, InitProducerIdRequest, InitProducerIdResponse
+from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 """Bytes of decoded requests' responses after which `respond` stops, so that a client that does not read cannot make

@@ -12,19 +12,27 @@ import msgspec
 from protocol.ids import MAX_PRODUCER_ID
 from protocol.metadata_version import BASE
 from protocol.records import BaseUrl, BrokerId, DirectoryId, IncarnationId, Offset, PeerAddress
+from protocol.transactions import AnyEpoch, AnyProducerId, Partition, TopicName, TransactionalId
 
 MAX_CLUSTER_ID_LENGTH = 64
-MAX_TRANSACTIONAL_ID_LENGTH = 249
-"""Kafka's own limit on names of this kind; a longer transactional id is refused."""
+"""Kafka's own limit on names of this kind."""
 
+MAX_REQUEST_PARTITIONS = 16_384
+"""Topics in a request, and partitions of one of them: more than one transaction can hold."""
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 ClusterId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CLUSTER_ID_LENGTH)]
 
 
 class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Register one process as a broker. `incarnation_id` names the process; `cluster_id` is checked if given."""
+    """Register one process as a broker. `incarnation_id` names the process; `cluster_id` is checked if given.
+
+    `kafka`: host:port where Kafka clients reach it.
+    """
 
     incarnation_id: IncarnationId
     cluster_id: ClusterId | None = None
+    kafka: PeerAddress | None = None
 
 
 class RegisterBrokerResponse(msgspec.Struct, frozen=True):
@@ -194,6 +202,102 @@ class InitProducerIdResponse(msgspec.Struct, frozen=True):
     producer_id: int
     producer_epoch: int
     throttle_time_ms: int = 0
+
+
+class TransactionalInitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """InitProducerId for a transactional id, from a broker's agent (KIP-360).
+
+    `producer_id`, `producer_epoch`: the pair that the producer has, or -1 and -1. `candidate`: an ID of the agent's
+    reserve that nobody has, taken if a new one is needed; -1 if it has none.
+    """
+
+    broker_id: BrokerId
+    broker_epoch: Offset
+    transactional_id: str
+    transaction_timeout_ms: Int32
+    producer_id: AnyProducerId = -1
+    producer_epoch: AnyEpoch = -1
+    candidate: AnyProducerId = -1
+
+
+class TransactionTopic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Partitions of one topic."""
+
+    topic: TopicName
+    partitions: Annotated[list[Partition], msgspec.Meta(min_length=1, max_length=MAX_REQUEST_PARTITIONS)]
+
+
+class AddPartitionsToTxnRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kafka's AddPartitionsToTxnRequest, from a broker's agent."""
+
+    broker_id: BrokerId
+    broker_epoch: Offset
+    transactional_id: str
+    producer_id: AnyProducerId
+    producer_epoch: AnyEpoch
+    topics: Annotated[list[TransactionTopic], msgspec.Meta(min_length=1, max_length=MAX_REQUEST_PARTITIONS)]
+
+
+class EndTxnRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kafka's EndTxnRequest, from a broker's agent."""
+
+    broker_id: BrokerId
+    broker_epoch: Offset
+    transactional_id: str
+    producer_id: AnyProducerId
+    producer_epoch: AnyEpoch
+    committed: bool
+
+
+class AbortTransactionRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator aborts a transaction and fences its producer; with a pair, only if it is still that producer's."""
+
+    transactional_id: TransactionalId
+    producer_id: AnyProducerId = -1
+    producer_epoch: AnyEpoch = -1
+
+
+class TransactionDescription(msgspec.Struct, frozen=True):
+    """One transactional id. `state`: Kafka's name of it; `start_ms` is null without a transaction. Times: Unix ms."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    last_producer_id: int
+    last_producer_epoch: int
+    state: str
+    timeout_ms: int
+    start_ms: int | None
+    update_ms: int
+    topics: list[TransactionTopic]
+
+
+class TransactionsPage(msgspec.Struct, frozen=True):
+    """Transactional ids in order. `next_after` goes into `after` for the next page; null on the last one."""
+
+    transactions: list[TransactionDescription]
+    next_after: str | None
+
+
+class BrokerDescription(msgspec.Struct, frozen=True):
+    """One registered broker. `kafka`: host:port where Kafka clients reach it, null if it did not say."""
+
+    broker_id: int
+    broker_epoch: int
+    fenced: bool
+    kafka: str | None
+
+
+class BrokersResponse(msgspec.Struct, frozen=True):
+    """All registered brokers, by id."""
+
+    brokers: list[BrokerDescription]
+
+
+class TransactionResponse(msgspec.Struct, frozen=True):
+    """A step of a transaction was taken; what went wrong otherwise comes as a problem."""
+
+    error_code: int
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):

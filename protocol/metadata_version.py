@@ -17,7 +17,10 @@ BASE: Final = 1
 MEMBERSHIP: Final = 2
 """VotersRecord, and a configuration in the snapshot."""
 
-LATEST: Final = MEMBERSHIP
+TRANSACTIONS: Final = 3
+"""TransactionRecord, ForgetTransactionRecord, BrokerEndpointRecord, and the snapshot's sections for them."""
+
+LATEST: Final = TRANSACTIONS
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
-from protocol.metadata_version import BASE, MEMBERSHIP, MetadataVersion
+from protocol.metadata_version import BASE, MEMBERSHIP, TRANSACTIONS, MetadataVersion
+from protocol.transactions import ForgetTransactionRecord, TransactionRecord
 
 MAX_BATCH_RECORDS: Final = 4096
 """Records in one log entry. The leader never gathers more; a larger array is refused before memory is taken."""
@@ -128,6 +129,16 @@ class QuorumMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     voting: bool
 
 
+class BrokerEndpointRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where Kafka clients reach a registered broker; `kafka` is host:port."""
+
+    TYPE: ClassVar[int] = 11
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    broker_epoch: Offset
+    kafka: PeerAddress
+
+
 class FeatureLevelRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """From this record on the log may hold what `metadata_version` brings (KIP-584, "FeatureLevelRecord")."""
 
@@ -164,6 +175,9 @@ Record = (
     | ProducerIdFloorRecord
     | VotersRecord
     | FeatureLevelRecord
+    | TransactionRecord
+    | ForgetTransactionRecord
+    | BrokerEndpointRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -175,6 +189,9 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     ProducerIdFloorRecord,
     VotersRecord,
     FeatureLevelRecord,
+    TransactionRecord,
+    ForgetTransactionRecord,
+    BrokerEndpointRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -182,13 +199,19 @@ _BATCH_DECODER: Final = msgspec.msgpack.Decoder(
     Annotated[list[tuple[int, int, msgspec.Raw]], msgspec.Meta(min_length=1, max_length=MAX_BATCH_RECORDS)]
 )
 _ENCODER: Final = msgspec.msgpack.Encoder()
+_NEEDED: Final[dict[type[Any], int]] = {
+    VotersRecord: MEMBERSHIP,
+    TransactionRecord: TRANSACTIONS,
+    ForgetTransactionRecord: TRANSACTIONS,
+    BrokerEndpointRecord: TRANSACTIONS,
+}
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""
 
 
 def needed_version(record: Record) -> int:
     """The oldest metadata version whose logs may hold `record`."""
-    return MEMBERSHIP if isinstance(record, VotersRecord) else BASE
+    return _NEEDED.get(type(record), BASE)
 
 
 def encode_batch(records: Sequence[Record]) -> bytes:

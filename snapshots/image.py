@@ -11,18 +11,23 @@ from typing import Annotated
 
 import msgspec
 
-from protocol.metadata_version import MEMBERSHIP, MetadataVersion
-from protocol.records import BrokerId, IncarnationId, Offset, ProducerId, VotersRecord
+from protocol.metadata_version import MEMBERSHIP, TRANSACTIONS, MetadataVersion
+from protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
+from protocol.transactions import TransactionRecord
 
 
-class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One broker id. `superseded`: the incarnations that were registered before the current one and may not return."""
+class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One broker id. `superseded`: the incarnations that were registered before the current one and may not return.
+
+    `kafka`: host:port where Kafka clients reach it, None if it did not say.
+    """
 
     broker_id: BrokerId
     broker_epoch: Offset
     incarnation_id: IncarnationId
     fenced: bool
     superseded: tuple[IncarnationId, ...]
+    kafka: PeerAddress | None = None
 
 
 class LastBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,8 +46,8 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     `version` is the metadata version in force, which says what a state may hold. `next_offset` is the offset of the
     next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend by broker id. `voters`: the
-    configuration of the quorum, None while it is the configured one. Raises ValueError if the brokers do not ascend, or
-    if a section is newer than `version`.
+    configuration of the quorum, None while it is the configured one. `transactions` ascend by transactional id. Raises
+    ValueError if brokers or transactions do not ascend, or if a section is newer than `version`.
     """
 
     version: MetadataVersion
@@ -53,10 +58,16 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     last_block: LastBlock | None
     brokers: list[BrokerRegistration]
     voters: VotersRecord | None = None
+    transactions: list[TransactionRecord] = []
 
     def __post_init__(self) -> None:
         if self.voters is not None and self.version < MEMBERSHIP:
             raise ValueError(f"a state image of version {self.version} with voters {self.voters}")
+        if self.transactions and self.version < TRANSACTIONS:
+            raise ValueError(f"a state image of version {self.version} with {len(self.transactions)} transactions")
+        names = [record.transactional_id for record in self.transactions]
+        if any(one >= other for one, other in itertools.pairwise(names)):
+            raise ValueError("the transactions do not ascend by transactional id")
         ids = [broker.broker_id for broker in self.brokers]
         if any(one >= other for one, other in itertools.pairwise(ids)):
             raise ValueError("the broker registrations do not ascend by broker id")

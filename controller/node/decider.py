@@ -16,20 +16,15 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from controller.state.decide import decide, most_bytes, most_records
+from controller.state.draft import Draft
 from controller.state.machine import StateMachine
-from controller.state.requests import RegisterBroker, Request
+from controller.state.requests import Request
 from protocol.errors import ErrorCode, RequestError
 from protocol.records import MAX_BATCH_RECORDS, Record, encode_batch
 
 MAX_WAITING: Final = 8192
 """Requests waiting for the next batch: two full batches. Above it a caller is told to slow down."""
-
-REGISTRATION_BYTES: Final = 288
-"""At most, of an encoded registration: 64 characters of four bytes, and 32 for the rest."""
-
-RECORD_BYTES: Final = 56
-"""At most, of any other encoded record: an allocation takes 50 with all of its integers as large as they get. A full
-batch of these fits into one entry; a full batch of registrations would not."""
 
 
 class Proposer(Protocol):
@@ -147,14 +142,17 @@ class Decider:
             return
         if not self._proposer.settled():
             return
-        draft = self._machine.draft(int(self._wall_clock() * 1000))
+        draft = Draft(self._machine, int(self._wall_clock() * 1000))
         outcomes: list[tuple[Answer, Any]] = []
         room = MAX_ENTRY_BYTES
-        while self._waiting and len(draft.records) < MAX_BATCH_RECORDS and room >= REGISTRATION_BYTES:
+        while self._waiting:
+            request = self._waiting[0].request
+            room -= most_bytes(draft, request)
+            if room < 0 or len(draft.records) + most_records(request) > MAX_BATCH_RECORDS:
+                break
             waiting = self._waiting.popleft()
-            room -= REGISTRATION_BYTES if isinstance(waiting.request, RegisterBroker) else RECORD_BYTES
             try:
-                outcome = draft.decide(waiting.request)
+                outcome = decide(draft, request)
             except RequestError as refusal:
                 outcome = refusal
             outcomes.append((waiting.answer, outcome))

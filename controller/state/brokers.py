@@ -13,7 +13,12 @@ from typing import Final
 import msgspec
 
 from protocol.errors import ErrorCode, RequestError
-from protocol.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord
+from protocol.records import (
+    BrokerEndpointRecord,
+    BrokerRegistrationChangeRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 from snapshots.image import BrokerRegistration
 
 MAX_BROKERS: Final = 10_000
@@ -43,7 +48,9 @@ class BrokersState:
         return len(self._registrations)
 
     def replay(
-        self, record: RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord, offset: int
+        self,
+        record: RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord | BrokerEndpointRecord,
+        offset: int,
     ) -> None:
         """Apply one registration record. Only committed records get here, so a mismatch stops the process."""
         before = self._registrations.get(record.broker_id)
@@ -60,6 +67,8 @@ class BrokersState:
         )
         if isinstance(record, UnregisterBrokerRecord):
             del self._registrations[record.broker_id]
+        elif isinstance(record, BrokerEndpointRecord):
+            self._registrations[record.broker_id] = msgspec.structs.replace(before, kafka=record.kafka)
         else:
             self._registrations[record.broker_id] = msgspec.structs.replace(before, fenced=record.fenced)
 

@@ -7,6 +7,8 @@ from typing import Final
 from tests.mutants.planted import Edit, Planted, one
 
 MACHINE: Final = "controller/state/machine.py"
+DECISIONS: Final = "controller/state/id_decisions.py"
+DRAFT: Final = "controller/state/draft.py"
 PRODUCER_IDS: Final = "controller/state/producer_ids.py"
 DECIDER: Final = "controller/node/decider.py"
 DRIVER: Final = "controller/node/driver.py"
@@ -159,10 +161,9 @@ STATE: Final = (
         "KIP-730: STALE_BROKER_EPOCH left out",
         (
             Edit(
-                MACHINE,
-                "        check_epoch(self._broker(request.broker_id), request.broker_id, request.broker_epoch)\n"
-                "        first, size",
-                "        first, size",
+                DECISIONS,
+                "    draft.check_broker(request.broker_id, request.broker_epoch)\n    first, size",
+                "    first, size",
             ),
             Edit(
                 MACHINE,
@@ -176,14 +177,14 @@ STATE: Final = (
         "broker-epoch-checked-against-applied-state-alone",
         "decisions see the ones before them in their batch",
         "KAFKA-14694's class: checked before, changed since",
-        one(MACHINE, "        if broker_id in self._brokers:\n            return self._brokers[broker_id]\n", ""),
+        one(DRAFT, "        if broker_id in self._brokers:\n            return self._brokers[broker_id]\n", ""),
         (_STATE + "test_machine.py",),
     ),
     Planted(
         "superseded-incarnation-let-back",
         "two processes with one broker id do not take it from each other for ever",
         "KIP-631: DUPLICATE_BROKER_REGISTRATION left out",
-        one(MACHINE, "if before is not None and request.incarnation_id in before.superseded:", "if False:"),
+        one(DECISIONS, "if before is not None and request.incarnation_id in before.superseded:", "if False:"),
         (_STATE + "test_machine.py",),
         unseen="two agents then take turns, and each of their blocks is still their own",
     ),
@@ -192,7 +193,7 @@ STATE: Final = (
         "no ID twice",
         "Redpanda #9555; ZooKeeper migration writing an old block",
         (
-            Edit(MACHINE, "raised = request.at_least > self._next_producer_id", "raised = True"),
+            Edit(DECISIONS, "raised = request.at_least > draft.next_producer_id", "raised = True"),
             Edit(
                 PRODUCER_IDS,
                 "assert record.next_producer_id > self.next_producer_id, (",
@@ -206,7 +207,7 @@ STATE: Final = (
         "no ID twice",
         "KAFKA-15552's class: the inclusive end taken for the next ID",
         (
-            Edit(MACHINE, "self._next_producer_id = first + size\n", "self._next_producer_id = first + size - 1\n"),
+            Edit(DECISIONS, "draft.next_producer_id = first + size\n", "draft.next_producer_id = first + size - 1\n"),
             Edit(
                 PRODUCER_IDS,
                 "        self.next_producer_id = block.next\n",

@@ -10,8 +10,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from controller.node.health_check import HealthCheck
 from controller.state.requests import (
+    AbortTransaction,
     AllocateProducerIds,
     BrokerHeartbeat,
+    CompleteTransaction,
+    ForgetTransactionalId,
     RaiseFloor,
     RaiseMetadataVersion,
     RegisterBroker,
@@ -148,7 +151,7 @@ class MemoryMember:
                 raised = at_least > self.next_id
                 self.next_id = max(self.next_id, at_least)
                 return RaiseFloorResponse(self.next_id, raised)
-            case RaiseMetadataVersion():
+            case RaiseMetadataVersion() | CompleteTransaction() | ForgetTransactionalId() | AbortTransaction():
                 raise AssertionError(f"the edge never asks for {request}")
         self._check_epoch(request.broker_id, request.broker_epoch)
         match request:

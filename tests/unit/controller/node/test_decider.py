@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from controller.node import decider as decider_module
-from controller.node.decider import RECORD_BYTES, REGISTRATION_BYTES, Decider, not_controller
+from controller.node.decider import Decider, not_controller
 from controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from controller.state.decide import RECORD_BYTES, REGISTRATION_BYTES
 from controller.state.machine import StateMachine
 from controller.state.requests import (
     AllocateProducerIds,

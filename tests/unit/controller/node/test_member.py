@@ -74,7 +74,7 @@ async def test_the_metadata_version_rises_when_all_members_read_the_next(make: M
     async with asyncio.timeout(10):
         fault = await asyncio.shield(cluster.members[3].ended)
     assert isinstance(fault, UnsupportedMetadataVersion)
-    assert "the quorum has the metadata version 2, this build reads 1 at most: upgrade it" in str(fault)
+    assert f"the quorum has the metadata version {LATEST}, this build reads 1 at most: upgrade it" in str(fault)
 
 
 async def test_without_a_peer_key_no_voter_is_added(make: Make) -> None:

@@ -12,9 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.state import machine as machine_module
-from controller.state import requests
-from controller.state.machine import Draft, StateMachine, UnsupportedMetadataVersion, allocations
+from controller.state import id_decisions, requests
+from controller.state.decide import decide
+from controller.state.draft import Draft
+from controller.state.machine import StateMachine, UnsupportedMetadataVersion, allocations
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_PRODUCER_ID
 from protocol.messages import RegisterBrokerResponse
@@ -69,10 +70,10 @@ class DecideAndReplay(RuleBasedStateMachine):
     def decide(self, request: requests.Request) -> Any:
         """The answer, or the error code of a refusal; a refusal adds no record."""
         if self.draft is None:
-            self.draft = self.machine.draft(timestamp_ms=77)
+            self.draft = Draft(self.machine, timestamp_ms=77)
         records = list(self.draft.records)
         try:
-            return self.draft.decide(request)
+            return decide(self.draft, request)
         except RequestError as refusal:
             assert self.draft.records == records
             return refusal.code
@@ -197,9 +198,9 @@ def registered() -> StateMachine:
 
 
 def refused(machine: StateMachine, request: requests.Request) -> ErrorCode:
-    draft = machine.draft(0)
+    draft = Draft(machine, 0)
     with pytest.raises(RequestError) as error:
-        draft.decide(request)
+        decide(draft, request)
     assert draft.records == []
     return error.value.code
 
@@ -253,13 +254,13 @@ def test_an_image_that_carries_the_blocks_start_is_caught_by_the_next_record() -
 
 def test_a_registration_and_its_first_block_fit_into_one_batch() -> None:
     machine = registered()
-    draft = machine.draft(33)
-    draft.decide(requests.AllocateProducerIds(1, 0))
-    answer = draft.decide(requests.RegisterBroker(1, "b"))
+    draft = Draft(machine, 33)
+    decide(draft, requests.AllocateProducerIds(1, 0))
+    answer = decide(draft, requests.RegisterBroker(1, "b"))
     assert answer.broker_epoch == 3
     with contextlib.suppress(RequestError):
-        draft.decide(requests.AllocateProducerIds(1, 0))
-    block = draft.decide(requests.AllocateProducerIds(1, 3))
+        decide(draft, requests.AllocateProducerIds(1, 0))
+    block = decide(draft, requests.AllocateProducerIds(1, 3))
     assert (block.error_code, block.producer_id_start, block.producer_id_len) == (0, 20, 10)
     machine.replay(draft.records)
     assert machine.producer_ids.next_producer_id == 30
@@ -268,8 +269,8 @@ def test_a_registration_and_its_first_block_fit_into_one_batch() -> None:
 
 
 def test_the_same_incarnation_registers_again_without_a_record() -> None:
-    draft = registered().draft(0)
-    assert draft.decide(requests.RegisterBroker(1, "a")).broker_epoch == 0
+    draft = Draft(registered(), 0)
+    assert decide(draft, requests.RegisterBroker(1, "a")).broker_epoch == 0
     assert draft.records == []
 
 
@@ -285,10 +286,10 @@ def test_refusals_have_kafkas_names() -> None:
 def test_exhaustion_is_an_error_and_never_a_wrap(left: int) -> None:
     machine = registered()
     machine.replay([ProducerIdFloorRecord(MAX_PRODUCER_ID - SIZE - left, 0)])
-    draft = machine.draft(0)
-    assert draft.decide(requests.AllocateProducerIds(1, 0)).producer_id_start == MAX_PRODUCER_ID - SIZE - left
+    draft = Draft(machine, 0)
+    assert decide(draft, requests.AllocateProducerIds(1, 0)).producer_id_start == MAX_PRODUCER_ID - SIZE - left
     with pytest.raises(RequestError) as error:
-        draft.decide(requests.AllocateProducerIds(1, 0))
+        decide(draft, requests.AllocateProducerIds(1, 0))
     assert error.value.code is ErrorCode.PRODUCER_IDS_EXHAUSTED
     machine.replay(draft.records)
     assert machine.producer_ids.next_producer_id == MAX_PRODUCER_ID - left
@@ -296,23 +297,23 @@ def test_exhaustion_is_an_error_and_never_a_wrap(left: int) -> None:
 
 
 def test_registrations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_module, "MAX_BROKERS", 3)
+    monkeypatch.setattr(id_decisions, "MAX_BROKERS", 3)
     machine = registered()
-    draft = machine.draft(0)
-    draft.decide(requests.RegisterBroker(2, "x"))
-    draft.decide(requests.RegisterBroker(3, "x"))
+    draft = Draft(machine, 0)
+    decide(draft, requests.RegisterBroker(2, "x"))
+    decide(draft, requests.RegisterBroker(3, "x"))
     with pytest.raises(RequestError, match="3 brokers are registered already") as error:
-        draft.decide(requests.RegisterBroker(4, "x"))
+        decide(draft, requests.RegisterBroker(4, "x"))
     assert error.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
-    assert draft.decide(requests.RegisterBroker(1, "new")).broker_epoch == 4
+    assert decide(draft, requests.RegisterBroker(1, "new")).broker_epoch == 4
 
 
 @pytest.mark.parametrize("build", [lambda: StateMachine("c", SIZE), registered])
 def test_two_members_that_replay_the_same_hold_the_same(build: Callable[[], StateMachine]) -> None:
     one, other = build(), build()
-    draft = one.draft(5)
-    draft.decide(requests.RegisterBroker(2, "x"))
-    draft.decide(requests.RaiseFloor(500))
+    draft = Draft(one, 5)
+    decide(draft, requests.RegisterBroker(2, "x"))
+    decide(draft, requests.RaiseFloor(500))
     for machine in (one, other):
         machine.replay(draft.records)
     assert one.image(7, 3) == other.image(7, 3)
@@ -337,15 +338,15 @@ def test_a_configuration_is_kept_and_goes_into_the_image() -> None:
 def test_the_metadata_version_is_raised_once_and_never_falls() -> None:
     machine = StateMachine("c", 10)
     assert machine.image(1, 1).version == BASE
-    draft = machine.draft(5)
-    assert [draft.decide(requests.RaiseMetadataVersion(version)) for version in (2, 2, 1)] == [2, 2, 2]
+    draft = Draft(machine, 5)
+    assert [decide(draft, requests.RaiseMetadataVersion(version)) for version in (2, 2, 1)] == [2, 2, 2]
     assert draft.records == [FeatureLevelRecord(2)]
     assert machine.metadata_version == BASE, "nothing is in force before it is committed"
     old = machine.image(1, 1)
     machine.replay(draft.records)
     assert machine.metadata_version == 2
-    again = machine.draft(6)
-    assert again.decide(requests.RaiseMetadataVersion(2)) == 2
+    again = Draft(machine, 6)
+    assert decide(again, requests.RaiseMetadataVersion(2)) == 2
     assert again.records == []
     with pytest.raises(AssertionError, match="S8: the metadata version would fall from 2 to 1"):
         machine.replay([FeatureLevelRecord(1)])
@@ -363,7 +364,7 @@ def test_a_build_that_is_too_old_says_so_and_takes_nothing() -> None:
     newest = StateMachine("c", 10)
     newest.replay([FeatureLevelRecord(LATEST)])
     older = StateMachine("c", 10, supported=LATEST - 1)
-    reason = "has the metadata version 2, this build reads 1 at most"
+    reason = f"has the metadata version {LATEST}, this build reads {LATEST - 1} at most"
     with pytest.raises(UnsupportedMetadataVersion, match=reason):
         older.replay([FeatureLevelRecord(LATEST)])
     with pytest.raises(UnsupportedMetadataVersion, match=reason):

@@ -1,0 +1,40 @@
+"""`decide`: from a request to its answer, and to the records that must be committed before the answer may leave."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from controller.state import id_decisions, requests, transaction_decisions
+from controller.state.draft import Draft
+
+_DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS
+
+REGISTRATION_BYTES: Final = 592
+"""At most, of an encoded registration and endpoint: 64 characters of four bytes, 264 of one, and 32 for the rest of
+each."""
+
+RECORD_BYTES: Final = 56
+"""At most, of any other encoded record of a fixed length: an allocation takes 50 with all of its integers as large as
+they get. A full batch of these fits into one entry; a full batch of registrations would not."""
+
+
+def decide(draft: Draft, request: requests.Request) -> Any:
+    """Decide one request on `draft` and return its answer.
+
+    Raises RequestError to refuse, which changes nothing. An answer that needs no record (a repeated registration, a
+    heartbeat of an unfenced broker) leaves `draft.records` as it is. An answer that is a RequestError goes with
+    records: it is given like any other once they are committed.
+    """
+    return _DECIDERS[type(request)](draft, request)
+
+
+def most_records(request: requests.Request) -> int:
+    """Records that deciding `request` adds at most."""
+    return 2 if isinstance(request, requests.RegisterBroker) else 1
+
+
+def most_bytes(draft: Draft, request: requests.Request) -> int:
+    """Bytes that deciding `request` adds to the entry of `draft`, at most."""
+    if isinstance(request, requests.RegisterBroker):
+        return REGISTRATION_BYTES
+    return transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

@@ -1,0 +1,136 @@
+"""The decisions about producer IDs, brokers and the metadata version, on a draft."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from controller.state import requests
+from controller.state.brokers import MAX_BROKERS, registered
+from controller.state.draft import Draft
+from controller.state.producer_ids import check_block_left
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import (
+    AllocateProducerIdsResponse,
+    BrokerHeartbeatResponse,
+    RaiseFloorResponse,
+    RegisterBrokerResponse,
+    UnregisterBrokerResponse,
+)
+from protocol.metadata_version import TRANSACTIONS
+from protocol.records import (
+    AllocateProducerIdsRecord,
+    BrokerEndpointRecord,
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    ProducerIdFloorRecord,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+
+def allocate_producer_ids(draft: Draft, request: requests.AllocateProducerIds) -> AllocateProducerIdsResponse:
+    """The next block for a registered broker (KIP-730)."""
+    draft.check_broker(request.broker_id, request.broker_epoch)
+    first, size = draft.next_producer_id, draft.machine.block_size
+    check_block_left(first, size)
+    draft.next_producer_id = first + size
+    draft.records.append(
+        AllocateProducerIdsRecord(
+            broker_id=request.broker_id,
+            broker_epoch=request.broker_epoch,
+            producer_id_end=first + size - 1,
+            producer_id_start=first,
+            length=size,
+            timestamp_ms=draft.timestamp_ms,
+        )
+    )
+    return AllocateProducerIdsResponse(error_code=0, producer_id_start=first, producer_id_len=size)
+
+
+def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterBrokerResponse:
+    """A new epoch for a new incarnation; the same one for an incarnation that asks again."""
+    before = draft.broker(request.broker_id)
+    cluster_id = draft.machine.cluster_id
+    if before is None and draft.most_brokers() >= MAX_BROKERS:
+        raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MAX_BROKERS} brokers are registered already")
+    if before is not None and request.incarnation_id in before.superseded:
+        raise RequestError(
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            f"incarnation {request.incarnation_id} of broker {request.broker_id} was replaced by "
+            f"{before.incarnation_id}: stop one of the two processes or give it another broker id",
+        )
+    if before is not None and before.incarnation_id == request.incarnation_id:
+        registration = before
+    else:
+        record = RegisterBrokerRecord(
+            broker_id=request.broker_id, broker_epoch=draft.next_offset, incarnation_id=request.incarnation_id
+        )
+        draft.records.append(record)
+        registration = registered(record, before)
+    epoch = registration.broker_epoch
+    if draft.metadata_version >= TRANSACTIONS and request.kafka is not None and request.kafka != registration.kafka:
+        draft.records.append(BrokerEndpointRecord(request.broker_id, epoch, request.kafka))
+        registration = replace(registration, kafka=request.kafka)
+    if registration is not before:
+        draft.put_broker(request.broker_id, registration)
+    return RegisterBrokerResponse(broker_epoch=epoch, cluster_id=cluster_id)
+
+
+def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> UnregisterBrokerResponse:
+    """The end of a registration."""
+    draft.check_broker(request.broker_id, request.broker_epoch)
+    draft.records.append(UnregisterBrokerRecord(request.broker_id, request.broker_epoch))
+    draft.put_broker(request.broker_id, None)
+    return UnregisterBrokerResponse(broker_id=request.broker_id)
+
+
+def heartbeat(draft: Draft, request: requests.BrokerHeartbeat) -> BrokerHeartbeatResponse:
+    """A broker lives."""
+    return _set_fenced(draft, request, fenced=False)
+
+
+def fence_broker(draft: Draft, request: requests.FenceBroker) -> BrokerHeartbeatResponse:
+    """A broker was silent for too long."""
+    return _set_fenced(draft, request, fenced=True)
+
+
+def raise_metadata_version(draft: Draft, request: requests.RaiseMetadataVersion) -> int:
+    """The version in force once this is committed (KIP-584)."""
+    if request.version > draft.metadata_version:
+        draft.records.append(FeatureLevelRecord(request.version))
+        draft.metadata_version = request.version
+    return draft.metadata_version
+
+
+def raise_floor(draft: Draft, request: requests.RaiseFloor) -> RaiseFloorResponse:
+    """Skip all IDs below a floor; one that is passed already changes nothing."""
+    raised = request.at_least > draft.next_producer_id
+    if raised:
+        draft.records.append(ProducerIdFloorRecord(request.at_least, draft.timestamp_ms))
+        draft.next_producer_id = request.at_least
+    return RaiseFloorResponse(next_producer_id=draft.next_producer_id, raised=raised)
+
+
+def _set_fenced(
+    draft: Draft, request: requests.BrokerHeartbeat | requests.FenceBroker, *, fenced: bool
+) -> BrokerHeartbeatResponse:
+    broker_id, broker_epoch = request.broker_id, request.broker_epoch
+    before = draft.check_broker(broker_id, broker_epoch)
+    if before.fenced != fenced:
+        draft.records.append(BrokerRegistrationChangeRecord(broker_id, broker_epoch, fenced))
+        draft.put_broker(broker_id, replace(before, fenced=fenced))
+    return BrokerHeartbeatResponse(fenced=fenced)
+
+
+DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
+    requests.AllocateProducerIds: allocate_producer_ids,
+    requests.BrokerHeartbeat: heartbeat,
+    requests.FenceBroker: fence_broker,
+    requests.RaiseFloor: raise_floor,
+    requests.RaiseMetadataVersion: raise_metadata_version,
+    requests.RegisterBroker: register_broker,
+    requests.UnregisterBroker: unregister_broker,
+}

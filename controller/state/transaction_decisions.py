@@ -1,0 +1,177 @@
+"""The decisions about transactional ids, on a draft: who may ask, what `transitions` says, what goes into the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from controller.state import requests, transitions
+from controller.state.draft import Draft
+from controller.state.transitions import IDLE, MAX_TIMEOUT_MS, NO_PAIR, TransactionStatus
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import InitProducerIdResponse, TransactionResponse
+from protocol.metadata_version import TRANSACTIONS
+from protocol.transactions import (
+    MAX_TRANSACTIONAL_ID_LENGTH,
+    NO_PRODUCER_ID,
+    ForgetTransactionRecord,
+    TransactionRecord,
+)
+
+RECORD_BYTES: Final = 128
+"""At most, of an encoded TransactionRecord without its transactional id and partitions: nine integers and the frame."""
+
+
+def init_producer_id(draft: Draft, request: requests.InitProducerId) -> InitProducerIdResponse | RequestError:
+    """Kafka's `handleInitProducerId`, in its order of checks; but the pair is compared before anything is aborted.
+
+    A returned RequestError is the answer that goes with a record: the transaction under way is being aborted.
+    """
+    draft.require(TRANSACTIONS)
+    draft.check_broker(request.broker_id, request.broker_epoch)
+    supplied = (request.producer_id, request.producer_epoch)
+    _check_init(request.transactional_id, request.timeout_ms, supplied)
+    before = draft.transaction(request.transactional_id)
+    record = transitions.initialise(
+        before,
+        request.transactional_id,
+        timeout_ms=request.timeout_ms,
+        supplied=supplied,
+        candidate=request.candidate,
+        now_ms=draft.timestamp_ms,
+    )
+    if record is not before:
+        if before is None or record.producer_id != before.producer_id:
+            _check_candidate(draft, record.producer_id)
+        draft.write_transaction(record)
+    if record.status == TransactionStatus.PREPARE_ABORT:
+        detail = f"the transaction of {record.transactional_id!r} that was under way is being aborted: ask again"
+        return RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, detail)
+    return InitProducerIdResponse(0, record.producer_id, record.producer_epoch)
+
+
+def add_partitions_to_txn(draft: Draft, request: requests.AddPartitionsToTxn) -> TransactionResponse:
+    """Kafka's `handleAddPartitionsToTransaction`."""
+    before = _transaction(draft, request)
+    record = transitions.add_partitions(
+        before,
+        request.transactional_id,
+        producer=(request.producer_id, request.producer_epoch),
+        partitions=((topic.topic, number) for topic in request.topics for number in topic.partitions),
+        now_ms=draft.timestamp_ms,
+    )
+    if record is not before:
+        draft.write_transaction(record)
+    return TransactionResponse(0)
+
+
+def end_txn(draft: Draft, request: requests.EndTxn) -> TransactionResponse:
+    """Kafka's `handleEndTransaction`."""
+    before = _transaction(draft, request)
+    record = transitions.end(
+        before,
+        request.transactional_id,
+        producer=(request.producer_id, request.producer_epoch),
+        committed=request.committed,
+        now_ms=draft.timestamp_ms,
+    )
+    if record is not before:
+        draft.write_transaction(record)
+    return TransactionResponse(0)
+
+
+def complete_transaction(draft: Draft, request: requests.CompleteTransaction) -> TransactionResponse:
+    """Write that all markers are written, unless that is known."""
+    before = draft.transaction(request.transactional_id)
+    producer = (request.producer_id, request.producer_epoch)
+    record = transitions.complete(before, producer=producer, now_ms=draft.timestamp_ms)
+    if record is not None:
+        draft.write_transaction(record)
+    return TransactionResponse(0)
+
+
+def abort_transaction(draft: Draft, request: requests.AbortTransaction) -> TransactionResponse:
+    """Abort a transaction and fence its producer. Raises TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE."""
+    before = _known(draft, request.transactional_id)
+    producer = (request.producer_id, request.producer_epoch)
+    if producer == NO_PAIR:
+        producer = (before.producer_id, before.producer_epoch)
+    record = transitions.abort(before, producer=producer, now_ms=draft.timestamp_ms)
+    if record is None:
+        state = TransactionStatus(before.status).name
+        detail = f"{request.transactional_id!r} has no such transaction under way: it is in {state}"
+        raise RequestError(ErrorCode.INVALID_TXN_STATE, detail)
+    draft.write_transaction(record)
+    return TransactionResponse(0)
+
+
+def forget_transactional_id(draft: Draft, request: requests.ForgetTransactionalId) -> TransactionResponse:
+    """Forget an id that is idle and has still the pair that was seen to be old. Raises as `abort_transaction`."""
+    before = _known(draft, request.transactional_id)
+    if (before.producer_id, before.producer_epoch) != (request.producer_id, request.producer_epoch) or (
+        before.status not in IDLE
+    ):
+        raise RequestError(ErrorCode.INVALID_TXN_STATE, f"{request.transactional_id!r} is in use again")
+    draft.write_transaction(ForgetTransactionRecord(request.transactional_id))
+    return TransactionResponse(0)
+
+
+def most_bytes(draft: Draft, request: Any) -> int:
+    """Bytes that the record of a transaction's request takes at most; 0 for a request of another kind."""
+    if type(request) not in DECIDERS:
+        return 0
+    known = draft.transaction(request.transactional_id)
+    partitions = 0 if known is None else known.partition_bytes
+    if isinstance(request, requests.AddPartitionsToTxn):
+        partitions += sum(topic.encoded_bytes for topic in request.topics)
+    return RECORD_BYTES + len(request.transactional_id.encode()) + partitions
+
+
+def _check_init(transactional_id: str, timeout_ms: int, supplied: tuple[int, int]) -> None:
+    if (supplied[0] == NO_PAIR[0]) != (supplied[1] == NO_PAIR[1]):
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {supplied[0]} with epoch {supplied[1]}: give both of a pair, or -1 for both",
+        )
+    if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"a transactional id has 1 to {MAX_TRANSACTIONAL_ID_LENGTH} characters, not {len(transactional_id)}",
+        )
+    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise RequestError(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"the timeout is {timeout_ms} ms, 1 to {MAX_TIMEOUT_MS} is allowed"
+        )
+
+
+def _check_candidate(draft: Draft, producer_id: int) -> None:
+    if not NO_PRODUCER_ID < producer_id < draft.next_producer_id:
+        detail = f"producer ID {producer_id} was never allocated: the next one is {draft.next_producer_id}"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+    if (user := draft.user_of(producer_id)) is not None:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"producer ID {producer_id} belongs to {user!r} already")
+
+
+def _transaction(draft: Draft, request: requests.AddPartitionsToTxn | requests.EndTxn) -> TransactionRecord | None:
+    draft.require(TRANSACTIONS)
+    draft.check_broker(request.broker_id, request.broker_epoch)
+    if not request.transactional_id:
+        raise RequestError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    return draft.transaction(request.transactional_id)
+
+
+def _known(draft: Draft, transactional_id: str) -> TransactionRecord:
+    record = draft.transaction(transactional_id)
+    if record is None:
+        raise RequestError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"nothing is known of {transactional_id!r}")
+    return record
+
+
+DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
+    requests.InitProducerId: init_producer_id,
+    requests.AddPartitionsToTxn: add_partitions_to_txn,
+    requests.EndTxn: end_txn,
+    requests.CompleteTransaction: complete_transaction,
+    requests.AbortTransaction: abort_transaction,
+    requests.ForgetTransactionalId: forget_transactional_id,
+}

@@ -1,0 +1,99 @@
+"""Transactional ids: who may write under each, and how far its transaction is (KIP-98, KIP-360).
+
+A transactional id has one producer id and one epoch at a time. Whoever initialises it gets a newer pair, and every
+older pair is fenced from then on. The pair before the newest one is kept, so that a request whose answer was lost can
+be sent again (KIP-360, "Proposed Changes"); it is compared as a pair.
+
+`transitions.py` decides; this module holds and replays. The value is the record that goes into the log, so replaying it
+is storing it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.state.transitions import LEGAL, TransactionStatus, next_to
+from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+
+MAX_TRANSACTIONAL_IDS: Final = 200_000
+"""Ids kept. At 300 bytes each (the longest id takes 249) they fill a quarter of the largest snapshot."""
+
+MAX_PARTITION_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of all partitions of all transactions: another quarter of the largest snapshot."""
+
+
+class TransactionsState:
+    """The newest record of every transactional id. `partition_bytes`: of the partitions in all of them."""
+
+    __slots__ = ("_records", "_users", "partition_bytes")
+
+    def __init__(self, records: Iterable[TransactionRecord] = ()) -> None:
+        self._records: dict[str, TransactionRecord] = {}
+        # Producer id -> the transactional id that has it, or had it last.
+        self._users: dict[int, str] = {}
+        self.partition_bytes = 0
+        for record in records:
+            self._store(record)
+
+    def get(self, transactional_id: str) -> TransactionRecord | None:
+        """The newest record of `transactional_id`, if it is known."""
+        return self._records.get(transactional_id)
+
+    def all(self) -> list[TransactionRecord]:
+        """Every id's newest record, sorted by id."""
+        return [self._records[transactional_id] for transactional_id in sorted(self._records)]
+
+    def user_of(self, producer_id: int) -> str | None:
+        """The transactional id that has `producer_id`, or had it before its newest one."""
+        return self._users.get(producer_id)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def replay(self, record: TransactionRecord | ForgetTransactionRecord, offset: int, next_producer_id: int) -> None:
+        """Apply one committed record. Only what `transitions` decided gets here, so a mismatch stops the process."""
+        before = self._records.get(record.transactional_id)
+        if isinstance(record, ForgetTransactionRecord):
+            assert before is not None and TransactionStatus.DEAD in LEGAL[before.status], (
+                f"T1: offset {offset} forgets {record.transactional_id!r}, which is {before}"
+            )
+            self._remove(before)
+            return
+        self._check(before, record, offset, next_producer_id)
+        if before is not None:
+            self._remove(before)
+        self._store(record)
+
+    def _check(
+        self, before: TransactionRecord | None, record: TransactionRecord, offset: int, next_producer_id: int
+    ) -> None:
+        assert record.producer_id < next_producer_id, (
+            f"T2: offset {offset} uses producer ID {record.producer_id}, but the next one to be allocated is "
+            f"{next_producer_id}"
+        )
+        user = self._users.get(record.producer_id, record.transactional_id)
+        assert user == record.transactional_id, (
+            f"T3: offset {offset} gives producer ID {record.producer_id} to {record.transactional_id!r}, "
+            f"but {user!r} has it"
+        )
+        if before is None:
+            assert record.status == TransactionStatus.EMPTY and record.producer_epoch == 0, (
+                f"T1: offset {offset} begins {record.transactional_id!r} with {record}"
+            )
+            return
+        assert record.status in LEGAL[before.status], f"T1: offset {offset} turns {before} into {record}"
+        assert next_to(before, record), f"T4: offset {offset} turns {before} into {record}"
+
+    def _store(self, record: TransactionRecord) -> None:
+        self._records[record.transactional_id] = record
+        self.partition_bytes += record.partition_bytes
+        for producer_id in (record.producer_id, record.last_producer_id):
+            if producer_id >= 0:
+                self._users[producer_id] = record.transactional_id
+
+    def _remove(self, record: TransactionRecord) -> None:
+        del self._records[record.transactional_id]
+        self.partition_bytes -= record.partition_bytes
+        for producer_id in (record.producer_id, record.last_producer_id):
+            self._users.pop(producer_id, None)

@@ -1,0 +1,240 @@
+"""What may become of one transactional id: Kafka's decision table with KIP-360's last pair, as pure functions.
+
+Each takes the newest record of the id (None: unknown) and returns the next one; the same record means that there is
+nothing to write. A refusal is a RequestError and changes nothing. Times are the leader's wall clock in ms since the
+epoch: they label records, and decide nothing here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from protocol.errors import ErrorCode, RequestError
+from protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartitions, TransactionRecord
+
+MAX_EPOCH: Final = 2**15 - 2
+"""The highest epoch that a producer is given. One more is left for the fence of whoever holds it (Kafka's
+`isEpochExhausted`)."""
+
+MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""Kafka's default of `transaction.max.timeout.ms`."""
+
+MAX_TRANSACTION_BYTES: Final = 64 * 1024
+"""Bytes of the partitions of one transaction, as `TransactionRecord.partition_bytes` counts them: 13,000 partitions of
+one topic, or 250 topics with the longest names. A quarter of what fits into one entry of the log."""
+
+NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+class TransactionStatus(enum.IntEnum):
+    """Kafka's states by Kafka's numbers. DEAD is what a ForgetTransactionRecord makes; no record holds it."""
+
+    EMPTY = 0
+    ONGOING = 1
+    PREPARE_COMMIT = 2
+    PREPARE_ABORT = 3
+    COMPLETE_COMMIT = 4
+    COMPLETE_ABORT = 5
+    DEAD = 6
+
+
+_S = TransactionStatus
+IDLE: Final = frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT})
+"""No transaction is under way: the id may be initialised, begin one, or be forgotten."""
+
+PREPARED: Final[Mapping[int, TransactionStatus]] = {
+    _S.PREPARE_COMMIT: _S.COMPLETE_COMMIT,
+    _S.PREPARE_ABORT: _S.COMPLETE_ABORT,
+}
+"""Decided, with markers still to be written; and what that leads to."""
+
+LEGAL: Final[Mapping[int, frozenset[TransactionStatus]]] = {
+    **dict.fromkeys(IDLE, frozenset({_S.EMPTY, _S.ONGOING, _S.DEAD})),
+    _S.ONGOING: frozenset({_S.ONGOING, _S.PREPARE_COMMIT, _S.PREPARE_ABORT}),
+    **{before: frozenset({after}) for before, after in PREPARED.items()},
+}
+"""Which states may follow a state (Kafka's `TransactionState.validPreviousStates`, read the other way)."""
+
+
+def initialise(
+    before: TransactionRecord | None,
+    transactional_id: str,
+    *,
+    timeout_ms: int,
+    supplied: tuple[int, int],
+    candidate: int,
+    now_ms: int,
+) -> TransactionRecord:
+    """InitProducerId: the record whose pair the caller is to use (KIP-360).
+
+    supplied: the pair that the caller has, or NO_PAIR. candidate: a producer ID that nobody has, or NO_PRODUCER_ID; it
+    is taken where a new one is needed. If the record is in PREPARE_ABORT, its pair is for nobody: the caller is told
+    CONCURRENT_TRANSACTIONS and asks again when the abort is complete.
+
+    Raises PRODUCER_FENCED for any pair but the current and the last one, CONCURRENT_TRANSACTIONS while markers are
+    being written, COORDINATOR_LOAD_IN_PROGRESS where a new ID is needed and none came along.
+    """
+    if before is None:
+        # A supplied pair is of a mapping that expired (KIP-360, "Prolonged retention").
+        return TransactionRecord(transactional_id, _new(candidate), 0, *NO_PAIR, timeout_ms, _S.EMPTY, now_ms)
+    current = (before.producer_id, before.producer_epoch)
+    last = (before.last_producer_id, before.last_producer_epoch)
+    if supplied not in {NO_PAIR, current, last}:
+        raise _fenced(before, supplied)
+    if before.status in PREPARED:
+        raise _concurrent(before)
+    if before.status == _S.ONGOING:
+        if supplied not in {NO_PAIR, current}:
+            # The answer that this pair asks for again has arrived: somebody began a transaction with it.
+            raise _fenced(before, supplied)
+        return _fence(before, last=supplied, now_ms=now_ms)
+    retried = supplied == last != NO_PAIR
+    if retried and before.producer_epoch <= MAX_EPOCH:
+        return before
+    renewed = TransactionRecord(
+        transactional_id, before.producer_id, before.producer_epoch + 1, *supplied, timeout_ms, _S.EMPTY, now_ms
+    )
+    if before.producer_epoch >= MAX_EPOCH:
+        return replace(renewed, producer_id=_new(candidate), producer_epoch=0)
+    return renewed
+
+
+def add_partitions(
+    before: TransactionRecord | None,
+    transactional_id: str,
+    *,
+    producer: tuple[int, int],
+    partitions: Iterable[tuple[str, int]],
+    now_ms: int,
+) -> TransactionRecord:
+    """AddPartitionsToTxn: `partitions` (topic, number) belong to the transaction, which begins with the first of them.
+
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
+    """
+    record = _owned(before, transactional_id, producer)
+    if record.status in PREPARED:
+        raise _concurrent(record)
+    ongoing = record.status == _S.ONGOING
+    known = set(record.each_partition()) if ongoing else set()
+    wanted = known.union(partitions)
+    if ongoing and wanted == known:
+        return record
+    after = replace(
+        record,
+        status=_S.ONGOING,
+        partitions=_grouped(wanted),
+        start_ms=record.start_ms if ongoing else now_ms,
+        update_ms=now_ms,
+    )
+    if after.partition_bytes > MAX_TRANSACTION_BYTES:
+        raise RequestError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the partitions of transaction {transactional_id!r} would take {after.partition_bytes} bytes, "
+            f"{MAX_TRANSACTION_BYTES} are allowed: end it and begin another",
+        )
+    return after
+
+
+def end(
+    before: TransactionRecord | None,
+    transactional_id: str,
+    *,
+    producer: tuple[int, int],
+    committed: bool,
+    now_ms: int,
+) -> TransactionRecord:
+    """EndTxn: the outcome is decided; markers follow. Asked again for the same outcome, it is granted again.
+
+    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS while markers are being written,
+    INVALID_TXN_STATE without a transaction, or if the other outcome was decided.
+    """
+    record = _owned(before, transactional_id, producer)
+    prepared = _S.PREPARE_COMMIT if committed else _S.PREPARE_ABORT
+    if record.status == _S.ONGOING:
+        return replace(record, status=prepared, update_ms=now_ms)
+    if record.status == PREPARED[prepared]:
+        return record
+    if record.status == prepared:
+        raise _concurrent(record)
+    wish = "commit" if committed else "abort"
+    raise RequestError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"cannot {wish} {transactional_id!r}: it is in {TransactionStatus(record.status).name}",
+    )
+
+
+def complete(before: TransactionRecord | None, *, producer: tuple[int, int], now_ms: int) -> TransactionRecord | None:
+    """All markers of `producer`'s transaction are written. None if that is done already, by whomever."""
+    if before is None or (before.producer_id, before.producer_epoch) != producer or before.status not in PREPARED:
+        return None
+    return replace(before, status=PREPARED[before.status], partitions=(), start_ms=-1, update_ms=now_ms)
+
+
+def abort(before: TransactionRecord | None, *, producer: tuple[int, int], now_ms: int) -> TransactionRecord | None:
+    """Abort `producer`'s transaction over its head: because its time is up, or because an operator wants that.
+
+    The producer is fenced. None if that transaction is over.
+    """
+    if before is None or (before.producer_id, before.producer_epoch) != producer or before.status != _S.ONGOING:
+        return None
+    return _fence(before, last=NO_PAIR, now_ms=now_ms)
+
+
+def next_to(before: TransactionRecord, after: TransactionRecord) -> bool:
+    """Whether the pair of `after` may follow that of `before`: no epoch ever comes back."""
+    if before.producer_id == after.producer_id:
+        return 0 <= after.producer_epoch - before.producer_epoch <= 1
+    return after.producer_epoch == 0 and before.status in IDLE and before.producer_epoch >= MAX_EPOCH
+
+
+def _fence(record: TransactionRecord, *, last: tuple[int, int], now_ms: int) -> TransactionRecord:
+    """Abort an ongoing transaction at one epoch higher; whoever comes with `last` is answered with that epoch."""
+    return replace(
+        record,
+        producer_epoch=record.producer_epoch + 1,
+        last_producer_id=last[0],
+        last_producer_epoch=last[1],
+        status=_S.PREPARE_ABORT,
+        update_ms=now_ms,
+    )
+
+
+def _owned(before: TransactionRecord | None, transactional_id: str, producer: tuple[int, int]) -> TransactionRecord:
+    if before is None or before.producer_id != producer[0]:
+        known = "unknown" if before is None else f"mapped to {before.producer_id}"
+        raise RequestError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id!r} is {known}, not to producer ID {producer[0]}"
+        )
+    if before.producer_epoch != producer[1]:
+        raise _fenced(before, producer)
+    return before
+
+
+def _new(candidate: int) -> int:
+    if candidate == NO_PRODUCER_ID:
+        raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "a new producer ID is needed and none is at hand")
+    return candidate
+
+
+def _fenced(record: TransactionRecord, supplied: tuple[int, int]) -> RequestError:
+    return RequestError(
+        ErrorCode.PRODUCER_FENCED,
+        f"{record.transactional_id!r} has a newer producer than {supplied[0]} with epoch {supplied[1]}",
+    )
+
+
+def _concurrent(record: TransactionRecord) -> RequestError:
+    detail = f"{record.transactional_id!r} is in {TransactionStatus(record.status).name}: ask again"
+    return RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, detail)
+
+
+def _grouped(partitions: Iterable[tuple[str, int]]) -> tuple[TopicPartitions, ...]:
+    topics: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in sorted(partitions):
+        topics[topic].append(partition)
+    return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in topics.items())

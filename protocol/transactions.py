@@ -1,0 +1,85 @@
+"""The records of transactional ids, and the values that go with them (KIP-98, KIP-360).
+
+A record is the whole state of one transactional id, as in Kafka's transaction log (`TransactionLogValue`), with the
+pair before the newest one, which Kafka kept in memory alone until 2026.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from protocol.ids import MAX_PRODUCER_ID
+
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+
+MAX_TRANSACTIONAL_ID_LENGTH: Final = 249
+"""Characters in a transactional id. Kafka has no bound of its own; 249 is that of a topic's name."""
+
+MAX_TOPIC_LENGTH: Final = 249
+"""Characters in a topic's name, as in Kafka."""
+
+TransactionalId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TRANSACTIONAL_ID_LENGTH)]
+TopicName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TOPIC_LENGTH)]
+Partition = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+AnyProducerId = Annotated[int, msgspec.Meta(ge=NO_PRODUCER_ID, le=MAX_PRODUCER_ID)]
+AnyEpoch = Annotated[int, msgspec.Meta(ge=NO_PRODUCER_EPOCH, le=2**15 - 1)]
+TimeoutMs = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+
+TOPIC_BYTES: Final = 8
+PARTITION_BYTES: Final = 5
+"""At most, of an encoded topic without its name and partitions, and of one partition's number."""
+
+
+class TopicPartitions(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Partitions of one topic."""
+
+    topic: TopicName
+    partitions: tuple[Partition, ...]
+
+    @property
+    def encoded_bytes(self) -> int:
+        """At most, in a record."""
+        return TOPIC_BYTES + len(self.topic.encode()) + PARTITION_BYTES * len(self.partitions)
+
+
+class TransactionRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Everything that is known of one transactional id from this record on.
+
+    `last_producer_id` and `last_producer_epoch`: the pair before the newest one, -1 and -1 if nobody may come back with
+    it. `status`: a `TransactionStatus`. `partitions`: those of the transaction under way, ascending. `start_ms`: when
+    it began, -1 without one; like `update_ms` by the leader's wall clock, in ms since the epoch.
+    """
+
+    TYPE: ClassVar[int] = 9
+    VERSION: ClassVar[int] = 0
+    transactional_id: TransactionalId
+    producer_id: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+    producer_epoch: Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
+    last_producer_id: AnyProducerId
+    last_producer_epoch: AnyEpoch
+    timeout_ms: TimeoutMs
+    status: Annotated[int, msgspec.Meta(ge=0, le=5)]
+    update_ms: int
+    partitions: tuple[TopicPartitions, ...] = ()
+    start_ms: int = -1
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes that `partitions` take at most."""
+        return sum(topic.encoded_bytes for topic in self.partitions)
+
+    def each_partition(self) -> Iterator[tuple[str, int]]:
+        """Every partition as (topic, number)."""
+        return ((topic.topic, number) for topic in self.partitions for number in topic.partitions)
+
+
+class ForgetTransactionRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Nothing is known of a transactional id any more (a tombstone in Kafka's transaction log)."""
+
+    TYPE: ClassVar[int] = 10
+    VERSION: ClassVar[int] = 0
+    transactional_id: TransactionalId
