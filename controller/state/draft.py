@@ -20,7 +20,9 @@ class Draft:
 
     __slots__ = (
         "_brokers",
+        "_partition_bytes",
         "_transactions",
+        "_users",
         "machine",
         "metadata_version",
         "next_producer_id",
@@ -35,6 +37,8 @@ class Draft:
         self.metadata_version = machine.metadata_version
         self._brokers: dict[int, BrokerRegistration | None] = {}
         self._transactions: dict[str, TransactionRecord | None] = {}
+        self._users: dict[int, str] = {}
+        self._partition_bytes = machine.transactions.partition_bytes
         self.records: list[Record] = []
 
     def require(self, metadata_version: int) -> None:
@@ -80,28 +84,30 @@ class Draft:
         return self.machine.transactions.get(transactional_id)
 
     def user_of(self, producer_id: int) -> str | None:
-        """The transactional id that has or last had `producer_id`, if any."""
-        for transactional_id, record in self._transactions.items():
-            if record is not None and producer_id in {record.producer_id, record.last_producer_id}:
-                return transactional_id
-        return self.machine.transactions.user_of(producer_id)
+        """The transactional id that has or last had `producer_id`, if any; one that this batch forgets counts still."""
+        return self._users.get(producer_id) or self.machine.transactions.user_of(producer_id)
 
     def write_transaction(self, record: TransactionRecord | ForgetTransactionRecord) -> None:
         """Add the next record of a transactional id. Raises THROTTLING_QUOTA_EXCEEDED if too much is kept already."""
+        name = record.transactional_id
+        before = self.transaction(name)
+        added = 0 if before is None else -before.partition_bytes
         if isinstance(record, ForgetTransactionRecord):
-            self._transactions[record.transactional_id] = None
+            self._transactions[name] = None
         else:
-            self._check_room(record)
-            self._transactions[record.transactional_id] = record
+            added += record.partition_bytes
+            self._check_room(added, new=before is None)
+            self._transactions[name] = record
+            self._users[record.producer_id] = name
+        self._partition_bytes += added
         self.records.append(record)
 
-    def _check_room(self, record: TransactionRecord) -> None:
-        state, before = self.machine.transactions, self.transaction(record.transactional_id)
-        added = record.partition_bytes - (0 if before is None else before.partition_bytes)
-        full = before is None and len(state) + len(self._transactions) >= MAX_TRANSACTIONAL_IDS
-        if full or (added > 0 and state.partition_bytes + added > MAX_PARTITION_BYTES):
+    def _check_room(self, added: int, *, new: bool) -> None:
+        known = len(self.machine.transactions) + len(self._transactions)
+        full = new and known >= MAX_TRANSACTIONAL_IDS
+        if full or (added > 0 and self._partition_bytes + added > MAX_PARTITION_BYTES):
             raise RequestError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"{len(state)} transactional ids with {state.partition_bytes} bytes of partitions are kept, "
+                f"{known} transactional ids with {self._partition_bytes} bytes of partitions are kept, "
                 f"{MAX_TRANSACTIONAL_IDS} and {MAX_PARTITION_BYTES} are the bounds: ask later",
             )

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from controller.state import requests, transitions
 from controller.state.draft import Draft
-from controller.state.transitions import IDLE, MAX_TIMEOUT_MS, NO_PAIR, TransactionStatus
+from controller.state.transitions import IDLE, MAX_TIMEOUT_MS, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import InitProducerIdResponse, TransactionResponse
 from protocol.metadata_version import TRANSACTIONS
@@ -20,6 +20,9 @@ from protocol.transactions import (
 
 RECORD_BYTES: Final = 128
 """At most, of an encoded TransactionRecord without its transactional id and partitions: nine integers and the frame."""
+
+MAX_NAME_BYTES: Final = 4 * MAX_TRANSACTIONAL_ID_LENGTH
+"""Of a transactional id in UTF-8; a longer one is refused."""
 
 
 def init_producer_id(draft: Draft, request: requests.InitProducerId) -> InitProducerIdResponse | RequestError:
@@ -117,14 +120,19 @@ def forget_transactional_id(draft: Draft, request: requests.ForgetTransactionalI
 
 
 def most_bytes(draft: Draft, request: Any) -> int:
-    """Bytes that the record of a transaction's request takes at most; 0 for a request of another kind."""
+    """Bytes that the record of a transaction's request takes at most; 0 for a request of another kind.
+
+    A request that would make more of a transaction than may be is refused, so it needs no more room than the largest:
+    one that asked for more than a whole entry would wait for ever, and all others behind it.
+    """
     if type(request) not in DECIDERS:
         return 0
     known = draft.transaction(request.transactional_id)
     partitions = 0 if known is None else known.partition_bytes
     if isinstance(request, requests.AddPartitionsToTxn):
         partitions += sum(topic.encoded_bytes for topic in request.topics)
-    return RECORD_BYTES + len(request.transactional_id.encode()) + partitions
+    name = min(len(request.transactional_id.encode()), MAX_NAME_BYTES)
+    return RECORD_BYTES + name + min(partitions, MAX_TRANSACTION_BYTES)
 
 
 def _check_init(transactional_id: str, timeout_ms: int, supplied: tuple[int, int]) -> None:
@@ -133,14 +141,18 @@ def _check_init(transactional_id: str, timeout_ms: int, supplied: tuple[int, int
             ErrorCode.INVALID_REQUEST,
             f"producer id {supplied[0]} with epoch {supplied[1]}: give both of a pair, or -1 for both",
         )
+    _check_name(transactional_id)
+    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
+        raise RequestError(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"the timeout is {timeout_ms} ms, 1 to {MAX_TIMEOUT_MS} is allowed"
+        )
+
+
+def _check_name(transactional_id: str) -> None:
     if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
         raise RequestError(
             ErrorCode.INVALID_REQUEST,
             f"a transactional id has 1 to {MAX_TRANSACTIONAL_ID_LENGTH} characters, not {len(transactional_id)}",
-        )
-    if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
-        raise RequestError(
-            ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"the timeout is {timeout_ms} ms, 1 to {MAX_TIMEOUT_MS} is allowed"
         )
 
 
@@ -155,8 +167,7 @@ def _check_candidate(draft: Draft, producer_id: int) -> None:
 def _transaction(draft: Draft, request: requests.AddPartitionsToTxn | requests.EndTxn) -> TransactionRecord | None:
     draft.require(TRANSACTIONS)
     draft.check_broker(request.broker_id, request.broker_epoch)
-    if not request.transactional_id:
-        raise RequestError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    _check_name(request.transactional_id)
     return draft.transaction(request.transactional_id)
 
 

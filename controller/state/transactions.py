@@ -10,11 +10,12 @@ is storing it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from controller.state.transitions import LEGAL, TransactionStatus, next_to
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from protocol.transactions import NO_PRODUCER_ID, ForgetTransactionRecord, TransactionRecord
 
 MAX_TRANSACTIONAL_IDS: Final = 200_000
 """Ids kept. At 300 bytes each (the longest id takes 249) they fill a quarter of the largest snapshot."""
@@ -24,17 +25,22 @@ MAX_PARTITION_BYTES: Final = 64 * 1024 * 1024
 
 
 class TransactionsState:
-    """The newest record of every transactional id. `partition_bytes`: of the partitions in all of them."""
+    """The newest record of every transactional id.
 
-    __slots__ = ("_records", "_users", "partition_bytes")
+    `partition_bytes`: of the partitions in all of them. `by_status[status]`: how many ids are in it.
+    """
+
+    __slots__ = ("_ordered", "_records", "_users", "by_status", "partition_bytes")
 
     def __init__(self, records: Iterable[TransactionRecord] = ()) -> None:
         self._records: dict[str, TransactionRecord] = {}
+        self._ordered = True
         # Producer id -> the transactional id that has it, or had it last.
         self._users: dict[int, str] = {}
         self.partition_bytes = 0
+        self.by_status = [0] * len(TransactionStatus)
         for record in records:
-            self._store(record)
+            self._store(None, record)
 
     def get(self, transactional_id: str) -> TransactionRecord | None:
         """The newest record of `transactional_id`, if it is known."""
@@ -42,7 +48,15 @@ class TransactionsState:
 
     def all(self) -> list[TransactionRecord]:
         """Every id's newest record, sorted by id."""
-        return [self._records[transactional_id] for transactional_id in sorted(self._records)]
+        self._order()
+        return list(self._records.values())
+
+    def after(self, transactional_id: str) -> Iterator[TransactionRecord]:
+        """The records of all ids above `transactional_id`, ascending; to be used up before the next replay."""
+        self._order()
+        names = list(self._records)
+        first = bisect_right(names, transactional_id)
+        return (self._records[names[position]] for position in range(first, len(names)))
 
     def user_of(self, producer_id: int) -> str | None:
         """The transactional id that has `producer_id`, or had it before its newest one."""
@@ -58,42 +72,47 @@ class TransactionsState:
             assert before is not None and TransactionStatus.DEAD in LEGAL[before.status], (
                 f"T1: offset {offset} forgets {record.transactional_id!r}, which is {before}"
             )
-            self._remove(before)
+            self._let_go(before)
+            del self._records[record.transactional_id]
             return
-        self._check(before, record, offset, next_producer_id)
-        if before is not None:
-            self._remove(before)
-        self._store(record)
+        _check(before, record, offset, next_producer_id)
+        self._store(before, record)
 
-    def _check(
-        self, before: TransactionRecord | None, record: TransactionRecord, offset: int, next_producer_id: int
-    ) -> None:
-        assert record.producer_id < next_producer_id, (
-            f"T2: offset {offset} uses producer ID {record.producer_id}, but the next one to be allocated is "
-            f"{next_producer_id}"
-        )
-        user = self._users.get(record.producer_id, record.transactional_id)
-        assert user == record.transactional_id, (
-            f"T3: offset {offset} gives producer ID {record.producer_id} to {record.transactional_id!r}, "
-            f"but {user!r} has it"
-        )
+    def _store(self, before: TransactionRecord | None, record: TransactionRecord) -> None:
         if before is None:
-            assert record.status == TransactionStatus.EMPTY and record.producer_epoch == 0, (
-                f"T1: offset {offset} begins {record.transactional_id!r} with {record}"
-            )
-            return
-        assert record.status in LEGAL[before.status], f"T1: offset {offset} turns {before} into {record}"
-        assert next_to(before, record), f"T4: offset {offset} turns {before} into {record}"
-
-    def _store(self, record: TransactionRecord) -> None:
+            self._ordered = False
+        else:
+            self._let_go(before)
         self._records[record.transactional_id] = record
         self.partition_bytes += record.partition_bytes
+        self.by_status[record.status] += 1
         for producer_id in (record.producer_id, record.last_producer_id):
-            if producer_id >= 0:
-                self._users[producer_id] = record.transactional_id
+            if producer_id != NO_PRODUCER_ID:
+                user = self._users.setdefault(producer_id, record.transactional_id)
+                assert user == record.transactional_id, f"T3: {record} has producer ID {producer_id}, as {user!r} has"
 
-    def _remove(self, record: TransactionRecord) -> None:
-        del self._records[record.transactional_id]
+    def _let_go(self, record: TransactionRecord) -> None:
         self.partition_bytes -= record.partition_bytes
+        self.by_status[record.status] -= 1
         for producer_id in (record.producer_id, record.last_producer_id):
             self._users.pop(producer_id, None)
+
+    def _order(self) -> None:
+        # A newer record takes its forerunner's place, so that there is nothing to sort but what came since.
+        if not self._ordered:
+            self._records = {name: self._records[name] for name in sorted(self._records)}
+            self._ordered = True
+
+
+def _check(before: TransactionRecord | None, record: TransactionRecord, offset: int, next_producer_id: int) -> None:
+    assert record.producer_id < next_producer_id, (
+        f"T2: offset {offset} uses producer ID {record.producer_id}, but the next one to be allocated is "
+        f"{next_producer_id}"
+    )
+    if before is None:
+        assert record.status == TransactionStatus.EMPTY and record.producer_epoch == 0, (
+            f"T1: offset {offset} begins {record.transactional_id!r} with {record}"
+        )
+        return
+    assert record.status in LEGAL[before.status], f"T1: offset {offset} turns {before} into {record}"
+    assert next_to(before, record), f"T4: offset {offset} turns {before} into {record}"

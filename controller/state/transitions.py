@@ -186,7 +186,9 @@ def abort(before: TransactionRecord | None, *, producer: tuple[int, int], now_ms
 
 
 def next_to(before: TransactionRecord, after: TransactionRecord) -> bool:
-    """Whether the pair of `after` may follow that of `before`: no epoch ever comes back."""
+    """Whether the pair of `after` may follow that of `before`: no epoch ever comes back, and none leaves an int16."""
+    if after.producer_epoch > MAX_EPOCH + (after.status in {_S.PREPARE_ABORT, _S.COMPLETE_ABORT}):
+        return False
     if before.producer_id == after.producer_id:
         return 0 <= after.producer_epoch - before.producer_epoch <= 1
     return after.producer_epoch == 0 and before.status in IDLE and before.producer_epoch >= MAX_EPOCH
@@ -210,7 +212,8 @@ def _owned(before: TransactionRecord | None, transactional_id: str, producer: tu
         raise RequestError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"{transactional_id!r} is {known}, not to producer ID {producer[0]}"
         )
-    if before.producer_epoch != producer[1]:
+    if before.producer_epoch != producer[1] or producer[1] > MAX_EPOCH:
+        # Above MAX_EPOCH is a fence that nobody was told of: whoever guesses it must not begin what no fence can end.
         raise _fenced(before, producer)
     return before
 

@@ -174,6 +174,16 @@ def test_the_epoch_above_all_is_for_fences_alone(supplied: tuple[int, int]) -> N
         initialise(again, (7, MAX_EPOCH + 1))
 
 
+def test_nobody_begins_or_ends_a_transaction_with_the_epoch_above_all() -> None:
+    """Nobody was told of it, and a fence above it would not fit into a record."""
+    for status in (S.PREPARE_ABORT, S.COMPLETE_ABORT):
+        fenced = replace(ONGOING, producer_epoch=MAX_EPOCH + 1, status=status)
+        with refusal(ErrorCode.PRODUCER_FENCED):
+            add(fenced, ("t", 0), producer=(7, MAX_EPOCH + 1))
+        with refusal(ErrorCode.PRODUCER_FENCED):
+            end(fenced, committed=False, producer=(7, MAX_EPOCH + 1))
+
+
 # Partitions and the end.
 
 
@@ -304,6 +314,9 @@ def test_no_pair_ever_comes_back() -> None:
     assert next_to(exhausted, replace(EMPTY, producer_id=8, producer_epoch=0))
     assert not next_to(exhausted, replace(EMPTY, producer_id=8, producer_epoch=1))
     assert not next_to(replace(exhausted, status=S.ONGOING), replace(EMPTY, producer_id=8, producer_epoch=0))
+    assert next_to(exhausted, replace(PREPARED[1], producer_epoch=MAX_EPOCH + 1))
+    assert not next_to(exhausted, replace(EMPTY, producer_epoch=MAX_EPOCH + 1)), "for fences alone"
+    assert not next_to(exhausted, replace(ONGOING, producer_epoch=MAX_EPOCH + 1)), "for fences alone"
 
 
 def test_every_status_has_kafkas_number() -> None:

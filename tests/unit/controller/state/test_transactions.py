@@ -1,0 +1,155 @@
+"""The replicated state of transactional ids: every replay assertion by itself, and what is counted along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller.state.machine import StateMachine
+from controller.state.transactions import TransactionsState
+from controller.state.transitions import MAX_EPOCH, NO_PAIR, TransactionStatus
+from protocol.metadata_version import TRANSACTIONS
+from protocol.records import FeatureLevelRecord, ProducerIdFloorRecord
+from protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
+from snapshots.image import StateImage
+
+S = TransactionStatus
+NEXT_ID = 1000
+EMPTY = TransactionRecord("tx", 7, 0, *NO_PAIR, 60_000, S.EMPTY, 1)
+ONGOING = replace(EMPTY, status=S.ONGOING, partitions=(TopicPartitions("topic", (0, 3)),), start_ms=5)
+OTHER = replace(EMPTY, transactional_id="other", producer_id=8)
+
+
+def replayed(*records: TransactionRecord | ForgetTransactionRecord) -> TransactionsState:
+    state = TransactionsState()
+    for offset, record in enumerate(records):
+        state.replay(record, offset, NEXT_ID)
+    return state
+
+
+def check_counts(state: TransactionsState) -> None:
+    """What the state counts along, counted anew."""
+    records = state.all()
+    assert len(state) == len(records)
+    assert state.partition_bytes == sum(record.partition_bytes for record in records)
+    assert state.by_status == [sum(record.status == status for record in records) for status in S]
+    users = {
+        producer_id: record.transactional_id
+        for record in records
+        for producer_id in (record.producer_id, record.last_producer_id)
+        if producer_id >= 0
+    }
+    assert {producer_id: state.user_of(producer_id) for producer_id in users} == users
+
+
+def test_the_newest_record_counts() -> None:
+    state = replayed(EMPTY, OTHER, ONGOING)
+    assert state.get("tx") is ONGOING
+    assert state.get("other") is OTHER
+    assert state.get("nobody") is None
+    assert state.all() == [OTHER, ONGOING]
+    assert state.partition_bytes == ONGOING.partition_bytes == 8 + 5 + 2 * 5
+    check_counts(state)
+
+
+def test_a_forgotten_id_leaves_nothing() -> None:
+    prepared = replace(ONGOING, status=S.PREPARE_COMMIT)
+    complete = replace(EMPTY, status=S.COMPLETE_COMMIT)
+    state = replayed(EMPTY, ONGOING, prepared, complete, ForgetTransactionRecord("tx"))
+    assert (len(state), state.partition_bytes, state.by_status, state.user_of(7)) == (0, 0, [0] * len(S), None)
+    state.replay(replace(EMPTY, producer_id=9), 5, NEXT_ID)
+    assert state.user_of(9) == "tx"
+
+
+def test_the_id_before_the_newest_one_is_remembered_as_long_as_somebody_may_come_with_it() -> None:
+    exhausted = replace(EMPTY, producer_epoch=MAX_EPOCH)
+    rotated = replace(EMPTY, producer_id=9, last_producer_id=7, last_producer_epoch=MAX_EPOCH)
+    state = TransactionsState([exhausted])
+    state.replay(rotated, 1, NEXT_ID)
+    assert (state.user_of(7), state.user_of(9)) == ("tx", "tx")
+    state.replay(replace(rotated, producer_epoch=1, last_producer_id=9, last_producer_epoch=0), 2, NEXT_ID)
+    assert (state.user_of(7), state.user_of(9)) == (None, "tx")
+
+
+FORBIDDEN: list[tuple[str, list[TransactionRecord], TransactionRecord | ForgetTransactionRecord]] = [
+    ("T1", [], ForgetTransactionRecord("tx")),
+    ("T1", [EMPTY, ONGOING], ForgetTransactionRecord("tx")),
+    ("T1", [EMPTY, ONGOING, replace(ONGOING, status=S.PREPARE_ABORT)], ForgetTransactionRecord("tx")),
+    ("T1", [], ONGOING),
+    ("T1", [], replace(EMPTY, producer_epoch=1)),
+    ("T1", [EMPTY], replace(ONGOING, status=S.PREPARE_COMMIT)),
+    ("T1", [EMPTY], replace(EMPTY, status=S.COMPLETE_ABORT)),
+    ("T1", [EMPTY, ONGOING], EMPTY),
+    ("T1", [EMPTY, ONGOING, replace(ONGOING, status=S.PREPARE_COMMIT)], replace(EMPTY, status=S.COMPLETE_ABORT)),
+    ("T2", [], replace(EMPTY, producer_id=NEXT_ID)),
+    ("T3", [OTHER], replace(EMPTY, producer_id=8)),
+    ("T4", [EMPTY], replace(EMPTY, producer_epoch=2)),
+    ("T4", [EMPTY, replace(EMPTY, producer_epoch=1)], EMPTY),
+    ("T4", [EMPTY], replace(EMPTY, producer_id=9)),
+]
+
+
+@pytest.mark.parametrize(("invariant", "before", "record"), FORBIDDEN)
+def test_a_record_that_no_decision_makes_stops_the_process(
+    invariant: str, before: list[TransactionRecord], record: TransactionRecord | ForgetTransactionRecord
+) -> None:
+    state = replayed(*before)
+    with pytest.raises(AssertionError, match=f"^{invariant}: "):
+        state.replay(record, 9, NEXT_ID)
+
+
+def test_an_image_in_which_two_ids_share_a_producer_id_stops_the_process() -> None:
+    for other in (replace(OTHER, producer_id=7), replace(OTHER, last_producer_id=7, last_producer_epoch=3)):
+        with pytest.raises(AssertionError, match="^T3: .* 7, as 'tx' has"):
+            TransactionsState([EMPTY, other])
+
+
+def test_ids_are_paged_in_order_whatever_order_they_came_in() -> None:
+    names = ["m", "c", "x", "a", "p"]
+    records = [replace(EMPTY, transactional_id=name, producer_id=number) for number, name in enumerate(names)]
+    state = replayed(*records[:4])
+    assert [record.transactional_id for record in state.after("")] == ["a", "c", "m", "x"]
+    state.replay(records[4], 4, NEXT_ID)
+    state.replay(replace(ONGOING, transactional_id="c", producer_id=1), 5, NEXT_ID)
+    assert [record.transactional_id for record in state.after("c")] == ["m", "p", "x"]
+    assert [record.transactional_id for record in state.after("d")] == ["m", "p", "x"]
+    assert [record.status for record in state.after("")] == [S.EMPTY, S.ONGOING, S.EMPTY, S.EMPTY, S.EMPTY]
+    state.replay(ForgetTransactionRecord("m"), 6, NEXT_ID)
+    assert [record.transactional_id for record in state.after("c")] == ["p", "x"]
+    assert list(state.after("x")) == []
+
+
+STEPS: list[Callable[[TransactionRecord], TransactionRecord | ForgetTransactionRecord]] = [
+    lambda record: replace(ONGOING, transactional_id=record.transactional_id, producer_id=record.producer_id),
+    lambda record: replace(record, status=S.PREPARE_COMMIT),
+    lambda record: replace(record, status=S.PREPARE_ABORT),
+    lambda record: replace(record, status=S.COMPLETE_COMMIT, partitions=(), start_ms=-1),
+    lambda record: replace(record, status=S.COMPLETE_ABORT, partitions=(), start_ms=-1),
+    lambda record: ForgetTransactionRecord(record.transactional_id),
+]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-1, len(STEPS) - 1)), max_size=60))
+def test_what_is_counted_along_is_what_there_is_and_an_image_restores_it(steps: list[tuple[int, int]]) -> None:
+    machine = StateMachine("c")
+    machine.replay([FeatureLevelRecord(TRANSACTIONS), ProducerIdFloorRecord(NEXT_ID, 0)])
+    state = machine.transactions
+    for number, step in steps:
+        before = state.get(f"tx-{number}")
+        first = replace(EMPTY, transactional_id=f"tx-{number}", producer_id=number)
+        record = first if step < 0 or before is None else STEPS[step](before)
+        try:
+            machine.replay([record])
+        except AssertionError:
+            continue
+        check_counts(state)
+    image = machine.image(3, 1)
+    again = StateMachine("c")
+    again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(image), type=StateImage))
+    assert again.image(3, 1) == image
+    check_counts(again.transactions)
