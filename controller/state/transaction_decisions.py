@@ -44,7 +44,7 @@ def init_producer_id(draft: Draft, request: requests.InitProducerId) -> InitProd
         now_ms=draft.timestamp_ms,
     )
     if record is not before:
-        if before is None or record.producer_id != before.producer_id:
+        if record.producer_epoch == 0:
             _check_candidate(draft, record.producer_id)
         draft.write_transaction(record)
     if record.status == TransactionStatus.PREPARE_ABORT:

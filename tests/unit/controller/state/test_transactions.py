@@ -105,7 +105,7 @@ def test_a_record_that_no_decision_makes_stops_the_process(
 
 def test_an_image_in_which_two_ids_share_a_producer_id_stops_the_process() -> None:
     for other in (replace(OTHER, producer_id=7), replace(OTHER, last_producer_id=7, last_producer_epoch=3)):
-        with pytest.raises(AssertionError, match="^T3: .* 7, as 'tx' has"):
+        with pytest.raises(AssertionError, match=r"^T3: .* 7, as 'tx' has"):
             TransactionsState([EMPTY, other])
 
 
