@@ -41,7 +41,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     log and the snapshots say who they are. `profile` sets all timeouts together. `block_size` is in producer IDs
     and must be the same everywhere.
     `snapshot_entries` and `snapshot_allocations`: how many applied entries, or allocated blocks, are between two
-    snapshots. `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
+    snapshots. `transaction_abort_check_ms`: between two looks for transactions whose time is up;
+    `transactional_id_expiration_ms`: after which an idle transactional id is forgotten (Kafka's
+    `transaction.abort.timed.out.transaction.cleanup.interval.ms` and `transactional.id.expiration.ms`).
+    `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
     HTTP callers must send.
     """
 
@@ -58,6 +61,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     snapshot_entries: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 10_000
     snapshot_allocations: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 20_000
     segment_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=1024**3)] = 16 * 1024 * 1024
+    transaction_abort_check_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
+    transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
     peer_key_file: str | None = None
     token_file: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -95,6 +100,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             segment_bytes=self.segment_bytes,
             peer_key=self._peer_key(),
             learner=learner,
+            transaction_abort_check_ms=self.transaction_abort_check_ms,
+            transactional_id_expiration_ms=self.transactional_id_expiration_ms,
         )
 
     def _learner(self, voters: Mapping[int, Voter]) -> Voter | None:

@@ -23,7 +23,7 @@ from controller.raft.ready import ChunkRequest
 from controller.state.machine import StateMachine, allocations
 from protocol.errors import ErrorCode, RequestError
 from protocol.metadata_version import common_version
-from protocol.records import AllocateProducerIdsRecord, decode_batch
+from protocol.records import AllocateProducerIdsRecord, Record, decode_batch
 from protocol.settings import HostPort
 from snapshots.format import SnapshotError
 from snapshots.image import StateImage
@@ -92,6 +92,8 @@ class Driver:
         self.leader_changes = 0
         self.ticks = 0
         self.on_serving: Callable[[], None] = lambda: None
+        # What was applied since, while it serves.
+        self.on_applied: Callable[[list[Record]], None] = lambda _: None
         self.led_by_another = asyncio.Event()
         self._leader = core.leader_id
         self._memberships_version = core.memberships_version
@@ -227,6 +229,8 @@ class Driver:
         self.core.applied_to(entry.index)
         self.decider.applied(entry)
         self.voter_changes.applied(entry)
+        if self._was_serving and self.core.serving:
+            self.on_applied(records)
         self.keeper.applied(entry)
 
     def _send_chunk(self, request: ChunkRequest) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -14,6 +15,7 @@ from prometheus_client.core import Metric
 from controller.node.driver import Driver, addresses
 from controller.node.health_check import HealthCheck
 from controller.node.ledger import Ledger
+from controller.node.markers import RecordedMarkers
 from controller.node.metrics import member_metrics
 from controller.node.opening import OpenedStorage, open_storage
 from controller.node.sessions import BrokerSessions
@@ -21,12 +23,13 @@ from controller.node.settings import MemberSettings
 from controller.node.snapshot_keeper import SnapshotKeeper
 from controller.node.status import describe, liveness, readiness
 from controller.node.storage_worker import StorageWorker
+from controller.node.transaction_duties import TransactionDuties
 from controller.raft.core import RaftConfig, RaftCore, Role
 from controller.state import requests
 from controller.transport.links import Identity, Peer, PeerLinks
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterRequest, AllocatedBlock, AllocatedBlocksPage, QuorumDescription
-from protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, encode_batch
+from protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, Record, encode_batch
 from protocol.settings import HostPort, SettingsError
 from snapshots.files import OsFiles
 
@@ -75,7 +78,16 @@ class ClusterMember:
         )
         self.driver.wire(self.links, self.worker, self.keeper)
         self.driver.on_serving = self._on_serving
+        self.driver.on_applied = self._on_applied
         self._sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
+        self.duties = TransactionDuties(
+            machine,
+            RecordedMarkers(),
+            self._ask,
+            ticks=settings.timing.ticks,
+            abort_check_ms=settings.transaction_abort_check_ms,
+            expiration_ms=settings.transactional_id_expiration_ms,
+        )
         self._http: dict[int, str] = {}
         self._http_version = -1
         self._ticker: asyncio.TimerHandle | None = None
@@ -204,10 +216,25 @@ class ClusterMember:
         if self.driver.serving() and self.driver.ticks % 10 == 0:
             self._fence_silent_brokers()
             self._raise_metadata_version()
+            self.duties.tick(self.driver.ticks, int(time.time() * 1000))
 
     def _on_serving(self) -> None:
         registered = (registration.broker_id for registration in self._storage.machine.brokers.all())
         self._sessions.restart(registered, self.driver.ticks)
+        self.duties.lead(self.driver.core.term, self.driver.ticks)
+
+    def _on_applied(self, records: list[Record]) -> None:
+        self.duties.applied(records, self.driver.ticks)
+
+    def _ask(self, request: requests.Request, refused: Callable[[], None]) -> None:
+        def answered(answer: asyncio.Future[object]) -> None:
+            if answer.cancelled() or answer.exception() is not None:
+                refused()
+
+        try:
+            self.submit(request).add_done_callback(answered)
+        except RequestError:
+            refused()
 
     def _fence_silent_brokers(self) -> None:
         for broker_id in self._sessions.expired(self.driver.ticks):

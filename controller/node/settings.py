@@ -62,6 +62,8 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     segment_bytes: int
     peer_key: bytes | None
     learner: Voter | None = None
+    transaction_abort_check_ms: int = 10_000
+    transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
 
     def configured(self) -> VotersRecord:
         """The quorum as long as neither log nor snapshot holds another."""

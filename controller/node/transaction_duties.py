@@ -1,0 +1,176 @@
+"""What the leader does about transactions by itself: complete, abort in time, forget.
+
+Soft state of the leader; every outcome is a record in the log. Pure: ticks, applied records and the wall clock come in
+as arguments, and requests go out through `Ask`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from typing import Final, Protocol
+
+import msgspec
+
+from controller.node.markers import Markers, MarkerWriter
+from controller.state.machine import StateMachine
+from controller.state.requests import (
+    AbortTransaction,
+    CompleteTransaction,
+    ForgetTransactionalId,
+    Request,
+)
+from controller.state.transitions import IDLE, PREPARED, TransactionStatus
+from protocol.records import MAX_BATCH_RECORDS, Record
+from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+
+FORGET_CHECK_MS: Final = 3_600_000
+"""Between two looks for idle ids; Kafka's `transaction.remove.expired.transaction.cleanup.interval.ms`."""
+
+MAX_FORGOTTEN: Final = 1000
+"""Ids forgotten at one look: a quarter of a batch."""
+
+MAX_ABORTED: Final = MAX_BATCH_RECORDS
+"""Transactions aborted at one look: a batch, which is half of what may wait to be decided."""
+
+
+class Ask(Protocol):
+    """Has the leader decide a request."""
+
+    def __call__(self, request: Request, refused: Callable[[], None], /) -> None:
+        """Ask; `refused` is called if the answer is a refusal, at once or later. An answer is nobody's concern."""
+
+
+class Begun(msgspec.Struct, frozen=True, gc=False):
+    """A transaction under way: its producer's epoch, its timeout, and the tick at which this leader came to know it."""
+
+    producer_epoch: int
+    timeout_ticks: int
+    tick: int
+
+
+class TransactionDuties:
+    """The duties of one member while it leads.
+
+    `ticks`: the number of ticks that last so many ms. `abort_check_ms`: between two looks for transactions whose time
+    is up; `expiration_ms`: after which an idle id is forgotten. What became of transactions while this member led:
+    `fenced`, how many were aborted over the head of their producer; `timed_out`, how many of these because their time
+    was up; `forgotten`, how many ids.
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        markers: MarkerWriter,
+        ask: Ask,
+        *,
+        ticks: Callable[[int], int],
+        abort_check_ms: int,
+        expiration_ms: int,
+    ) -> None:
+        self._machine = machine
+        self._markers = markers
+        self._ask = ask
+        self._ticks = ticks
+        self._abort_check_ticks = ticks(abort_check_ms)
+        self._expiration_ms = expiration_ms
+        self._term = 0
+        self._begun: dict[str, Begun] = {}
+        # Those of them whose time is up.
+        self._late: set[str] = set()
+        # Completions that were refused: they are asked for again at the next tick.
+        self._again: dict[str, CompleteTransaction] = {}
+        self._next_abort = 0
+        self._next_forget = 0
+        self.fenced = 0
+        self.timed_out = 0
+        self.forgotten = 0
+
+    # Inputs.
+
+    def lead(self, term: int, tick: int) -> None:
+        """This member leads `term` from now on and has applied all that was before.
+
+        It gives every transaction its full timeout: it does not know when each began.
+        """
+        self._term = term
+        self._begun.clear()
+        self._late.clear()
+        self._again.clear()
+        self._next_abort = self._next_forget = tick + self._abort_check_ticks
+        for record in self._machine.transactions.all():
+            self._watch(record, tick)
+
+    def applied(self, records: Iterable[Record], tick: int) -> None:
+        """These were committed and applied while this member leads."""
+        for record in records:
+            if type(record) is TransactionRecord:
+                self._watch(record, tick)
+            elif type(record) is ForgetTransactionRecord:
+                self.forgotten += 1
+
+    def tick(self, tick: int, now_ms: int) -> None:
+        """Time has passed while this member leads. `now_ms`: its wall clock, for which ids are old and nothing else."""
+        again, self._again = self._again, {}
+        for request in again.values():
+            self._complete(request, self._term)
+        if tick >= self._next_abort:
+            self._next_abort = tick + self._abort_check_ticks
+            self._abort_late(tick)
+        if tick >= self._next_forget:
+            self._next_forget = tick + self._ticks(FORGET_CHECK_MS)
+            self._forget_idle(now_ms)
+
+    # Duties.
+
+    def _watch(self, record: TransactionRecord, tick: int) -> None:
+        name = record.transactional_id
+        if record.status == TransactionStatus.ONGOING:
+            if name not in self._begun:
+                self._begun[name] = Begun(record.producer_epoch, self._ticks(record.timeout_ms), tick)
+            return
+        begun = self._begun.pop(name, None)
+        if begun is not None and record.producer_epoch != begun.producer_epoch:
+            self.fenced += 1
+            self.timed_out += name in self._late
+        self._late.discard(name)
+        if record.status in PREPARED:
+            self._write_markers(record)
+
+    def _write_markers(self, record: TransactionRecord) -> None:
+        name, producer_id, epoch = record.transactional_id, record.producer_id, record.producer_epoch
+        committed = record.status == TransactionStatus.PREPARE_COMMIT
+        markers = Markers(name, producer_id, epoch, self._term, committed, record.partitions)
+        completion = CompleteTransaction(name, producer_id, epoch)
+        self._markers.write(markers, partial(self._complete, completion, self._term))
+
+    def _complete(self, completion: CompleteTransaction, term: int) -> None:
+        # Markers of an older term: the same producer may be in its next transaction by now, whose are not written.
+        if term == self._term:
+            self._ask(completion, partial(self._refused, completion, term))
+
+    def _refused(self, completion: CompleteTransaction, term: int) -> None:
+        if term == self._term:
+            self._again[completion.transactional_id] = completion
+
+    def _abort_late(self, tick: int) -> None:
+        late = (name for name, begun in self._begun.items() if tick - begun.tick >= begun.timeout_ticks)
+        for name in list(islice(late, MAX_ABORTED)):
+            record = self._machine.transactions.get(name)
+            assert record is not None, f"{name!r} is unknown, but its transaction is under way"
+            self._late.add(name)
+            self._ask(AbortTransaction(name, record.producer_id, record.producer_epoch), _nothing)
+
+    def _forget_idle(self, now_ms: int) -> None:
+        oldest = now_ms - self._expiration_ms
+        idle = (
+            record for record in self._machine.transactions.all() if record.status in IDLE and record.update_ms < oldest
+        )
+        for record in islice(idle, MAX_FORGOTTEN):
+            request = ForgetTransactionalId(record.transactional_id, record.producer_id, record.producer_epoch)
+            self._ask(request, _nothing)
+
+
+def _nothing() -> None:
+    """Refused: it is in use again, or another member leads. The next look finds it if it is still there."""

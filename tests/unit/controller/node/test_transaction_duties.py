@@ -1,0 +1,315 @@
+"""The leader's duties, tick by tick: each transaction is completed, aborted in time, and each idle id forgotten."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from controller.node import transaction_duties as module
+from controller.node.markers import Markers, RecordedMarkers
+from controller.node.transaction_duties import TransactionDuties
+from controller.state import requests
+from controller.state.decide import decide
+from controller.state.draft import Draft
+from controller.state.machine import StateMachine
+from controller.state.transitions import TransactionStatus
+from protocol.errors import ErrorCode, RequestError
+from protocol.metadata_version import TRANSACTIONS
+from protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, RegisterBrokerRecord
+from protocol.transactions import TopicPartitions
+
+TOPICS = (TopicPartitions("t", (0, 3)),)
+NOW = 1_700_000_000_000
+TICK_MS = 10
+EXPIRATION_MS = 100_000
+
+
+class SlowMarkers:
+    """Keeps the markers until the test says that they are written."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Markers, Callable[[], None]]] = []
+
+    def write(self, markers: Markers, written: Callable[[], None]) -> None:
+        self.waiting.append((markers, written))
+
+
+@dataclasses.dataclass
+class Leader:
+    """A member that leads: what it asks for waits in `asked` until the test decides or refuses it."""
+
+    machine: StateMachine = dataclasses.field(default_factory=lambda: StateMachine("c"))
+    markers: SlowMarkers | RecordedMarkers = dataclasses.field(default_factory=SlowMarkers)
+    asked: list[tuple[requests.Request, Callable[[], None]]] = dataclasses.field(default_factory=list)
+    now: int = 0
+    now_ms: int = NOW
+    duties: TransactionDuties = dataclasses.field(init=False)
+
+    def __post_init__(self) -> None:
+        self.machine.replay([FeatureLevelRecord(TRANSACTIONS), ProducerIdFloorRecord(1000, 0)])
+        self.machine.replay([RegisterBrokerRecord(1, 2, "a")])
+        self.take_over(term=1)
+
+    def take_over(self, term: int) -> None:
+        """Another member leads, with the same state."""
+        self.asked = []
+        self.duties = TransactionDuties(
+            self.machine,
+            self.markers,
+            lambda request, refused: self.asked.append((request, refused)),
+            ticks=lambda milliseconds: -(-milliseconds // TICK_MS),
+            abort_check_ms=1000,
+            expiration_ms=EXPIRATION_MS,
+        )
+        self.duties.lead(term, self.now)
+
+    def decide(self, *wanted: requests.Request) -> None:
+        """Decide, commit and apply one batch."""
+        draft = Draft(self.machine, self.now_ms)
+        for request in wanted:
+            decide(draft, request)
+        self.machine.replay(draft.records)
+        self.duties.applied(draft.records, self.now)
+
+    def pass_ticks(self, ticks: int) -> None:
+        """Let time pass, with a look every ten ticks."""
+        for _ in range(ticks // 10):
+            self.now += 10
+            self.now_ms += 10 * TICK_MS
+            self.duties.tick(self.now, self.now_ms)
+
+    def take(self) -> list[requests.Request]:
+        """What was asked for since."""
+        taken, self.asked = self.asked, []
+        return [request for request, _ in taken]
+
+    def begin(self, *names: str, timeout_ms: int = 5000) -> None:
+        """A transaction under each of the ids, by producer ID and epoch 0."""
+        for name in names:
+            number = int(name.split("-")[1])
+            self.decide(
+                requests.InitProducerId(1, 2, name, timeout_ms, -1, -1, number),
+                requests.AddPartitionsToTxn(1, 2, name, number, 0, TOPICS),
+            )
+
+    def end(self, name: str, *, committed: bool = True) -> None:
+        number = int(name.split("-")[1])
+        self.decide(requests.EndTxn(1, 2, name, number, 0, committed))
+
+    def status(self, name: str) -> str:
+        record = self.machine.transactions.get(name)
+        return "unknown" if record is None else TransactionStatus(record.status).name
+
+    @property
+    def slow(self) -> SlowMarkers:
+        assert isinstance(self.markers, SlowMarkers)
+        return self.markers
+
+
+@pytest.fixture
+def leader() -> Leader:
+    return Leader()
+
+
+COMPLETE = requests.CompleteTransaction("tx-1", 1, 0)
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_decided_transaction_is_completed_when_its_markers_are_written(leader: Leader, committed: bool) -> None:
+    leader.begin("tx-1")
+    leader.end("tx-1", committed=committed)
+    ((markers, written),) = leader.slow.waiting
+    assert markers == Markers("tx-1", 1, 0, 1, committed, TOPICS)
+    leader.pass_ticks(1000)
+    assert leader.take() == [], "the markers are not written yet"
+    written()
+    assert leader.take() == [COMPLETE]
+    leader.decide(COMPLETE)
+    leader.pass_ticks(1000)
+    assert leader.take() == []
+    assert leader.status("tx-1") == ("COMPLETE_COMMIT" if committed else "COMPLETE_ABORT")
+
+
+def test_without_partition_logs_it_is_completed_at_once() -> None:
+    leader = Leader(markers=RecordedMarkers())
+    leader.begin("tx-1")
+    leader.end("tx-1")
+    assert leader.take() == [COMPLETE]
+
+
+def test_a_refused_completion_is_asked_for_again_until_it_is_granted(leader: Leader) -> None:
+    leader.begin("tx-1")
+    leader.end("tx-1")
+    leader.slow.waiting[0][1]()
+    for _ in range(3):
+        ((request, refused),) = leader.asked
+        assert request == COMPLETE
+        leader.asked = []
+        refused()
+        assert leader.asked == [], "not at once, which would be for ever"
+        leader.pass_ticks(10)
+    assert leader.take() == [COMPLETE]
+    leader.pass_ticks(1000)
+    assert leader.take() == []
+
+
+def test_a_new_leader_writes_the_markers_of_what_it_finds_decided(leader: Leader) -> None:
+    leader.begin("tx-1", "tx-2", "tx-3")
+    leader.end("tx-1")
+    leader.end("tx-2", committed=False)
+    leader.slow.waiting.clear()
+    leader.take_over(term=4)
+    assert [markers for markers, _ in leader.slow.waiting] == [
+        Markers("tx-1", 1, 0, 4, True, TOPICS),
+        Markers("tx-2", 2, 0, 4, False, TOPICS),
+    ]
+
+
+def test_markers_of_an_older_term_complete_nothing(leader: Leader) -> None:
+    """By the time they are written, the same producer may be in its next transaction."""
+    leader.begin("tx-1")
+    leader.end("tx-1")
+    ((_, late),) = leader.slow.waiting
+    leader.slow.waiting.clear()
+    leader.duties.lead(3, leader.now)
+    late()
+    assert leader.take() == []
+    leader.slow.waiting[0][1]()
+    ((_, refused),) = leader.asked
+    leader.duties.lead(5, leader.now)
+    leader.asked = []
+    refused()
+    leader.pass_ticks(10)
+    assert leader.take() == []
+
+
+def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(leader: Leader) -> None:
+    leader.begin("tx-1", timeout_ms=5000)
+    leader.begin("tx-2", timeout_ms=60_000)
+    leader.pass_ticks(490)
+    assert leader.take() == []
+    leader.pass_ticks(10)
+    abort = requests.AbortTransaction("tx-1", 1, 0)
+    assert leader.take() == [abort]
+    assert leader.duties.timed_out == 0, "not yet"
+    leader.decide(abort)
+    assert (leader.duties.fenced, leader.duties.timed_out) == (1, 1)
+    assert [markers for markers, _ in leader.slow.waiting] == [Markers("tx-1", 1, 1, 1, False, TOPICS)]
+    leader.pass_ticks(1000)
+    assert leader.take() == []
+
+
+MORE = requests.AddPartitionsToTxn(1, 2, "tx-1", 1, 0, (TopicPartitions("u", (1,)),))
+
+
+def test_partitions_that_join_do_not_prolong_a_transaction(leader: Leader) -> None:
+    leader.begin("tx-1", timeout_ms=5000)
+    leader.pass_ticks(300)
+    leader.decide(MORE)
+    leader.pass_ticks(190)
+    assert leader.take() == []
+    leader.pass_ticks(10)
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+
+
+def test_the_next_transaction_of_the_same_producer_has_its_own_time(leader: Leader) -> None:
+    leader.begin("tx-1", timeout_ms=5000)
+    leader.pass_ticks(300)
+    leader.end("tx-1")
+    leader.decide(COMPLETE)
+    leader.decide(MORE)
+    leader.pass_ticks(490)
+    assert leader.take() == []
+    leader.pass_ticks(10)
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+    leader.end("tx-1")
+    assert (leader.duties.fenced, leader.duties.timed_out) == (0, 0), "the producer was faster"
+
+
+def test_an_abort_that_was_refused_is_asked_for_at_the_next_look(leader: Leader) -> None:
+    leader.begin("tx-1", timeout_ms=1)
+    leader.pass_ticks(100)
+    ((request, refused),) = leader.asked
+    refused()
+    leader.pass_ticks(90)
+    assert len(leader.take()) == 1
+    leader.pass_ticks(10)
+    assert leader.take() == [request]
+
+
+def test_a_new_leader_gives_every_transaction_its_full_time(leader: Leader) -> None:
+    leader.begin("tx-1", timeout_ms=5000)
+    leader.pass_ticks(400)
+    leader.take_over(term=2)
+    leader.now_ms -= 10**12  # whatever its clock says
+    leader.pass_ticks(490)
+    assert leader.take() == []
+    leader.pass_ticks(10)
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+
+
+def test_one_look_aborts_no_more_than_a_batch(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ABORTED", 2)
+    leader.begin("tx-1", "tx-2", "tx-3", timeout_ms=1)
+    leader.pass_ticks(100)
+    first = leader.take()
+    assert len(first) == 2
+    leader.decide(*first)
+    leader.pass_ticks(100)
+    assert leader.take() == [requests.AbortTransaction("tx-3", 3, 0)]
+
+
+def test_a_fence_by_a_newer_instance_is_counted_as_such(leader: Leader) -> None:
+    leader.begin("tx-1")
+    draft = Draft(leader.machine, NOW)
+    answer = decide(draft, requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 9))
+    assert isinstance(answer, RequestError)
+    assert answer.code is ErrorCode.CONCURRENT_TRANSACTIONS
+    leader.machine.replay(draft.records)
+    leader.duties.applied(draft.records, leader.now)
+    assert (leader.duties.fenced, leader.duties.timed_out, leader.duties.forgotten) == (1, 0, 0)
+
+
+def test_idle_ids_are_forgotten_and_no_others(leader: Leader) -> None:
+    leader.begin("tx-1", "tx-2", "tx-3", timeout_ms=900_000)
+    leader.end("tx-1")
+    leader.end("tx-2")
+    leader.decide(COMPLETE)
+    leader.now_ms += EXPIRATION_MS
+    leader.begin("tx-4", timeout_ms=900_000)
+    leader.decide(requests.EndTxn(1, 2, "tx-4", 4, 0, True), requests.CompleteTransaction("tx-4", 4, 0))
+    leader.pass_ticks(100)
+    forget = requests.ForgetTransactionalId("tx-1", 1, 0)
+    assert leader.take() == [forget], "2 and 3 are under way, 4 is young"
+    leader.decide(forget)
+    assert leader.status("tx-1") == "unknown"
+    assert leader.duties.forgotten == 1
+
+
+def test_one_look_an_hour_forgets_a_bounded_number(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FORGOTTEN", 2)
+    for number in range(5):
+        leader.decide(requests.InitProducerId(1, 2, f"tx-{number}", 5000, -1, -1, number))
+    leader.now_ms += EXPIRATION_MS + 1
+    leader.pass_ticks(100)
+    first = leader.take()
+    assert len(first) == 2
+    leader.decide(*first)
+    leader.pass_ticks(360_000 - 10)
+    assert leader.take() == []
+    leader.pass_ticks(10)
+    assert len(leader.take()) == 2
+
+
+def test_a_clock_that_is_behind_forgets_nothing(leader: Leader) -> None:
+    leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 1))
+    leader.now_ms = 0
+    leader.pass_ticks(100)
+    assert leader.take() == []
+
+
+def test_other_records_are_passed_over(leader: Leader) -> None:
+    leader.duties.applied([ProducerIdFloorRecord(5000, 0)], 1)
+    assert leader.take() == []
