@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -120,21 +120,25 @@ def _weight(parameters: list[str]) -> float:
     return 1.0
 
 
-def decode_parameters(model: type[Model], given: Mapping[str, str], where: str) -> Model:
-    """The integers in a path or a query as a value of `model`. `where` names them in an error.
+def decode_parameters(model: type[Model], given: Mapping[str, str], where: str, texts: Collection[str] = ()) -> Model:
+    """The integers and texts in a path or a query as a value of `model`. `where` names them in an error.
 
-    Raises RequestError for a parameter that is unknown, given twice, out of range, or no decimal integer.
+    `texts`: the names of those that are no integers. Raises RequestError for a parameter that is unknown, given twice,
+    out of range, or no decimal integer.
     """
-    numbers: dict[str, int] = {}
+    values: dict[str, int | str] = {}
     for name in given:
         text = given[name]
-        if _INTEGER.fullmatch(text) is None:
+        if name in texts:
+            values[name] = text
+        elif _INTEGER.fullmatch(text) is not None:
+            values[name] = int(text)
+        else:
             detail = f"{where} {quoted(name)} must be a decimal integer of at most 19 digits, not {quoted(text)}"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
-        numbers[name] = int(text)
-    if len(numbers) != len(given):
+    if len(values) != len(given):
         raise RequestError(ErrorCode.INVALID_REQUEST, f"a {where} is given more than once")
     try:
-        return msgspec.convert(numbers, model)
+        return msgspec.convert(values, model)
     except msgspec.ValidationError as error:
         raise RequestError(ErrorCode.INVALID_REQUEST, f"{where}: {error}") from error

@@ -107,10 +107,10 @@ def _parameters(route: Route) -> Parameters | None:
 
         return from_path
     if route.query_model is not None:
-        model = route.query_model
+        model, texts = route.query_model, route.query_texts
 
         def from_query(request: web.Request) -> Any:
-            return decode_parameters(model, request.query, "query parameter")
+            return decode_parameters(model, request.query, "query parameter", texts)
 
         return from_query
     return None

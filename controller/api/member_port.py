@@ -9,7 +9,15 @@ from prometheus_client.core import Metric
 
 from controller.node.health_check import HealthCheck
 from controller.state.requests import Request
-from protocol.messages import AddVoterRequest, AllocatedBlock, AllocatedBlocksPage, QuorumDescription
+from protocol.messages import (
+    AddVoterRequest,
+    AllocatedBlock,
+    AllocatedBlocksPage,
+    BrokersResponse,
+    QuorumDescription,
+    TransactionDescription,
+    TransactionsPage,
+)
 
 __all__ = ["HealthCheck", "Member"]
 
@@ -41,6 +49,18 @@ class Member(Protocol):
 
     async def owner(self, producer_id: int) -> AllocatedBlock | None:
         """The block that holds the ID, or None if no block in this member's history does."""
+        ...
+
+    def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
+        """At most `limit` transactional ids above `after`, in `state` and with `producer_id` if these are not None."""
+        ...
+
+    def transaction(self, transactional_id: str) -> TransactionDescription | None:
+        """The transactional id, or None if nothing is known of it."""
+        ...
+
+    def brokers(self) -> BrokersResponse:
+        """All registered brokers."""
         ...
 
     def liveness(self) -> list[HealthCheck]:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from controller.raft.messages import NodeId
 from protocol.ids import MAX_PRODUCER_ID
 from protocol.records import BrokerId, ProducerId
+from protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH, TransactionalId
 
 MAX_PAGE_BLOCKS: Final = 1000
 """Blocks on one page: at about 130 bytes of JSON each a page stays below 130 KiB."""
+
+
+MAX_PAGE_TRANSACTIONS: Final = 1000
+"""Transactional ids on one page: without partitions at most 2 KiB of JSON each, mostly under 300 bytes."""
+
+TransactionState = Literal["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
+"""Kafka's names of the states that an id can be found in."""
 
 
 class BrokerPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,6 +45,24 @@ class BlocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     after: Annotated[int, msgspec.Meta(ge=-1, le=MAX_PRODUCER_ID)] = -1
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_BLOCKS)] = 100
+
+
+class TransactionsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the transactional ids above `after`, at most `limit`; in `state` and with `producer_id` if given.
+
+    A page ends early where the partitions on it are many.
+    """
+
+    after: Annotated[str, msgspec.Meta(max_length=MAX_TRANSACTIONAL_ID_LENGTH)] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_PAGE_TRANSACTIONS)] = 100
+    state: TransactionState | None = None
+    producer_id: ProducerId | None = None
+
+
+class TransactionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The transactional id to describe."""
+
+    transactional_id: TransactionalId
 
 
 class TransferLeadershipRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -8,12 +8,24 @@ from typing import Any, Final
 
 from controller.api.member_port import Member
 from controller.api.metrics import ApiMetrics
-from controller.api.models import BlocksQuery, BrokerPath, ProducerPath, TransferLeadershipRequest, VoterPath
+from controller.api.models import (
+    BlocksQuery,
+    BrokerPath,
+    ProducerPath,
+    TransactionQuery,
+    TransactionsQuery,
+    TransferLeadershipRequest,
+    VoterPath,
+)
 from controller.api.pending import PendingRequests
 from controller.api.throttle import ApiLimits, Throttle
 from controller.state.requests import (
+    AbortTransaction,
+    AddPartitionsToTxn,
     AllocateProducerIds,
     BrokerHeartbeat,
+    EndTxn,
+    InitProducerId,
     RaiseFloor,
     RegisterBroker,
     Request,
@@ -21,6 +33,8 @@ from controller.state.requests import (
 )
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import (
+    AbortTransactionRequest,
+    AddPartitionsToTxnRequest,
     AddVoterRequest,
     AddVoterResponse,
     AllocatedBlock,
@@ -29,15 +43,25 @@ from protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    BrokersResponse,
+    EndTxnRequest,
+    InitProducerIdResponse,
     QuorumDescription,
     RaiseFloorRequest,
     RaiseFloorResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     RemoveVoterResponse,
+    TransactionalInitRequest,
+    TransactionDescription,
+    TransactionResponse,
+    TransactionsPage,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from protocol.records import MAX_PEER_LENGTH
+from protocol.settings import HostPort, SettingsError
+from protocol.transactions import TopicPartitions
 
 MAX_OFFSET: Final = 2**63 - 1
 """Offsets are Kafka's int64; a broker epoch is an offset."""
@@ -65,6 +89,8 @@ class Operations:
         self._clock_ns = clock_ns
         self._allocations = Throttle(limits.broker_allocations, limits.cluster_allocations)
         self._sessions = Throttle(limits.broker_sessions, limits.cluster_sessions)
+        self._inits = Throttle(limits.broker_transactional_inits, limits.cluster_transactional_inits)
+        self._transactions = Throttle(limits.broker_transactions, limits.cluster_transactions)
 
     async def allocate(self, _: None, body: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         """Give the broker the next block."""
@@ -79,8 +105,8 @@ class Operations:
     async def register(self, path: BrokerPath, body: RegisterBrokerRequest) -> RegisterBrokerResponse:
         """Register a broker incarnation."""
         self._check_cluster(body.cluster_id)
-        now = self._admit(self._sessions, path.id)
-        response: RegisterBrokerResponse = await self._submit(RegisterBroker(path.id, body.incarnation_id), now)
+        request = RegisterBroker(path.id, body.incarnation_id, _address(body.kafka))
+        response: RegisterBrokerResponse = await self._submit(request, self._admit(self._sessions, path.id))
         return response
 
     async def heartbeat(self, path: BrokerPath, body: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
@@ -114,6 +140,67 @@ class Operations:
             raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
         return block
 
+    async def brokers(self, _params: None, _body: None) -> BrokersResponse:
+        """The registered brokers."""
+        return self.member.brokers()
+
+    async def init_producer_id(self, _: None, body: TransactionalInitRequest) -> InitProducerIdResponse:
+        """Give a transactional id its newest pair."""
+        _check_epoch(body.broker_epoch)
+        request = InitProducerId(
+            body.broker_id,
+            body.broker_epoch,
+            body.transactional_id,
+            body.transaction_timeout_ms,
+            body.producer_id,
+            body.producer_epoch,
+            body.candidate,
+        )
+        response: InitProducerIdResponse = await self._submit(request, self._admit(self._inits, body.broker_id))
+        return response
+
+    async def add_partitions(self, _: None, body: AddPartitionsToTxnRequest) -> TransactionResponse:
+        """Let partitions join a transaction."""
+        _check_epoch(body.broker_epoch)
+        topics = tuple(TopicPartitions(topic.topic, tuple(topic.partitions)) for topic in body.topics)
+        request = AddPartitionsToTxn(
+            body.broker_id, body.broker_epoch, body.transactional_id, body.producer_id, body.producer_epoch, topics
+        )
+        return await self._step(request)
+
+    async def end_transaction(self, _: None, body: EndTxnRequest) -> TransactionResponse:
+        """Commit or abort a transaction."""
+        _check_epoch(body.broker_epoch)
+        request = EndTxn(
+            body.broker_id,
+            body.broker_epoch,
+            body.transactional_id,
+            body.producer_id,
+            body.producer_epoch,
+            body.committed,
+        )
+        return await self._step(request)
+
+    async def abort_transaction(self, _: None, body: AbortTransactionRequest) -> TransactionResponse:
+        """Abort a transaction over its producer's head."""
+        request = AbortTransaction(body.transactional_id, body.producer_id, body.producer_epoch)
+        response: TransactionResponse = await self._submit(request, self._admit(None, 0))
+        return response
+
+    async def transactions(self, query: TransactionsQuery, _: None) -> TransactionsPage:
+        """One page of the transactional ids."""
+        self._check_leader()
+        return self.member.transactions(query.after, query.limit, query.state, query.producer_id)
+
+    async def transaction(self, query: TransactionQuery, _: None) -> TransactionDescription:
+        """One transactional id."""
+        self._check_leader()
+        found = self.member.transaction(query.transactional_id)
+        if found is None:
+            detail = f"nothing is known of transactional id {query.transactional_id!r}"
+            raise RequestError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, detail)
+        return found
+
     async def quorum(self, _params: None, _body: None) -> QuorumDescription:
         """The quorum as this member sees it."""
         return self.member.describe()
@@ -134,6 +221,11 @@ class Operations:
         """Remove a voter or a learner."""
         now = self._admit(None, 0)
         response: RemoveVoterResponse = await self.pending.wait(self.member.remove_voter(path.id), now)
+        return response
+
+    async def _step(self, request: AddPartitionsToTxn | EndTxn) -> TransactionResponse:
+        now = self._admit(self._transactions, request.broker_id)
+        response: TransactionResponse = await self._submit(request, now)
         return response
 
     async def _submit(self, request: Request, now_ns: int) -> Any:
@@ -168,6 +260,20 @@ class Operations:
         if leader[0] != self.member.node_id:
             detail = f"node {self.member.node_id} is not the leader; ask node {leader[0]} at {leader[1]}"
             raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
+
+
+def _address(kafka: str | None) -> str | None:
+    """host:port with brackets where they belong. Raises RequestError."""
+    if kafka is None:
+        return None
+    try:
+        address = str(HostPort.parse(kafka, "kafka"))
+    except SettingsError as error:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"{error}; nothing was changed") from error
+    if len(address) > MAX_PEER_LENGTH:
+        detail = f"kafka: {address!r} has {len(address)} characters, {MAX_PEER_LENGTH} are allowed"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+    return address
 
 
 def _check_epoch(broker_epoch: int) -> None:

@@ -7,10 +7,20 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.api.models import BlocksQuery, BrokerPath, ProducerPath, TransferLeadershipRequest, VoterPath
+from controller.api.models import (
+    BlocksQuery,
+    BrokerPath,
+    ProducerPath,
+    TransactionQuery,
+    TransactionsQuery,
+    TransferLeadershipRequest,
+    VoterPath,
+)
 from controller.api.operations import Operations
 from protocol.errors import ErrorCode
 from protocol.messages import (
+    AbortTransactionRequest,
+    AddPartitionsToTxnRequest,
     AddVoterRequest,
     AddVoterResponse,
     AllocatedBlock,
@@ -19,12 +29,19 @@ from protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    BrokersResponse,
+    EndTxnRequest,
+    InitProducerIdResponse,
     QuorumDescription,
     RaiseFloorRequest,
     RaiseFloorResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     RemoveVoterResponse,
+    TransactionalInitRequest,
+    TransactionDescription,
+    TransactionResponse,
+    TransactionsPage,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -35,9 +52,9 @@ Handler = Callable[[Operations, Any, Any], Awaitable[Any]]
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """One call.
 
-    `name` is its operation id and metrics label. `path_model` and `query_model` (one of them at most) hold integer
-    parameters, which the handler gets before the decoded `request`. `errors` are the rows that the handler raises
-    itself; those that every call can raise are in COMMON_ERRORS.
+    `name` is its operation id and metrics label. `path_model` and `query_model` (one of them at most) hold the
+    parameters, which the handler gets before the decoded `request`; they are integers, but for `query_texts`. `errors`
+    are the rows that the handler raises itself; those that every call can raise are in COMMON_ERRORS.
     """
 
     method: str
@@ -49,6 +66,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     request: type[Any] | None = None
     path_model: type[Any] | None = None
     query_model: type[Any] | None = None
+    query_texts: frozenset[str] = frozenset()
     errors: tuple[ErrorCode, ...] = ()
 
 
@@ -63,6 +81,12 @@ _PROPOSAL: Final = (
 )
 _CHANGE: Final = (*_PROPOSAL, ErrorCode.REASSIGNMENT_IN_PROGRESS)
 _SESSION: Final = (*_PROPOSAL, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
+_PRODUCER: Final = (
+    *_SESSION,
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.PRODUCER_FENCED,
+)
 
 # The hottest call first: a path without a parameter is found by one look-up, whatever the order, but a reader
 # should not have to know that.
@@ -138,6 +162,76 @@ ROUTES: Final = (
         request=RaiseFloorRequest,
         response=RaiseFloorResponse,
         errors=_PROPOSAL,
+    ),
+    Route(
+        method="GET",
+        path="/v1/brokers",
+        name="list_brokers",
+        summary="The registered brokers, and where Kafka clients reach them.",
+        handler=Operations.brokers,
+        response=BrokersResponse,
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/init-producer-id",
+        name="init_producer_id",
+        summary="Give a transactional id its newest producer ID and epoch; older ones are fenced (KIP-98, KIP-360).",
+        handler=Operations.init_producer_id,
+        request=TransactionalInitRequest,
+        response=InitProducerIdResponse,
+        errors=(*_PRODUCER, ErrorCode.INVALID_TRANSACTION_TIMEOUT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/add-partitions",
+        name="add_partitions_to_txn",
+        summary="Let partitions join a transaction, which begins with the first of them (KIP-98).",
+        handler=Operations.add_partitions,
+        request=AddPartitionsToTxnRequest,
+        response=TransactionResponse,
+        errors=(*_PRODUCER, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.MESSAGE_TOO_LARGE),
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/end",
+        name="end_txn",
+        summary="Commit or abort a transaction (KIP-98).",
+        handler=Operations.end_transaction,
+        request=EndTxnRequest,
+        response=TransactionResponse,
+        errors=(*_PRODUCER, ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_TXN_STATE),
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/abort",
+        name="abort_transaction",
+        summary="Abort a transaction over the head of its producer, which is fenced (KIP-664).",
+        handler=Operations.abort_transaction,
+        request=AbortTransactionRequest,
+        response=TransactionResponse,
+        errors=(*_PROPOSAL, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.INVALID_TXN_STATE),
+    ),
+    Route(
+        method="GET",
+        path="/v1/transactions",
+        name="list_transactions",
+        summary="The transactional ids in order, a page at a time (KIP-664).",
+        handler=Operations.transactions,
+        query_model=TransactionsQuery,
+        query_texts=frozenset({"after", "state"}),
+        response=TransactionsPage,
+        errors=(ErrorCode.NOT_CONTROLLER,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/transactions/describe",
+        name="describe_transaction",
+        summary="One transactional id and the transaction under way (KIP-664).",
+        handler=Operations.transaction,
+        query_model=TransactionQuery,
+        query_texts=frozenset({"transactional_id"}),
+        response=TransactionDescription,
+        errors=(ErrorCode.NOT_CONTROLLER, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
     ),
     Route(
         method="GET",

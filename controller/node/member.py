@@ -24,11 +24,20 @@ from controller.node.snapshot_keeper import SnapshotKeeper
 from controller.node.status import describe, liveness, readiness
 from controller.node.storage_worker import StorageWorker
 from controller.node.transaction_duties import TransactionDuties
+from controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from controller.raft.core import RaftConfig, RaftCore, Role
 from controller.state import requests
 from controller.transport.links import Identity, Peer, PeerLinks
 from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AddVoterRequest, AllocatedBlock, AllocatedBlocksPage, QuorumDescription
+from protocol.messages import (
+    AddVoterRequest,
+    AllocatedBlock,
+    AllocatedBlocksPage,
+    BrokersResponse,
+    QuorumDescription,
+    TransactionDescription,
+    TransactionsPage,
+)
 from protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, Record, encode_batch
 from protocol.settings import HostPort, SettingsError
 from snapshots.files import OsFiles
@@ -160,6 +169,19 @@ class ClusterMember:
     async def owner(self, producer_id: int) -> AllocatedBlock | None:
         """The block that holds `producer_id`."""
         return await self.ledger.owner(producer_id)
+
+    def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
+        """A page of the transactional ids."""
+        return transactions_page(self.driver.machine.transactions, after, limit, state, producer_id)
+
+    def transaction(self, transactional_id: str) -> TransactionDescription | None:
+        """One transactional id."""
+        record = self.driver.machine.transactions.get(transactional_id)
+        return None if record is None else transaction_description(record)
+
+    def brokers(self) -> BrokersResponse:
+        """The registered brokers."""
+        return brokers_response(self.driver.machine.brokers)
 
     def liveness(self) -> list[HealthCheck]:
         """Whether this process works at all."""

@@ -94,9 +94,13 @@ def complete_transaction(draft: Draft, request: requests.CompleteTransaction) ->
 
 
 def abort_transaction(draft: Draft, request: requests.AbortTransaction) -> TransactionResponse:
-    """Abort a transaction and fence its producer. Raises TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE."""
-    before = _known(draft, request.transactional_id)
+    """Abort a transaction and fence its producer. Raises TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE.
+
+    A pair of which one is missing is an INVALID_REQUEST.
+    """
     producer = (request.producer_id, request.producer_epoch)
+    _check_pair(producer)
+    before = _known(draft, request.transactional_id)
     if producer == NO_PAIR:
         producer = (before.producer_id, before.producer_epoch)
     record = transitions.abort(before, producer=producer, now_ms=draft.timestamp_ms)
@@ -136,15 +140,19 @@ def most_bytes(draft: Draft, request: Any) -> int:
 
 
 def _check_init(transactional_id: str, timeout_ms: int, supplied: tuple[int, int]) -> None:
-    if (supplied[0] == NO_PAIR[0]) != (supplied[1] == NO_PAIR[1]):
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST,
-            f"producer id {supplied[0]} with epoch {supplied[1]}: give both of a pair, or -1 for both",
-        )
+    _check_pair(supplied)
     _check_name(transactional_id)
     if not 1 <= timeout_ms <= MAX_TIMEOUT_MS:
         raise RequestError(
             ErrorCode.INVALID_TRANSACTION_TIMEOUT, f"the timeout is {timeout_ms} ms, 1 to {MAX_TIMEOUT_MS} is allowed"
+        )
+
+
+def _check_pair(supplied: tuple[int, int]) -> None:
+    if (supplied[0] == NO_PAIR[0]) != (supplied[1] == NO_PAIR[1]):
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {supplied[0]} with epoch {supplied[1]}: give both of a pair, or -1 for both",
         )
 
 

@@ -9,12 +9,21 @@ from typing import Any
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from controller.node.health_check import HealthCheck
+from controller.node.transaction_views import brokers_response, transaction_description, transactions_page
+from controller.state.brokers import BrokersState
+from controller.state.decide import decide
+from controller.state.draft import Draft
+from controller.state.machine import StateMachine
+from controller.state.producer_ids import ProducerIdsState
 from controller.state.requests import (
     AbortTransaction,
+    AddPartitionsToTxn,
     AllocateProducerIds,
     BrokerHeartbeat,
     CompleteTransaction,
+    EndTxn,
     ForgetTransactionalId,
+    InitProducerId,
     RaiseFloor,
     RaiseMetadataVersion,
     RegisterBroker,
@@ -30,15 +39,22 @@ from protocol.messages import (
     AllocatedBlocksPage,
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
+    BrokersResponse,
     QuorumDescription,
     RaiseFloorResponse,
     RegisterBrokerResponse,
     RemoveVoterResponse,
+    TransactionDescription,
+    TransactionsPage,
     UnregisterBrokerResponse,
     VoterStatus,
 )
+from protocol.metadata_version import TRANSACTIONS
+from protocol.records import FeatureLevelRecord
+from snapshots.image import BrokerRegistration
 
 CLUSTER_ID = "memory-cluster"
+NOW_MS = 1_700_000_000_000
 URLS = {1: "http://127.0.0.1:1", 2: "http://127.0.0.1:2", 3: "http://127.0.0.1:3"}
 
 
@@ -52,6 +68,10 @@ class MemoryMember:
         self.next_id = 0
         self.history: list[AllocatedBlock] = []
         self.epochs: dict[int, int] = {}
+        self.kafka: dict[int, str | None] = {}
+        # For transactions alone; nobody completes them.
+        self.machine = StateMachine(CLUSTER_ID)
+        self.machine.replay([FeatureLevelRecord(TRANSACTIONS)])
         self.submitted: list[Request] = []
         self.transfers: list[int | None] = []
         self.joining: set[int] = set()
@@ -111,6 +131,19 @@ class MemoryMember:
         """The block that holds the ID."""
         return next((block for block in self.history if block.first <= producer_id <= block.last), None)
 
+    def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
+        """A page of the transactional ids."""
+        return transactions_page(self.machine.transactions, after, limit, state, producer_id)
+
+    def transaction(self, transactional_id: str) -> TransactionDescription | None:
+        """One transactional id."""
+        record = self.machine.transactions.get(transactional_id)
+        return None if record is None else transaction_description(record)
+
+    def brokers(self) -> BrokersResponse:
+        """The registered brokers."""
+        return brokers_response(self._registrations())
+
     def liveness(self) -> list[HealthCheck]:
         """The checks in `checks`."""
         return [HealthCheck(name, ok, "" if ok else f"{name} is broken") for name, ok in self.checks.items()]
@@ -145,13 +178,16 @@ class MemoryMember:
     def _apply(self, request: Request) -> Any:
         match request:
             case RegisterBroker(broker_id=broker_id):
+                self.kafka[broker_id] = request.kafka
                 self.epochs[broker_id] = len(self.submitted)
                 return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id)
             case RaiseFloor(at_least=at_least):
                 raised = at_least > self.next_id
                 self.next_id = max(self.next_id, at_least)
                 return RaiseFloorResponse(self.next_id, raised)
-            case RaiseMetadataVersion() | CompleteTransaction() | ForgetTransactionalId() | AbortTransaction():
+            case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction():
+                return self._decide(request)
+            case RaiseMetadataVersion() | CompleteTransaction() | ForgetTransactionalId():
                 raise AssertionError(f"the edge never asks for {request}")
         self._check_epoch(request.broker_id, request.broker_epoch)
         match request:
@@ -163,6 +199,22 @@ class MemoryMember:
             case BrokerHeartbeat():
                 return BrokerHeartbeatResponse(fenced=False)
         raise AssertionError(f"the edge never asks for {request}")
+
+    def _decide(self, request: Request) -> Any:
+        self.machine.brokers = self._registrations()
+        self.machine.producer_ids = ProducerIdsState(self.next_id)
+        draft = Draft(self.machine, NOW_MS)
+        answer = decide(draft, request)
+        self.machine.replay(draft.records)
+        if isinstance(answer, RequestError):
+            raise answer
+        return answer
+
+    def _registrations(self) -> BrokersState:
+        return BrokersState(
+            BrokerRegistration(broker_id, epoch, "memory", False, (), self.kafka.get(broker_id))
+            for broker_id, epoch in self.epochs.items()
+        )
 
     def _check_epoch(self, broker_id: int, broker_epoch: int) -> None:
         if broker_id not in self.epochs:
@@ -177,6 +229,6 @@ class MemoryMember:
         self.next_id = block.next
         offset = len(self.submitted)
         self.history.append(
-            AllocatedBlock(block.first, block.last, request.broker_id, request.broker_epoch, offset, 1_700_000_000_000)
+            AllocatedBlock(block.first, block.last, request.broker_id, request.broker_epoch, offset, NOW_MS)
         )
         return AllocateProducerIdsResponse(0, block.first, block.length)

@@ -17,6 +17,11 @@ from tests.unit.controller.api.conftest import Answer, Api, Serve
 
 ALLOCATE = "/v1/producer-ids/allocate"
 REGISTER = "/v1/brokers/5/register"
+INIT = "/v1/transactions/init-producer-id"
+ADD = "/v1/transactions/add-partitions"
+END = "/v1/transactions/end"
+ABORT = "/v1/transactions/abort"
+PRODUCER = {"broker_id": 5, "broker_epoch": 1, "transactional_id": "tx", "producer_id": 0, "producer_epoch": 0}
 
 
 def problem(answer: Answer, status: int, code: ErrorCode) -> Problem:
@@ -113,6 +118,10 @@ PROPOSALS: list[tuple[str, dict[str, Any]]] = [
     ("/v1/brokers/5/unregister", {"broker_epoch": 1}),
     ("/v1/producer-ids/floor", {"at_least": 1}),
     ("/v1/quorum/transfer", {"target": 2}),
+    (INIT, {**PRODUCER, "transaction_timeout_ms": 1000}),
+    (ADD, {**PRODUCER, "topics": [{"topic": "t", "partitions": [0]}]}),
+    (END, {**PRODUCER, "committed": True}),
+    (ABORT, {"transactional_id": "tx"}),
 ]
 
 
@@ -147,6 +156,11 @@ async def test_another_cluster_is_refused_by_both_names(
     assert "'elsewhere'" in document.detail
     assert repr(CLUSTER_ID) in document.detail
     assert member.submitted == []
+
+
+def changed(**changes: Any) -> bytes:
+    """The body of a producer's request with these members."""
+    return msgspec.json.encode({**PRODUCER, **changes})
 
 
 BAD_BODIES: list[tuple[str, bytes]] = [
@@ -186,6 +200,27 @@ BAD_BODIES: list[tuple[str, bytes]] = [
     ("/v1/producer-ids/floor", b'{"at_least": 9223372036854775808}'),
     ("/v1/quorum/transfer", b'{"target": 0}'),
     ("/v1/quorum/transfer", b'{"target": "two"}'),
+    (REGISTER, b'{"incarnation_id": "a", "kafka": "nowhere"}'),
+    (REGISTER, b'{"incarnation_id": "a", "kafka": ""}'),
+    (REGISTER, b'{"incarnation_id": "a", "kafka": "' + b"x" * 300 + b':9092"}'),
+    (REGISTER, b'{"incarnation_id": "a", "kafka": "' + b"a:" * 130 + b'9092"}'),
+    (INIT, changed(transaction_timeout_ms=2**31)),
+    (INIT, changed(transaction_timeout_ms=1, broker_epoch=2**63)),
+    (INIT, changed(transaction_timeout_ms=1, transactional_id=None)),
+    (INIT, changed(transaction_timeout_ms=1, candidate=-2)),
+    (INIT, changed(transaction_timeout_ms=1, producer_epoch=2**15)),
+    (ADD, changed(topics=[])),
+    (ADD, changed(topics=[{"topic": "t", "partitions": []}])),
+    (ADD, changed(topics=[{"topic": "", "partitions": [0]}])),
+    (ADD, changed(topics=[{"topic": "t" * 250, "partitions": [0]}])),
+    (ADD, changed(topics=[{"topic": "t", "partitions": [-1]}])),
+    (ADD, changed(topics=[{"topic": "t", "partitions": [0] * 16_385}])),
+    (ADD, changed(topics=[{"topic": "t", "partitions": [0]}], broker_epoch=2**63)),
+    (END, changed(committed=1)),
+    (END, changed(committed=True, broker_epoch=2**63)),
+    (ABORT, b'{"transactional_id": ""}'),
+    (ABORT, b'{"transactional_id": "' + b"x" * 250 + b'"}'),
+    (ABORT, b'{"transactional_id": "tx", "producer_id": -2}'),
 ]
 
 
@@ -210,6 +245,20 @@ async def test_a_malformed_request_changes_nothing(api: Api, member: MemoryMembe
         "/v1/producer-ids/blocks?after=x",
         "/v1/producer-ids/blocks?after=1&after=2",
         "/v1/producer-ids/blocks?page=1",
+        "/v1/transactions?limit=0",
+        "/v1/transactions?limit=1001",
+        "/v1/transactions?limit=many",
+        "/v1/transactions?producer_id=-1",
+        "/v1/transactions?producer_id=x",
+        "/v1/transactions?state=Dead",
+        "/v1/transactions?state=",
+        "/v1/transactions?state=Empty&state=Ongoing",
+        "/v1/transactions?after=" + "x" * 250,
+        "/v1/transactions?page=1",
+        "/v1/transactions/describe",
+        "/v1/transactions/describe?transactional_id=",
+        "/v1/transactions/describe?transactional_id=" + "x" * 250,
+        "/v1/transactions/describe?transactional_id=a&transactional_id=b",
     ],
 )
 async def test_a_malformed_parameter_is_refused(api: Api, path: str) -> None:

@@ -12,6 +12,8 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from controller.api.app import build_app
 from controller.api.routes import ROUTES
 from controller.api.throttle import ApiLimits, Rate
+from controller.state.transactions import TransactionsState
+from protocol.transactions import TopicPartitions, TransactionRecord
 from tests.support.memory_member import CLUSTER_ID, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 
@@ -54,6 +56,13 @@ async def test_the_document_lists_exactly_what_is_served(api: Api, member: Memor
     assert {(route.method, route.path) for route in ROUTES} < announced
 
 
+PRODUCER = {
+    "broker_id": 1,
+    "broker_epoch": 1,
+    "transactional_id": "tx",
+    "producer_id": 0,
+    "producer_epoch": 0,
+}
 CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/brokers/{id}/register", "/v1/brokers/1/register", {"incarnation_id": "a"}),
     ("POST", "/v1/brokers/{id}/heartbeat", "/v1/brokers/1/heartbeat", {"broker_epoch": 1}),
@@ -70,6 +79,23 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
         {"id": 4, "peer": "127.0.0.1:1", "http": "http://127.0.0.1:1"},
     ),
     ("DELETE", "/v1/quorum/voters/{id}", "/v1/quorum/voters/4", None),
+    ("GET", "/v1/brokers", "/v1/brokers", None),
+    (
+        "POST",
+        "/v1/transactions/init-producer-id",
+        "/v1/transactions/init-producer-id",
+        {**PRODUCER, "transaction_timeout_ms": 1000, "producer_id": -1, "producer_epoch": -1, "candidate": 0},
+    ),
+    (
+        "POST",
+        "/v1/transactions/add-partitions",
+        "/v1/transactions/add-partitions",
+        {**PRODUCER, "topics": [{"topic": "t", "partitions": [0, 1]}]},
+    ),
+    ("GET", "/v1/transactions", "/v1/transactions?after=&limit=5&state=Ongoing&producer_id=0", None),
+    ("GET", "/v1/transactions/describe", "/v1/transactions/describe?transactional_id=tx", None),
+    ("POST", "/v1/transactions/end", "/v1/transactions/end", {**PRODUCER, "committed": True}),
+    ("POST", "/v1/transactions/abort", "/v1/transactions/abort", {"transactional_id": "other"}),
     ("POST", "/v1/brokers/{id}/unregister", "/v1/brokers/1/unregister", {"broker_epoch": 1}),
     ("GET", "/livez", "/livez", None),
     ("GET", "/livez/{check}", "/livez/disk", None),
@@ -79,10 +105,14 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("GET", "/metrics", "/metrics", None),
     ("GET", "/openapi.json", "/openapi.json", None),
 ]
+PLAIN = 7
+"""The last of them: what is open to everybody."""
 
 
-async def test_every_success_is_as_announced(api: Api) -> None:
+async def test_every_success_is_as_announced(api: Api, member: MemoryMember) -> None:
     document = await document_of(api)
+    other = TransactionRecord("other", 99, 0, -1, -1, 1000, 1, 0, (TopicPartitions("t", (0,)),), 0)
+    member.machine.transactions = TransactionsState([other])
     for method, template, path, body in CALLS:
         answer = await api.call(method, path, json=body) if body is not None else await api.call(method, path)
         assert answer.status == 200 or path.endswith("nobody"), answer.text
@@ -91,13 +121,19 @@ async def test_every_success_is_as_announced(api: Api) -> None:
 
 
 async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember) -> None:
-    limits = ApiLimits(broker_sessions=Rate(0.001, 1), broker_allocations=Rate(0.001, 1))
+    once = Rate(0.001, 1)
+    limits = ApiLimits(
+        broker_sessions=once,
+        broker_allocations=once,
+        broker_transactional_inits=once,
+        broker_transactions=once,
+    )
     api = await serve(limits=limits, token="secret")
     document = await document_of(api)
     token = {"Authorization": "Bearer secret"}
     for leader_id in (1, None, 2):
         member.leader_id = leader_id
-        for method, template, path, body in CALLS[:11]:
+        for method, template, path, body in CALLS[:-PLAIN]:
             for _ in range(3):
                 answer = await api.call(method, path, headers=token, **({"json": body} if body is not None else {}))
                 check(document, answer, method, template)
@@ -107,7 +143,7 @@ async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember)
                     headers = {**token, "Content-Type": kind}
                     check(document, await api.call(method, path, data=data, headers=headers), method, template)
     member.place["leader"] = member.checks["disk"] = False
-    for _, template, path, _ in CALLS[11:]:
+    for _, template, path, _ in CALLS[-PLAIN:]:
         check(document, await api.call("GET", path), "GET", template)
 
 

@@ -254,9 +254,13 @@ def test_an_abort_over_the_producers_head_fences_it(machine: StateMachine) -> No
     batch(machine, INIT)
     assert one(machine, ABORT) is ErrorCode.INVALID_TXN_STATE
     batch(machine, ADD)
-    for pair in ((7, 1), (8, 0), (7, -1), (-1, 0)):
-        wrong = replace(ABORT, producer_id=pair[0], producer_epoch=pair[1])
-        assert one(machine, wrong) is ErrorCode.INVALID_TXN_STATE
+    for pair, code in (
+        ((7, 1), ErrorCode.INVALID_TXN_STATE),
+        ((8, 0), ErrorCode.INVALID_TXN_STATE),
+        ((7, -1), ErrorCode.INVALID_REQUEST),
+        ((-1, 0), ErrorCode.INVALID_REQUEST),
+    ):
+        assert one(machine, replace(ABORT, producer_id=pair[0], producer_epoch=pair[1])) is code
     assert one(machine, replace(ABORT, producer_id=7, producer_epoch=0)) == TransactionResponse(0)
     assert state(machine) == ("PREPARE_ABORT", 7, 1)
     assert one(machine, COMMIT) is ErrorCode.PRODUCER_FENCED

@@ -1,0 +1,72 @@
+"""What the replicated state says of transactional ids and brokers, in the words of the HTTP interface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.state.brokers import BrokersState
+from controller.state.transactions import TransactionsState
+from controller.state.transitions import TransactionStatus
+from protocol.messages import (
+    BrokerDescription,
+    BrokersResponse,
+    TransactionDescription,
+    TransactionsPage,
+    TransactionTopic,
+)
+from protocol.transactions import TransactionRecord
+
+STATE_NAMES: Final = tuple(status.name.title().replace("_", "") for status in TransactionStatus)
+"""Kafka's names of the states, by number."""
+
+MAX_PAGE_PARTITION_BYTES: Final = 512 * 1024
+"""Of the partitions on one page, which are about as many bytes of JSON: eight of the largest transactions."""
+
+
+def transactions_page(
+    transactions: TransactionsState, after: str, limit: int, state: str | None, producer_id: int | None
+) -> TransactionsPage:
+    """At most `limit` ids above `after`, those in `state` and with `producer_id` if these are not None."""
+    page: list[TransactionDescription] = []
+    room = MAX_PAGE_PARTITION_BYTES
+    for record in _candidates(transactions, after, producer_id):
+        if state is not None and STATE_NAMES[record.status] != state:
+            continue
+        room -= record.partition_bytes
+        if len(page) == limit or (room < 0 and page):
+            return TransactionsPage(page, page[-1].transactional_id)
+        page.append(transaction_description(record))
+    return TransactionsPage(page, None)
+
+
+def _candidates(transactions: TransactionsState, after: str, producer_id: int | None) -> Iterator[TransactionRecord]:
+    if producer_id is None:
+        yield from transactions.after(after)
+    elif (user := transactions.user_of(producer_id)) is not None and user > after:
+        record = transactions.get(user)
+        if record is not None and record.producer_id == producer_id:
+            yield record
+
+
+def transaction_description(record: TransactionRecord) -> TransactionDescription:
+    """One transactional id."""
+    return TransactionDescription(
+        transactional_id=record.transactional_id,
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        last_producer_id=record.last_producer_id,
+        last_producer_epoch=record.last_producer_epoch,
+        state=STATE_NAMES[record.status],
+        timeout_ms=record.timeout_ms,
+        start_ms=None if record.start_ms < 0 else record.start_ms,
+        update_ms=record.update_ms,
+        topics=[TransactionTopic(topic.topic, list(topic.partitions)) for topic in record.partitions],
+    )
+
+
+def brokers_response(brokers: BrokersState) -> BrokersResponse:
+    """All registered brokers."""
+    return BrokersResponse(
+        [BrokerDescription(known.broker_id, known.broker_epoch, known.fenced, known.kafka) for known in brokers.all()]
+    )
