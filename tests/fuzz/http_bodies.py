@@ -28,9 +28,12 @@ from broker_agent.metrics import make_registry
 from broker_agent.prefetch import PrefetchSettings
 from controller.api.app import build_app
 from controller.api.throttle import ApiLimits, Rate
+from controller.state.transactions import TransactionsState
+from controller.state.transitions import TransactionStatus
 from protocol.ids import ProducerIdBlock
 from protocol.messages import AllocatedBlock
 from protocol.records import MAX_MEMBERS
+from protocol.transactions import TopicPartitions, TransactionRecord
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
 from tests.fuzz.target import Target, Violation
@@ -43,6 +46,37 @@ _ANSWER_SECONDS: Final = 10.0
 
 _ROUTER_STATUSES: Final = frozenset({400, 404, 405})
 """Answers to what is no call of the document: malformed HTTP, an unknown path, another method."""
+
+_PRODUCER: Final = {
+    "broker_id": 7,
+    "broker_epoch": 0,
+    "transactional_id": "open",
+    "producer_id": 8,
+    "producer_epoch": 0,
+}
+_IDLE: Final = TransactionRecord("tx", 7, 0, -1, -1, 1000, TransactionStatus.EMPTY, 0)
+_OPEN: Final = TransactionRecord(
+    "open", 8, 0, -1, -1, 1000, TransactionStatus.ONGOING, 0, (TopicPartitions("t", (0, 3)),), 0
+)
+_TRANSACTIONS: Final[dict[str, dict[str, Any]]] = {
+    "/v1/transactions/init-producer-id": {
+        **_PRODUCER,
+        "transactional_id": "tx",
+        "producer_id": 7,
+        "transaction_timeout_ms": 1000,
+        "candidate": 9,
+    },
+    "/v1/transactions/add-partitions": {**_PRODUCER, "topics": [{"topic": "t", "partitions": [1, 2**31 - 1]}]},
+    "/v1/transactions/end": {**_PRODUCER, "committed": False},
+    "/v1/transactions/abort": {"transactional_id": "open"},
+}
+"""A valid body of each call that a transaction needs."""
+
+_QUERIES: Final = {
+    "/v1/producer-ids/blocks": "?after=-1&limit=10",
+    "/v1/transactions": "?after=&limit=10&state=Empty&producer_id=7",
+    "/v1/transactions/describe": "?transactional_id=tx",
+}
 
 _MALFORMED: Final = re.compile(rb"[^ -~]|^ |  |^[^ ]*[^A-Z ]")
 _MAX_LINE: Final = 4000
@@ -273,7 +307,7 @@ def _packed(value: Any) -> bytes | None:
 
 def _filled(path: str) -> str:
     path = path.replace("livez/{check}", "livez/loop").replace("readyz/{check}", "readyz/leader")
-    return re.sub(r"\{\w+\}", "7", path) + ("?after=-1&limit=10" if path.endswith("blocks") else "")
+    return re.sub(r"\{\w+\}", "7", path) + _QUERIES.get(path, "")
 
 
 def _detail(answer: bytes) -> str:
@@ -291,16 +325,40 @@ class ControllerHttpTarget(_HttpTarget):
         self._begin()
         rate = Rate(1e6, 10_000_000)
         limits = ApiLimits(
-            broker_allocations=rate, cluster_allocations=rate, broker_sessions=rate, cluster_sessions=rate
+            broker_allocations=rate,
+            cluster_allocations=rate,
+            broker_sessions=rate,
+            cluster_sessions=rate,
+            broker_transactional_inits=rate,
+            cluster_transactional_inits=rate,
+            broker_transactions=rate,
+            cluster_transactions=rate,
         )
         return build_app(self._member, limits=limits, token=None)
 
     def _state(self) -> Any:
         member = self._member
-        return member.next_id, len(member.history), dict(member.epochs), len(member.transfers), member.quorum()
+        # The one refusal that changes something, the fence of a transaction under way, leaves these as they are.
+        transactions = [
+            (record.transactional_id, record.producer_id, record.partition_bytes)
+            for record in member.machine.transactions.all()
+        ]
+        return (
+            member.next_id,
+            len(member.history),
+            dict(member.epochs),
+            len(member.transfers),
+            member.quorum(),
+            transactions,
+        )
 
     def _bodies(self, method: str, path: str) -> Iterator[tuple[str, bytes]]:
         yield from super()._bodies(method, path)
+        if (valid := _TRANSACTIONS.get(path)) is not None:
+            for value in [valid] * 60 + [{**valid, name: evil} for name, evil in itertools.product(valid, _EVIL)]:
+                yield JSON, json.dumps(value).encode()
+                if (packed := _packed(value)) is not None:
+                    yield MSGPACK, packed
         if path == "/v1/quorum/voters":
             new = {"id": 9, "peer": "127.0.0.1:9009", "http": "http://127.0.0.1:8009", "directory_id": "directory-9"}
             known = {"id": LEARNER.id, "peer": LEARNER.peer, "http": LEARNER.http}
@@ -328,6 +386,7 @@ class ControllerHttpTarget(_HttpTarget):
         member.history.append(AllocatedBlock(0, 999, 7, 0, 1, 1_700_000_000_000))
         member.next_id = 1000
         member.epochs = {0: 0, 7: 0}
+        member.machine.transactions = TransactionsState([_IDLE, _OPEN])
 
 
 class AgentHttpTarget(_HttpTarget):

@@ -50,7 +50,7 @@ from protocol.messages import (
     VoterStatus,
 )
 from protocol.metadata_version import TRANSACTIONS
-from protocol.records import FeatureLevelRecord
+from protocol.records import FeatureLevelRecord, decode_batch, encode_batch
 from snapshots.image import BrokerRegistration
 
 CLUSTER_ID = "memory-cluster"
@@ -205,7 +205,8 @@ class MemoryMember:
         self.machine.producer_ids = ProducerIdsState(self.next_id)
         draft = Draft(self.machine, NOW_MS)
         answer = decide(draft, request)
-        self.machine.replay(draft.records)
+        if draft.records:
+            self.machine.replay(decode_batch(encode_batch(draft.records)))
         if isinstance(answer, RequestError):
             raise answer
         return answer
