@@ -53,7 +53,7 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def _console(console: Callable[..., Any]) -> Any:
-    # A pipe has no width: without one, columns would be cut at 80 characters.
+    # A pipe has no width: without one, columns would be cut at 80 characters. The longest name takes 249.
     import sys
 
-    return console() if sys.stdout.isatty() else console(width=200)
+    return console() if sys.stdout.isatty() else console(width=500)

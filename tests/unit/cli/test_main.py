@@ -16,7 +16,7 @@ from cli import main as main_module
 from cli.failures import CommandError, ExitCode
 from cli.main import COMMANDS, LazyGroup, cli, main
 
-HEAVY = ["asyncio", "aiohttp", "rich", "http.client", "aiokafka", "cli.dev", "cli.ids"]
+HEAVY = ["asyncio", "aiohttp", "rich", "http.client", "aiokafka", "cli.dev", "cli.ids", "cli.transactions"]
 
 
 def run(*arguments: str) -> Any:
@@ -93,6 +93,12 @@ def test_the_version_is_that_of_the_distribution() -> None:
         (["storage", "format", "--dir", "/nonexistent", "--node-id", "1"], ExitCode.USAGE),
         (["health", "-c", "http://127.0.0.1:1", "--timeout", "0.05"], ExitCode.UNREACHABLE),
         (["ids", "list", "-c", "http://127.0.0.1:1", "--timeout", "0.05"], ExitCode.UNREACHABLE),
+        (["transactions", "list", "-c", "http://127.0.0.1:1", "--timeout", "0.05"], ExitCode.UNREACHABLE),
+        (["transactions", "list", "--state", "Dead"], ExitCode.USAGE),
+        (["transactions", "abort", "tx", "--producer-id", "5"], ExitCode.USAGE),
+        (["transactions", "abort", "tx", "--producer-epoch", "5"], ExitCode.USAGE),
+        (["transactions", "describe"], ExitCode.USAGE),
+        (["transactions", "find-hanging", "--max-transaction-timeout", "-1"], ExitCode.USAGE),
         (["storage", "info", "--dir", "/nonexistent"], ExitCode.FAILED),
     ],
 )

@@ -26,7 +26,7 @@ def test_json_is_one_document_of_exact_integers(capsys: pytest.CaptureFixture[st
 
 
 def test_a_table_is_never_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    long = "http://" + "x" * 120
+    long = "http://" + "x" * 300
     print_table(("First", "Http"), [(2**63 - 1, long), (7, None)])
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines() if line.strip()]
     assert lines[0].split() == ["First", "Http"]

@@ -1,0 +1,209 @@
+"""`pidkeeper transactions` against the real HTTP interface of a member in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from click.testing import CliRunner, Result
+
+from cli import transactions as module
+from cli.failures import ExitCode
+from cli.main import cli
+from controller.api.app import build_app
+from controller.api.models import TransactionState
+from controller.api.server import ApiServer
+from controller.api.throttle import ApiLimits
+from controller.state.transactions import TransactionsState
+from controller.state.transitions import TransactionStatus
+from protocol.transactions import TopicPartitions, TransactionRecord
+from tests.support.memory_member import MemoryMember
+
+S = TransactionStatus
+MINUTE_MS = 60_000
+LONG_NAME = "x" * 249
+
+
+def record(name: str, producer_id: int, status: TransactionStatus, minutes_ago: int | None = None) -> TransactionRecord:
+    if minutes_ago is None:
+        return TransactionRecord(name, producer_id, 4, -1, -1, 60_000, status, 1)
+    start = time.time_ns() // 1_000_000 - minutes_ago * MINUTE_MS - 1000
+    partitions = (TopicPartitions("t", (0, 3)), TopicPartitions("u", (1,)))
+    return TransactionRecord(name, producer_id, 4, -1, -1, 60_000, status, start + 5, partitions, start)
+
+
+class Served:
+    """A member whose interface is served by a thread of its own."""
+
+    def __init__(self, *records: TransactionRecord) -> None:
+        self._records = records
+        self._loop = asyncio.new_event_loop()
+        self._started: threading.Event = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        assert self._started.wait(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._serve())
+        self._loop.close()
+
+    async def _serve(self) -> None:
+        self.member = MemoryMember()
+        self.member.next_id = 1000
+        self.member.machine.transactions = TransactionsState(self._records)
+        self._end = asyncio.Event()
+        server = ApiServer(build_app(self.member, limits=ApiLimits(), token=None))
+        host, port = await server.start("127.0.0.1", 0)
+        self.url = f"http://{host}:{port}"
+        self._started.set()
+        await self._end.wait()
+        await server.stop(1.0)
+
+    def close(self) -> None:
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner().invoke(cli, ["transactions", *arguments, "-c", self.url, "--timeout", "5"])
+
+    def rows(self, *arguments: str) -> list[list[str]]:
+        """The cells of a table, the names of the columns included."""
+        result = self.run(*arguments)
+        assert result.exit_code == 0, result.output
+        lines = [line for line in result.output.splitlines() if line.strip() and "─" not in line]
+        return [line.split() for line in lines]
+
+    def json(self, *arguments: str) -> Any:
+        result = self.run(*arguments, "--output", "json")
+        assert result.exit_code == 0, result.output
+        return json.loads(result.output)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    one = Served(
+        record("a", 1, S.EMPTY),
+        record("b", 2, S.ONGOING, minutes_ago=20),
+        record("c", 3, S.ONGOING, minutes_ago=2),
+        record("d", 4, S.PREPARE_ABORT, minutes_ago=40),
+        record(LONG_NAME, 5, S.COMPLETE_COMMIT),
+    )
+    yield one
+    one.close()
+
+
+COLUMNS = ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+
+
+def test_a_list_has_kafkas_columns(served: Served) -> None:
+    assert served.rows("list") == [
+        COLUMNS,
+        ["a", "1", "1", "Empty"],
+        ["b", "1", "2", "Ongoing"],
+        ["c", "1", "3", "Ongoing"],
+        ["d", "1", "4", "PrepareAbort"],
+        [LONG_NAME, "1", "5", "CompleteCommit"],
+    ]
+
+
+def test_a_list_takes_as_many_pages_as_there_are(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAGE", 2)
+    assert [one["transactional_id"] for one in served.json("list")] == ["a", "b", "c", "d", LONG_NAME]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--state", "Ongoing"], ["b", "c"]),
+        (["--state", "prepareabort"], ["d"]),
+        (["--producer-id", "3"], ["c"]),
+        (["--producer-id", "3", "--state", "Empty"], []),
+        (["--duration-filter", "0"], ["b", "c", "d"]),
+        (["--duration-filter", str(5 * MINUTE_MS)], ["b", "d"]),
+        (["--duration-filter", str(60 * MINUTE_MS)], []),
+    ],
+)
+def test_a_list_is_filtered(served: Served, options: list[str], names: list[str]) -> None:
+    assert [one["transactional_id"] for one in served.json("list", *options)] == names
+    assert [row[0] for row in served.rows("list", *options)[1:]] == names
+
+
+def test_a_description_has_kafkas_names(served: Served) -> None:
+    rows = dict(served.rows("describe", "b"))
+    assert list(rows) == [
+        "CoordinatorId",
+        "TransactionalId",
+        "ProducerId",
+        "ProducerEpoch",
+        "TransactionState",
+        "TransactionTimeoutMs",
+        "CurrentTransactionStartTimeMs",
+        "TransactionDurationMs",
+        "TopicPartitions",
+    ]
+    assert [rows[name] for name in ("CoordinatorId", "TransactionalId", "ProducerEpoch")] == ["1", "b", "4"]
+    assert (rows["TransactionState"], rows["TopicPartitions"]) == ("Ongoing", "t-0,t-3,u-1")
+    assert 20 * MINUTE_MS <= int(rows["TransactionDurationMs"]) < 30 * MINUTE_MS
+    described = served.json("describe", "b")
+    assert described["start_ms"] == int(rows["CurrentTransactionStartTimeMs"])
+    assert described["topics"][1] == {"topic": "u", "partitions": [1]}
+
+
+def test_an_idle_id_has_no_times(served: Served) -> None:
+    output = served.run("describe", "a").output
+    assert [line.split()[1:] for line in output.splitlines()[6:9]] == [["-"], ["-"], []]
+
+
+def test_an_unknown_id_is_refused(served: Served) -> None:
+    for command in ("describe", "abort"):
+        result = served.run(command, "no/such&id")
+        assert result.exit_code == ExitCode.REFUSED
+        assert "'no/such&id'" in result.output
+
+
+def test_a_transaction_is_aborted(served: Served) -> None:
+    assert served.run("abort", "b", "--producer-id", "2", "--producer-epoch", "3").exit_code == ExitCode.REFUSED
+    result = served.run("abort", "b", "--producer-id", "2", "--producer-epoch", "4")
+    assert (result.exit_code, result.output) == (0, "the transaction of b is aborted, its producer fenced\n")
+    described = served.json("describe", "b")
+    assert (described["state"], described["producer_epoch"]) == ("PrepareAbort", 5)
+    assert served.json("abort", "c") == {"error_code": 0}
+    again = served.run("abort", "c")
+    assert again.exit_code == ExitCode.REFUSED
+    assert "PREPARE_ABORT" in again.output
+
+
+def test_what_takes_longer_than_allowed_hangs(served: Served) -> None:
+    columns, *rows = served.rows("find-hanging")
+    assert columns == [
+        "Topic",
+        "Partition",
+        "ProducerId",
+        "ProducerEpoch",
+        "CoordinatorEpoch",
+        "StartOffset",
+        "LastTimestamp",
+        "Duration(min)",
+    ]
+    # Whose time is up, and whose markers are not written.
+    assert [(row[:6], row[7]) for row in rows] == [
+        (["t", "0", "2", "4", "1", "-"], "20"),
+        (["t", "3", "2", "4", "1", "-"], "20"),
+        (["u", "1", "2", "4", "1", "-"], "20"),
+        (["t", "0", "4", "4", "1", "-"], "40"),
+        (["t", "3", "4", "4", "1", "-"], "40"),
+        (["u", "1", "4", "4", "1", "-"], "40"),
+    ]
+    for minutes, names in (("1", ["b", "c", "d"]), ("30", ["d"]), ("60", [])):
+        found = served.json("find-hanging", "--max-transaction-timeout", minutes)
+        assert [one["transactional_id"] for one in found] == names
+
+
+def test_states_are_those_of_the_interface() -> None:
+    assert get_args(TransactionState) == module.STATES
