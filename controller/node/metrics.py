@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.node.status import describe
+from controller.node.transaction_views import STATE_NAMES
 from controller.raft.core import Role
+from controller.state.transitions import TransactionStatus
 from protocol.ids import MAX_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ def member_metrics(member: ClusterMember) -> Iterator[Metric]:
     yield from _peers(member)
     yield from _storage(member)
     yield from _ids(member)
+    yield from _transactions(member)
 
 
 def _gauge(name: str, documentation: str, value: float) -> Metric:
@@ -103,3 +106,19 @@ def _ids(member: ClusterMember) -> Iterator[Metric]:
     yield _gauge("pidkeeper_brokers_registered", "Registered brokers.", len(brokers))
     fenced = sum(broker.fenced for broker in brokers)
     yield _gauge("pidkeeper_brokers_fenced", "Registered brokers whose heartbeats stopped.", fenced)
+
+
+def _transactions(member: ClusterMember) -> Iterator[Metric]:
+    duties = member.duties
+    by_status = member.driver.machine.transactions.by_status
+    ids = GaugeMetricFamily("pidkeeper_transactional_ids", "Transactional ids by state.", labels=["state"])
+    for status in TransactionStatus:
+        if status is not TransactionStatus.DEAD:
+            ids.add_metric([STATE_NAMES[status]], by_status[status])
+    yield ids
+    fenced = "Transactions aborted over the head of their producer, while this member led."
+    yield _counter("pidkeeper_transactions_fenced", fenced, duties.fenced)
+    timed_out = "Transactions aborted because their time was up, while this member led."
+    yield _counter("pidkeeper_transactions_timed_out", timed_out, duties.timed_out)
+    forgotten = "Idle transactional ids that were forgotten while this member led."
+    yield _counter("pidkeeper_transactional_ids_forgotten", forgotten, duties.forgotten)
