@@ -11,9 +11,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from broker_agent.candidates import Candidates
 from broker_agent.controller_client import ControllerClient
+from broker_agent.directory import Directory
 from broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
 from broker_agent.reserve import BlockReserve
+from broker_agent.wire.metadata import Node
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_BLOCK_SIZE, ProducerIdBlock
 from protocol.messages import (
@@ -23,12 +26,16 @@ from protocol.messages import (
     RegisterBrokerRequest,
     UnregisterBrokerRequest,
 )
+from protocol.settings import HostPort
 
 SAMPLE_SECONDS: Final = 0.1
 """How often the claim rate is measured while nothing else wakes the prefetcher."""
 
 RETRY_SECONDS: Final = 0.5
 """Pause between calls that could not reach any leader for the whole deadline of the client."""
+
+REFRESH_SECONDS: Final = 0.1
+"""Least time between two looks at who lives, however often clients ask for coordinators."""
 
 UNREGISTER_SECONDS: Final = 1.0
 """How long a graceful stop waits to unregister; past it the controller fences this broker on its own."""
@@ -52,16 +59,28 @@ class FatalAgentError(Exception):
 
 
 class Agent:
-    """One broker's share of the ID space. Public counters are plain ints that the metrics read."""
+    """One broker's share of the ID space. Public counters are plain ints that the metrics read.
+
+    `kafka`: where Kafka clients reach it.
+    """
 
     def __init__(
-        self, broker_id: int, client: ControllerClient, settings: PrefetchSettings, *, heartbeat_seconds: float
+        self,
+        broker_id: int,
+        client: ControllerClient,
+        settings: PrefetchSettings,
+        *,
+        kafka: HostPort,
+        heartbeat_seconds: float,
     ) -> None:
         self.broker_id = broker_id
         self.client = client
         self.incarnation_id = str(uuid.uuid4())
         self.reserve = BlockReserve(self._on_low, ask_fraction=settings.ask_fraction)
         self.policy = PrefetchPolicy(settings, random.SystemRandom())
+        self.candidates = Candidates(self.reserve.claim)
+        self._brokers_wanted = asyncio.Event()
+        self.directory = Directory(Node(broker_id, kafka.host, kafka.port), self._brokers_wanted.set)
         self.broker_epoch: int | None = None
         self.cluster_id: str | None = None
         self.fenced = False
@@ -71,10 +90,12 @@ class Agent:
         self.blocks_rejected = 0
         self.rounds: Counter[str] = Counter({"ok": 0, "throttled": 0, "failed": 0})
         self.on_round: Callable[[float], None] = lambda _seconds: None
+        self._kafka = str(kafka)
         self._heartbeat_seconds = heartbeat_seconds
         self._starved_seconds = 0.0
         self._starved_since: float | None = None
         self._wake = asyncio.Event()
+        self._epoch_doubted = asyncio.Event()
         self._registering = asyncio.Lock()
         self._last_sample = (0, time.monotonic())
 
@@ -108,6 +129,7 @@ class Agent:
             async with asyncio.TaskGroup() as group:
                 await self._register(None)
                 group.create_task(self._heartbeat_forever())
+                group.create_task(self._follow_brokers_forever())
                 group.create_task(self._prefetch_forever())
         except BaseExceptionGroup as group_error:
             # The first cause is what the operator needs; a group of one would bury it.
@@ -126,11 +148,16 @@ class Agent:
         else:
             _log.info("unregistered broker %d, epoch %d", self.broker_id, self.broker_epoch)
 
+    def doubt_epoch(self, epoch: int) -> None:
+        """Note that a controller refused `epoch`: the next heartbeat follows at once, and registers anew if need be."""
+        if epoch == self.broker_epoch:
+            self._epoch_doubted.set()
+
     async def _register(self, stale_epoch: int | None) -> None:
         """Register, unless another task has replaced `stale_epoch` already. Tries until it succeeds or is fatal."""
         async with self._registering:
             while self.broker_epoch == stale_epoch:
-                request = RegisterBrokerRequest(self.incarnation_id, self.cluster_id)
+                request = RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self._kafka)
                 try:
                     answer = await self.client.register(self.broker_id, request)
                 except RequestError as error:
@@ -162,7 +189,8 @@ class Agent:
     async def _heartbeat_forever(self) -> None:
         reachable = True
         while True:
-            await asyncio.sleep(self._heartbeat_seconds)
+            await _wait(self._epoch_doubted, self._heartbeat_seconds)
+            self._epoch_doubted.clear()
             epoch = self.broker_epoch
             assert epoch is not None, "heartbeats begin after the registration"
             try:
@@ -180,6 +208,24 @@ class Agent:
                 _log.info("heartbeats are answered again")
                 reachable = True
 
+    async def _follow_brokers_forever(self) -> None:
+        """Learn who lives, as often as heartbeats are sent, and when a client asks for a coordinator."""
+        known = True
+        while True:
+            self._brokers_wanted.clear()
+            try:
+                answer = await self.client.brokers()
+            except RequestError as error:
+                # Not even a refusal for good matters here: heartbeats find that out, and any agent can coordinate.
+                if known:
+                    _log.warning("the controllers do not say which agents live, going on: %s", error)
+                known = False
+            else:
+                known = True
+                self.directory.update(answer.brokers)
+            await asyncio.sleep(REFRESH_SECONDS)
+            await _wait(self._brokers_wanted, self._heartbeat_seconds)
+
     def _on_low(self) -> None:
         self._wake.set()
         if self._starved_since is None and self.reserve.remaining == 0 and self.reserve.failed_claims:
@@ -196,14 +242,7 @@ class Agent:
                 # Not woken by claims: while the back-off runs there is nothing to be done for them.
                 await asyncio.sleep(pause)
             else:
-                await self._sleep_until_low()
-
-    async def _sleep_until_low(self) -> None:
-        try:
-            async with asyncio.timeout(SAMPLE_SECONDS):
-                await self._wake.wait()
-        except TimeoutError:
-            return
+                await _wait(self._wake, SAMPLE_SECONDS)
 
     def _sample_rate(self) -> None:
         claimed, now = self.reserve.claimed, time.monotonic()
@@ -266,6 +305,15 @@ class Agent:
             if error.code in _REGISTER_ANEW:
                 await self._register_anew(error, epoch)
                 return
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    """Wait until `event` is set, for `seconds` at most."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
 
 
 def _raise_if_fatal(error: RequestError) -> None:

@@ -1,70 +1,38 @@
-"""The agent's HTTP interface: InitProducerId, health, status, metrics."""
+"""The agent's HTTP interface: InitProducerId, transactions, health, status, metrics."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from broker_agent.agent import Agent
-from broker_agent.kafka_responder import refusal, refusal_detail
+from broker_agent.openapi import JSON, MSGPACK, PROBLEM, STEPS, AgentStatus, Health, openapi_document
+from broker_agent.requests import TransactionStep
 from broker_agent.reserve import NO_ID
+from broker_agent.transactions import Transactions, check_init
 from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem
+from protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem, TransactionResponse
 
-MAX_BODY_BYTES: Final = 16 * 1024
-"""Largest request body: a lawful one takes under 2 KiB, with every character of a transactional id escaped."""
+MAX_BODY_BYTES: Final = 64 * 1024
+"""Largest request body, as the controllers have it: 10,000 partitions for a transaction."""
 
-_PROBLEM_TYPE: Final = "application/problem+json"
-
-_JSON: Final = "application/json"
-_MSGPACK: Final = "application/msgpack"
-
-_decode: Final[dict[str, Callable[[bytes], InitProducerIdRequest]]] = {
-    _JSON: msgspec.json.Decoder(InitProducerIdRequest).decode,
-    _MSGPACK: msgspec.msgpack.Decoder(InitProducerIdRequest).decode,
-}
 _encoder: Final = msgspec.json.Encoder()
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_Request = TypeVar("_Request")
 
 
-class Health(msgspec.Struct, frozen=True):
-    """Answer of /livez and /readyz; `reasons` says what keeps the agent from being ready."""
-
-    ok: bool
-    reasons: list[str]
-
-
-class AgentStatus(msgspec.Struct, frozen=True):
-    """Answer of /v1/status. `leader`: base URL that the next call goes to; `claim_rate`: IDs a second."""
-
-    broker_id: int
-    broker_epoch: int | None
-    cluster_id: str | None
-    incarnation_id: str
-    ready: bool
-    reasons: list[str]
-    fenced: bool
-    leader: str
-    reserve_ids: int
-    reserve_blocks: int
-    reserve_target_ids: int
-    highest_held: int
-    claimed: int
-    claim_errors: int
-    claim_rate: float
-    blocks_received: int
-
-
-def make_app(agent: Agent, registry: CollectorRegistry) -> web.Application:
+def make_app(agent: Agent, transactions: Transactions, registry: CollectorRegistry) -> web.Application:
     """The application with all routes."""
-    api = _Api(agent, registry)
+    api = _Api(agent, transactions, registry)
     app = web.Application(middlewares=[_problems], client_max_size=MAX_BODY_BYTES)
     app.router.add_post("/v1/init-producer-id", api.init_producer_id)
+    for path, kind in STEPS.items():
+        app.router.add_post(path, api.step(kind))
     app.router.add_get("/v1/status", api.status)
     app.router.add_get("/livez", api.livez)
     app.router.add_get("/readyz", api.readyz)
@@ -74,30 +42,30 @@ def make_app(agent: Agent, registry: CollectorRegistry) -> web.Application:
 
 
 class _Api:
-    def __init__(self, agent: Agent, registry: CollectorRegistry) -> None:
+    def __init__(self, agent: Agent, transactions: Transactions, registry: CollectorRegistry) -> None:
         self._agent = agent
+        self._transactions = transactions
         self._registry = registry
         self._openapi = msgspec.json.encode(openapi_document())
 
     async def init_producer_id(self, request: web.Request) -> web.Response:
-        content_type = _MSGPACK if request.content_type == _MSGPACK else _JSON
-        try:
-            wanted = _decode[content_type](await request.read())
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RequestError(
-                ErrorCode.INVALID_REQUEST, f"the body is not an InitProducerIdRequest: {error}"
-            ) from None
+        wanted = await _read(request, InitProducerIdRequest)
         if wanted.transactional_id is not None:
-            code = refusal(wanted.transactional_id)
-            assert code is not None, f"transactional id {wanted.transactional_id!r} was not refused"
-            raise RequestError(code, refusal_detail(wanted.transactional_id))
+            return _answer(request, await self._transactions.init_producer_id(wanted))
+        check_init(wanted)
         claimed = self._agent.reserve.claim()
         if claimed == NO_ID:
             raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        answer = InitProducerIdResponse(0, claimed, 0)
-        if content_type == _MSGPACK:
-            return web.Response(body=msgspec.msgpack.encode(answer), content_type=_MSGPACK)
-        return _json(answer)
+        return _answer(request, InitProducerIdResponse(0, claimed, 0))
+
+    def step(self, kind: type[TransactionStep]) -> _Handler:
+        """The handler of one kind of step."""
+
+        async def handle(request: web.Request) -> web.Response:
+            await self._transactions.step(await _read(request, kind))
+            return _answer(request, TransactionResponse(0))
+
+        return handle
 
     async def status(self, _: web.Request) -> web.Response:
         agent, reserve = self._agent, self._agent.reserve
@@ -133,11 +101,27 @@ class _Api:
         return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     async def openapi(self, _: web.Request) -> web.Response:
-        return web.Response(body=self._openapi, content_type="application/json")
+        return web.Response(body=self._openapi, content_type=JSON)
+
+
+async def _read(request: web.Request, kind: type[_Request]) -> _Request:
+    decode = msgspec.msgpack.decode if request.content_type == MSGPACK else msgspec.json.decode
+    try:
+        return decode(await request.read(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        detail = f"the body is not an {kind.__name__.removesuffix('Request')}Request: {error}"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail) from None
+
+
+def _answer(request: web.Request, value: msgspec.Struct) -> web.Response:
+    """`value` in the form of the request."""
+    if request.content_type == MSGPACK:
+        return web.Response(body=msgspec.msgpack.encode(value), content_type=MSGPACK)
+    return _json(value)
 
 
 def _json(value: msgspec.Struct, *, status: int = 200) -> web.Response:
-    return web.Response(body=_encoder.encode(value), status=status, content_type="application/json")
+    return web.Response(body=_encoder.encode(value), status=status, content_type=JSON)
 
 
 def _problem(code: ErrorCode, detail: str, *, status: int | None = None, throttle_time_ms: int = 0) -> web.Response:
@@ -152,7 +136,7 @@ def _problem(code: ErrorCode, detail: str, *, status: int | None = None, throttl
         retryable=code.retriable,
         throttle_time_ms=throttle_time_ms,
     )
-    return web.Response(body=_encoder.encode(problem), status=status, content_type=_PROBLEM_TYPE)
+    return web.Response(body=_encoder.encode(problem), status=status, content_type=PROBLEM)
 
 
 @web.middleware
@@ -177,48 +161,3 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
         report = {"message": f"{request.method} {request.path} failed", "exception": error}
         asyncio.get_running_loop().call_exception_handler(report)
         return _problem(ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR.meaning)
-
-
-def openapi_document() -> dict[str, Any]:
-    """The OpenAPI 3.1 description, made from the same models as the handlers."""
-    models = (InitProducerIdRequest, InitProducerIdResponse, AgentStatus, Health, Problem)
-    schemas, components = msgspec.json.schema_components(models, ref_template="#/components/schemas/{name}")
-    request, response, status, health, problem = schemas
-    refusals = {
-        "400": _answer("malformed; nothing was claimed", problem, _PROBLEM_TYPE),
-        "403": _answer("a transactional id, which is not served here", problem, _PROBLEM_TYPE),
-        "413": _answer("the body is too large", problem, _PROBLEM_TYPE),
-        "503": _answer("no ID at hand right now; ask again", problem, _PROBLEM_TYPE),
-    }
-    claimed = {
-        "description": "a producer ID that nobody else has, in the form of the request",
-        "content": {kind: {"schema": response} for kind in _decode},
-    }
-    init = {
-        "operationId": "initProducerId",
-        "summary": "Claim a producer ID",
-        "requestBody": {"required": True, "content": {kind: {"schema": request} for kind in _decode}},
-        "responses": {"200": claimed, **refusals},
-    }
-    ready = {"200": _answer("ready", health), "503": _answer("not ready, with the reasons", health)}
-    text = {"200": {"description": "Prometheus text", "content": {"text/plain": {"schema": {"type": "string"}}}}}
-    return {
-        "openapi": "3.1.0",
-        "info": {"title": "pidkeeper broker agent", "version": "1"},
-        "paths": {
-            "/v1/init-producer-id": {"post": init},
-            "/v1/status": {"get": _get("status", "What the agent holds", {"200": _answer("the status", status)})},
-            "/livez": {"get": _get("livez", "Whether the process serves", {"200": _answer("it does", health)})},
-            "/readyz": {"get": _get("readyz", "Whether claims will succeed", ready)},
-            "/metrics": {"get": _get("metrics", "Metrics", text)},
-        },
-        "components": {"schemas": components},
-    }
-
-
-def _answer(description: str, schema: dict[str, Any], content_type: str = "application/json") -> dict[str, Any]:
-    return {"description": description, "content": {content_type: {"schema": schema}}}
-
-
-def _get(operation_id: str, summary: str, responses: dict[str, Any]) -> dict[str, Any]:
-    return {"operationId": operation_id, "summary": summary, "responses": responses}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
 from broker_agent.kafka_responder import KafkaResponder
+from broker_agent.transaction_responder import TransactionalCall
 from broker_agent.wire.primitives import WireError
 
 MAX_CONNECTIONS: Final = 4096
@@ -30,7 +31,8 @@ _log = logging.getLogger(__name__)
 class KafkaListener:
     """Listens on one address; counters are plain ints that the metrics read."""
 
-    respond: Callable[[bytes], tuple[bytes, int]]
+    respond: Callable[[bytes], tuple[bytes | TransactionalCall, int]]
+    _ask: Callable[[TransactionalCall], Awaitable[bytes]]
 
     def __init__(
         self,
@@ -46,6 +48,7 @@ class KafkaListener:
         self.refused = 0
         self.malformed = 0
         self.idle_closed = 0
+        self._calls: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -57,27 +60,48 @@ class KafkaListener:
         )
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def serve(self, responder: KafkaResponder) -> None:
-        """Accept connections, and answer them from `responder`."""
+    async def serve(self, responder: KafkaResponder, ask: Callable[[TransactionalCall], Awaitable[bytes]]) -> None:
+        """Accept connections and answer them from `responder`; `ask` gives the answer to what takes the controllers."""
         assert self._server is not None, "bind comes before serve"
         self.respond = responder.respond
+        self._ask = ask
         await self._server.start_serving()
         self._timer = asyncio.get_running_loop().call_later(self.idle_timeout / _SWEEPS_PER_TIMEOUT, self._sweep)
 
     async def stop(self) -> None:
-        """Accept no more and close every connection once its responses are sent."""
+        """Accept no more and close every connection once its responses are sent. Calls under way get no answer."""
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
             self._server.close()
         for connection in tuple(self.connections):
             connection.transport.close()
+        for call in self._calls:
+            call.cancel()
         # One turn of the loop lets the transports flush what fits in the socket buffers and report their end.
         await asyncio.sleep(0)
+
+    def begin(self, call: TransactionalCall, done: Callable[[bytes | None], None]) -> None:
+        """Put `call` to the controllers. `done` gets the answer, or None if there will be none."""
+        task = asyncio.get_running_loop().create_task(self._call(call, done))
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+
+    async def _call(self, call: TransactionalCall, done: Callable[[bytes | None], None]) -> None:
+        answer = None
+        try:
+            answer = await self._ask(call)
+        except Exception as error:  # noqa: BLE001 - the edge of the process: whatever broke, the connection must end
+            report = {"message": f"API key {call.header.api_key} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
+        finally:
+            done(answer)
 
     def _sweep(self) -> None:
         self.sweeps += 1
         for connection in tuple(self.connections):
+            if connection.muted:
+                connection.last_sweep = self.sweeps
             if self.sweeps - connection.last_sweep > _SWEEPS_PER_TIMEOUT:
                 self.idle_closed += 1
                 connection.transport.close()
@@ -86,9 +110,13 @@ class KafkaListener:
 
 
 class _Connection(asyncio.Protocol):
-    """One client. `last_sweep` is the sweep before which it last sent a complete request."""
+    """One client. `last_sweep` is the sweep before which it last sent a complete request.
 
-    __slots__ = ("_listener", "_partial", "_partial_wants", "_paused", "_respond", "last_sweep", "transport")
+    `muted`: a call to the controllers is under way for it. Until that is answered nothing else is, as in Kafka, so that
+    no answer overtakes another one.
+    """
+
+    __slots__ = ("_listener", "_partial", "_partial_wants", "_paused", "_respond", "last_sweep", "muted", "transport")
 
     transport: asyncio.Transport
 
@@ -98,6 +126,7 @@ class _Connection(asyncio.Protocol):
         self._partial = bytearray()
         self._partial_wants = 0
         self._paused = False
+        self.muted = False
         self.last_sweep = listener.sweeps
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -121,16 +150,35 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._paused = False
-        if self.transport.is_closing():
+        self._go_on()
+
+    def _mute(self, call: TransactionalCall, rest: bytes) -> None:
+        self.muted = True
+        self._partial += rest
+        self.transport.pause_reading()
+        self._listener.begin(call, self._unmute)
+
+    def _unmute(self, answer: bytes | None) -> None:
+        self.muted = False
+        if answer is None:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.last_sweep = self._listener.sweeps
+            self.transport.write(answer)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Read again, and answer what is here already, unless something still has to be waited for."""
+        if self._paused or self.muted or self.transport.is_closing():
             return
         self.transport.resume_reading()
         if self._partial:
             self._answer(self._take_partial())
 
     def data_received(self, data: bytes) -> None:
-        if self._partial:
+        if self._partial or self.muted:
             self._partial += data
-            if len(self._partial) < self._partial_wants:
+            if self.muted or len(self._partial) < self._partial_wants:
                 return
             data = self._take_partial()
         self._answer(data)
@@ -145,6 +193,10 @@ class _Connection(asyncio.Protocol):
         try:
             while True:
                 responses, used = self._respond(data)
+                if isinstance(responses, TransactionalCall):
+                    self.last_sweep = self._listener.sweeps
+                    self._mute(responses, data[used:])
+                    return
                 if responses:
                     self.last_sweep = self._listener.sweeps
                     self.transport.write(responses)

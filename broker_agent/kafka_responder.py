@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import Final
 
 from broker_agent.claim_run import MAX_RUN, ClaimRun
+from broker_agent.directory import Directory
 from broker_agent.reserve import NO_ID, BlockReserve
+from broker_agent.transaction_responder import TransactionalCall
+from broker_agent.transactions import check_init
 from broker_agent.wire.api_versions import api_versions_response, read_api_versions_request
 from broker_agent.wire.find_coordinator import (
     TRANSACTION,
     Coordinator,
+    FindCoordinatorRequest,
     find_coordinator_response,
     read_find_coordinator_request,
 )
@@ -31,9 +35,10 @@ from broker_agent.wire.init_producer_id import (
     init_producer_id_frame,
     read_init_producer_id_request,
 )
-from broker_agent.wire.metadata import Node, metadata_response, read_metadata_request
+from broker_agent.wire.metadata import metadata_response, read_metadata_request
 from broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
-from protocol.errors import ErrorCode
+from broker_agent.wire.transactions import READERS
+from protocol.errors import ErrorCode, RequestError
 from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 from protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 
@@ -51,36 +56,43 @@ MAX_RUNS: Final = 256
 """Runs remembered: four client ids at every length. One takes up to 64 KiB (64 frames of 512 bytes, twice), so the
 memory of all stays under 16 MiB. Emptied when full: that costs a few microseconds each."""
 
-TRANSACTIONS_NOT_SERVED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""The answer to a transactional id: the one code that confluent-kafka, aiokafka and kafka-python all take as fatal at
-once, on FindCoordinator and on InitProducerId alike. (On INVALID_REQUEST and UNSUPPORTED_VERSION librdkafka hangs.)"""
+MAX_WEIGHINGS: Final = 16_384
+"""Agents weighed for the transactional ids of one request: 15 ms. It is 64 ids where 256 agents live, the most known;
+real clients ask for one."""
 
 GROUP_AUTHORIZATION_FAILED: Final = 30
-"""The answer to a consumer group, fatal at once in the same way; no other part of pidkeeper uses this code."""
+"""The answer to a consumer group, fatal at once in confluent-kafka, aiokafka and kafka-python; no other part of
+pidkeeper uses this code."""
 
 _FLEXIBLE_LENGTH: Final = FLEXIBLE_FRAME.size - 4
 _CLASSIC_LENGTH: Final = CLASSIC_FRAME.size - 4
 _LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code
+_NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE.kafka_code
+_NOT_ALLOWED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.kafka_code
 
 
 class KafkaResponder:
-    """Answers the four APIs from a reserve. `cluster_id()` is None until the first registration."""
+    """Answers from a reserve and a directory what these can answer, and decodes what the controllers must.
 
-    def __init__(self, reserve: BlockReserve, node: Node, cluster_id: Callable[[], str | None]) -> None:
+    `cluster_id()` is None until the first registration.
+    """
+
+    def __init__(self, reserve: BlockReserve, directory: Directory, cluster_id: Callable[[], str | None]) -> None:
         self._claim = reserve.claim
         self._claim_run = reserve.claim_run
-        self._node = node
+        self._directory = directory
         self._cluster_id = cluster_id
         # Frame without its correlation id -> whether the answer is flexible. It holds only frames that were decoded
         # to the end as InitProducerId with a null transactional id, so an equal frame needs no second decoding.
         self._memo: dict[bytes, bool] = {}
         self._runs: dict[tuple[bytes, int], ClaimRun] = {}
 
-    def respond(self, data: bytes) -> tuple[bytes, int]:
+    def respond(self, data: bytes) -> tuple[bytes | TransactionalCall, int]:
         """Answer the complete frames at the front of `data`: the response bytes, and how many bytes were used.
 
         Stops before a frame that is incomplete or malformed, and after MAX_RESPONSE_BYTES: call it again until it uses
-        nothing. Raises WireError when the very first frame is malformed.
+        nothing. Raises WireError when the very first frame is malformed. If that one has to be put to the controllers,
+        the call comes in place of bytes; nothing behind it may be answered before it is.
         """
         answers, position = self._respond_to_run(data)
         if position:
@@ -103,6 +115,8 @@ class KafkaResponder:
                     if not responses:
                         raise
                     break
+                if isinstance(response, TransactionalCall):
+                    return (b"".join(responses), position) if responses else (response, end)
                 responses.append(response)
                 decoded_bytes += len(response)
                 if decoded_bytes > MAX_RESPONSE_BYTES:
@@ -140,16 +154,21 @@ class KafkaResponder:
             return b"", 0
         return run.answer(requests, first), len(requests)
 
-    def _respond_to_frame(self, frame: bytes) -> bytes:
+    def _respond_to_frame(self, frame: bytes) -> bytes | TransactionalCall:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
         reader = Reader(frame[4:])
         header = read_request_header(reader)
-        if header.api_key == INIT_PRODUCER_ID:
-            request = read_init_producer_id_request(reader, header.api_version)
-            if request.transactional_id is None:
-                self._remember(frame, header)
-            return init_producer_id_frame(header.api_version, frame[8:12], self.init_producer_id(request))
-        return frame_response(header, self._body(reader, header))
+        if (read := READERS.get(header.api_key)) is not None:
+            return TransactionalCall(header, read(reader, header.api_version))
+        if header.api_key != INIT_PRODUCER_ID:
+            return frame_response(header, self._body(reader, header))
+        request = read_init_producer_id_request(reader, header.api_version)
+        if request.transactional_id is not None:
+            return TransactionalCall(header, request)
+        response = self._claimed(request)
+        if response.error_code in {0, _LOADING}:
+            self._remember(frame, header)
+        return init_producer_id_frame(header.api_version, frame[8:12], response)
 
     def _body(self, reader: Reader, header: RequestHeader) -> bytes:
         version = header.api_version
@@ -158,11 +177,11 @@ class KafkaResponder:
                 read_api_versions_request(reader, version)
             return api_versions_response(version)
         if header.api_key == METADATA:
-            return metadata_response(version, read_metadata_request(reader, version), self._node, self._cluster_id())
+            request = read_metadata_request(reader, version)
+            return metadata_response(version, request, self._directory.nodes, self._cluster_id())
         assert header.api_key == FIND_COORDINATOR, f"no answer to API key {header.api_key}"
         find = read_find_coordinator_request(reader, version)
-        coordinators = [self._coordinator(key, find.key_type, explain=not at) for at, key in enumerate(find.keys)]
-        return find_coordinator_response(version, coordinators)
+        return find_coordinator_response(version, self._coordinators(find))
 
     def _remember(self, frame: bytes, header: RequestHeader) -> None:
         if len(frame) > MAX_MEMO_FRAME_BYTES:
@@ -171,41 +190,34 @@ class KafkaResponder:
             self._memo.clear()
         self._memo[frame[:8] + frame[12:]] = is_flexible(INIT_PRODUCER_ID, header.api_version)
 
-    def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        """Answer one decoded request; for the codes see `refusal`."""
-        error = refusal(request.transactional_id)
-        if error is not None:
-            return InitProducerIdResponse(error.kafka_code, -1, -1)
+    def _claimed(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        """The answer to a request without a transactional id."""
+        try:
+            check_init(request)
+        except RequestError as error:
+            return InitProducerIdResponse(error.code.kafka_code, -1, -1)
         claimed = self._claim()
         if claimed == NO_ID:
             return InitProducerIdResponse(_LOADING, -1, -1)
         return InitProducerIdResponse(0, claimed, 0)
 
-    def _coordinator(self, key: str, key_type: int, *, explain: bool) -> Coordinator:
-        """The refusal of one key. One key of a request is explained: a sentence for each would be an amplifier."""
-        if key_type == TRANSACTION:
-            # INVALID_REQUEST would be apt for an empty key, but librdkafka asks again for ever on any code but this.
-            return Coordinator(
-                key, -1, "", -1, TRANSACTIONS_NOT_SERVED.kafka_code, refusal_detail(key) if explain else None
-            )
-        detail = "this address hands out producer ids and serves no consumer groups"
-        return Coordinator(key, -1, "", -1, GROUP_AUTHORIZATION_FAILED, detail if explain else None)
+    def _coordinators(self, request: FindCoordinatorRequest) -> list[Coordinator]:
+        """One for each key. One refusal of a request is explained: a sentence for each would be an amplifier."""
+        if request.key_type != TRANSACTION:
+            detail = "this address hands out producer ids and serves no consumer groups"
+            return _refused(request.keys, GROUP_AUTHORIZATION_FAILED, detail)
+        asked = request.keys[: max(1, MAX_WEIGHINGS // len(self._directory.nodes))]
+        found = [self._coordinator(key) for key in asked]
+        detail = f"{len(asked)} transactional ids are looked up in one request: ask again for the others"
+        return found + _refused(request.keys[len(asked) :], _NOT_AVAILABLE, detail)
+
+    def _coordinator(self, transactional_id: str) -> Coordinator:
+        if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
+            # INVALID_REQUEST would be apt, but librdkafka asks again for ever on any code but this.
+            return Coordinator(transactional_id, -1, "", -1, _NOT_ALLOWED)
+        node = self._directory.coordinator(transactional_id)
+        return Coordinator(transactional_id, node.id, node.host, node.port)
 
 
-def refusal(transactional_id: str | None) -> ErrorCode | None:
-    """Why this transactional id is refused; None for a null one, with which every other field is ignored.
-
-    An empty id is INVALID_REQUEST in Kafka too (`TransactionCoordinator.handleInitProducerId`).
-    """
-    if transactional_id is None:
-        return None
-    if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
-        return ErrorCode.INVALID_REQUEST
-    return TRANSACTIONS_NOT_SERVED
-
-
-def refusal_detail(transactional_id: str) -> str:
-    """The sentence that goes with `refusal`."""
-    if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
-        return f"a transactional id has 1 to {MAX_TRANSACTIONAL_ID_LENGTH} characters, not {len(transactional_id)}"
-    return "transactions are not served here: use an idempotent producer without a transactional id"
+def _refused(keys: list[str], code: int, detail: str) -> list[Coordinator]:
+    return [Coordinator(key, -1, "", -1, code, None if at else detail) for at, key in enumerate(keys)]

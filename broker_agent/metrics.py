@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 
 from broker_agent.agent import Agent
 from broker_agent.kafka_listener import KafkaListener
+from broker_agent.transactions import Transactions
 
 PREFIX: Final = "pidkeeper_agent_"
 
@@ -19,10 +20,11 @@ ROUND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 
 
 class AgentCollector(Collector):
-    """Reads the counters of the agent and of its listener at the time of the scrape."""
+    """Reads the counters of the agent, its transactions and its listener at the time of the scrape."""
 
-    def __init__(self, agent: Agent, listener: KafkaListener) -> None:
+    def __init__(self, agent: Agent, listener: KafkaListener, transactions: Transactions) -> None:
         self._agent = agent
+        self._transactions = transactions
         self._listener = listener
 
     def collect(self) -> Iterator[Metric]:
@@ -32,6 +34,12 @@ class AgentCollector(Collector):
         for outcome, count in self._agent.rounds.items():
             rounds.add_metric([outcome], count)
         yield rounds
+        requests = CounterMetricFamily(
+            PREFIX + "transactional_requests", "Transactional requests, by outcome.", labels=["kind", "outcome"]
+        )
+        for kind_and_outcome, count in self._transactions.outcomes.items():
+            requests.add_metric(kind_and_outcome, count)
+        yield requests
 
     def _counters(self) -> Iterator[Metric]:
         agent, reserve, listener = self._agent, self._agent.reserve, self._listener
@@ -42,6 +50,8 @@ class AgentCollector(Collector):
             ("blocks_rejected", "Blocks received and thrown away.", agent.blocks_rejected),
             ("registrations", "Registrations with the controller.", agent.registrations),
             ("starved_seconds", "Seconds in which claims failed.", agent.starved_seconds),
+            ("candidates_taken", "Claimed IDs that transactional ids got.", agent.candidates.taken),
+            ("candidates_lost", "Claimed IDs given up on after an unknown outcome.", agent.candidates.lost),
             ("connections_accepted", "Kafka connections accepted.", listener.accepted),
             ("connections_refused", "Kafka connections refused at the limit.", listener.refused),
             ("connections_idle_closed", "Kafka connections closed as idle.", listener.idle_closed),
@@ -59,15 +69,18 @@ class AgentCollector(Collector):
             ("broker_epoch", "Epoch of the registration, -1 without one.", _or_minus_one(agent.broker_epoch)),
             ("fenced", "1 while the controller fences this broker.", int(agent.fenced)),
             ("ready", "1 while the agent is ready.", int(agent.ready)),
+            ("transactional_requests_under_way", "Requests put to the controllers.", self._transactions.under_way),
+            ("candidates_kept", "Claimed IDs kept for transactional ids.", len(agent.candidates)),
+            ("known_agents", "Agents that clients are told of, this one included.", len(agent.directory.nodes)),
             ("connections", "Kafka connections open.", len(self._listener.connections)),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
 
 
-def make_registry(agent: Agent, listener: KafkaListener) -> CollectorRegistry:
+def make_registry(agent: Agent, listener: KafkaListener, transactions: Transactions) -> CollectorRegistry:
     """A registry of its own, with the duration of rounds fed by the agent."""
     registry = CollectorRegistry()
-    registry.register(AgentCollector(agent, listener))
+    registry.register(AgentCollector(agent, listener, transactions))
     duration = Histogram(
         PREFIX + "prefetch_duration_seconds", "Seconds a round took.", registry=registry, buckets=ROUND_BUCKETS
     )

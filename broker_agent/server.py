@@ -21,7 +21,8 @@ from broker_agent.http_api import make_app
 from broker_agent.kafka_listener import KafkaListener
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.metrics import make_registry
-from broker_agent.wire.metadata import Node
+from broker_agent.transaction_responder import TransactionResponder
+from broker_agent.transactions import Transactions
 from protocol.settings import HostPort, read_secret, require_assertions
 
 SPARE_FILES: Final = 256
@@ -67,13 +68,22 @@ async def _serve(config: AgentConfig, token: str | None) -> None:
         loop.add_signal_handler(number, stop.set)
     _raise_file_limit(config.kafka_max_connections + SPARE_FILES)
     async with ControllerClient(config.controllers, token=token) as client:
-        agent = Agent(
-            config.broker_id, client, config.prefetch_settings(), heartbeat_seconds=config.heartbeat_interval_ms / 1000
-        )
-        kafka_address = HostPort.parse(config.kafka_listen, "kafka_listen")
         async with contextlib.AsyncExitStack() as stack:
-            listener = await _start_kafka(config, agent, kafka_address, stack)
-            await _start_http(config, agent, listener, stack)
+            listener, advertised = await _bind_kafka(config)
+            stack.push_async_callback(listener.stop)
+            agent = Agent(
+                config.broker_id,
+                client,
+                config.prefetch_settings(),
+                kafka=advertised,
+                heartbeat_seconds=config.heartbeat_interval_ms / 1000,
+            )
+            transactions = Transactions(agent)
+            responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.cluster_id)
+            await listener.serve(responder, TransactionResponder(transactions).answer)
+            await _start_http(
+                config, make_app(agent, transactions, make_registry(agent, listener, transactions)), stack
+            )
             gc.collect()
             # What exists by now lives as long as the process: later collections need not walk it.
             gc.freeze()
@@ -105,10 +115,9 @@ async def _run_until(stop: asyncio.Event, broken: asyncio.Future[None], agent: A
         await asyncio.gather(running, stopping, return_exceptions=True)
 
 
-async def _start_kafka(
-    config: AgentConfig, agent: Agent, address: HostPort, stack: contextlib.AsyncExitStack
-) -> KafkaListener:
-    # With port 0 the advertised port is known only once the socket is bound, so the node is made late.
+async def _bind_kafka(config: AgentConfig) -> tuple[KafkaListener, HostPort]:
+    """The listener, and the address that clients are told: with port 0 it is known only once the socket is bound."""
+    address = HostPort.parse(config.kafka_listen, "kafka_listen")
     listener = KafkaListener(
         max_connections=config.kafka_max_connections, idle_timeout=config.kafka_idle_timeout_seconds
     )
@@ -119,18 +128,12 @@ async def _start_kafka(
     advertised = HostPort(address.host, port)
     if config.kafka_advertised is not None:
         advertised = HostPort.parse(config.kafka_advertised, "kafka_advertised")
-    node = Node(agent.broker_id, advertised.host, advertised.port)
-    await listener.serve(KafkaResponder(agent.reserve, node, lambda: agent.cluster_id))
-    stack.push_async_callback(listener.stop)
     _log.info("Kafka listener on %s, advertised as %s", HostPort(address.host, port), advertised)
-    return listener
+    return listener, advertised
 
 
-async def _start_http(
-    config: AgentConfig, agent: Agent, listener: KafkaListener, stack: contextlib.AsyncExitStack
-) -> None:
+async def _start_http(config: AgentConfig, app: web.Application, stack: contextlib.AsyncExitStack) -> None:
     address = HostPort.parse(config.http_listen, "http_listen")
-    app = make_app(agent, make_registry(agent, listener))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=HTTP_STOP_SECONDS)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)

@@ -1,1 +1,1 @@
-"""The part of Kafka's wire protocol that an ID service needs: API keys 3, 10, 18 and 22. Pure functions on bytes."""
+"""The part of Kafka's wire protocol that producers need before they write. Pure functions on bytes."""

@@ -12,16 +12,31 @@ METADATA: Final = 3
 FIND_COORDINATOR: Final = 10
 API_VERSIONS: Final = 18
 INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
 
 SUPPORTED_VERSIONS: Final = {
     METADATA: (0, 13),
     FIND_COORDINATOR: (0, 6),
     API_VERSIONS: (0, 4),
     INIT_PRODUCER_ID: (0, 5),
+    ADD_PARTITIONS_TO_TXN: (0, 3),
+    ADD_OFFSETS_TO_TXN: (0, 3),
+    END_TXN: (0, 4),
 }
-"""Lowest and highest version of each API key. InitProducerId 6 is left out: it means two-phase commit (KIP-939)."""
+"""Lowest and highest version of each API key. InitProducerId 6 is left out: it means two-phase commit (KIP-939). So are
+AddPartitionsToTxn 4, which is for brokers, and EndTxn 5: it means an epoch for each transaction (KIP-890)."""
 
-_FIRST_FLEXIBLE: Final = {METADATA: 9, FIND_COORDINATOR: 3, API_VERSIONS: 3, INIT_PRODUCER_ID: 2}
+_FIRST_FLEXIBLE: Final = {
+    METADATA: 9,
+    FIND_COORDINATOR: 3,
+    API_VERSIONS: 3,
+    INIT_PRODUCER_ID: 2,
+    ADD_PARTITIONS_TO_TXN: 3,
+    ADD_OFFSETS_TO_TXN: 3,
+    END_TXN: 3,
+}
 
 
 class RequestHeader(msgspec.Struct, frozen=True):

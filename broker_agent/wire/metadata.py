@@ -1,7 +1,8 @@
-"""Metadata, key 3, versions 0 to 13. No topic exists here: the answer names one broker, this one."""
+"""Metadata, key 3, versions 0 to 13. No topic exists here: the answer names the agents that live."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -34,7 +35,7 @@ class MetadataRequest(msgspec.Struct, frozen=True):
 
 
 class Node(msgspec.Struct, frozen=True):
-    """The one broker, at the address that clients shall connect to."""
+    """A broker, at the address that clients shall connect to."""
 
     id: int
     host: str
@@ -80,18 +81,20 @@ def _read_topic(reader: Reader, version: int) -> Topic:
     return Topic(name, topic_id)
 
 
-def metadata_response(version: int, request: MetadataRequest, node: Node, cluster_id: str | None) -> bytes:
-    """The body of the answer: `node` is the only broker and the controller, and no topic is known."""
+def metadata_response(version: int, request: MetadataRequest, nodes: Sequence[Node], cluster_id: str | None) -> bytes:
+    """The body of the answer: `nodes` are the brokers, the first of them is the controller, and no topic is known."""
     flexible = is_flexible(METADATA, version)
-    rack = string(None, flexible=flexible) if version >= 1 else b""
-    broker = int32(node.id) + string(node.host, flexible=flexible) + int32(node.port) + rack + tags(flexible=flexible)
+    rack_and_tags = (string(None, flexible=flexible) if version >= 1 else b"") + tags(flexible=flexible)
+    brokers = [
+        int32(node.id) + string(node.host, flexible=flexible) + int32(node.port) + rack_and_tags for node in nodes
+    ]
     topics = [_unknown_topic(topic, version) for topic in request.topics or ()]
     return b"".join(
         (
             int32(0) if version >= 3 else b"",
-            array([broker], flexible=flexible),
+            array(brokers, flexible=flexible),
             string(cluster_id, flexible=flexible) if version >= 2 else b"",
-            int32(node.id) if version >= 1 else b"",
+            int32(nodes[0].id) if version >= 1 else b"",
             array(topics, flexible=flexible),
             int32(_NO_OPERATIONS) if 8 <= version <= 10 else b"",
             int16(0) if version >= 13 else b"",

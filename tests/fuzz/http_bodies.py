@@ -21,11 +21,11 @@ import msgspec
 from aiohttp import web
 
 from broker_agent.agent import Agent
-from broker_agent.controller_client import ControllerClient
 from broker_agent.http_api import make_app
 from broker_agent.kafka_listener import KafkaListener
 from broker_agent.metrics import make_registry
 from broker_agent.prefetch import PrefetchSettings
+from broker_agent.transactions import Transactions
 from controller.api.app import build_app
 from controller.api.throttle import ApiLimits, Rate
 from controller.state.transactions import TransactionsState
@@ -33,7 +33,9 @@ from controller.state.transitions import TransactionStatus
 from protocol.ids import ProducerIdBlock
 from protocol.messages import AllocatedBlock
 from protocol.records import MAX_MEMBERS
+from protocol.settings import HostPort
 from protocol.transactions import TopicPartitions, TransactionRecord
+from tests.fuzz.kafka_requests import Granting
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
 from tests.fuzz.target import Target, Violation
@@ -395,11 +397,13 @@ class AgentHttpTarget(_HttpTarget):
     name = "agent_http"
 
     def _app(self) -> web.Application:
-        client = ControllerClient(("http://127.0.0.1:1",))
-        self._agent = Agent(7, client, PrefetchSettings(min_blocks=1), heartbeat_seconds=1.0)
+        client: Any = Granting()
+        kafka = HostPort("127.0.0.1", 9092)
+        self._agent = Agent(7, client, PrefetchSettings(min_blocks=1), kafka=kafka, heartbeat_seconds=1.0)
         self._agent.broker_epoch, self._agent.cluster_id = 5, "memory-cluster"
         self._agent.reserve.offer(ProducerIdBlock(0, 2**40))
-        return make_app(self._agent, make_registry(self._agent, KafkaListener()))
+        transactions = Transactions(self._agent)
+        return make_app(self._agent, transactions, make_registry(self._agent, KafkaListener(), transactions))
 
     def _state(self) -> Any:
         return self._agent.reserve.claimed, self._agent.reserve.remaining

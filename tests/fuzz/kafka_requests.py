@@ -1,19 +1,43 @@
 """Kafka requests at the agent's responder, twice: at a new one, and at one that remembers frames of inputs before.
 
 Both must give the same bytes, one answer for each frame, with its correlation id. IDs leave the reserve for frames of
-InitProducerId alone.
+InitProducerId alone. Behind the responder are controllers that grant whatever reaches them.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from types import SimpleNamespace
+from typing import Any, Final
 
+import msgspec
+
+from broker_agent.candidates import Candidates
+from broker_agent.controller_client import InitOutcome
+from broker_agent.directory import Directory
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.reserve import BlockReserve
-from broker_agent.wire.headers import API_VERSIONS, FIND_COORDINATOR, INIT_PRODUCER_ID, METADATA
+from broker_agent.transaction_responder import TransactionalCall, TransactionResponder
+from broker_agent.transactions import Transactions
+from broker_agent.wire.headers import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    METADATA,
+)
 from broker_agent.wire.metadata import Node
 from broker_agent.wire.primitives import WireError, array, int16, int32, int64, string, tags
 from protocol.ids import ProducerIdBlock
+from protocol.messages import (
+    AddPartitionsToTxnRequest,
+    BrokerDescription,
+    EndTxnRequest,
+    InitProducerIdResponse,
+    TransactionalInitRequest,
+    TransactionResponse,
+)
 from tests.fuzz.mutator import Parts
 from tests.fuzz.target import Target, Violation
 
@@ -21,6 +45,34 @@ _FIRST_ID: Final = 5000
 _IDS: Final = 100
 _MAX_CALLS: Final = 64 * 1024 // 8
 """Every call but the last uses up a frame, and a frame takes 8 bytes at least."""
+
+
+class Granting:
+    """Controllers that grant everything, and give every transactional id the candidate. Raises Violation for a request
+    that no controller takes."""
+
+    leader = "http://127.0.0.1:1"
+
+    async def init_producer_id(self, request: TransactionalInitRequest) -> InitOutcome:
+        _check(request)
+        return InitOutcome(InitProducerIdResponse(0, request.candidate, 0), certain=True)
+
+    async def add_partitions_to_txn(self, request: AddPartitionsToTxnRequest) -> TransactionResponse:
+        _check(request)
+        return TransactionResponse(0)
+
+    async def end_txn(self, request: EndTxnRequest) -> TransactionResponse:
+        _check(request)
+        return TransactionResponse(0)
+
+
+def _check(request: Any) -> None:
+    try:
+        msgspec.convert(msgspec.to_builtins(request), type(request))
+    except msgspec.ValidationError as error:
+        raise Violation(f"the controllers would not take {request}: {error}") from None
+    if not 1 <= len(request.transactional_id) <= 249:
+        raise Violation(f"{len(request.transactional_id)} characters were put to the controllers")
 
 
 class _Reserve:
@@ -45,9 +97,10 @@ class KafkaTarget(Target):
     steps_per_byte = 150
 
     def __init__(self) -> None:
-        self._node = Node(1, "127.0.0.1", 9092)
+        self._directory = Directory(Node(1, "127.0.0.1", 9092))
+        self._directory.update([BrokerDescription(number, 1, False, f"agent-{number}:9092") for number in range(3)])
         self._shared = _Reserve()
-        self._remembering = KafkaResponder(self._shared, self._node, lambda: "cluster-a")  # type: ignore[arg-type]
+        self._remembering = self._responder(self._shared)
         frames = [frame for version in range(14) for frame in _requests(version)]
         self.corpus: list[Parts] = [(frame,) for frame in frames]
         self.corpus += [(frame, frame) for frame in frames] + [tuple(frames[at : at + 5]) for at in range(len(frames))]
@@ -58,15 +111,18 @@ class KafkaTarget(Target):
 
     def feed(self, data: bytes) -> None:
         reserve = self._shared.now = _reserve()
-        _, used, _ = remembered = _drain(self._remembering, data)
+        _, used, _ = remembered = _drain(self._remembering, reserve, data)
         if reserve.claimed != _ids_answered(data[:used], remembered[0], reserve):
             raise Violation(f"{reserve.claimed} IDs were claimed, which is not what was answered")
         fresh_reserve = _reserve()
-        fresh = _drain(KafkaResponder(fresh_reserve, self._node, lambda: "cluster-a"), data)
+        fresh = _drain(self._responder(fresh_reserve), fresh_reserve, data)
         if fresh[:2] != remembered[:2] or fresh_reserve.claimed != reserve.claimed:
             raise Violation(f"{remembered} from memory, but {fresh} afresh")
         if fresh[2] is not None:
             raise fresh[2]
+
+    def _responder(self, reserve: Any) -> KafkaResponder:
+        return KafkaResponder(reserve, self._directory, lambda: "cluster-a")
 
 
 def _reserve() -> BlockReserve:
@@ -75,9 +131,11 @@ def _reserve() -> BlockReserve:
     return reserve
 
 
-def _drain(responder: KafkaResponder, data: bytes) -> tuple[bytes, int, WireError | None]:
+def _drain(responder: KafkaResponder, reserve: BlockReserve, data: bytes) -> tuple[bytes, int, WireError | None]:
     """All answers, the bytes used, and the refusal that ended it, if one did."""
     answers, used = b"", 0
+    agent: Any = SimpleNamespace(broker_id=1, broker_epoch=5, client=Granting(), candidates=Candidates(reserve.claim))
+    transactions = TransactionResponder(Transactions(agent))
     for _ in range(_MAX_CALLS):
         try:
             answer, count = responder.respond(data[used:])
@@ -85,8 +143,20 @@ def _drain(responder: KafkaResponder, data: bytes) -> tuple[bytes, int, WireErro
             return answers, used, error
         if count == 0:
             return answers, used, None
+        if isinstance(answer, TransactionalCall):
+            answer = _at_once(transactions, answer)
         answers, used = answers + answer, used + count
     raise Violation(f"{_MAX_CALLS} calls used {used} of {len(data)} bytes")
+
+
+def _at_once(transactions: TransactionResponder, call: TransactionalCall) -> bytes:
+    """The answer to `call`, which waits for nothing here."""
+    running = transactions.answer(call)
+    try:
+        running.send(None)
+    except StopIteration as end:
+        return bytes(end.value)
+    raise Violation(f"{call} waits")
 
 
 def _split(data: bytes) -> list[bytes]:
@@ -122,6 +192,10 @@ def _requests(version: int) -> list[bytes]:
         found += [_find_coordinator(version, kind) for kind in (0, 1)]
     if version <= 5:
         found += [_init_producer_id(version, name) for name in (None, "", "transaction")]
+    if version <= 3:
+        found += [_add_partitions_to_txn(version), _add_offsets_to_txn(version)]
+    if version <= 4:
+        found.append(_end_txn(version))
     return found
 
 
@@ -156,3 +230,28 @@ def _init_producer_id(version: int, name: str | None) -> bytes:
     body = string(name, flexible=flexible) + int32(60_000)
     body += int64(-1) + int16(-1) if version >= 3 else b""
     return _header(INIT_PRODUCER_ID, version, flexible=flexible) + body + tags(flexible=flexible)
+
+
+def _producer(*, flexible: bool) -> bytes:
+    return string("transaction", flexible=flexible) + int64(77) + int16(3)
+
+
+def _add_partitions_to_txn(version: int) -> bytes:
+    flexible = version >= 3
+    numbers = array([int32(number) for number in (0, 7)], flexible=flexible)
+    topic = string("topic", flexible=flexible) + numbers + tags(flexible=flexible)
+    body = _producer(flexible=flexible) + array([topic, topic], flexible=flexible) + tags(flexible=flexible)
+    return _header(ADD_PARTITIONS_TO_TXN, version, flexible=flexible) + body
+
+
+def _add_offsets_to_txn(version: int) -> bytes:
+    flexible = version >= 3
+    body = _producer(flexible=flexible) + string("group", flexible=flexible) + tags(flexible=flexible)
+    return _header(ADD_OFFSETS_TO_TXN, version, flexible=flexible) + body
+
+
+def _end_txn(version: int) -> bytes:
+    flexible = version >= 3
+    return (
+        _header(END_TXN, version, flexible=flexible) + _producer(flexible=flexible) + b"\x01" + tags(flexible=flexible)
+    )

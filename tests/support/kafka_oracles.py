@@ -20,20 +20,43 @@ with warnings.catch_warnings():
         MetadataRequest,
         MetadataResponse,
     )
-    from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
+    from kafka.protocol.producer import (
+        AddOffsetsToTxnRequest,
+        AddOffsetsToTxnResponse,
+        AddPartitionsToTxnRequest,
+        AddPartitionsToTxnResponse,
+        EndTxnRequest,
+        EndTxnResponse,
+        InitProducerIdRequest,
+        InitProducerIdResponse,
+    )
 
 KAFKA_PYTHON = {
     "metadata": (MetadataRequest, MetadataResponse),
     "find_coordinator": (FindCoordinatorRequest, FindCoordinatorResponse),
     "api_versions": (ApiVersionsRequest, ApiVersionsResponse),
     "init_producer_id": (InitProducerIdRequest, InitProducerIdResponse),
+    "add_partitions_to_txn": (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    "add_offsets_to_txn": (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    "end_txn": (EndTxnRequest, EndTxnResponse),
 }
-KEYS = {"metadata": 3, "find_coordinator": 10, "api_versions": 18, "init_producer_id": 22}
+KEYS = {
+    "metadata": 3,
+    "find_coordinator": 10,
+    "api_versions": 18,
+    "init_producer_id": 22,
+    "add_partitions_to_txn": 24,
+    "add_offsets_to_txn": 25,
+    "end_txn": 26,
+}
 KIO_NAMES = {
     "metadata": "Metadata",
     "find_coordinator": "FindCoordinator",
     "api_versions": "ApiVersions",
     "init_producer_id": "InitProducerId",
+    "add_partitions_to_txn": "AddPartitionsToTxn",
+    "add_offsets_to_txn": "AddOffsetsToTxn",
+    "end_txn": "EndTxn",
 }
 
 

@@ -4,23 +4,39 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from controller.state import requests as asked
+from controller.state.decide import decide
+from controller.state.draft import Draft
+from controller.state.machine import StateMachine
+from controller.state.transitions import PREPARED
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import (
+    AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    BrokerDescription,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    BrokersResponse,
+    EndTxnRequest,
     Problem,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    TransactionalInitRequest,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from protocol.metadata_version import TRANSACTIONS
+from protocol.transactions import TopicPartitions
+
+Fault = Literal["none", "answer-lost", "never-arrived", "late"]
+"""What becomes of a transactional request: all but "none" break the connection. "answer-lost": it was carried out;
+"late": it will be, by `StubQuorum.carry_out_late`."""
 
 _Request = TypeVar("_Request")
 
@@ -48,6 +64,8 @@ class StubMember:
     async def start(self) -> None:
         """Listen; a second start takes the same port again."""
         app = web.Application()
+        app.router.add_get("/v1/brokers", self._brokers)
+        app.router.add_post("/v1/transactions/{tail:.*}", self._transact)
         app.router.add_post("/v1/{tail:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -78,6 +96,29 @@ class StubMember:
             await asyncio.sleep(quorum.delays.popleft())
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
+    async def _transact(self, request: web.Request) -> web.Response:
+        quorum = self.quorum
+        fault: Fault = quorum.faults.popleft() if quorum.faults and quorum.leader is self else "none"
+        if fault == "none":
+            return await self._handle(request)
+        body = await request.read()
+        if fault == "answer-lost":
+            await self._handle(request)
+        elif fault == "late":
+            quorum.late.append((request.path, body))
+        assert request.transport is not None
+        request.transport.abort()
+        return web.Response()
+
+    async def _brokers(self, _: web.Request) -> web.Response:
+        self.quorum.looks += 1
+        try:
+            if self.quorum.brokers_refused is not None:
+                raise self.quorum.brokers_refused
+        except RequestError as error:
+            return self._problem(error)
+        return web.Response(body=msgspec.json.encode(self.quorum.brokers()), content_type="application/json")
+
     def _problem(self, error: RequestError) -> web.Response:
         leader = self.quorum.leader
         problem = Problem(
@@ -96,7 +137,11 @@ class StubMember:
 
 
 class StubQuorum:
-    """Members that share one state. `refusals`: raised in turn, one a request, before anything else is decided."""
+    """Members that share one state. `refusals`: raised in turn, one a request, before anything else is decided.
+
+    Transactions are decided by `controller.state`. `faults`: one for each transactional request at the leader.
+    `completes`: whether an ended transaction is completed at once. `others`: brokers beside those that registered here.
+    """
 
     def __init__(self, members: int = 1, *, block_size: int = 1000, token: str | None = None) -> None:
         self.members = [StubMember(self, number) for number in range(members)]
@@ -114,6 +159,16 @@ class StubQuorum:
         self.refusals: deque[RequestError] = deque()
         self.allocate_refusals: deque[RequestError | None] = deque()
         self.delays: deque[float] = deque()
+        self.kafka: dict[int, str | None] = {}
+        self.others: list[BrokerDescription] = []
+        self.brokers_refused: RequestError | None = None
+        self.looks = 0
+        self.machine = StateMachine("stub-cluster")
+        self.machine.metadata_version = TRANSACTIONS
+        self.faults: deque[Fault] = deque()
+        self.late: deque[tuple[str, bytes]] = deque()
+        self.completes = True
+        self.transactional: list[Any] = []
 
     async def __aenter__(self) -> Self:
         for member in self.members:
@@ -134,6 +189,8 @@ class StubQuorum:
             raise self.refusals.popleft()
         if path == "/v1/producer-ids/allocate":
             return self._allocate(_decode(body, AllocateProducerIdsRequest))
+        if path.startswith("/v1/transactions/"):
+            return self._decide(_transactional(path, body))
         _, _, _, broker, verb = path.split("/")
         if verb == "register":
             return self._register(int(broker), _decode(body, RegisterBrokerRequest))
@@ -161,6 +218,7 @@ class StubQuorum:
         self.offset += 1
         self.epochs[broker_id] = self.offset
         self.incarnations[broker_id] = request.incarnation_id
+        self.kafka[broker_id] = request.kafka
         return RegisterBrokerResponse(self.offset, self.cluster_id)
 
     def _allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
@@ -173,6 +231,66 @@ class StubQuorum:
         self.next_producer_id += self.block_size
         self.blocks.append((request.broker_id, first))
         return AllocateProducerIdsResponse(0, first, self.block_size)
+
+    def brokers(self) -> BrokersResponse:
+        """Who is registered."""
+        here = [BrokerDescription(one, epoch, False, self.kafka.get(one)) for one, epoch in self.epochs.items()]
+        return BrokersResponse(sorted(here + self.others, key=lambda one: one.broker_id))
+
+    def carry_out_late(self) -> None:
+        """Carry out the oldest request that was to come late."""
+        try:
+            self.answer(*self.late.popleft())
+        except RequestError:
+            return
+
+    def complete(self, transactional_id: str) -> None:
+        """Complete the transaction that was ended or aborted."""
+        record = self.machine.transactions.get(transactional_id)
+        assert record is not None, f"{transactional_id} is unknown"
+        self._decide(asked.CompleteTransaction(transactional_id, record.producer_id, record.producer_epoch))
+
+    def _decide(self, request: Any) -> msgspec.Struct:
+        self.transactional.append(request)
+        draft = _Draft(self)
+        answer = decide(draft, request)
+        for record in draft.records:
+            self.offset += 1
+            self.machine.transactions.replay(record, self.offset, self.next_producer_id)  # type: ignore[arg-type]
+        after = self.machine.transactions.get(request.transactional_id)
+        if self.completes and after is not None and after.status in PREPARED:
+            self.complete(request.transactional_id)
+        if isinstance(answer, RequestError):
+            raise answer
+        assert isinstance(answer, msgspec.Struct)
+        return answer
+
+
+class _Draft(Draft):
+    """A decision on the stub's own brokers and blocks."""
+
+    def __init__(self, quorum: StubQuorum) -> None:
+        super().__init__(quorum.machine, 1_700_000_000_000)
+        self._quorum = quorum
+        self.next_producer_id = quorum.next_producer_id
+
+    def check_broker(self, broker_id: int, broker_epoch: int) -> Any:
+        self._quorum._check_epoch(broker_id, broker_epoch)
+
+
+def _transactional(path: str, body: bytes) -> Any:
+    """The request as the state takes it."""
+    verb = path.rpartition("/")[2]
+    if verb == "init-producer-id":
+        init = _decode(body, TransactionalInitRequest)
+        return asked.InitProducerId(*msgspec.structs.astuple(init))
+    if verb == "end":
+        return asked.EndTxn(*msgspec.structs.astuple(_decode(body, EndTxnRequest)))
+    assert verb == "add-partitions", path
+    add = _decode(body, AddPartitionsToTxnRequest)
+    topics = tuple(TopicPartitions(topic.topic, tuple(topic.partitions)) for topic in add.topics)
+    producer = (add.transactional_id, add.producer_id, add.producer_epoch)
+    return asked.AddPartitionsToTxn(add.broker_id, add.broker_epoch, *producer, topics)
 
 
 def _decode(body: bytes, kind: type[_Request]) -> _Request:

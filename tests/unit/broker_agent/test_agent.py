@@ -12,6 +12,7 @@ from broker_agent.controller_client import ControllerClient
 from broker_agent.prefetch import PrefetchSettings
 from broker_agent.reserve import NO_ID
 from protocol.errors import ErrorCode, RequestError
+from protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 
@@ -30,7 +31,7 @@ async def running(
     quorum: StubQuorum, settings: PrefetchSettings = SMALL, **client_options: Any
 ) -> AsyncIterator[tuple[Agent, asyncio.Task[None]]]:
     async with ControllerClient(quorum.urls, **client_options) as client:
-        agent = Agent(7, client, settings, heartbeat_seconds=0.02)
+        agent = Agent(7, client, settings, kafka=HostPort("agent-7", 9092), heartbeat_seconds=0.02)
         task = asyncio.create_task(agent.run())
         try:
             yield agent, task

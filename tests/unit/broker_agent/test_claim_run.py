@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from broker_agent import kafka_responder
 from broker_agent.claim_run import MAX_RUN, ClaimRun
+from broker_agent.directory import Directory
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.reserve import BlockReserve
 from broker_agent.wire.metadata import Node
@@ -30,7 +31,7 @@ def responder() -> tuple[KafkaResponder, BlockReserve]:
     reserve = BlockReserve()
     for block in BLOCKS:
         reserve.offer(block)
-    return KafkaResponder(reserve, Node(7, "agent.example", 9092), lambda: "cluster-x"), reserve
+    return KafkaResponder(reserve, Directory(Node(7, "agent.example", 9092)), lambda: "cluster-x"), reserve
 
 
 def answers(responder: KafkaResponder, data: bytes) -> bytes:
@@ -39,6 +40,7 @@ def answers(responder: KafkaResponder, data: bytes) -> bytes:
     while data:
         response, used = responder.respond(data)
         assert used, "whole frames are always used"
+        assert isinstance(response, bytes)
         collected, data = collected + response, data[used:]
     return collected
 
@@ -57,7 +59,7 @@ def test_chunks_and_single_frames_get_the_same_answers(pieces: list[tuple[int, s
     ]
     whole, reserve = responder()
     single, expected = responder()
-    assert answers(whole, b"".join(frames)) == b"".join(single.respond(frame)[0] for frame in frames)
+    assert answers(whole, b"".join(frames)) == b"".join(answers(single, frame) for frame in frames)
     assert (reserve.claimed, reserve.remaining) == (expected.claimed, expected.remaining)
     assert len(whole._runs) <= kafka_responder.MAX_RUNS
 
@@ -69,6 +71,7 @@ def test_a_run_is_answered_at_once_and_another_codec_reads_it(version: int) -> N
     run = b"".join(request(version, number) for number in range(1, 9))
     response, used = asked.respond(run)
     assert used == len(run)
+    assert isinstance(response, bytes)
     assert len(asked._runs) == 1
     length = len(response) // 8
     for number in range(8):

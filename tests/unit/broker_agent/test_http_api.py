@@ -17,17 +17,21 @@ from broker_agent.http_api import MAX_BODY_BYTES, make_app
 from broker_agent.kafka_listener import KafkaListener
 from broker_agent.metrics import make_registry
 from broker_agent.prefetch import PrefetchSettings
+from broker_agent.transactions import Transactions
 from protocol.ids import ProducerIdBlock
+from protocol.settings import HostPort
 
 
 @pytest.fixture
 def agent() -> Agent:
-    return Agent(7, ControllerClient(("http://c:1",)), PrefetchSettings(min_blocks=1), heartbeat_seconds=1.0)
+    client, settings = ControllerClient(("http://c:1",)), PrefetchSettings(min_blocks=1)
+    return Agent(7, client, settings, kafka=HostPort("agent-7", 9092), heartbeat_seconds=1.0)
 
 
 @pytest.fixture
 async def http(agent: Agent) -> AsyncIterator[TestClient[Any, Any]]:
-    app = make_app(agent, make_registry(agent, KafkaListener()))
+    transactions = Transactions(agent)
+    app = make_app(agent, transactions, make_registry(agent, KafkaListener(), transactions))
     async with TestClient(TestServer(app)) as client:
         yield client
 
@@ -58,7 +62,8 @@ async def test_init_producer_id(agent: Agent, http: TestClient[Any, Any]) -> Non
         (b'{"transactional_id": "\xff"}', 400, "INVALID_REQUEST"),
         (b'{"transactional_id": ""}', 400, "INVALID_REQUEST"),
         (b'{"transactional_id": "%s"}' % (b"x" * 250), 400, "INVALID_REQUEST"),
-        (b'{"transactional_id": "t"}', 403, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"),
+        (b'{"transactional_id": "t"}', 400, "INVALID_TRANSACTION_TIMEOUT"),
+        (b'{"producer_id": 5}', 400, "INVALID_REQUEST"),
         (b" " * (MAX_BODY_BYTES + 1), 413, "MESSAGE_TOO_LARGE"),
     ],
 )

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from broker_agent.directory import Directory
 from broker_agent.kafka_listener import KafkaListener
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.reserve import BlockReserve
+from broker_agent.transaction_responder import TransactionalCall
 from broker_agent.wire.metadata import Node
 from protocol.ids import ProducerIdBlock
 from tests.support.waiting import until
@@ -24,17 +26,46 @@ def init(correlation_id: int) -> bytes:
     return struct.pack(">i", len(body)) + body
 
 
+def init_transaction(correlation_id: int, transactional_id: bytes = b"t") -> bytes:
+    body = struct.pack(">hhih", 22, 4, correlation_id, 1) + b"c\x00" + bytes([len(transactional_id) + 1])
+    body += transactional_id + struct.pack(">iqh", 60_000, -1, -1) + b"\x00"
+    return struct.pack(">i", len(body)) + body
+
+
 def parse(response: bytes) -> tuple[int, int, int]:
     """Correlation id, error code, producer id."""
     correlation_id, error, producer_id = struct.unpack_from(">4xi5xhq", response)
     return correlation_id, error, producer_id
 
 
+class Calls:
+    """Calls to the controllers that wait until they are answered by hand."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[TransactionalCall, asyncio.Future[bytes]]] = []
+
+    async def ask(self, call: TransactionalCall) -> bytes:
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.waiting.append((call, answer))
+        return await answer
+
+    def answer(self, place: int = 0) -> None:
+        """Answer call number `place` with its own correlation id and the producer id 10**6 plus that."""
+        call, answer = self.waiting[place]
+        number = call.header.correlation_id
+        answer.set_result(struct.pack(">iiBihqhB", 22, number, 0, 0, 0, 10**6 + number, 0, 0))
+
+
 Start = Callable[..., "asyncio.Future[tuple[KafkaListener, int, BlockReserve]]"]
 
 
 @pytest.fixture
-async def start() -> AsyncIterator[Start]:
+def calls() -> Calls:
+    return Calls()
+
+
+@pytest.fixture
+async def start(calls: Calls) -> AsyncIterator[Start]:
     listeners: list[KafkaListener] = []
 
     async def begin(**limits: float) -> tuple[KafkaListener, int, BlockReserve]:
@@ -42,7 +73,8 @@ async def start() -> AsyncIterator[Start]:
         reserve = BlockReserve()
         reserve.offer(ProducerIdBlock(0, 1_000_000))
         port = await listener.bind("127.0.0.1", 0)
-        await listener.serve(KafkaResponder(reserve, Node(1, "127.0.0.1", port), lambda: None))
+        responder = KafkaResponder(reserve, Directory(Node(1, "127.0.0.1", port)), lambda: None)
+        await listener.serve(responder, calls.ask)
         listeners.append(listener)
         return listener, port, reserve
 
@@ -215,4 +247,140 @@ async def test_stop_sends_what_was_answered_and_refuses_newcomers(start: Start) 
     assert await at_end(reader)
     with pytest.raises(ConnectionError):
         await connect(port)
+    await close(writer)
+
+
+async def read(reader: asyncio.StreamReader, count: int = 1) -> list[tuple[int, int, int]]:
+    async with asyncio.timeout(SECONDS):
+        return [parse(await reader.readexactly(RESPONSE_BYTES)) for _ in range(count)]
+
+
+async def test_nothing_overtakes_an_answer_that_takes_the_controllers(start: Start, calls: Calls) -> None:
+    _, port, reserve = await start()
+    reader, writer = await connect(port)
+    writer.write(init(1) + init_transaction(2) + init(3) + init(4))
+    assert await read(reader) == [(1, 0, 0)]
+    await until(lambda: len(calls.waiting) == 1)
+    writer.write(init(5)[:9])
+    await asyncio.sleep(0.05)
+    writer.write(init(5)[9:] + init_transaction(6) + init(7))
+    await asyncio.sleep(0.05)
+    assert reserve.claimed == 1, "a request behind the one that waits was answered"
+    calls.answer()
+    assert await read(reader, 4) == [(2, 0, 10**6 + 2), (3, 0, 1), (4, 0, 2), (5, 0, 3)]
+    await until(lambda: len(calls.waiting) == 2)
+    assert reserve.claimed == 4
+    calls.answer(1)
+    assert await read(reader, 2) == [(6, 0, 10**6 + 6), (7, 0, 4)]
+    await close(writer)
+
+
+async def test_every_connection_gets_its_own_answers_whatever_the_order_they_come_in(
+    start: Start, calls: Calls
+) -> None:
+    _, port, _ = await start()
+    clients = [await connect(port) for _ in range(5)]
+    for number, (_, writer) in enumerate(clients):
+        writer.write(b"".join(init_transaction(10 * number + at) for at in range(3)))
+    for turn in range(3):
+        await until(lambda turn=turn: len(calls.waiting) == 5 * (turn + 1))  # type: ignore[misc]
+        for place in reversed(range(5 * turn, 5 * turn + 5)):
+            calls.answer(place)
+    for number, (reader, writer) in enumerate(clients):
+        expected = [10 * number + at for at in range(3)]
+        assert await read(reader, 3) == [(one, 0, 10**6 + one) for one in expected]
+        await close(writer)
+
+
+async def test_others_are_answered_while_one_waits(start: Start, calls: Calls) -> None:
+    _, port, _ = await start()
+    (_, waits), (reader, other) = await connect(port), await connect(port)
+    waits.write(init_transaction(1))
+    await until(lambda: len(calls.waiting) == 1)
+    other.write(init(5))
+    assert await read(reader) == [(5, 0, 0)]
+    for one in (waits, other):
+        await close(one)
+
+
+async def test_a_client_that_hangs_up_stops_nothing_and_is_answered_nothing(start: Start, calls: Calls) -> None:
+    listener, port, _ = await start()
+    _, writer = await connect(port)
+    writer.write(init_transaction(1) + init(2))
+    await until(lambda: len(calls.waiting) == 1)
+    writer.transport.abort()
+    await asyncio.sleep(0.05)
+    _, answer = calls.waiting[0]
+    assert not answer.cancelled()
+    calls.answer()
+    await until(lambda: not listener.connections)
+    await until(lambda: not listener._calls)
+
+
+async def test_a_waiting_connection_is_not_idle(start: Start, calls: Calls) -> None:
+    listener, port, _ = await start(idle_timeout=0.1)
+    reader, writer = await connect(port)
+    writer.write(init_transaction(1))
+    await until(lambda: len(calls.waiting) == 1)
+    sweeps = listener.sweeps
+    await until(lambda: listener.sweeps > sweeps + 10)
+    calls.answer()
+    assert await read(reader) == [(1, 0, 10**6 + 1)]
+    await until(lambda: listener.idle_closed == 1)
+    await close(writer)
+
+
+async def test_a_call_that_breaks_closes_its_connection_and_is_reported(start: Start, calls: Calls) -> None:
+    _, port, _ = await start()
+    reported: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+    reader, writer = await connect(port)
+    writer.write(init_transaction(1) + init(2))
+    await until(lambda: len(calls.waiting) == 1)
+    calls.waiting[0][1].set_exception(AssertionError("A4: broken"))
+    assert await at_end(reader)
+    assert [str(error) for error in reported] == ["A4: broken"]
+    await close(writer)
+
+
+async def test_stop_ends_a_waiting_connection_without_an_answer(start: Start, calls: Calls) -> None:
+    listener, port, _ = await start()
+    reader, writer = await connect(port)
+    writer.write(init_transaction(1))
+    await until(lambda: len(calls.waiting) == 1)
+    await listener.stop()
+    assert await at_end(reader)
+    assert calls.waiting[0][1].cancelled()
+    await close(writer)
+
+
+async def test_a_malformed_frame_behind_a_waiting_one_is_refused_after_the_answer(start: Start, calls: Calls) -> None:
+    listener, port, _ = await start()
+    reader, writer = await connect(port)
+    writer.write(init_transaction(1) + struct.pack(">ihhi", 8, 99, 0, 1))
+    await until(lambda: len(calls.waiting) == 1)
+    assert listener.malformed == 0
+    calls.answer()
+    assert await read(reader) == [(1, 0, 10**6 + 1)]
+    assert await at_end(reader)
+    assert listener.malformed == 1
+    await close(writer)
+
+
+async def test_a_client_that_neither_reads_nor_stops_asking_waits_for_its_own_reading(
+    start: Start, calls: Calls
+) -> None:
+    """Back-pressure holds across a call: what it kept waiting is not answered into memory."""
+    listener, port, reserve = await start()
+    reader, writer = await connect(port)
+    requests = 200_000
+    writer.write(b"".join(init(number) for number in range(requests)) + init_transaction(requests) + init(requests + 1))
+    async with asyncio.timeout(30):
+        received = await reader.readexactly(RESPONSE_BYTES * requests)
+        assert parse(received[-RESPONSE_BYTES:]) == (requests - 1, 0, requests - 1)
+    await until(lambda: len(calls.waiting) == 1)
+    calls.answer()
+    assert await read(reader, 2) == [(requests, 0, 10**6 + requests), (requests + 1, 0, requests)]
+    assert reserve.claimed == requests + 1
+    assert not any(connection.muted for connection in listener.connections)
     await close(writer)

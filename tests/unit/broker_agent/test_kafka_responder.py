@@ -9,14 +9,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import astuple
 
 from broker_agent import kafka_responder
+from broker_agent.directory import Directory
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.reserve import BlockReserve
-from broker_agent.wire.headers import SUPPORTED_VERSIONS
+from broker_agent.transaction_responder import TransactionalCall
+from broker_agent.wire.headers import SUPPORTED_VERSIONS, RequestHeader
 from broker_agent.wire.metadata import Node
 from broker_agent.wire.primitives import MAX_FRAME_BYTES, WireError
 from protocol.ids import ProducerIdBlock
+from protocol.messages import BrokerDescription, InitProducerIdRequest
 from tests.support.kafka_oracles import (
     KAFKA_PYTHON,
     kafka_python_request,
@@ -32,7 +36,23 @@ def make(ids: int = 1000) -> tuple[KafkaResponder, BlockReserve]:
     reserve = BlockReserve()
     if ids:
         reserve.offer(ProducerIdBlock(FIRST, ids))
-    return KafkaResponder(reserve, Node(7, "agent.example", 9092), lambda: "cluster-x"), reserve
+    return KafkaResponder(reserve, directory(), lambda: "cluster-x"), reserve
+
+
+def directory(*others: int) -> Directory:
+    """Agent 7's, once it knows of `others` too."""
+    known = Directory(Node(7, "agent.example", 9092))
+    if others:
+        nodes = [(7, "agent.example:9092"), *((other, f"agent-{other}:{9000 + other}") for other in others)]
+        known.update([BrokerDescription(number, 1, False, kafka) for number, kafka in nodes])
+    return known
+
+
+def answer(responder: KafkaResponder, data: bytes) -> tuple[bytes, int]:
+    """What is answered without the controllers."""
+    response, used = responder.respond(data)
+    assert isinstance(response, bytes)
+    return response, used
 
 
 def framed(frame: bytes) -> bytes:
@@ -45,7 +65,7 @@ def init(version: int, correlation_id: int = 1, client_id: str | None = "c", **f
 
 def ask(responder: KafkaResponder, request: bytes) -> bytes:
     """One response without its length field."""
-    response, used = responder.respond(request)
+    response, used = answer(responder, request)
     assert used == len(request)
     (length,) = struct.unpack_from(">i", response)
     assert length == len(response) - 4
@@ -78,20 +98,45 @@ def test_with_no_id_at_hand_the_answer_is_14(version: int, time: int) -> None:
 def test_producer_id_and_epoch_are_ignored_without_a_transactional_id() -> None:
     responder, _ = make()
     response = kafka_python_response(
-        "init_producer_id", 4, ask(responder, init(4, producer_id=55, producer_epoch=-1, transaction_timeout_ms=-1))
+        "init_producer_id", 4, ask(responder, init(4, producer_id=55, producer_epoch=2, transaction_timeout_ms=-1))
     )
     assert (response.error_code, response.producer_id) == (0, FIRST)
 
 
-@pytest.mark.parametrize(("transactional_id", "code"), [("", 42), ("x" * 250, 42), ("x" * 249, 53), ("t", 53)])
-@pytest.mark.parametrize("version", range(6))
-def test_a_transactional_id_is_refused_and_claims_nothing(version: int, transactional_id: str, code: int) -> None:
+@pytest.mark.parametrize(("producer_id", "epoch"), [(55, -1), (-1, 0), (-2, -2)])
+def test_half_a_pair_is_refused_though_nothing_else_of_it_matters(producer_id: int, epoch: int) -> None:
+    """Kafka compares the two before it looks for a transactional id."""
     responder, reserve = make()
     for _ in range(2):
-        frame = ask(responder, init(version, transactional_id=transactional_id))
-        response = kafka_python_response("init_producer_id", version, frame)
-        assert (response.error_code, response.producer_id, response.producer_epoch) == (code, -1, -1)
-    assert reserve.claimed == 0
+        frame = ask(responder, init(4, producer_id=producer_id, producer_epoch=epoch))
+        response = kafka_python_response("init_producer_id", 4, frame)
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (42, -1, -1)
+    assert (reserve.claimed, responder._memo) == (0, {})
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_transactional_id_is_for_the_controllers_and_claims_nothing_here(version: int) -> None:
+    responder, reserve = make()
+    frame = init(version, 5, transactional_id="t", transaction_timeout_ms=60_000)
+    for _ in range(2):
+        call, used = responder.respond(frame + init(version))
+        assert used == len(frame)
+        assert isinstance(call, TransactionalCall)
+        assert call.header == RequestHeader(22, version, 5, "c")
+        assert call.request == InitProducerIdRequest("t", 60_000, -1, -1)
+    assert (reserve.claimed, responder._memo) == (0, {})
+
+
+def test_what_is_before_a_transactional_request_is_answered_first_and_what_is_behind_it_is_not() -> None:
+    responder, reserve = make()
+    before, waiting, behind = init(4, 1) + init(4, 2), init(4, 3, transactional_id="t"), init(4, 4)
+    for _ in range(2):
+        _, used = answer(responder, before + waiting + behind)
+        assert used == len(before)
+        call, used = responder.respond(waiting + behind)
+        assert isinstance(call, TransactionalCall)
+        assert used == len(waiting)
+    assert reserve.claimed == 4
 
 
 @pytest.mark.parametrize("version", range(5))
@@ -100,7 +145,7 @@ def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
     fields = {"client_software_name": "n", "client_software_version": "1"} if version >= 3 else {}
     frame = ask(responder, framed(kafka_python_request("api_versions", version, 5, "c", **fields)))
     response = kafka_python_response("api_versions", version, frame)
-    expected = {3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 5)}
+    expected = {3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 5), 24: (0, 3), 25: (0, 3), 26: (0, 4)}
     assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == expected
     correlation_id, kio = kio_response("api_versions", version, frame)
     assert {key.api_key: (key.min_version, key.max_version) for key in kio.api_keys} == expected
@@ -144,23 +189,78 @@ def test_a_topic_asked_for_by_id_is_unknown_by_id(version: int) -> None:
     assert (answer.name, answer.topic_id, answer.error_code) == (None, uuid.UUID(int=5), 100)
 
 
-@pytest.mark.parametrize(
-    ("version", "key_type", "code"), [(0, 0, 30), *((v, t, c) for v in range(1, 7) for t, c in ((0, 30), (1, 53)))]
-)
-def test_no_coordinator_is_found(version: int, key_type: int, code: int) -> None:
-    responder, _ = make()
+def find(version: int, keys: list[str], key_type: int) -> bytes:
     fields: dict[str, Any] = {"key_type": key_type} if version >= 1 else {}
-    fields |= {"coordinator_keys": ["k", "l"]} if version >= 4 else {"key": "k"}
-    frame = ask(responder, framed(kafka_python_request("find_coordinator", version, 5, "c", **fields)))
+    fields |= {"coordinator_keys": keys} if version >= 4 else {"key": keys[0]}
+    return framed(kafka_python_request("find_coordinator", version, 5, "c", **fields))
+
+
+@pytest.mark.parametrize("version", range(7))
+def test_no_coordinator_is_found_for_a_group(version: int) -> None:
+    responder, _ = make()
+    frame = ask(responder, find(version, ["k", "l"], 0))
     response = kafka_python_response("find_coordinator", version, frame)
     correlation_id, kio = kio_response("find_coordinator", version, frame)
     assert correlation_id == 5
     if version >= 4:
-        assert [(c.key, c.error_code, c.node_id) for c in response.coordinators] == [("k", code, -1), ("l", code, -1)]
-        assert [c.error_code.value for c in kio.coordinators] == [code, code]
-        assert "not" in response.coordinators[0].error_message or "no " in response.coordinators[0].error_message
+        assert [(c.key, c.error_code, c.node_id) for c in response.coordinators] == [("k", 30, -1), ("l", 30, -1)]
+        assert [c.error_code.value for c in kio.coordinators] == [30, 30]
+        assert "no consumer groups" in response.coordinators[0].error_message
     else:
-        assert (response.error_code, response.node_id, kio.error_code.value) == (code, -1, code)
+        assert (response.error_code, response.node_id, kio.error_code.value) == (30, -1, 30)
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize("others", [(), (2, 9)])
+def test_the_coordinator_of_a_transactional_id_is_the_one_of_the_directory(
+    version: int, others: tuple[int, ...]
+) -> None:
+    known = directory(*others)
+    responder = KafkaResponder(BlockReserve(), known, lambda: "cluster-x")
+    keys = [f"id-{number}" for number in range(20)]
+    expected = [known.coordinator(key) for key in keys]
+    assert len({node.id for node in expected}) == 1 + len(others)
+    for key, node in zip(keys, expected, strict=True):
+        frame = ask(responder, find(version, [key], 1))
+        response = kafka_python_response("find_coordinator", version, frame)
+        _, kio = kio_response("find_coordinator", version, frame)
+        if version >= 4:
+            (response,), (kio,) = response.coordinators, kio.coordinators
+            assert (response.key, kio.key) == (key, key)
+        assert (response.error_code, response.node_id, response.host, response.port) == (0, *astuple(node))
+        assert (kio.error_code.value, kio.node_id, kio.host, kio.port) == (0, *astuple(node))
+    if version >= 4:
+        frame = ask(responder, find(version, keys, 1))
+        found = kafka_python_response("find_coordinator", version, frame).coordinators
+        assert [(one.key, one.node_id) for one in found] == [(k, n.id) for k, n in zip(keys, expected, strict=True)]
+
+
+@pytest.mark.parametrize("key", ["", "x" * 250])
+def test_what_cannot_be_a_transactional_id_has_no_coordinator(key: str) -> None:
+    responder, _ = make()
+    response = kafka_python_response("find_coordinator", 2, ask(responder, find(2, [key], 1)))
+    assert (response.error_code, response.node_id) == (53, -1)
+
+
+def test_one_request_looks_up_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_responder, "MAX_WEIGHINGS", 10)
+    responder = KafkaResponder(BlockReserve(), directory(1, 2), lambda: "cluster-x")
+    frame = ask(responder, find(4, [f"id-{number}" for number in range(5)], 1))
+    found = kafka_python_response("find_coordinator", 4, frame).coordinators
+    assert [one.error_code for one in found] == [0, 0, 0, 15, 15]
+    assert "ask again" in found[3].error_message
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_names_every_agent_that_lives_this_one_first(version: int) -> None:
+    responder = KafkaResponder(BlockReserve(), directory(3, 12), lambda: "cluster-x")
+    frame = ask(responder, framed(kafka_python_request("metadata", version, 5, "c", topics=[])))
+    expected = [(7, "agent.example", 9092), (3, "agent-3", 9003), (12, "agent-12", 9012)]
+    response = kafka_python_response("metadata", version, frame)
+    assert [(b.node_id, b.host, b.port) for b in response.brokers] == expected
+    _, kio = kio_response("metadata", version, frame)
+    assert [(b.node_id, b.host, b.port) for b in kio.brokers] == expected
+    assert version < 1 or (response.controller_id, kio.controller_id) == (7, 7)
 
 
 @given(st.lists(st.integers(0, 5), max_size=40), st.data())
@@ -168,14 +268,14 @@ def test_any_cut_of_a_pipeline_gives_the_same_responses(versions: list[int], dat
     """Frames cut anywhere: what was not used is offered again with more, as the listener does."""
     stream = b"".join(init(version, number) for number, version in enumerate(versions))
     whole, _ = make()
-    expected, used = whole.respond(stream)
+    expected, used = answer(whole, stream)
     assert used == len(stream)
     pieces, _ = make()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     responses, rest = b"", b""
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         rest += stream[start:end]
-        got, used = pieces.respond(rest)
+        got, used = answer(pieces, rest)
         responses, rest = responses + got, rest[used:]
     assert (responses, rest) == (expected, b"")
 
@@ -184,10 +284,10 @@ def test_one_call_makes_no_more_than_its_bound_and_the_next_goes_on() -> None:
     """65 kB of one-byte keys would be a response of megabytes, were each of them explained."""
     responder, _ = make()
     keys = ["k"] * 4096
-    request = framed(kafka_python_request("find_coordinator", 6, 5, "c", key_type=1, coordinator_keys=keys))
+    request = framed(kafka_python_request("find_coordinator", 6, 5, "c", key_type=0, coordinator_keys=keys))
     stream, calls = request * 20, 0
     while stream:
-        responses, used = responder.respond(stream)
+        responses, used = answer(responder, stream)
         assert used > 0
         assert len(responses) <= kafka_responder.MAX_RESPONSE_BYTES + 120 * 1024
         stream, calls = stream[used:], calls + 1
@@ -231,7 +331,7 @@ def test_a_remembered_frame_with_one_byte_changed_claims_only_if_it_decodes(posi
     outcomes = []
     for one in (responder, fresh):
         try:
-            outcomes.append(len(one.respond(bytes(mutated))[0]))
+            outcomes.append(len(answer(one, bytes(mutated))[0]))
         except WireError:
             outcomes.append(-1)
     assert outcomes[0] == outcomes[1]
@@ -247,9 +347,3 @@ def test_the_memo_is_bounded_in_frames_and_in_bytes(monkeypatch: pytest.MonkeyPa
     remembered = len(responder._memo)
     ask(responder, init(4, client_id="x" * 600))
     assert (len(responder._memo), reserve.claimed) == (remembered, 36)
-
-
-def test_transactional_frames_are_never_remembered() -> None:
-    responder, _ = make()
-    ask(responder, init(4, transactional_id="t"))
-    assert responder._memo == {}

@@ -14,6 +14,7 @@ from broker_agent.controller_client import ControllerClient
 from broker_agent.prefetch import PrefetchSettings
 from broker_agent.server import _on_unhandled, _run_until
 from protocol.errors import ErrorCode, RequestError
+from protocol.settings import HostPort
 from tests.support.agent_process import agent_process
 from tests.support.stub_controller import StubQuorum
 
@@ -65,7 +66,7 @@ async def test_a_broken_invariant_ends_the_process_and_another_fault_does_not(
 ) -> None:
     broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     async with ControllerClient(("http://127.0.0.1:1",)) as client:
-        agent = Agent(3, client, PrefetchSettings(), heartbeat_seconds=1.0)
+        agent = Agent(3, client, PrefetchSettings(), kafka=HostPort("127.0.0.1", 1), heartbeat_seconds=1.0)
         running = asyncio.create_task(_run_until(asyncio.Event(), broken, agent))
         _on_unhandled(broken, {"message": "a handler failed", "exception": ValueError("no invariant")})
         assert not broken.done()

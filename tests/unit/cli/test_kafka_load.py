@@ -6,9 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from broker_agent.directory import Directory
 from broker_agent.kafka_listener import KafkaListener
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.reserve import BlockReserve
+from broker_agent.transaction_responder import TransactionalCall
 from broker_agent.wire.metadata import Node
 from cli.kafka_load import MAX_IN_FLIGHT, ClaimConnection, ClaimTally, connect
 from protocol.ids import ProducerIdBlock
@@ -18,18 +20,22 @@ from protocol.ids import ProducerIdBlock
 async def listening(responder: KafkaResponder) -> AsyncIterator[str]:
     listener = KafkaListener()
     port = await listener.bind("127.0.0.1", 0)
-    await listener.serve(responder)
+    await listener.serve(responder, no_transactions)
     try:
         yield f"127.0.0.1:{port}"
     finally:
         await listener.stop()
 
 
+async def no_transactions(call: TransactionalCall) -> bytes:
+    raise AssertionError(f"asked for {call}")
+
+
 def responder_with(ids: int) -> KafkaResponder:
     reserve = BlockReserve()
     if ids:
         reserve.offer(ProducerIdBlock(1000, ids))
-    return KafkaResponder(reserve, Node(1, "127.0.0.1", 1), lambda: "cluster")
+    return KafkaResponder(reserve, Directory(Node(1, "127.0.0.1", 1)), lambda: "cluster")
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -1,0 +1,76 @@
+"""Which agents live, and which of them coordinates a transactional id. Pure: no clock, no I/O.
+
+Any agent can serve any transactional id, for the truth is in the quorum; naming one spreads the load. Rendezvous
+hashing (Thaler and Ravishankar 1998) names the agent with the highest weight for the id, so that an agent that dies
+moves its own ids and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Final
+
+from broker_agent.wire.metadata import Node
+from protocol.messages import BrokerDescription
+from protocol.settings import HostPort, SettingsError
+
+MAX_NODES: Final = 256
+"""Agents known; of more, those with the lowest ids. With the longest addresses (264 bytes) they make a Metadata
+response of 73 KiB."""
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_PARTITIONS: Final = 50
+"""Kafka's default of `offsets.topic.num.partitions`."""
+
+
+class Directory:
+    """The agents that clients are told of. `own` is always one of `nodes`: it has been reached.
+
+    `on_lookup()` is called whenever a coordinator is named, for a client may ask because the last one is dead.
+    """
+
+    __slots__ = ("_live", "_on_lookup", "nodes", "own")
+
+    def __init__(self, own: Node, on_lookup: Callable[[], None] = lambda: None) -> None:
+        self.own = own
+        self._on_lookup = on_lookup
+        self.nodes: tuple[Node, ...] = (own,)
+        self._live: tuple[Node, ...] = (own,)
+
+    def update(self, brokers: Iterable[BrokerDescription]) -> None:
+        """Take the controllers' list. Fenced brokers, and those without an address, coordinate nothing."""
+        live: list[Node] = []
+        for broker in sorted(brokers, key=lambda one: one.broker_id):
+            if broker.fenced or broker.kafka is None or len(live) == MAX_NODES:
+                continue
+            try:
+                address = HostPort.parse(broker.kafka, "kafka")
+            except SettingsError:
+                continue
+            live.append(Node(broker.broker_id, address.host, address.port))
+        self._live = tuple(live) or (self.own,)
+        self.nodes = (self.own, *(node for node in live if node.id != self.own.id))
+
+    def coordinator(self, transactional_id: str) -> Node:
+        """The agent that coordinates `transactional_id`; all agents with the same list name the same one."""
+        self._on_lookup()
+        name = transactional_id.encode()
+        return max(self._live, key=lambda node: weight(node.id, name))
+
+
+def weight(broker_id: int, transactional_id: bytes) -> bytes:
+    """How strongly a broker pulls a transactional id. Agents of different builds have to agree on it: never change it.
+
+    The first eight bytes of BLAKE2b over the id as a big-endian INT32, and the transactional id.
+    """
+    return blake2b(broker_id.to_bytes(4, "big") + transactional_id, digest_size=8).digest()
+
+
+def offsets_partition(group_id: str) -> int:
+    """The partition of OFFSETS_TOPIC that holds a group's offsets: Java's String.hashCode, its sign bit cleared."""
+    encoded = group_id.encode("utf-16-be")
+    hashed = 0
+    for position in range(0, len(encoded), 2):
+        hashed = (31 * hashed + int.from_bytes(encoded[position : position + 2], "big")) & 0xFFFF_FFFF
+    return (hashed & 0x7FFF_FFFF) % OFFSETS_PARTITIONS

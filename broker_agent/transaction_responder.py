@@ -1,0 +1,70 @@
+"""Answers over the wire that take a decision of the quorum: the connection waits for them, and nothing else does."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from broker_agent.requests import AddPartitionsToTxn, TransactionStep
+from broker_agent.transactions import Transactions
+from broker_agent.wire.headers import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    END_TXN,
+    INIT_PRODUCER_ID,
+    RequestHeader,
+    frame_response,
+)
+from broker_agent.wire.init_producer_id import init_producer_id_frame
+from broker_agent.wire.primitives import int32
+from broker_agent.wire.transactions import add_partitions_to_txn_response, error_response
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+
+_KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
+"""The first version of each API whose clients know PRODUCER_FENCED (KIP-588)."""
+
+
+class TransactionalCall(msgspec.Struct, frozen=True):
+    """A decoded request that has to be put to the controllers."""
+
+    header: RequestHeader
+    request: InitProducerIdRequest | TransactionStep
+
+
+class TransactionResponder:
+    """Turns a call into the frame that answers it."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+
+    async def answer(self, call: TransactionalCall) -> bytes:
+        """The whole response frame, length field included."""
+        header, request = call.header, call.request
+        if isinstance(request, InitProducerIdRequest):
+            response = await self._init_producer_id(header, request)
+            return init_producer_id_frame(header.api_version, int32(header.correlation_id), response)
+        code = 0
+        try:
+            await self._transactions.step(request)
+        except RequestError as error:
+            code = wire_code(header, error.code)
+        if isinstance(request, AddPartitionsToTxn):
+            body = add_partitions_to_txn_response(header.api_version, request.topics, code)
+        else:
+            body = error_response(header.api_key, header.api_version, code)
+        return frame_response(header, body)
+
+    async def _init_producer_id(self, header: RequestHeader, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        try:
+            return await self._transactions.init_producer_id(request)
+        except RequestError as error:
+            return InitProducerIdResponse(wire_code(header, error.code), -1, -1)
+
+
+def wire_code(header: RequestHeader, error: ErrorCode) -> int:
+    """The number of `error` in this version: clients that do not know PRODUCER_FENCED get INVALID_PRODUCER_EPOCH."""
+    if error is ErrorCode.PRODUCER_FENCED and header.api_version < _KNOWS_FENCED[header.api_key]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH.kafka_code
+    return error.kafka_code

@@ -1,0 +1,215 @@
+"""Transactional ids at an agent: what a producer asks for, and what it is told (KIP-98, KIP-360).
+
+The quorum decides. The agent refuses what needs no decision, gives a candidate along, and keeps the controllers'
+troubles from the producer: whatever does not concern its transaction is COORDINATOR_LOAD_IN_PROGRESS, the one code on
+which every client library comes again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+from broker_agent.agent import Agent
+from broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
+from broker_agent.directory import OFFSETS_TOPIC, offsets_partition
+from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from protocol.errors import ErrorCode, RequestError
+from protocol.messages import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TransactionalInitRequest,
+    TransactionTopic,
+)
+from protocol.transactions import (
+    MAX_TOPIC_LENGTH,
+    MAX_TRANSACTIONAL_ID_LENGTH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+)
+
+MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""Kafka's default of `transaction.max.timeout.ms`."""
+
+KINDS: Final[dict[type, str]] = {
+    InitProducerIdRequest: "init_producer_id",
+    AddPartitionsToTxn: "add_partitions",
+    AddOffsetsToTxn: "add_offsets",
+    EndTxn: "end",
+}
+
+_ABOUT_THE_TRANSACTION: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.MESSAGE_TOO_LARGE,
+    }
+)
+"""The controllers' refusals that a producer is told as they are."""
+
+_STALE: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
+
+_log = logging.getLogger(__name__)
+_Answer = TypeVar("_Answer")
+
+
+class Transactions:
+    """Serves the requests of transactional producers, MAX_TRANSACTIONAL_CALLS at a time.
+
+    Every call takes at most the deadline of the controller client. Raises RequestError with what the producer is told.
+    `outcomes`: requests by kind and code, for the metrics. Cancelled, a request leaves its candidate unused for ever.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.under_way = 0
+        self.outcomes: Counter[tuple[str, str]] = Counter()
+
+    async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        """The pair for a transactional id. Needs one: without it the reserve alone answers."""
+        return await self._counted(KINDS[InitProducerIdRequest], self._init_producer_id(request))
+
+    async def step(self, request: TransactionStep) -> None:
+        """A step of the transaction that `request.transactional_id` has or begins."""
+        await self._counted(KINDS[type(request)], self._step(request))
+
+    async def _counted(self, kind: str, answer: Awaitable[_Answer]) -> _Answer:
+        code = ErrorCode.NONE
+        try:
+            return await answer
+        except RequestError as error:
+            code = error.code
+            raise
+        finally:
+            self.outcomes[kind, code.name] += 1
+
+    async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        check_init(request)
+        assert request.transactional_id is not None, "a null transactional id is for the reserve"
+        epoch = self._begin()
+        candidates = self._agent.candidates
+        candidate = candidates.take()
+        given, certain = None, False
+        try:
+            outcome = await self._agent.client.init_producer_id(
+                TransactionalInitRequest(
+                    self._agent.broker_id,
+                    epoch,
+                    request.transactional_id,
+                    request.transaction_timeout_ms,
+                    request.producer_id,
+                    request.producer_epoch,
+                    candidate,
+                )
+            )
+            answer = outcome.answer
+            if isinstance(answer, InitProducerIdResponse):
+                given, certain = answer.producer_id, outcome.certain
+                return InitProducerIdResponse(0, answer.producer_id, answer.producer_epoch)
+            # The request was in order, so what the controller calls invalid can be the candidate alone.
+            certain = outcome.certain and answer.code is not ErrorCode.INVALID_REQUEST
+            raise self._told(answer, epoch)
+        finally:
+            self.under_way -= 1
+            candidates.settle(candidate, given=given, certain=certain)
+
+    async def _step(self, request: TransactionStep) -> None:
+        _check_producer(request)
+        topics = _topics(request)
+        if topics == []:
+            return
+        epoch = self._begin()
+        agent, client = self._agent, self._agent.client
+        common = (agent.broker_id, epoch, request.transactional_id, request.producer_id, request.producer_epoch)
+        try:
+            if isinstance(request, EndTxn):
+                await client.end_txn(EndTxnRequest(*common, request.committed))
+            else:
+                assert topics is not None, f"no topics in {request}"
+                await client.add_partitions_to_txn(AddPartitionsToTxnRequest(*common, topics))
+        except RequestError as error:
+            raise self._told(error, epoch) from None
+        finally:
+            self.under_way -= 1
+
+    def _begin(self) -> int:
+        """Count a request as under way and return the broker epoch for it."""
+        epoch = self._agent.broker_epoch
+        if epoch is None:
+            raise _come_again("this agent is not registered with the controllers yet")
+        if self.under_way >= MAX_TRANSACTIONAL_CALLS:
+            raise _come_again(f"{MAX_TRANSACTIONAL_CALLS} transactional requests are under way here already")
+        self.under_way += 1
+        return epoch
+
+    def _told(self, error: RequestError, epoch: int) -> RequestError:
+        """What the producer is told when the controllers answer `error`."""
+        if error.code in _ABOUT_THE_TRANSACTION:
+            return RequestError(error.code, error.detail)
+        if error.code in _STALE:
+            self._agent.doubt_epoch(epoch)
+        level = logging.ERROR if error.code is ErrorCode.INVALID_REQUEST else logging.DEBUG
+        _log.log(level, "the controllers do not serve a transactional request: %s", error)
+        return _come_again("the transaction coordinator cannot answer right now")
+
+
+def check_init(request: InitProducerIdRequest) -> None:
+    """Kafka's checks of an InitProducerId, in Kafka's order. Raises RequestError."""
+    _check_pair(request.producer_id, request.producer_epoch)
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"producer id {request.producer_id} with epoch {request.producer_epoch}: give both, or -1 for both",
+        )
+    if request.transactional_id is None:
+        return
+    _check_transactional_id(request.transactional_id)
+    if not 1 <= request.transaction_timeout_ms <= MAX_TIMEOUT_MS:
+        raise RequestError(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            f"the timeout is {request.transaction_timeout_ms} ms, 1 to {MAX_TIMEOUT_MS} is allowed",
+        )
+
+
+def _check_producer(request: TransactionStep) -> None:
+    _check_transactional_id(request.transactional_id)
+    _check_pair(request.producer_id, request.producer_epoch)
+
+
+def _check_transactional_id(transactional_id: str) -> None:
+    if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"a transactional id has 1 to {MAX_TRANSACTIONAL_ID_LENGTH} characters, not {len(transactional_id)}",
+        )
+
+
+def _check_pair(producer_id: int, producer_epoch: int) -> None:
+    if producer_id < NO_PRODUCER_ID or producer_epoch < NO_PRODUCER_EPOCH:
+        detail = f"producer id {producer_id} with epoch {producer_epoch}: neither is below -1"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+
+
+def _topics(request: TransactionStep) -> list[TransactionTopic] | None:
+    """The partitions that `request` adds, without topics that have none; None if it adds nothing at all."""
+    if isinstance(request, EndTxn):
+        return None
+    if isinstance(request, AddOffsetsToTxn):
+        return [TransactionTopic(OFFSETS_TOPIC, [offsets_partition(request.group_id)])]
+    for topic in request.topics:
+        if not 1 <= len(topic.topic) <= MAX_TOPIC_LENGTH:
+            detail = f"a topic has 1 to {MAX_TOPIC_LENGTH} characters, not {len(topic.topic)}"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+        if any(number < 0 for number in topic.partitions):
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"partition {min(topic.partitions)} of {topic.topic!r}")
+    return [topic for topic in request.topics if topic.partitions]
+
+
+def _come_again(detail: str) -> RequestError:
+    return RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, detail)

@@ -1,0 +1,82 @@
+"""AddPartitionsToTxn, AddOffsetsToTxn and EndTxn, keys 24 to 26, as producers send them (KIP-98)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from broker_agent.wire.headers import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, is_flexible
+from broker_agent.wire.primitives import Reader, array, int16, int32, string, tags
+from protocol.messages import TransactionTopic
+
+
+def read_add_partitions_to_txn_request(reader: Reader, version: int) -> AddPartitionsToTxn:
+    """Read the whole body. Raises WireError."""
+    flexible = is_flexible(ADD_PARTITIONS_TO_TXN, version)
+    transactional_id, producer_id, producer_epoch = _producer(reader, flexible=flexible)
+    count = reader.array_length(flexible=flexible, min_element_bytes=3 if flexible else 6)
+    topics = [_read_topic(reader, flexible=flexible) for _ in range(count)]
+    _finish(reader, flexible=flexible)
+    return AddPartitionsToTxn(transactional_id, producer_id, producer_epoch, topics)
+
+
+def read_add_offsets_to_txn_request(reader: Reader, version: int) -> AddOffsetsToTxn:
+    """Read the whole body. Raises WireError."""
+    flexible = is_flexible(ADD_OFFSETS_TO_TXN, version)
+    request = AddOffsetsToTxn(*_producer(reader, flexible=flexible), reader.string(flexible=flexible))
+    _finish(reader, flexible=flexible)
+    return request
+
+
+def read_end_txn_request(reader: Reader, version: int) -> EndTxn:
+    """Read the whole body. Raises WireError."""
+    flexible = is_flexible(END_TXN, version)
+    request = EndTxn(*_producer(reader, flexible=flexible), reader.boolean())
+    _finish(reader, flexible=flexible)
+    return request
+
+
+READERS: Final[dict[int, Callable[[Reader, int], TransactionStep]]] = {
+    ADD_PARTITIONS_TO_TXN: read_add_partitions_to_txn_request,
+    ADD_OFFSETS_TO_TXN: read_add_offsets_to_txn_request,
+    END_TXN: read_end_txn_request,
+}
+"""By API key."""
+
+
+def add_partitions_to_txn_response(version: int, topics: list[TransactionTopic], error_code: int) -> bytes:
+    """The body of the answer: the same code for every partition, since all of them join or none does."""
+    flexible = is_flexible(ADD_PARTITIONS_TO_TXN, version)
+    code_and_tags = int16(error_code) + tags(flexible=flexible)
+    results = [
+        string(topic.topic, flexible=flexible)
+        + array([int32(number) + code_and_tags for number in topic.partitions], flexible=flexible)
+        + tags(flexible=flexible)
+        for topic in topics
+    ]
+    return int32(0) + array(results, flexible=flexible) + tags(flexible=flexible)
+
+
+def error_response(api_key: int, version: int, error_code: int) -> bytes:
+    """The body of an answer that is an error code alone: AddOffsetsToTxn's and EndTxn's."""
+    return int32(0) + int16(error_code) + tags(flexible=is_flexible(api_key, version))
+
+
+def _producer(reader: Reader, *, flexible: bool) -> tuple[str, int, int]:
+    return reader.string(flexible=flexible), reader.int64(), reader.int16()
+
+
+def _read_topic(reader: Reader, *, flexible: bool) -> TransactionTopic:
+    name = reader.string(flexible=flexible)
+    count = reader.array_length(flexible=flexible, min_element_bytes=4)
+    topic = TransactionTopic(name, [reader.int32() for _ in range(count)])
+    if flexible:
+        reader.skip_tags()
+    return topic
+
+
+def _finish(reader: Reader, *, flexible: bool) -> None:
+    if flexible:
+        reader.skip_tags()
+    reader.finish()
