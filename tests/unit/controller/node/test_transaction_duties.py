@@ -15,7 +15,6 @@ from controller.state.decide import decide
 from controller.state.draft import Draft
 from controller.state.machine import StateMachine
 from controller.state.transitions import TransactionStatus
-from protocol.errors import ErrorCode, RequestError
 from protocol.metadata_version import TRANSACTIONS
 from protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, RegisterBrokerRecord
 from protocol.transactions import TopicPartitions
@@ -185,6 +184,18 @@ def test_markers_of_an_older_term_complete_nothing(leader: Leader) -> None:
     assert leader.take() == []
 
 
+def test_a_refusal_of_an_older_term_is_not_made_good_in_the_next_one(leader: Leader) -> None:
+    leader.begin("tx-1")
+    leader.end("tx-1")
+    leader.slow.waiting[0][1]()
+    ((_, refused),) = leader.asked
+    refused()
+    leader.asked = []
+    leader.duties.lead(3, leader.now)
+    leader.pass_ticks(10)
+    assert leader.take() == [], "the markers of term 3 are not written"
+
+
 def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(leader: Leader) -> None:
     leader.begin("tx-1", timeout_ms=5000)
     leader.begin("tx-2", timeout_ms=60_000)
@@ -250,6 +261,16 @@ def test_a_new_leader_gives_every_transaction_its_full_time(leader: Leader) -> N
     assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
 
 
+def test_a_leader_that_comes_back_knows_no_better_than_a_new_one(leader: Leader) -> None:
+    leader.begin("tx-1", timeout_ms=5000)
+    leader.pass_ticks(400)
+    leader.duties.lead(2, leader.now)
+    leader.pass_ticks(490)
+    assert leader.take() == []
+    leader.pass_ticks(10)
+    assert len(leader.take()) == 1
+
+
 def test_one_look_aborts_no_more_than_a_batch(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ABORTED", 2)
     leader.begin("tx-1", "tx-2", "tx-3", timeout_ms=1)
@@ -263,12 +284,13 @@ def test_one_look_aborts_no_more_than_a_batch(leader: Leader, monkeypatch: pytes
 
 def test_a_fence_by_a_newer_instance_is_counted_as_such(leader: Leader) -> None:
     leader.begin("tx-1")
-    draft = Draft(leader.machine, NOW)
-    answer = decide(draft, requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 9))
-    assert isinstance(answer, RequestError)
-    assert answer.code is ErrorCode.CONCURRENT_TRANSACTIONS
-    leader.machine.replay(draft.records)
-    leader.duties.applied(draft.records, leader.now)
+    # The one before was late, but its producer was faster than the abort.
+    leader.pass_ticks(500)
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+    leader.end("tx-1")
+    leader.decide(COMPLETE, MORE)
+    leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 9))
+    assert leader.status("tx-1") == "PREPARE_ABORT"
     assert (leader.duties.fenced, leader.duties.timed_out, leader.duties.forgotten) == (1, 0, 0)
 
 

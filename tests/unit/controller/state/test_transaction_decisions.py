@@ -315,6 +315,15 @@ def test_the_partitions_of_all_are_bounded_within_a_batch_too(
     assert answers[1:] == [TransactionResponse(0), ErrorCode.THROTTLING_QUOTA_EXCEEDED]
 
 
+def test_what_is_above_a_bound_already_can_still_end(machine: StateMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an upgrade to a build that keeps less."""
+    batch(machine, INIT, ADD)
+    monkeypatch.setattr(draft_module, "MAX_PARTITION_BYTES", 1)
+    monkeypatch.setattr(draft_module, "MAX_TRANSACTIONAL_IDS", 0)
+    assert batch(machine, COMMIT, COMPLETE) == [TransactionResponse(0)] * 2
+    assert one(machine, INIT) == InitProducerIdResponse(0, 7, 1)
+
+
 def test_a_request_for_more_than_an_entry_holds_is_refused_and_not_kept_waiting(machine: StateMachine) -> None:
     """The decider waits for room for the request at the head of its queue: it has to fit into an empty batch."""
     batch(machine, INIT)
