@@ -6,6 +6,7 @@ as arguments, and requests go out through `Ask`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -24,6 +25,8 @@ from controller.state.requests import (
 from controller.state.transitions import IDLE, PREPARED, TransactionStatus
 from protocol.records import MAX_BATCH_RECORDS, Record
 from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+
+logger = logging.getLogger(__name__)
 
 FORGET_CHECK_MS: Final = 3_600_000
 """Between two looks for idle ids; Kafka's `transaction.remove.expired.transaction.cleanup.interval.ms`."""
@@ -155,8 +158,11 @@ class TransactionDuties:
             self._again[completion.transactional_id] = completion
 
     def _abort_late(self, tick: int) -> None:
-        late = (name for name, begun in self._begun.items() if tick - begun.tick >= begun.timeout_ticks)
-        for name in list(islice(late, MAX_ABORTED)):
+        over = (name for name, begun in self._begun.items() if tick - begun.tick >= begun.timeout_ticks)
+        late = list(islice(over, MAX_ABORTED))
+        if late:
+            logger.info("aborting %d transactions whose time is up, the first of them of %r", len(late), late[0])
+        for name in late:
             record = self._machine.transactions.get(name)
             assert record is not None, f"{name!r} is unknown, but its transaction is under way"
             self._late.add(name)
@@ -167,7 +173,10 @@ class TransactionDuties:
         idle = (
             record for record in self._machine.transactions.all() if record.status in IDLE and record.update_ms < oldest
         )
-        for record in islice(idle, MAX_FORGOTTEN):
+        old = list(islice(idle, MAX_FORGOTTEN))
+        if old:
+            logger.info("forgetting %d idle transactional ids, the first of them %r", len(old), old[0].transactional_id)
+        for record in old:
             request = ForgetTransactionalId(record.transactional_id, record.producer_id, record.producer_epoch)
             self._ask(request, _nothing)
 
