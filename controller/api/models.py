@@ -50,7 +50,8 @@ class BlocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TransactionsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A page of the transactional ids above `after`, at most `limit`; in `state` and with `producer_id` if given.
 
-    A page ends early where the partitions on it are many.
+    A page may be shorter, even empty, where partitions are many or few ids are in `state`: the last one has no
+    `next_after`.
     """
 
     after: Annotated[str, msgspec.Meta(max_length=MAX_TRANSACTIONAL_ID_LENGTH)] = ""

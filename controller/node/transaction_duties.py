@@ -46,11 +46,10 @@ class Ask(Protocol):
 
 
 class Begun(msgspec.Struct, frozen=True, gc=False):
-    """A transaction under way: its producer's epoch, its timeout, and the tick at which this leader came to know it."""
+    """A transaction under way: its producer's epoch, and the number of the look that finds its time up."""
 
     producer_epoch: int
-    timeout_ticks: int
-    tick: int
+    due: int
 
 
 class TransactionDuties:
@@ -80,8 +79,10 @@ class TransactionDuties:
         self._expiration_ms = expiration_ms
         self._term = 0
         self._begun: dict[str, Begun] = {}
-        # Those of them whose time is up.
-        self._late: set[str] = set()
+        # Those of them whose time will be up, by the number of the look that finds that, and those whose time is up.
+        # Dictionaries stand for sets whose order is the same in every run.
+        self._due: dict[int, dict[str, None]] = {}
+        self._late: dict[str, None] = {}
         # Completions that were refused: they are asked for again at the next tick.
         self._again: dict[str, CompleteTransaction] = {}
         self._next_abort = 0
@@ -99,11 +100,13 @@ class TransactionDuties:
         """
         self._term = term
         self._begun.clear()
+        self._due.clear()
         self._late.clear()
         self._again.clear()
-        self._next_abort = self._next_forget = tick + self._abort_check_ticks
-        for record in self._machine.transactions.all():
-            self._watch(record, tick)
+        self._next_abort = self._next_forget = (tick // self._abort_check_ticks + 1) * self._abort_check_ticks
+        for record in self._machine.transactions:
+            if record.status not in IDLE:
+                self._watch(record, tick)
 
     def applied(self, records: Iterable[Record], tick: int) -> None:
         """These were committed and applied while this member leads."""
@@ -119,8 +122,9 @@ class TransactionDuties:
         for request in again.values():
             self._complete(request, self._term)
         if tick >= self._next_abort:
-            self._next_abort = tick + self._abort_check_ticks
-            self._abort_late(tick)
+            look = tick // self._abort_check_ticks
+            self._next_abort = (look + 1) * self._abort_check_ticks
+            self._abort_late(look)
         if tick >= self._next_forget:
             self._next_forget = tick + self._ticks(FORGET_CHECK_MS)
             self._forget_idle(now_ms)
@@ -131,13 +135,16 @@ class TransactionDuties:
         name = record.transactional_id
         if record.status == TransactionStatus.ONGOING:
             if name not in self._begun:
-                self._begun[name] = Begun(record.producer_epoch, self._ticks(record.timeout_ms), tick)
+                due = -(-(tick + self._ticks(record.timeout_ms)) // self._abort_check_ticks)
+                self._begun[name] = Begun(record.producer_epoch, due)
+                self._due.setdefault(due, {})[name] = None
             return
-        begun = self._begun.pop(name, None)
-        if begun is not None and record.producer_epoch != begun.producer_epoch:
-            self.fenced += 1
-            self.timed_out += name in self._late
-        self._late.discard(name)
+        if (begun := self._begun.pop(name, None)) is not None:
+            fenced = record.producer_epoch != begun.producer_epoch
+            self.fenced += fenced
+            self.timed_out += fenced and name in self._late
+            self._late.pop(name, None)
+            self._due.get(begun.due, {}).pop(name, None)
         if record.status in PREPARED:
             self._write_markers(record)
 
@@ -157,22 +164,20 @@ class TransactionDuties:
         if term == self._term:
             self._again[completion.transactional_id] = completion
 
-    def _abort_late(self, tick: int) -> None:
-        over = (name for name, begun in self._begun.items() if tick - begun.tick >= begun.timeout_ticks)
-        late = list(islice(over, MAX_ABORTED))
+    def _abort_late(self, look: int) -> None:
+        for due in [due for due in self._due if due <= look]:
+            self._late.update(self._due.pop(due))
+        late = list(islice(self._late, MAX_ABORTED))
         if late:
             logger.info("aborting %d transactions whose time is up, the first of them of %r", len(late), late[0])
         for name in late:
             record = self._machine.transactions.get(name)
             assert record is not None, f"{name!r} is unknown, but its transaction is under way"
-            self._late.add(name)
             self._ask(AbortTransaction(name, record.producer_id, record.producer_epoch), _nothing)
 
     def _forget_idle(self, now_ms: int) -> None:
         oldest = now_ms - self._expiration_ms
-        idle = (
-            record for record in self._machine.transactions.all() if record.status in IDLE and record.update_ms < oldest
-        )
+        idle = (record for record in self._machine.transactions if record.status in IDLE and record.update_ms < oldest)
         old = list(islice(idle, MAX_FORGOTTEN))
         if old:
             logger.info("forgetting %d idle transactional ids, the first of them %r", len(old), old[0].transactional_id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from controller.state.brokers import BrokersState
@@ -24,20 +25,28 @@ MAX_PAGE_PARTITION_BYTES: Final = 512 * 1024
 """Of the partitions on one page, which are about as many bytes of JSON: eight of the largest transactions."""
 
 
+MAX_LOOKED_AT: Final = 10_000
+"""Ids looked at for one page: 5 ms. A page of those in a state that few are in ends early, even empty."""
+
+
 def transactions_page(
     transactions: TransactionsState, after: str, limit: int, state: str | None, producer_id: int | None
 ) -> TransactionsPage:
-    """At most `limit` ids above `after`, those in `state` and with `producer_id` if these are not None."""
+    """At most `limit` ids above `after`, those in `state` and with `producer_id` if these are not None.
+
+    A page may be shorter, even empty, and not be the last: that one alone has no `next_after`.
+    """
     page: list[TransactionDescription] = []
     room = MAX_PAGE_PARTITION_BYTES
-    for record in _candidates(transactions, after, producer_id):
-        if state is not None and STATE_NAMES[record.status] != state:
-            continue
-        room -= record.partition_bytes
-        if len(page) == limit or (room < 0 and page):
-            return TransactionsPage(page, page[-1].transactional_id)
-        page.append(transaction_description(record))
-    return TransactionsPage(page, None)
+    looked_at, last = 0, after
+    for record in islice(_candidates(transactions, after, producer_id), MAX_LOOKED_AT):
+        if state is None or STATE_NAMES[record.status] == state:
+            room -= record.partition_bytes
+            if len(page) == limit or (room < 0 and page):
+                return TransactionsPage(page, last)
+            page.append(transaction_description(record))
+        looked_at, last = looked_at + 1, record.transactional_id
+    return TransactionsPage(page, None if looked_at < MAX_LOOKED_AT else last)
 
 
 def _candidates(transactions: TransactionsState, after: str, producer_id: int | None) -> Iterator[TransactionRecord]:

@@ -30,11 +30,13 @@ class TransactionsState:
     `partition_bytes`: of the partitions in all of them. `by_status[status]`: how many ids are in it.
     """
 
-    __slots__ = ("_ordered", "_records", "_users", "by_status", "partition_bytes")
+    __slots__ = ("_names", "_names_sorted", "_records", "_users", "by_status", "partition_bytes")
 
     def __init__(self, records: Iterable[TransactionRecord] = ()) -> None:
         self._records: dict[str, TransactionRecord] = {}
-        self._ordered = True
+        # The ids, ascending but for those at the end that came since the last look; None after one was forgotten.
+        self._names: list[str] | None = []
+        self._names_sorted = True
         # Producer id -> the transactional id that has it, or had it last.
         self._users: dict[int, str] = {}
         self.partition_bytes = 0
@@ -48,13 +50,15 @@ class TransactionsState:
 
     def all(self) -> list[TransactionRecord]:
         """Every id's newest record, sorted by id."""
-        self._order()
-        return list(self._records.values())
+        return [self._records[name] for name in self._ascending()]
+
+    def __iter__(self) -> Iterator[TransactionRecord]:
+        """Every id's newest record, in no order that means anything."""
+        return iter(self._records.values())
 
     def after(self, transactional_id: str) -> Iterator[TransactionRecord]:
         """The records of all ids above `transactional_id`, ascending; to be used up before the next replay."""
-        self._order()
-        names = list(self._records)
+        names = self._ascending()
         first = bisect_right(names, transactional_id)
         return (self._records[names[position]] for position in range(first, len(names)))
 
@@ -74,15 +78,17 @@ class TransactionsState:
             )
             self._let_go(before)
             del self._records[record.transactional_id]
+            self._names = None
             return
         _check(before, record, offset, next_producer_id)
         self._store(before, record)
 
     def _store(self, before: TransactionRecord | None, record: TransactionRecord) -> None:
-        if before is None:
-            self._ordered = False
-        else:
+        if before is not None:
             self._let_go(before)
+        elif self._names is not None:
+            self._names.append(record.transactional_id)
+            self._names_sorted = False
         self._records[record.transactional_id] = record
         self.partition_bytes += record.partition_bytes
         self.by_status[record.status] += 1
@@ -97,11 +103,13 @@ class TransactionsState:
         for producer_id in (record.producer_id, record.last_producer_id):
             self._users.pop(producer_id, None)
 
-    def _order(self) -> None:
-        # A newer record takes its forerunner's place, so that there is nothing to sort but what came since.
-        if not self._ordered:
-            self._records = {name: self._records[name] for name in sorted(self._records)}
-            self._ordered = True
+    def _ascending(self) -> list[str]:
+        if self._names is None:
+            self._names = sorted(self._records)
+        elif not self._names_sorted:
+            self._names.sort()  # which takes what is sorted already as it is
+        self._names_sorted = True
+        return self._names
 
 
 def _check(before: TransactionRecord | None, record: TransactionRecord, offset: int, next_producer_id: int) -> None:

@@ -174,6 +174,15 @@ async def test_a_page_with_many_partitions_ends_early(api: Api, monkeypatch: pyt
     assert await names(api, "after=b") == ["c"]
 
 
+async def test_a_page_looks_at_a_bounded_number_of_ids(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_views, "MAX_LOOKED_AT", 2)
+    for number, name in enumerate(["a", "b", "c", "d", "e"]):
+        await init(api, name, candidate=number)
+    await add(api, "e", (4, 0))
+    pages = [await page(api, f"state=Ongoing&after={after}") for after in ("", "b", "d")]
+    assert [(len(one.transactions), one.next_after) for one in pages] == [(0, "b"), (0, "d"), (1, None)]
+
+
 def test_the_states_that_can_be_asked_for_are_all_but_dead() -> None:
     assert STATE_NAMES == (
         "Empty",

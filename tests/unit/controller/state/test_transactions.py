@@ -122,6 +122,9 @@ def test_ids_are_paged_in_order_whatever_order_they_came_in() -> None:
     state.replay(ForgetTransactionRecord("m"), 6, NEXT_ID)
     assert [record.transactional_id for record in state.after("c")] == ["p", "x"]
     assert list(state.after("x")) == []
+    state.replay(replace(EMPTY, transactional_id="m", producer_id=20), 7, NEXT_ID)
+    assert [record.transactional_id for record in state.after("b")] == ["c", "m", "p", "x"]
+    assert sorted(record.transactional_id for record in state) == ["a", "c", "m", "p", "x"]
 
 
 STEPS: list[Callable[[TransactionRecord], TransactionRecord | ForgetTransactionRecord]] = [
