@@ -16,13 +16,11 @@ from controller.node.member import ClusterMember
 from controller.raft.core import Role
 from controller.state import requests
 from controller.state.machine import UnsupportedMetadataVersion
-from controller.state.transitions import TransactionStatus
 from controller.storage.errors import LogFailed
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AddVoterRequest
 from protocol.metadata_version import BASE, LATEST
 from protocol.records import MAX_PEER_LENGTH
-from protocol.transactions import TopicPartitions
 from snapshots.files import OsFiles
 from tests.support.loopback_cluster import LoopbackCluster, eventually, history
 
@@ -426,86 +424,3 @@ async def test_an_address_that_no_record_holds_is_refused_and_nothing_is_appende
         await leader.add_voter(AddVoterRequest(2, peer, "http://h:1"))
     assert leader.driver.core.last_index == last
     assert not leader.driver.faulted
-
-
-def status(member: ClusterMember, name: str) -> str | None:
-    record = member.driver.machine.transactions.get(name)
-    return None if record is None else TransactionStatus(record.status).name
-
-
-async def begin(cluster: LoopbackCluster, name: str = "tx", timeout_ms: int = 60_000) -> tuple[int, int]:
-    """A transaction under way; the broker's epoch and the producer ID."""
-    await cluster.settled()
-    epoch = await cluster.register()
-    (candidate,) = await cluster.allocate(epoch)
-    await cluster.call(requests.InitProducerId(1, epoch, name, timeout_ms, -1, -1, candidate))
-    topics = (TopicPartitions("t", (0, 1)),)
-    await cluster.call(requests.AddPartitionsToTxn(1, epoch, name, candidate, 0, topics))
-    return epoch, candidate
-
-
-async def test_a_decided_transaction_is_completed_on_every_member(make: Make) -> None:
-    cluster = make()
-    await cluster.start()
-    epoch, producer_id = await begin(cluster)
-    await cluster.call(requests.EndTxn(1, epoch, "tx", producer_id, 0, True))
-    await eventually(lambda: all(status(member, "tx") == "COMPLETE_COMMIT" for member in cluster.members.values()))
-
-
-async def test_a_transaction_whose_time_is_up_is_aborted(make: Make) -> None:
-    cluster = make(voters=1, transaction_abort_check_ms=100)
-    await cluster.start()
-    epoch, producer_id = await begin(cluster, timeout_ms=1)
-    member = cluster.members[1]
-    await eventually(lambda: status(member, "tx") == "COMPLETE_ABORT")
-    assert (member.duties.fenced, member.duties.timed_out) == (1, 1)
-    samples = {
-        "".join([sample.name, *sample.labels.values()]): sample.value
-        for family in member.metric_families()
-        for sample in family.samples
-        if sample.name.startswith("pidkeeper_transaction")
-    }
-    assert samples == {
-        "pidkeeper_transactional_idsEmpty": 0,
-        "pidkeeper_transactional_idsOngoing": 0,
-        "pidkeeper_transactional_idsPrepareCommit": 0,
-        "pidkeeper_transactional_idsPrepareAbort": 0,
-        "pidkeeper_transactional_idsCompleteCommit": 0,
-        "pidkeeper_transactional_idsCompleteAbort": 1,
-        "pidkeeper_transactions_fenced_total": 1,
-        "pidkeeper_transactions_timed_out_total": 1,
-        "pidkeeper_transactional_ids_forgotten_total": 0,
-    }
-    with pytest.raises(RequestError, match="PRODUCER_FENCED"):
-        await cluster.call(requests.EndTxn(1, epoch, "tx", producer_id, 0, True))
-
-
-async def test_the_next_leader_completes_what_it_finds_decided_and_aborts_what_takes_too_long(make: Make) -> None:
-    cluster = make(transaction_abort_check_ms=100)
-    await cluster.start()
-    epoch, producer_id = await begin(cluster, "decided")
-    await begin(cluster, "late", timeout_ms=1000)
-    leader = await cluster.leader()
-    # As if it died before its markers were written: its duties end with the decision.
-    leader.driver.on_applied = lambda _: None
-    await cluster.call(requests.EndTxn(1, epoch, "decided", producer_id, 0, False))
-    assert status(leader, "decided") == "PREPARE_ABORT"
-    await cluster.settle()
-    await cluster.stop(leader.node_id, hand_over=False)
-    new = await cluster.leader()
-    await eventually(lambda: status(new, "decided") == "COMPLETE_ABORT")
-    await eventually(lambda: status(new, "late") == "COMPLETE_ABORT")
-
-
-async def test_an_idle_id_is_forgotten(make: Make) -> None:
-    cluster = make(voters=1, transaction_abort_check_ms=100, transactional_id_expiration_ms=1)
-    await cluster.start()
-    await cluster.settled()
-    epoch = await cluster.register()
-    (candidate,) = await cluster.allocate(epoch)
-    await cluster.call(requests.InitProducerId(1, epoch, "tx", 60_000, -1, -1, candidate))
-    await cluster.stop()
-    await cluster.start()
-    member = await cluster.leader()
-    await eventually(lambda: status(member, "tx") is None)
-    assert member.duties.forgotten == 1
