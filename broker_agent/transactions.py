@@ -80,14 +80,13 @@ class Transactions:
         await self._counted(KINDS[type(request)], self._step(request))
 
     async def _counted(self, kind: str, answer: Awaitable[_Answer]) -> _Answer:
-        code = ErrorCode.NONE
         try:
-            return await answer
+            served = await answer
         except RequestError as error:
-            code = error.code
+            self.outcomes[kind, error.code.name] += 1
             raise
-        finally:
-            self.outcomes[kind, code.name] += 1
+        self.outcomes[kind, ErrorCode.NONE.name] += 1
+        return served
 
     async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         check_init(request)

@@ -232,6 +232,10 @@ class StubQuorum:
         self.blocks.append((request.broker_id, first))
         return AllocateProducerIdsResponse(0, first, self.block_size)
 
+    def ask(self, path: str, request: msgspec.Struct) -> msgspec.Struct:
+        """Decide one request as if it had come by HTTP. Raises RequestError."""
+        return self.answer(path, msgspec.json.encode(request))
+
     def brokers(self) -> BrokersResponse:
         """Who is registered."""
         here = [BrokerDescription(one, epoch, False, self.kafka.get(one)) for one, epoch in self.epochs.items()]

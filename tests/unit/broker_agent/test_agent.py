@@ -11,7 +11,9 @@ from broker_agent.agent import Agent, FatalAgentError
 from broker_agent.controller_client import ControllerClient
 from broker_agent.prefetch import PrefetchSettings
 from broker_agent.reserve import NO_ID
+from broker_agent.wire.metadata import Node
 from protocol.errors import ErrorCode, RequestError
+from protocol.messages import BrokerDescription
 from protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
@@ -206,3 +208,40 @@ async def test_keeps_trying_to_register_while_nobody_leads(quorum: StubQuorum) -
         assert not agent.ready
         quorum.leader = quorum.members[2]
         await until(lambda: agent.ready, task)
+
+
+async def test_says_where_it_is_and_learns_who_else_lives(quorum: StubQuorum) -> None:
+    quorum.others.append(BrokerDescription(9, 1, False, "agent-9:9094"))
+    async with running(quorum) as (agent, task):
+        own = agent.directory.own
+        await until(lambda: len(agent.directory.nodes) == 2, task)
+        assert (quorum.kafka, own) == ({7: "agent-7:9092"}, Node(7, "agent-7", 9092))
+        assert list(agent.directory.nodes) == [own, Node(9, "agent-9", 9094)]
+        quorum.others[:] = [BrokerDescription(9, 1, True, "agent-9:9094")]
+        await until(lambda: len(agent.directory.nodes) == 1, task)
+
+
+async def test_a_client_that_asks_for_a_coordinator_makes_it_look_again(quorum: StubQuorum) -> None:
+    async with ControllerClient(quorum.urls) as client:
+        agent = Agent(7, client, SMALL, kafka=HostPort("agent-7", 9092), heartbeat_seconds=600.0)
+        task = asyncio.create_task(agent.run())
+        try:
+            await until(lambda: quorum.looks == 1, task)
+            agent.directory.coordinator("t")
+            await until(lambda: quorum.looks == 2, task)
+            await asyncio.sleep(0.3)
+            assert quorum.looks == 2
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])
+async def test_controllers_that_do_not_say_who_lives_are_no_trouble(quorum: StubQuorum, code: ErrorCode) -> None:
+    quorum.brokers_refused = RequestError(code)
+    async with running(quorum) as (agent, task):
+        await until(lambda: quorum.looks >= 2 and agent.ready, task)
+        assert agent.directory.coordinator("t") == Node(7, "agent-7", 9092)
+        quorum.brokers_refused = None
+        quorum.others.append(BrokerDescription(9, 1, False, "agent-9:9094"))
+        await until(lambda: len(agent.directory.nodes) == 2, task)

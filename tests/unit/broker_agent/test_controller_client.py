@@ -3,19 +3,27 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from aiohttp import web
 
-from broker_agent.controller_client import MAX_RESPONSE_BYTES, ControllerClient
+from broker_agent.controller_client import MAX_RESPONSE_BYTES, ControllerClient, InitOutcome
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import (
+    AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    BrokerDescription,
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
+    EndTxnRequest,
+    InitProducerIdResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    TransactionalInitRequest,
+    TransactionResponse,
+    TransactionTopic,
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
@@ -251,6 +259,70 @@ async def test_a_redirect_is_not_followed(quorum: StubQuorum) -> None:
     finally:
         await runner.cleanup()
     assert quorum.members[0].requests == 0
+
+
+INIT = TransactionalInitRequest(7, 1, "t", 60_000, candidate=0)
+
+
+async def ready(quorum: StubQuorum, client: ControllerClient) -> None:
+    await client.register(7, REGISTER)
+    await client.allocate(AllocateProducerIdsRequest(7, 1))
+
+
+async def test_the_calls_of_a_transaction(quorum: StubQuorum) -> None:
+    async with client_of(quorum) as client:
+        await client.register(7, RegisterBrokerRequest("incarnation", kafka="agent:9092"))
+        await client.allocate(AllocateProducerIdsRequest(7, 1))
+        assert (await client.brokers()).brokers == [BrokerDescription(7, 1, False, "agent:9092")]
+        assert await client.init_producer_id(INIT) == InitOutcome(InitProducerIdResponse(0, 0, 0), certain=True)
+        topics = [TransactionTopic("orders", [1])]
+        added = await client.add_partitions_to_txn(AddPartitionsToTxnRequest(7, 1, "t", 0, 0, topics))
+        ended = await client.end_txn(EndTxnRequest(7, 1, "t", 0, 0, True))
+        assert (added, ended) == (TransactionResponse(0), TransactionResponse(0))
+
+
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.INVALID_REQUEST])
+async def test_a_refusal_of_the_first_attempt_is_certain(quorum: StubQuorum, code: ErrorCode) -> None:
+    async with client_of(quorum) as client:
+        quorum.refusals.append(RequestError(code))
+        outcome = await client.init_producer_id(INIT)
+        assert isinstance(outcome.answer, RequestError)
+        assert (outcome.answer.code, outcome.certain) == (code, True)
+
+
+@pytest.mark.parametrize("trouble", ["answer-lost", "never-arrived", "late", "not-the-leader", "gone", "slow"])
+async def test_an_answer_that_took_more_than_one_attempt_is_not_certain(quorum: StubQuorum, trouble: Any) -> None:
+    async with client_of(quorum, attempt_seconds=0.15) as client:
+        await ready(quorum, client)
+        if trouble == "not-the-leader":
+            quorum.leader = quorum.members[1]
+        elif trouble == "gone":
+            await quorum.members[0].stop()
+            quorum.leader = quorum.members[1]
+        elif trouble == "slow":
+            quorum.delays.append(0.25)
+        else:
+            quorum.faults.append(trouble)
+        outcome = await client.init_producer_id(INIT)
+        assert isinstance(outcome.answer, InitProducerIdResponse)
+        assert not outcome.certain
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_SERVER_ERROR, ErrorCode.REQUEST_TIMED_OUT])
+async def test_an_error_that_leaves_the_outcome_open_is_not_certain(quorum: StubQuorum, code: ErrorCode) -> None:
+    async with client_of(quorum, call_seconds=0.2) as client:
+        quorum.refusals.extend(RequestError(code) for _ in range(50))
+        outcome = await client.init_producer_id(INIT)
+        assert isinstance(outcome.answer, RequestError)
+        assert (outcome.answer.code, outcome.certain) == (code, False)
+
+
+async def test_without_any_answer_nothing_is_certain(quorum: StubQuorum) -> None:
+    quorum.members[0].hangs = True
+    async with client_of(quorum, attempt_seconds=5.0, call_seconds=0.1) as client:
+        outcome = await client.init_producer_id(INIT)
+        assert isinstance(outcome.answer, RequestError)
+        assert (outcome.answer.code, outcome.certain) == (ErrorCode.REQUEST_TIMED_OUT, False)
 
 
 def test_at_least_one_member_is_needed() -> None:

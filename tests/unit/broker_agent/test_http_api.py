@@ -17,9 +17,13 @@ from broker_agent.http_api import MAX_BODY_BYTES, make_app
 from broker_agent.kafka_listener import KafkaListener
 from broker_agent.metrics import make_registry
 from broker_agent.prefetch import PrefetchSettings
+from broker_agent.requests import AddOffsetsToTxn
 from broker_agent.transactions import Transactions
 from protocol.ids import ProducerIdBlock
+from protocol.messages import InitProducerIdRequest
 from protocol.settings import HostPort
+from tests.support.stub_controller import StubQuorum
+from tests.support.whole_agent import direct_agent
 
 
 @pytest.fixture
@@ -34,6 +38,9 @@ async def http(agent: Agent) -> AsyncIterator[TestClient[Any, Any]]:
     app = make_app(agent, transactions, make_registry(agent, KafkaListener(), transactions))
     async with TestClient(TestServer(app)) as client:
         yield client
+
+
+PRODUCER = {"transactional_id": "t", "producer_id": 5, "producer_epoch": 0}
 
 
 def give(agent: Agent, ids: int = 10) -> None:
@@ -102,6 +109,57 @@ async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: TestClie
     )
 
 
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("add-partitions", {"topics": [{"topic": "a", "partitions": [1]}]}),
+        ("add-offsets", {"group_id": "g"}),
+        ("end", {"committed": True}),
+    ],
+)
+async def test_a_step_of_a_transaction_in_both_forms(path: str, more: dict[str, Any]) -> None:
+    whole = direct_agent(StubQuorum())
+    await whole.transactions.init_producer_id(InitProducerIdRequest("t", 60_000))
+    app = make_app(whole.agent, whole.transactions, make_registry(whole.agent, whole.listener, whole.transactions))
+    if path == "end":
+        await whole.transactions.step(AddOffsetsToTxn("t", 0, 0, "g"))
+    body = {**PRODUCER, "producer_id": 0, **more}
+    headers = {"Content-Type": "application/msgpack"}
+    async with TestClient(TestServer(app)) as client:
+        for _ in range(2):
+            response = await client.post(f"/v1/transactions/{path}", json=body)
+            assert (response.status, await response.json()) == (200, {"error_code": 0})
+        packed = msgspec.msgpack.encode(body)
+        response = await client.post(f"/v1/transactions/{path}", data=packed, headers=headers)
+        assert (response.status, response.content_type) == (200, "application/msgpack")
+        assert msgspec.msgpack.decode(await response.read()) == {"error_code": 0}
+        response = await client.post(f"/v1/transactions/{path}", json={**body, "producer_epoch": 7})
+        problem = await response.json()
+        assert (response.status, problem["code"], problem["retryable"]) == (409, "PRODUCER_FENCED", False)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("add-partitions", {**PRODUCER, "topics": []}),
+        ("add-partitions", {**PRODUCER, "topics": [{"topic": "a", "partitions": []}]}),
+        ("add-partitions", {**PRODUCER, "topics": [{"topic": "a", "partitions": [-1]}]}),
+        ("add-partitions", PRODUCER),
+        ("add-offsets", PRODUCER),
+        ("add-offsets", {**PRODUCER, "group_id": None}),
+        ("end", {**PRODUCER, "committed": 1}),
+        ("end", {**PRODUCER, "committed": True, "more": 1}),
+        ("end", {**PRODUCER, "committed": True, "producer_epoch": 2**15}),
+        ("end", {**PRODUCER, "committed": True, "transactional_id": None}),
+    ],
+)
+async def test_a_malformed_step_gets_a_problem(http: TestClient[Any, Any], path: str, body: dict[str, Any]) -> None:
+    response = await http.post(f"/v1/transactions/{path}", json=body)
+    problem = await response.json()
+    assert (response.status, problem["code"]) == (400, "INVALID_REQUEST")
+    assert response.content_type == "application/problem+json"
+
+
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/v1/init-producer-id", 405)])
 async def test_a_wrong_path_or_method_gets_a_problem(
     http: TestClient[Any, Any], method: str, path: str, status: int
@@ -136,6 +194,7 @@ async def test_metrics_show_the_counters(agent: Agent, http: TestClient[Any, Any
         agent.reserve.claim()
     agent.rounds["failed"] += 2
     agent.on_round(0.2)
+    await http.post("/v1/transactions/end", json={**PRODUCER, "transactional_id": "", "committed": True})
     text = await (await http.get("/metrics")).text()
     samples = {
         (sample.name, *sample.labels.values()): sample.value
@@ -151,6 +210,10 @@ async def test_metrics_show_the_counters(agent: Agent, http: TestClient[Any, Any
     assert samples[prefix + "prefetch_rounds_total", "failed"] == 2
     assert samples[prefix + "prefetch_duration_seconds_count",] == 1
     assert samples[prefix + "starved_seconds_total",] > 0
+    assert samples[prefix + "transactional_requests_total", "end", "INVALID_REQUEST"] == 1
+    assert samples[prefix + "transactional_requests_under_way",] == 0
+    assert samples[prefix + "candidates_kept",] == 0
+    assert samples[prefix + "known_agents",] == 1
     assert all(name.startswith(prefix) for name, *_ in samples)
 
 

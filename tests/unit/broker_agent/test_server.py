@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import struct
 
 import aiohttp
 import pytest
@@ -16,7 +17,9 @@ from broker_agent.server import _on_unhandled, _run_until
 from protocol.errors import ErrorCode, RequestError
 from protocol.settings import HostPort
 from tests.support.agent_process import agent_process
+from tests.support.http_calls import address_of
 from tests.support.stub_controller import StubQuorum
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -74,6 +77,38 @@ async def test_a_broken_invariant_ends_the_process_and_another_fault_does_not(
         with pytest.raises(AssertionError, match="A1: 5"):
             await asyncio.wait_for(running, 10)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == ["a handler failed"] * 2
+
+
+def init(correlation_id: int, transactional_id: bytes | None) -> bytes:
+    name = b"\x00" if transactional_id is None else bytes([len(transactional_id) + 1]) + transactional_id
+    body = (
+        struct.pack(">hhih", 22, 4, correlation_id, -1) + b"\x00" + name + struct.pack(">iqh", 60_000, -1, -1) + b"\x00"
+    )
+    return struct.pack(">i", len(body)) + body
+
+
+async def test_transactions_are_served_and_nothing_overtakes_them() -> None:
+    """In the process itself, with the event loop that it runs on."""
+    async with StubQuorum(1) as quorum, agent_process(broker_id=3, controllers=quorum.urls[0]) as agent:
+        addresses = await agent.ready()
+        assert quorum.kafka == {3: addresses.kafka}
+        quorum.members[0].answers_after = 0.05
+        host, port = address_of(addresses.kafka)
+        (reader, writer), (_, hangs_up) = [await asyncio.open_connection(host, port) for _ in range(2)]
+        hangs_up.write(init(1, b"t"))
+        await until(lambda: len(quorum.transactional) == 1)
+        hangs_up.transport.abort()
+        names = [None, None, b"t", None, b"u", b"t", None]
+        writer.write(b"".join(init(number, name) for number, name in enumerate(names)))
+        async with asyncio.timeout(10):
+            answers = [struct.unpack(">4xi5xhqhx", await reader.readexactly(26)) for _ in names]
+        assert [(number, code) for number, code, _, _ in answers] == [(number, 0) for number in range(len(names))]
+        ids = [(pid, epoch) for _, _, pid, epoch in answers]
+        assert ids[5] == (ids[2][0], ids[2][1] + 1) == (ids[2][0], 2), "the one that hung up was served, too"
+        assert len({pid for pid, _ in ids}) == 6
+        writer.close()
+        assert await agent.stop() == 0
+        assert not [line for line in agent.log if "ERROR" in line or "WARNING" in line]
 
 
 async def test_bad_settings_end_with_2_before_anything_starts() -> None:

@@ -1,0 +1,98 @@
+"""A broker agent with all of its parts in this process, against any controllers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from broker_agent.agent import Agent
+from broker_agent.controller_client import ControllerClient, InitOutcome
+from broker_agent.kafka_listener import KafkaListener
+from broker_agent.kafka_responder import KafkaResponder
+from broker_agent.prefetch import PrefetchSettings
+from broker_agent.transaction_responder import TransactionalCall, TransactionResponder
+from broker_agent.transactions import Transactions
+from protocol.errors import RequestError
+from protocol.ids import ProducerIdBlock
+from protocol.messages import InitProducerIdResponse, TransactionalInitRequest, TransactionResponse
+from protocol.settings import HostPort
+from tests.support.stub_controller import StubQuorum
+from tests.support.waiting import until
+
+SETTINGS = PrefetchSettings(min_reserve_ids=4000, reserve_seconds=0.0)
+
+
+class WholeAgent:
+    """An agent, what serves its transactions, and its Kafka listener."""
+
+    def __init__(self, agent: Agent, listener: KafkaListener) -> None:
+        self.agent = agent
+        self.transactions = Transactions(agent)
+        self.responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.cluster_id)
+        self.waiting_responder = TransactionResponder(self.transactions)
+        self.listener = listener
+
+    async def answer(self, frame: bytes) -> bytes:
+        """The answer to one frame, both with their length fields."""
+        answer, used = self.responder.respond(frame)
+        assert used == len(frame)
+        if isinstance(answer, TransactionalCall):
+            return await self.waiting_responder.answer(answer)
+        return answer
+
+
+@contextlib.asynccontextmanager
+async def whole_agent(
+    quorum: StubQuorum, broker_id: int = 7, *, heartbeat_seconds: float = 0.02, **client_options: Any
+) -> AsyncIterator[WholeAgent]:
+    """An agent that has registered and filled its reserve."""
+    async with ControllerClient(quorum.urls, **client_options) as client:
+        listener = KafkaListener()
+        kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
+        agent = Agent(broker_id, client, SETTINGS, kafka=kafka, heartbeat_seconds=heartbeat_seconds)
+        whole = WholeAgent(agent, listener)
+        await whole.listener.serve(whole.responder, whole.waiting_responder.answer)
+        task = asyncio.create_task(agent.run())
+        try:
+            await until(lambda: agent.reserve.remaining >= 4000, task)
+            yield whole
+        finally:
+            await whole.listener.stop()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class DirectClient:
+    """The calls of a ControllerClient at a stub in memory, without HTTP: every answer is certain."""
+
+    leader = "http://stub"
+
+    def __init__(self, quorum: StubQuorum) -> None:
+        self.quorum = quorum
+
+    async def init_producer_id(self, request: TransactionalInitRequest) -> InitOutcome:
+        try:
+            answer = self.quorum.ask("/v1/transactions/init-producer-id", request)
+        except RequestError as error:
+            return InitOutcome(error, certain=True)
+        assert isinstance(answer, InitProducerIdResponse)
+        return InitOutcome(answer, certain=True)
+
+    async def add_partitions_to_txn(self, request: Any) -> TransactionResponse:
+        return self.quorum.ask("/v1/transactions/add-partitions", request)  # type: ignore[return-value]
+
+    async def end_txn(self, request: Any) -> TransactionResponse:
+        return self.quorum.ask("/v1/transactions/end", request)  # type: ignore[return-value]
+
+
+def direct_agent(quorum: StubQuorum, ids: int = 1000) -> WholeAgent:
+    """An agent that does not run: registered at `quorum` and with `ids` at hand. It is there for single calls."""
+    client: Any = DirectClient(quorum)
+    agent = Agent(7, client, PrefetchSettings(min_blocks=1), kafka=HostPort("agent-7", 9092), heartbeat_seconds=1.0)
+    quorum.epochs[7] = agent.broker_epoch = 5
+    if ids:
+        agent.reserve.offer(ProducerIdBlock(quorum.next_producer_id, ids))
+        quorum.next_producer_id += ids
+    return WholeAgent(agent, KafkaListener())
