@@ -19,7 +19,7 @@ from broker_agent.prefetch import (
     PrefetchSettings,
 )
 from broker_agent.reserve import ASK_FRACTION
-from protocol.records import BrokerId
+from protocol.records import MAX_PEER_LENGTH, BrokerId
 from protocol.settings import HostPort, load_settings
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER_AGENT__"
@@ -67,6 +67,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if self.kafka_advertised is not None:
             if HostPort.parse(self.kafka_advertised, "kafka_advertised").port == 0:
                 raise ValueError("kafka_advertised: clients need a port other than 0")
+            if len(self.kafka_advertised) > MAX_PEER_LENGTH:
+                raise ValueError(f"kafka_advertised: {len(self.kafka_advertised)} characters, not {MAX_PEER_LENGTH}")
         elif HostPort.parse(self.kafka_listen, "kafka_listen").host in _WILDCARDS:
             raise ValueError(f"kafka_advertised: must be given, for no client can connect to {self.kafka_listen}")
 

@@ -14,7 +14,7 @@ from broker_agent.wire.primitives import WireError
 MAX_CONNECTIONS: Final = 4096
 """Connections at a time; a client beyond the limit is closed at once and tries again. One that sends and never reads
 holds one chunk of requests (256 KiB in uvloop) and unsent responses (the 64 KiB at which writing pauses, and at most 64
-+ 120 KiB more): 0.5 MiB, so 2 GiB should all of them do that. A well-behaved one holds next to nothing."""
++ 193 KiB more): 0.6 MiB, so 2.4 GiB should all of them do that. A well-behaved one holds next to nothing."""
 
 IDLE_TIMEOUT_SECONDS: Final = 600.0
 """Kafka's `connections.max.idle.ms`. Only a complete request counts as life: trickled bytes do not."""

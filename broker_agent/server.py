@@ -25,8 +25,9 @@ from broker_agent.transaction_responder import TransactionResponder
 from broker_agent.transactions import Transactions
 from protocol.settings import HostPort, read_secret, require_assertions
 
-SPARE_FILES: Final = 256
-"""Open files beside the Kafka connections: HTTP in and out, standard streams, libraries."""
+SPARE_FILES: Final = 1024
+"""Open files beside the Kafka connections: HTTP out (80 to each of nine members, the most there are) and in, standard
+streams, libraries."""
 
 HTTP_STOP_SECONDS: Final = 2.0
 """How long a graceful stop waits for HTTP requests under way."""

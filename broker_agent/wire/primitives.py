@@ -18,7 +18,8 @@ MAX_STRING_BYTES: Final = 32_767
 
 MAX_ARRAY_LENGTH: Final = 4096
 """Elements in an array. One that takes a single byte can cost 14 in the response, so this keeps a response to one frame
-under 64 KiB (the names, echoed) + 4096 x 14 = 120 KiB; real clients ask for a handful."""
+under 64 KiB (the names, echoed) + 4096 x 14 = 120 KiB, and 73 KiB of brokers in Metadata; real clients ask for a
+handful."""
 
 MAX_TAGS: Final = 16
 """Tagged fields in one section. The APIs served here define at most four, all unknown ones are skipped."""

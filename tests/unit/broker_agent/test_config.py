@@ -58,6 +58,7 @@ def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Pa
         ({"kafka_listen": "h:x"}, "kafka_listen"),
         ({"kafka_advertised": "h:0"}, "kafka_advertised: clients need a port"),
         ({"kafka_advertised": ":9092"}, "kafka_advertised"),
+        ({"kafka_advertised": "x" * 260 + ":9092"}, "kafka_advertised: 265 characters, not 264"),
         ({"kafka_listen": "0.0.0.0:9092"}, "no client can connect to 0.0.0.0:9092"),
         ({"kafka_listen": "[::]:9092"}, "no client can connect"),
         ({"max_burst": 0}, "max_burst"),

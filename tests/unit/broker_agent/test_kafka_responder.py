@@ -243,7 +243,7 @@ def test_what_cannot_be_a_transactional_id_has_no_coordinator(key: str) -> None:
 
 
 def test_one_request_looks_up_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_responder, "MAX_WEIGHINGS", 10)
+    monkeypatch.setattr(kafka_responder, "MAX_LOOKUPS", 3)
     responder = KafkaResponder(BlockReserve(), directory(1, 2), lambda: "cluster-x")
     frame = ask(responder, find(4, [f"id-{number}" for number in range(5)], 1))
     found = kafka_python_response("find_coordinator", 4, frame).coordinators
