@@ -275,8 +275,10 @@ def test_any_cut_of_a_pipeline_gives_the_same_responses(versions: list[int], dat
     responses, rest = b"", b""
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         rest += stream[start:end]
-        got, used = answer(pieces, rest)
-        responses, rest = responses + got, rest[used:]
+        used = 1
+        while used:
+            got, used = answer(pieces, rest)
+            responses, rest = responses + got, rest[used:]
     assert (responses, rest) == (expected, b"")
 
 
@@ -328,12 +330,14 @@ def test_a_remembered_frame_with_one_byte_changed_claims_only_if_it_decodes(posi
     ask(responder, request)
     mutated = bytearray(request)
     mutated[position % len(mutated)] = value
-    outcomes = []
+    outcomes: list[int | TransactionalCall | None] = []
     for one in (responder, fresh):
         try:
-            outcomes.append(len(answer(one, bytes(mutated))[0]))
+            response, _ = one.respond(bytes(mutated))
         except WireError:
-            outcomes.append(-1)
+            outcomes.append(None)
+        else:
+            outcomes.append(len(response) if isinstance(response, bytes) else response)
     assert outcomes[0] == outcomes[1]
     assert reserve.claimed - 1 == fresh_reserve.claimed
 
