@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from broker_agent.directory import Directory
-from broker_agent.kafka_listener import KafkaListener
+from broker_agent.kafka_listener import KafkaListener, _Connection
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.reserve import BlockReserve
 from broker_agent.transaction_responder import TransactionalCall
@@ -384,3 +384,60 @@ async def test_a_client_that_neither_reads_nor_stops_asking_waits_for_its_own_re
     assert reserve.claimed == requests + 1
     assert not any(connection.muted for connection in listener.connections)
     await close(writer)
+
+
+class Transport:
+    """A transport that delivers whatever it is told to, as one may that had read on before it was paused."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.reading = True
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("behind", [b"", init(2)[:10]])
+async def test_bytes_that_still_come_in_and_room_to_write_change_nothing_for_a_muted_connection(
+    start: Start, calls: Calls, behind: bytes
+) -> None:
+    listener, _, reserve = await start()
+    connection, transport = _Connection(listener), Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(init_transaction(1) + behind)
+    assert (connection.muted, transport.reading) == (True, False)
+    connection.data_received(init(2)[len(behind) :])
+    connection.pause_writing()
+    connection.resume_writing()
+    assert (transport.written, transport.reading, reserve.claimed) == (b"", False, 0)
+    await until(lambda: len(calls.waiting) == 1)
+    calls.answer()
+    await until(lambda: not connection.muted)
+    assert [parse(transport.written[at : at + 26]) for at in (0, 26)] == [(1, 0, 10**6 + 1), (2, 0, 0)]
+    assert transport.reading
+    connection.connection_lost(None)
+
+
+async def test_an_answer_that_fills_the_buffer_leaves_what_is_behind_it_for_later(start: Start, calls: Calls) -> None:
+    listener, _, reserve = await start()
+    connection, transport = _Connection(listener), Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(init_transaction(1) + init(2))
+    await until(lambda: len(calls.waiting) == 1)
+    connection.pause_writing()
+    calls.answer()
+    await until(lambda: not connection.muted)
+    assert (len(transport.written), transport.reading, reserve.claimed) == (26, False, 0)
+    connection.resume_writing()
+    assert parse(transport.written[26:]) == (2, 0, 0)
+    assert transport.reading
+    connection.connection_lost(None)

@@ -210,12 +210,16 @@ async def test_a_candidate_that_the_controllers_do_not_take_is_not_sent_again(
 
 
 async def test_a_stale_epoch_is_14_and_makes_the_agent_register_anew(quorum: StubQuorum) -> None:
-    """Long before the next heartbeat is due."""
+    """Long before the next heartbeat is due, and with no block to ask for either."""
     async with whole_agent(quorum, heartbeat_seconds=600.0) as whole:
         quorum.epochs[7] += 100
         with refused(LOADING):
-            await init(whole)
+            await end(whole, (0, 0))
         await until(lambda: whole.agent.registrations == 2)
+        quorum.epochs[7] += 100
+        with refused(LOADING):
+            await init(whole)
+        await until(lambda: whole.agent.registrations == 3)
         assert await init(whole) == (0, 0), "the refusal was certain, so the candidate was kept"
 
 
