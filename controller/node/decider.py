@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from controller.raft.messages import MAX_ENTRY_BYTES, Entry
-from controller.state.decide import decide, most_bytes, most_records
+from controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
 from controller.state.draft import Draft
 from controller.state.machine import StateMachine
 from controller.state.requests import Request
@@ -38,6 +38,9 @@ class Proposer(Protocol):
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append an entry; returns its (term, index). Raises RequestError if this member cannot."""
+
+    def confirm(self) -> tuple[int, int]:
+        """Append an entry that changes nothing, as `propose`: applied, it shows that nobody else led meanwhile."""
 
     def pump(self) -> None:
         """Call `decide`, then carry out what follows from it."""
@@ -145,6 +148,7 @@ class Decider:
         draft = Draft(self._machine, int(self._wall_clock() * 1000))
         outcomes: list[tuple[Answer, Any]] = []
         room = MAX_ENTRY_BYTES
+        confirm = False
         while self._waiting:
             request = self._waiting[0].request
             room -= most_bytes(draft, request)
@@ -156,13 +160,17 @@ class Decider:
             except RequestError as refusal:
                 outcome = refusal
             outcomes.append((waiting.answer, outcome))
+            confirm = confirm or must_be_confirmed(request)
         self.requests += len(outcomes)
-        if not draft.records:
+        if not draft.records and not confirm:
             _release(outcomes)
             return
         self.batches += 1
         try:
-            term, index = self._proposer.propose(encode_batch(draft.records))
+            if draft.records:
+                term, index = self._proposer.propose(encode_batch(draft.records))
+            else:
+                term, index = self._proposer.confirm()
         except RequestError as refusal:
             _release([(answer, refusal) for answer, _ in outcomes])
             return

@@ -23,7 +23,13 @@ from controller.raft.ready import ChunkRequest
 from controller.state.machine import StateMachine, allocations
 from protocol.errors import ErrorCode, RequestError
 from protocol.metadata_version import common_version
-from protocol.records import AllocateProducerIdsRecord, Record, decode_batch
+from protocol.records import (
+    AllocateProducerIdsRecord,
+    LeaderChangeRecord,
+    Record,
+    decode_batch,
+    encode_batch,
+)
 from protocol.settings import HostPort
 from snapshots.format import SnapshotError
 from snapshots.image import StateImage
@@ -171,6 +177,10 @@ class Driver:
             return self.core.propose(data)
         except (NotLeader, ProposalRefused) as error:
             raise not_controller() from error
+
+    def confirm(self) -> tuple[int, int]:
+        """Append an entry that changes nothing. Raises RequestError."""
+        return self.propose(encode_batch([LeaderChangeRecord(self.core.node_id)]))
 
     def pump(self) -> None:
         """Carry out everything that the core has ready."""

@@ -28,6 +28,15 @@ def decide(draft: Draft, request: requests.Request) -> Any:
     return _DECIDERS[type(request)](draft, request)
 
 
+def must_be_confirmed(request: requests.Request) -> bool:
+    """Whether no answer to `request` may leave before an entry is committed behind it, be there a record or not.
+
+    It says how a transactional id stands. A leader that was deposed and does not know it yet would fence the newest
+    producer, or grant what an older one asks for.
+    """
+    return type(request) in transaction_decisions.DECIDERS
+
+
 def most_records(request: requests.Request) -> int:
     """Records that deciding `request` adds at most."""
     return 2 if isinstance(request, requests.RegisterBroker) else 1

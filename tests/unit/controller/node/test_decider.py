@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller.node import decider as decider_module
@@ -14,8 +15,12 @@ from controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from controller.state.decide import RECORD_BYTES, REGISTRATION_BYTES
 from controller.state.machine import StateMachine
 from controller.state.requests import (
+    AbortTransaction,
+    AddPartitionsToTxn,
     AllocateProducerIds,
     BrokerHeartbeat,
+    EndTxn,
+    InitProducerId,
     RaiseFloor,
     RegisterBroker,
     Request,
@@ -23,9 +28,11 @@ from controller.state.requests import (
 )
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from protocol.metadata_version import TRANSACTIONS
 from protocol.records import (
     MAX_BATCH_RECORDS,
     AllocateProducerIdsRecord,
+    FeatureLevelRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
     Record,
@@ -33,6 +40,7 @@ from protocol.records import (
     decode_batch,
     encode_batch,
 )
+from protocol.transactions import TopicPartitions
 
 ALLOCATE = AllocateProducerIds(1, 0)
 
@@ -62,6 +70,9 @@ class Leader:
         assert len(data) <= MAX_ENTRY_BYTES, f"an entry of {len(data)} bytes"
         self.log.append(Entry(self.term, len(self.log) + 1, data))
         return self.term, len(self.log)
+
+    def confirm(self) -> tuple[int, int]:
+        return self.propose(encode_batch([LeaderChangeRecord(1)]))
 
     def pump(self) -> None:
         self.pumps += 1
@@ -246,6 +257,60 @@ async def test_what_needs_no_record_is_answered_without_an_entry(leader: Leader)
     assert answers[0].result().fenced is False
     assert answers[1].result().broker_epoch == 0
     assert code_of(answers[2]) is ErrorCode.STALE_BROKER_EPOCH
+
+
+INIT = InitProducerId(1, 0, "tx", 60_000, -1, -1, 7)
+PAIR = msgspec.structs.replace(INIT, producer_id=7, producer_epoch=0)
+ADD = AddPartitionsToTxn(1, 0, "tx", 7, 1, (TopicPartitions("t", (0,)),))
+
+
+async def transactional(leader: Leader) -> None:
+    """Producer 7 has epoch 1 of "tx", with a transaction under way."""
+    leader.machine.replay([FeatureLevelRecord(TRANSACTIONS), ProducerIdFloorRecord(100, 0)])
+    for request in (INIT, PAIR, ADD):
+        leader.decider.submit(request)
+    await turn()
+    leader.apply(leader.log.pop())
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (ADD, None),
+        (EndTxn(1, 0, "tx", 7, 0, True), ErrorCode.PRODUCER_FENCED),
+        (PAIR, ErrorCode.PRODUCER_FENCED),
+        (EndTxn(1, 0, "other", 7, 0, True), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+        (msgspec.structs.replace(INIT, transactional_id="other"), ErrorCode.INVALID_REQUEST),
+        (AbortTransaction("other", -1, -1), ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+    ],
+)
+async def test_what_is_said_of_a_transactional_id_waits_until_this_member_is_known_to_lead(
+    leader: Leader, request_: Request, code: ErrorCode | None
+) -> None:
+    """Deposed without knowing it, it would fence the newest producer, or grant what an older one asks for."""
+    await transactional(leader)
+    before = leader.machine.image(1, 1)
+    answer = leader.decider.submit(request_)
+    await turn()
+    assert not answer.done()
+    (entry,) = leader.log
+    assert decode_batch(entry.data) == [LeaderChangeRecord(1)]
+    leader.apply(entry)
+    assert (None if code is None else code_of(answer)) == code
+    after = leader.machine.image(1, 1)
+    assert after == msgspec.structs.replace(before, next_offset=before.next_offset + 1)
+
+
+async def test_a_member_that_leads_no_more_says_nothing_of_a_transactional_id(leader: Leader) -> None:
+    await transactional(leader)
+    answers = [leader.decider.submit(request) for request in (ADD, PAIR)]
+    await turn()
+    leader.decider.applied(Entry(4, 1, encode_batch([LeaderChangeRecord(2)])))
+    assert [code_of(answer) for answer in answers] == [ErrorCode.NOT_CONTROLLER] * 2
+    leader.refuses = True
+    answer = leader.decider.submit(ADD)
+    await turn()
+    assert code_of(answer) is ErrorCode.NOT_CONTROLLER
 
 
 async def test_a_caller_that_hung_up_harms_nobody(leader: Leader) -> None:
