@@ -10,12 +10,15 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from broker_agent.candidates import Candidates
 from broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
 from broker_agent.reserve import NO_ID, BlockReserve, RejectedBlockError
 from controller.state import requests
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import ProducerIdBlock
-from tests.simulation.history import AgentClaims, Operation
+from tests.simulation.history import NOBODY, AgentClaims, Operation
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
 ATTEMPT: Final = 300 * MILLISECOND
 CALL: Final = 3 * SECOND
 _ELSEWHERE: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.KAFKA_STORAGE_ERROR})
+_NOT_CERTAIN: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.INVALID_REQUEST})
+TransactionalRequest = requests.InitProducerId | requests.AddPartitionsToTxn | requests.EndTxn
+_MAY_HAVE_DONE: Final = _ELSEWHERE | {ErrorCode.CONCURRENT_TRANSACTIONS}
+"""That answer goes with the record that aborts a transaction."""
+
 _REGISTER_ANEW: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
 Done = Callable[[Any, RequestError | None], None]
 
@@ -31,10 +39,11 @@ Done = Callable[[Any, RequestError | None], None]
 class _Call:
     """One call: attempts until an answer, a refusal or the deadline."""
 
-    __slots__ = ("attempt", "attempts", "deadline", "done", "request")
+    __slots__ = ("attempt", "attempts", "deadline", "done", "producer", "request")
 
-    def __init__(self, request: requests.Request, deadline: int, done: Done) -> None:
+    def __init__(self, request: requests.Request, deadline: int, done: Done, producer: int) -> None:
         self.request = request
+        self.producer = producer
         self.deadline = deadline
         self.done = done
         self.attempts = 0
@@ -51,15 +60,15 @@ class Endpoint:
         self.alive = True
         self._leader = rng.choice(cluster.voters)
 
-    def call(self, request: requests.Request, done: Done, limit: int = CALL) -> None:
+    def call(self, request: requests.Request, done: Done, limit: int = CALL, producer: int = NOBODY) -> None:
         """Ask; `done(answer, error)` is called once. A `limit` of 0 makes one attempt."""
-        self._attempt(_Call(request, self.world.now + limit, done))
+        self._attempt(_Call(request, self.world.now + limit, done, producer))
 
     def _attempt(self, call: _Call) -> None:
         if not self.alive:
             return
         call.attempts += 1
-        operation = call.attempt = self.cluster.history.invoke(call.request)
+        operation = call.attempt = self.cluster.history.invoke(call.request, call.producer)
         target = self._leader
         if not self._lost():
             self.world.at(self._delay(), self._arrive, call, operation, target)
@@ -92,7 +101,7 @@ class Endpoint:
         answer.callback = lambda result, error: self._respond(call, operation, target, result, error)
 
     def _respond(self, call: _Call, operation: Operation, target: int, result: Any, error: RequestError | None) -> None:
-        if error is not None and error.code not in _ELSEWHERE:
+        if error is not None and error.code not in _MAY_HAVE_DONE:
             operation.refused = True
         if not self._lost():
             self.world.at(self._delay(), self._answered, call, operation, target, result, error)
@@ -114,6 +123,7 @@ class Endpoint:
             self._next(call, target)
         else:
             call.attempt = None
+            self.cluster.history.refuse(operation, error)
             call.done(None, error)
 
     def _next(self, call: _Call, failed: int) -> None:
@@ -204,6 +214,7 @@ class Agent:
             reserve_seconds=self.rng.choice((0.2, 1.0)), min_reserve_ids=swarm.block_size * swarm.reserve_blocks
         )
         self.reserve = BlockReserve()
+        self.candidates = Candidates(self.reserve.claim)
         self.policy = PrefetchPolicy(settings, self.rng)
         self.claims = AgentClaims(f"agent {broker_id}.{incarnation}")
         self.epoch: int | None = None
@@ -263,6 +274,26 @@ class Agent:
                 return count
             self.claims.claimed(claimed)
         return wanted
+
+    def ask(self, wanted: TransactionalRequest, done: Done, limit: int, producer: int) -> None:
+        """Ask for a transactional producer.
+
+        An InitProducerId takes a candidate along, which no other attempt has: one that was given up on may still take
+        effect. `done` is never called if the process ends before.
+        """
+        if not isinstance(wanted, requests.InitProducerId):
+            self.endpoint.call(wanted, done, limit, producer)
+            return
+        candidate = self.candidates.take()
+        self.claims.candidates.add(candidate)
+
+        def settle(answer: Any, error: RequestError | None) -> None:
+            certain = error is None or error.code not in _NOT_CERTAIN
+            given = None if answer is None else answer.producer_id
+            self.candidates.settle(candidate, given=given, certain=certain)
+            done(answer, error)
+
+        self.endpoint.call(replace(wanted, candidate=candidate), settle, 0, producer)
 
     def _heard(self, answer: Any, error: RequestError | None) -> None:
         if error is not None and error.code in _REGISTER_ANEW and self.epoch is not None and not self._outstanding:

@@ -7,10 +7,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
+from unittest.mock import patch
 
 import msgspec
 
+from controller.node import transaction_duties
 from controller.raft.core import Role
+from controller.state import transitions
 from protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from protocol.metadata_version import BASE, LATEST
 from protocol.records import AllocateProducerIdsRecord
@@ -23,8 +26,12 @@ from tests.simulation.member import Member
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.process import Process
+from tests.simulation.producer import Producers, Transactional
+from tests.simulation.producer import draw as draw_transactional
 from tests.simulation.quorum_operator import QuorumOperator
 from tests.simulation.swarm import Swarm, draw
+from tests.simulation.transaction_history import TransactionChecker, Written
+from tests.simulation.transaction_model import ONGOING, OUTCOME
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World
 
 PROGRESS: Final = 10 * SECOND
@@ -32,6 +39,9 @@ PROGRESS: Final = 10 * SECOND
 
 CONVERGENCE: Final = 20 * SECOND
 """And all members must hold everything, within this."""
+
+
+UNDER_WAY: Final = (ONGOING, *OUTCOME)
 
 
 class Result(msgspec.Struct):
@@ -46,6 +56,7 @@ class Result(msgspec.Struct):
     entries: int
     blocks_checked: int
     ids_checked: int
+    transactional_answers_checked: int
     recovered_after_us: int
     faults: Counter[tuple[str, str]]
     violation: str | None
@@ -58,6 +69,8 @@ class Cluster:
         self.world = World(seed, trace)
         self.rng = self.world.stream("cluster")
         self.swarm: Swarm = draw(self.world.stream("swarm"))
+        self.transactional: Transactional = draw_transactional(self.world.stream("transactional"))
+        self.written: list[Written] = []
         self.bug = bug
         self.operator = QuorumOperator(self, tuple(range(1, self.swarm.members + 1)))
         self.budget = Budget(self)
@@ -69,10 +82,12 @@ class Cluster:
         self.clients = [Client(self, 100 + number) for number in range(self.swarm.clients)]
         self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]
         self.gone: list[Agent] = []
+        self.producers = Producers(self)
         self.nemesis = Nemesis(self)
         self.healed = False
         self.loaded = True
         self.recovered_after = 0
+        self.transactional_answers = 0
 
     # What others ask.
 
@@ -127,6 +142,7 @@ class Cluster:
             client.start()
         for agent in self.agents:
             agent.start()
+        self.producers.start()
         self.world.at(50 * MILLISECOND, self._look)
         self.world.at(self.rng.randrange(10 * SECOND), self._replace_agent)
         self.nemesis.start()
@@ -141,7 +157,12 @@ class Cluster:
         self.world.run(self.world.now + CONVERGENCE, self._converged)
         self._demand(self._converged, "no-convergence", CONVERGENCE)
         self._check_members()
-        blocks = self.history.check(agent.claims for agent in (*self.agents, *self.gone))
+        claims = [agent.claims for agent in (*self.agents, *self.gone)]
+        blocks = self.history.check(claims)
+        checker = TransactionChecker(
+            self.history.commits, self.history.transactional, self.written, self.transactional.max_epoch
+        )
+        self.transactional_answers = checker.check(claims)
         return self.result(blocks, None)
 
     def result(self, blocks: int, violation: str | None) -> Result:
@@ -158,6 +179,7 @@ class Cluster:
             ids_checked=sum(
                 last - first + 1 for agent in (*self.agents, *self.gone) for first, last in agent.claims.runs
             ),
+            transactional_answers_checked=self.transactional_answers,
             recovered_after_us=self.recovered_after,
             faults=self.world.faults,
             violation=violation,
@@ -204,6 +226,7 @@ class Cluster:
                 and process.quiet()
                 for process in processes
             )
+            and not any(leader.driver.machine.transactions.by_status[status] for status in UNDER_WAY)
         )
 
     def _demand(self, holds: Callable[[], bool], rule: str, limit: int) -> None:
@@ -275,7 +298,11 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
     gc.disable()
     cluster = Cluster(seed, trace=trace, bug=bug)
     try:
-        return cluster.run()
+        with (
+            patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),
+            patch.object(transaction_duties, "FORGET_CHECK_MS", cluster.transactional.forget_check_ms),
+        ):
+            return cluster.run()
     except Violation as violation:
         cluster.world.note(f"VIOLATION {violation}")
         return cluster.result(0, str(violation))

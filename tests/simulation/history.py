@@ -10,8 +10,10 @@ import bisect
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
+from typing import Final
 
 from controller.state import requests
+from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
 from protocol.records import (
     AllocateProducerIdsRecord,
@@ -22,14 +24,17 @@ from protocol.records import (
 )
 from tests.simulation.world import Violation, World
 
+NOBODY: Final = -1
+
 
 class Operation:
     """One attempt of a client. `returned` is None, and `answer` too, while the outcome is unknown.
 
-    `refused`: the member said that nothing was done and nothing will be.
+    `refused`: the member said that nothing was done and nothing will be. `producer`: the number of the transactional
+    producer that asks, and `error` the code of the refusal that it holds.
     """
 
-    __slots__ = ("answer", "invoked", "refused", "request", "returned")
+    __slots__ = ("answer", "error", "invoked", "producer", "refused", "request", "returned")
 
     def __init__(self, request: requests.Request, invoked: int) -> None:
         self.request = request
@@ -37,6 +42,8 @@ class Operation:
         self.returned: int | None = None
         self.answer: object = None
         self.refused = False
+        self.error: ErrorCode | None = None
+        self.producer = NOBODY
 
 
 class Commit:
@@ -56,14 +63,19 @@ class History:
     def __init__(self, world: World) -> None:
         self.world = world
         self.operations: list[Operation] = []
+        self.transactional: list[Operation] = []
         self.commits: list[Commit] = []
         self.newest_invocation = 0
         """When the newest request for a block was sent that was answered with one."""
 
-    def invoke(self, request: requests.Request) -> Operation:
-        """A client sends a request."""
+    def invoke(self, request: requests.Request, producer: int = NOBODY) -> Operation:
+        """A client sends a request, or a transactional producer does."""
         operation = Operation(request, self.world.now)
-        self.operations.append(operation)
+        if producer == NOBODY:
+            self.operations.append(operation)
+        else:
+            operation.producer = producer
+            self.transactional.append(operation)
         return operation
 
     def acknowledge(self, operation: Operation, answer: object) -> None:
@@ -72,6 +84,11 @@ class History:
         operation.answer = answer
         if isinstance(answer, AllocateProducerIdsResponse):
             self.newest_invocation = max(self.newest_invocation, operation.invoked)
+
+    def refuse(self, operation: Operation, error: RequestError) -> None:
+        """The client holds a refusal."""
+        operation.returned = self.world.now
+        operation.error = error.code
 
     def commit(self, first_offset: int, records: Iterable[Record]) -> None:
         """The next entry was applied for the first time."""
@@ -205,12 +222,13 @@ class History:
 
 
 class AgentClaims:
-    """The blocks that one agent's reserve took, and the runs of IDs that left it."""
+    """The blocks that one agent's reserve took, the runs of IDs that left it, and the candidates that it took out."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.blocks: list[tuple[int, int]] = []
         self.runs: list[list[int]] = []
+        self.candidates: set[int] = set()
 
     def claimed(self, producer_id: int) -> None:
         """An ID left the agent."""

@@ -27,8 +27,8 @@ from controller.raft.messages import (
     SnapshotMeta,
 )
 from controller.state.machine import StateMachine
-from protocol.metadata_version import MEMBERSHIP
-from protocol.records import VotersRecord, decode_batch, read_voters
+from protocol.metadata_version import LATEST
+from protocol.records import VotersRecord, decode_batch, needed_version, read_voters
 from snapshots.image import StateImage
 from tests.simulation.history import History
 from tests.simulation.world import Violation, World
@@ -130,16 +130,18 @@ class Monitor:
                 f"log to {storage.wal.next_index - 1}, damaged {member.damaged}"
             )
 
-    def _check_readable(self, node: int, entries: list[Entry]) -> None:
+    def _check_readable(self, process: Process, entries: list[Entry]) -> None:
         for entry in entries:
-            if read_voters(entry.data) is not None:
-                raise Violation("upgrade", f"member {node} is of a build that cannot read the entry at {entry.index}")
+            for record in decode_batch(entry.data):
+                if needed_version(record) > process.build:
+                    facts = f"member {process.node_id} is of build {process.build}: {record} at {entry.index}"
+                    raise Violation("upgrade", facts)
 
     def wrote(self, process: Process, entries: list[Entry], hard_state: HardState | None) -> None:
         """A write of the log returned."""
         node = process.node_id
-        if process.build < MEMBERSHIP and not process.taken_back:
-            self._check_readable(node, entries)
+        if process.build < LATEST and not process.taken_back:
+            self._check_readable(process, entries)
         disk = self._disks[node]
         if entries:
             held = self._held[node]

@@ -308,4 +308,6 @@ def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> Member
         snapshot_allocations=swarm.snapshot_allocations,
         segment_bytes=swarm.segment_bytes,
         peer_key=None,
+        transaction_abort_check_ms=cluster.transactional.abort_check_ms,
+        transactional_id_expiration_ms=cluster.transactional.expiration_ms,
     )

@@ -9,16 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 from controller.node.driver import Driver
 from controller.node.ledger import Ledger
+from controller.node.markers import Markers
 from controller.node.opening import OpenedStorage
 from controller.node.sessions import BrokerSessions
 from controller.node.snapshot_keeper import SnapshotKeeper
+from controller.node.transaction_duties import TransactionDuties
 from controller.raft.core import RaftConfig, RaftCore, Role
 from controller.raft.messages import Entry, HardState, Message, SnapshotMeta
 from controller.state import requests
 from protocol.errors import ErrorCode, RequestError
-from protocol.records import LeaderChangeRecord, encode_batch
+from protocol.records import LeaderChangeRecord, Record, encode_batch
 from snapshots.image import StateImage
 from tests.simulation.loop import Answer, Job, ProcessLoop, Task, enter
+from tests.simulation.transaction_history import Written
+from tests.simulation.world import World
 from tests.simulation.writer import SimWriter
 from tests.support.memory_files import PowerCut
 
@@ -57,13 +61,33 @@ class SimDriver(Driver):
             self.decider.applied(Entry(batch.term, batch.index, b""))
 
 
+class SimMarkers:
+    """Writes the markers of transactions to partitions that are nowhere: at once or later, and keeps a record of it."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._rng = process.world.stream(f"markers-{process.node_id}-{process.member.starts}")
+
+    def write(self, markers: Markers, written: Callable[[], None]) -> None:
+        """Write them, in some seeds after a while."""
+        asked, longest = self._process.world.now, self._process.member.cluster.transactional.marker_delay
+        if not longest:
+            self._written(asked, markers, written)
+            return
+        self._process.later(self._rng.randrange(1, longest), self._written, asked, markers, written)
+
+    def _written(self, asked: int, markers: Markers, written: Callable[[], None]) -> None:
+        self._process.member.cluster.written.append(Written(asked, self._process.world.now, markers))
+        written()
+
+
 class Process:
     """A running member, from the opened storage on. `alive` turns false once; then nothing of it happens any more."""
 
     def __init__(self, member: Member, storage: OpenedStorage, config: RaftConfig) -> None:
         self.member = member
-        self.world = member.world
-        self.node_id = member.node_id
+        self.world: World = member.world
+        self.node_id: int = member.node_id
         self.storage = storage
         self.alive = True
         self.paused_until = 0
@@ -109,6 +133,15 @@ class Process:
             every_allocations=member.settings.snapshot_allocations,
         )
         self.driver.wire(self, self.worker, self.keeper)
+        self.driver.on_applied = self._on_applied
+        self.duties = TransactionDuties(
+            machine,
+            SimMarkers(self),
+            self._ask,
+            ticks=member.settings.timing.ticks,
+            abort_check_ms=member.settings.transaction_abort_check_ms,
+            expiration_ms=member.settings.transactional_id_expiration_ms,
+        )
 
     def start(self) -> None:
         """Begin to tick."""
@@ -139,6 +172,7 @@ class Process:
         if driver.ticks % FENCE_EVERY_TICKS == 0 and driver.serving():
             self._fence_silent_brokers()
             self._raise_metadata_version()
+            self.duties.tick(driver.ticks, int(self.member.wall_clock() * 1000))
         self.watch()
 
     def receive(self, message: Message) -> None:
@@ -162,6 +196,10 @@ class Process:
     def soon(self, callback: Callable[..., None], *args: Any) -> None:
         """Call back as an event of its own, now."""
         self.world.at(0, self._call, callback, *args)
+
+    def later(self, delay: int, callback: Callable[..., None], *args: Any) -> None:
+        """Call back as an event of its own, in a while."""
+        self.world.at(delay, self._call, callback, *args)
 
     def after_disk(self, callback: Callable[..., None]) -> None:
         """Call back when the disk has done its work."""
@@ -226,6 +264,17 @@ class Process:
     def _on_serving(self) -> None:
         brokers = (registration.broker_id for registration in self.storage.machine.brokers.all())
         self.sessions.restart(brokers, self.driver.ticks)
+        self.duties.lead(self.core.term, self.driver.ticks)
+
+    def _on_applied(self, records: list[Record]) -> None:
+        self.duties.applied(records, self.driver.ticks)
+
+    def _ask(self, request: requests.Request, refused: Callable[[], None]) -> None:
+        """As `ClusterMember._ask`."""
+        try:
+            self.submit(request).callback = lambda _, error: None if error is None else refused()
+        except RequestError:
+            refused()
 
     def _fence_silent_brokers(self) -> None:
         for broker_id in self.sessions.expired(self.driver.ticks):

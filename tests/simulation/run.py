@@ -51,6 +51,7 @@ class Report(msgspec.Struct):
     entries_committed: int = 0
     blocks_checked: int = 0
     ids_checked: int = 0
+    transactional_answers_checked: int = 0
     recovery_p50_ms: float = 0.0
     recovery_p99_ms: float = 0.0
     recovery_max_ms: float = 0.0
@@ -116,6 +117,7 @@ class Totals:
         report.entries_committed += result.entries
         report.blocks_checked += result.blocks_checked
         report.ids_checked += result.ids_checked
+        report.transactional_answers_checked += result.transactional_answers_checked
         self._faults.update(result.faults)
         if result.violation is None:
             self._recoveries.append(result.recovered_after_us)

@@ -14,8 +14,10 @@ from collections import Counter
 import pytest
 
 from tests.simulation.cluster import simulate
+from tests.simulation.producer import draw
 from tests.simulation.run import pinned_seeds, run_seeds
 from tests.simulation.swarm import CHANGES, FORGETTING, MEMBER_FAULTS
+from tests.simulation.world import World
 
 FRESH_SEEDS = 40
 KNOWN_SEEDS = range(1, 41)
@@ -56,6 +58,14 @@ def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> 
         "disk_replaced_after_refusal",
     }
     assert expected - set(faults) == set()
+
+
+def test_a_third_of_the_seeds_has_transactional_producers_and_they_are_answered() -> None:
+    transactional = [seed for seed in range(1, 301) if draw(World(seed).stream("transactional")).ids]
+    assert 80 <= len(transactional) <= 120
+    results = [simulate(seed) for seed in transactional[:10]]
+    assert [result.violation for result in results if result.violation is not None] == []
+    assert sum(result.transactional_answers_checked for result in results) > 1000
 
 
 @pytest.mark.parametrize("seed", pinned_seeds())

@@ -1,0 +1,176 @@
+"""Transactional producers: several instances for each transactional id, of which the older ones may live on as zombies.
+
+An instance knows what it was told and nothing else. It asks through any agent, comes again with the pair that it has or
+had when no answer came, and sometimes when one did; and once fenced it goes on for a while as if it had not heard.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from controller.state import requests, transitions
+from protocol.errors import ErrorCode, RequestError
+from protocol.transactions import TopicPartitions
+from tests.simulation.client import CALL, Agent, TransactionalRequest
+from tests.simulation.transaction_model import NOBODY, Pair
+from tests.simulation.world import MILLISECOND, SECOND
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+PARTITIONS: Final = 4
+SHARE: Final = 1 / 3
+"""Of the seeds, which have transactional producers."""
+
+WEEK_MS: Final = 7 * 24 * 3_600_000
+_FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
+_AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REQUEST_TIMED_OUT})
+
+
+class Transactional(msgspec.Struct, frozen=True):
+    """The settings of one seed about transactions; times in microseconds but for those in ms.
+
+    `ids`: transactional ids, 0 for none. `max_epoch`: the highest epoch of a producer, few in some seeds, so that IDs
+    are used up. `marker_delay`: longest time that markers take.
+    """
+
+    ids: int
+    think_time: int
+    instance_time: int
+    timeouts_ms: tuple[int, ...]
+    max_epoch: int
+    marker_delay: int
+    abort_check_ms: int
+    forget_check_ms: int
+    expiration_ms: int
+
+
+def draw(rng: random.Random) -> Transactional:
+    """Settings for one seed."""
+    forgetful = rng.random() < 0.3
+    return Transactional(
+        ids=rng.randint(2, 4) if rng.random() < SHARE else 0,
+        think_time=rng.choice((100, 200, 500)) * MILLISECOND,
+        instance_time=rng.choice((2, 5, 10)) * SECOND,
+        timeouts_ms=rng.choice(((5_000,), (300, 5_000), (1_000, 5_000))),
+        max_epoch=rng.choice((2, 4, transitions.MAX_EPOCH)),
+        marker_delay=rng.choice((0, 100, 2_000)) * MILLISECOND,
+        abort_check_ms=rng.choice((100, 1_000)),
+        forget_check_ms=1_000 if forgetful else 3_600_000,
+        expiration_ms=2_000 if forgetful else WEEK_MS,
+    )
+
+
+class Producers:
+    """All instances of all transactional ids."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.rng = cluster.world.stream("producers")
+        self.started = 0
+
+    def start(self) -> None:
+        """The first instance of every id comes soon."""
+        for number in range(self.cluster.transactional.ids):
+            self.cluster.world.at(self.rng.randrange(SECOND), self._start, f"tx-{number}")
+
+    def _start(self, name: str) -> None:
+        if not self.cluster.loaded:
+            return
+        settings = self.cluster.transactional
+        # Those before it go on for a while, or until they are fenced; some have stopped before it came.
+        life = int(settings.instance_time * self.rng.choice((0.5, 1.0, 2.0, 4.0)))
+        Producer(self, name, self.started, self.rng.choice(settings.timeouts_ms), life).act()
+        self.started += 1
+        self.cluster.world.at(int(settings.instance_time * (0.2 + self.rng.random())), self._start, name)
+
+
+class Producer:
+    """One instance. `pair` is what it was given last, `before` with what it asked for that."""
+
+    def __init__(self, producers: Producers, name: str, number: int, timeout_ms: int, life: int) -> None:
+        self.cluster = producers.cluster
+        self.world = producers.cluster.world
+        self.rng = producers.rng
+        self.name = name
+        self.number = number
+        self.timeout_ms = timeout_ms
+        self.ends = self.world.now + life
+        self.pair: Pair = NOBODY
+        self.before: Pair = NOBODY
+        self.ongoing = False
+        self._asked = 0
+        self._again: TransactionalRequest | None = None
+
+    def act(self) -> None:
+        """Ask for one thing, and come again."""
+        if not self.cluster.loaded or self.world.now > self.ends:
+            return
+        agents = [agent for agent in (*self.cluster.agents, *self.cluster.gone[-1:]) if agent.epoch is not None]
+        if not agents:
+            self._rest()
+            return
+        agent = self.rng.choice(agents)
+        wanted, self._again = self._again or self._choose(), None
+        self._asked += 1
+        self._ask(agent, wanted)
+        # An agent that dies meanwhile never answers.
+        self.world.at(CALL + SECOND, self._given_up, self._asked, wanted)
+
+    def _choose(self) -> TransactionalRequest:
+        if self.pair == NOBODY:
+            return self._init(NOBODY)
+        chance = self.rng.random()
+        if chance < 0.12:
+            return self._init(self.pair)
+        if chance < 0.18:
+            return self._init(self.before)
+        if self.ongoing and chance < 0.55:
+            return requests.EndTxn(0, 0, self.name, *self.pair, self.rng.random() < 0.7)
+        partition = self.rng.randrange(PARTITIONS)
+        return requests.AddPartitionsToTxn(0, 0, self.name, *self.pair, (TopicPartitions("t", (partition,)),))
+
+    def _init(self, supplied: Pair) -> requests.InitProducerId:
+        return requests.InitProducerId(0, 0, self.name, self.timeout_ms, *supplied, -1)
+
+    def _ask(self, agent: Agent, wanted: TransactionalRequest) -> None:
+        assert agent.epoch is not None, f"{agent.claims.name} is not registered"
+        request = msgspec.structs.replace(wanted, broker_id=agent.broker_id, broker_epoch=agent.epoch)
+        number = self._asked
+
+        def done(answer: Any, error: RequestError | None) -> None:
+            if number == self._asked:
+                self._told(wanted, answer, error)
+
+        agent.ask(request, done, self.rng.choice((0, CALL)), self.number)
+
+    def _given_up(self, number: int, wanted: TransactionalRequest) -> None:
+        if number == self._asked:
+            self._told(wanted, None, RequestError(ErrorCode.REQUEST_TIMED_OUT))
+
+    def _told(self, wanted: TransactionalRequest, answer: Any, error: RequestError | None) -> None:
+        self._asked += 1
+        if error is None:
+            self._granted(wanted, answer)
+        elif error.code in _FENCED:
+            # It ought to stop. Not every program does.
+            self.ends = min(self.ends, self.world.now + self.rng.choice((0, 2 * SECOND, 10 * SECOND)))
+        elif error.code is ErrorCode.INVALID_TXN_STATE:
+            self.ongoing = False
+        elif error.code not in _AGAIN or self.rng.random() < 0.9:
+            self._again = wanted
+        self._rest()
+
+    def _granted(self, wanted: TransactionalRequest, answer: Any) -> None:
+        if isinstance(wanted, requests.InitProducerId):
+            self.before = (wanted.producer_id, wanted.producer_epoch)
+            self.pair = (answer.producer_id, answer.producer_epoch)
+            self.ongoing = False
+        else:
+            self.ongoing = isinstance(wanted, requests.AddPartitionsToTxn)
+
+    def _rest(self) -> None:
+        self.world.at(int(self.cluster.transactional.think_time * (0.2 + 1.6 * self.rng.random())), self.act)

@@ -1,0 +1,357 @@
+"""Whether what transactional producers were told agrees with the log: an exact check of linearizability for each id.
+
+The log gives the order of an id's states. A state counts from when some member applied it; an attempt took effect
+between its invocation and its answer. So an attempt needs a state that overlaps with it in time and in which the model
+answers as the producer was told; or it made one of the records, and no two attempts made the same. As the times of the
+states are ordered like the log, choosing for each attempt by itself keeps the order in real time too.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from controller.node.markers import Markers
+from controller.state import requests
+from protocol.errors import ErrorCode
+from protocol.messages import InitProducerIdResponse
+from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from tests.simulation.history import AgentClaims, Commit, Operation
+from tests.simulation.transaction_model import (
+    NOBODY,
+    ONGOING,
+    OUTCOME,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    Pair,
+    State,
+    expected,
+    state_of,
+)
+from tests.simulation.world import MILLISECOND, Violation
+
+SLOWEST_CLOCK: Final = 0.6
+"""Ticks of 10 ms last at least this part of it."""
+
+_DECIDED: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+"""Codes that tell of the state of the id; others tell of the broker or of the quorum."""
+
+Signature = tuple[Any, ...]
+
+
+class Written(NamedTuple):
+    """Markers that a member wrote: asked for and done at these times."""
+
+    asked: int
+    done: int
+    markers: Markers
+
+
+class _Story:
+    """The states of one id: `times[n]` is when the n-th was first applied; it begins unknown, at the start of time."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.times: list[float] = [0]
+        self.states: list[State | None] = [None]
+        self.records: list[TransactionRecord | None] = [None]
+        self.attempts: list[Operation] = []
+
+    def add(self, commit: Commit) -> None:
+        record = commit.record
+        self.times.append(commit.time)
+        known = record if isinstance(record, TransactionRecord) else None
+        self.records.append(known)
+        self.states.append(None if known is None else state_of(known))
+
+    def overlapping(self, attempt: Operation) -> range:
+        """The states that were in force at some time of an answered attempt."""
+        assert attempt.returned is not None, f"{attempt.request} is not answered"
+        first = bisect.bisect_left(self.times, attempt.invoked) - 1
+        return range(max(0, first), bisect.bisect_right(self.times, attempt.returned))
+
+
+class TransactionChecker:
+    """Checks all transactional ids of a run."""
+
+    def __init__(
+        self,
+        commits: Iterable[Commit],
+        attempts: Iterable[Operation],
+        written: Iterable[Written],
+        max_epoch: int,
+    ) -> None:
+        self._max_epoch = max_epoch
+        self._stories: dict[str, _Story] = {}
+        self._written: dict[tuple[str, Pair], list[Written]] = defaultdict(list)
+        for commit in commits:
+            if isinstance(commit.record, TransactionRecord | ForgetTransactionRecord):
+                self._story(commit.record.transactional_id).add(commit)
+        for attempt in attempts:
+            self._story(attempt.request.transactional_id).attempts.append(attempt)  # type: ignore[union-attr]
+        for one in written:
+            pair = (one.markers.producer_id, one.markers.producer_epoch)
+            self._written[one.markers.transactional_id, pair].append(one)
+
+    def _story(self, name: str) -> _Story:
+        if name not in self._stories:
+            self._stories[name] = _Story(name)
+        return self._stories[name]
+
+    def check(self, claims: Sequence[AgentClaims]) -> int:
+        """Raise Violation, or return the number of answered attempts that were checked."""
+        self._check_ids(claims)
+        checked = 0
+        for story in self._stories.values():
+            self._check_outcomes(story)
+            self._check_pairs(story)
+            self._check_fencing(story)
+            self._check_retries(story)
+            checked += self._check_answers(story)
+            self._check_records(story)
+        return checked
+
+    # What holds without the model.
+
+    def _check_ids(self, claims: Sequence[AgentClaims]) -> None:
+        """A producer id belongs to one transactional id for ever, and was never given to a producer without one."""
+        runs = sorted((first, last) for agent in claims for first, last in agent.runs)
+        starts = [first for first, _ in runs]
+        users: dict[int, str] = {}
+        for story in self._stories.values():
+            for producer_id in {state.pair[0] for state in story.states if state is not None}:
+                user = users.setdefault(producer_id, story.name)
+                if user != story.name:
+                    raise Violation("producer-id-twice", f"{producer_id} belongs to {user} and to {story.name}")
+                place = bisect.bisect_right(starts, producer_id) - 1
+                if place >= 0 and producer_id <= runs[place][1]:
+                    raise Violation("producer-id-twice", f"{producer_id} of {story.name} was claimed without an id too")
+
+    def _check_outcomes(self, story: _Story) -> None:
+        """What was decided is completed just so, after all of its markers were written."""
+        for number, before in enumerate(story.states[:-1]):
+            if before is None or before.status not in OUTCOME:
+                continue
+            after = story.states[number + 1]
+            if after is None or (after.pair, after.status) != (before.pair, OUTCOME[before.status]):
+                raise Violation("outcome-reversed", f"{story.name}: {before} became {after}")
+            committed = before.status == PREPARE_COMMIT
+            if not any(
+                one.asked >= story.times[number]
+                and one.done <= story.times[number + 1]
+                and one.markers.committed == committed
+                and _partitions(one.markers) == before.partitions
+                for one in self._written[story.name, before.pair]
+            ):
+                raise Violation("completed-without-markers", f"{story.name}: {before} became {after}")
+
+    def _check_pairs(self, story: _Story) -> None:
+        """No pair is given to two instances."""
+        holders: dict[Pair, int] = {}
+        for attempt in story.attempts:
+            if isinstance(attempt.answer, InitProducerIdResponse):
+                pair = (attempt.answer.producer_id, attempt.answer.producer_epoch)
+                if holders.setdefault(pair, attempt.producer) != attempt.producer:
+                    raise Violation("pair-twice", f"{story.name}: {pair} went to {holders[pair]}, {attempt.producer}")
+
+    def _check_fencing(self, story: _Story) -> None:
+        """Once an instance was given a pair, nothing that is invoked under an older pair is granted."""
+        order: dict[Pair, int] = {}
+        for state in story.states:
+            if state is not None:
+                order.setdefault(state.pair, len(order))
+        given = [math.inf] * (len(order) + 1)
+        granted = [attempt for attempt in story.attempts if attempt.answer is not None]
+        for attempt in granted:
+            if isinstance(attempt.answer, InitProducerIdResponse):
+                place = order.get(_pair(attempt), -1)
+                if place < 0 or attempt.returned is None:
+                    raise Violation("pair-not-in-the-log", f"{story.name}: {_pair(attempt)}")
+                given[place] = min(given[place], attempt.returned)
+        for place in range(len(order) - 1, -1, -1):
+            given[place] = min(given[place], given[place + 1])
+        for attempt in granted:
+            place = order.get(_pair(attempt), -1)
+            if place < 0 or given[place + 1] < attempt.invoked:
+                raise Violation(
+                    "two-unfenced",
+                    f"{attempt.request}, invoked at {attempt.invoked}, was granted under {_pair(attempt)}, but a newer "
+                    f"pair had been given by {given[place + 1]}",
+                )
+
+    def _check_retries(self, story: _Story) -> None:
+        """Whoever asks again with the same pair is given the same pair again, unless the id was forgotten meanwhile."""
+        forgotten = [time for time, state in zip(story.times, story.states, strict=True) if state is None]
+        first: dict[tuple[int, Pair], Operation] = {}
+        for attempt in story.attempts:
+            if isinstance(attempt.answer, InitProducerIdResponse) and _supplied(attempt) != NOBODY:
+                known = first.setdefault((attempt.producer, _supplied(attempt)), attempt)
+                if _pair(known) != _pair(attempt) and not any(known.invoked <= time for time in forgotten):
+                    raise Violation("retry-differs", f"{known.request} was given {_pair(known)}, then {_pair(attempt)}")
+
+    # What the model says.
+
+    def _check_answers(self, story: _Story) -> int:
+        """Every answer was right in some state that overlaps with its attempt."""
+        writers: dict[int, list[int]] = {}
+        checked = 0
+        for number, attempt in enumerate(story.attempts):
+            told = _told(attempt)
+            if told is None:
+                continue
+            checked += 1
+            places = story.overlapping(attempt)
+            outcomes = {place: expected(story.states[place], attempt.request, self._max_epoch) for place in places}  # type: ignore[arg-type]
+            if any(outcome == (told, None) for outcome in outcomes.values()):
+                continue
+            made = [
+                place + 1
+                for place, outcome in outcomes.items()
+                if outcome.answer == told and self._made(story, attempt, place + 1, outcome.after)
+            ]
+            if not made:
+                states = [(story.times[place], story.states[place]) for place in places]
+                raise Violation(
+                    "transaction-order",
+                    f"{attempt.request} of {attempt.producer}, from {attempt.invoked} to {attempt.returned}, was told "
+                    f"{told} in {states}",
+                )
+            writers[number] = made
+        self._match(story, writers, "answered, but made no record of its own")
+        return checked
+
+    @staticmethod
+    def _made(story: _Story, attempt: Operation, place: int, after: State | None) -> bool:
+        """Whether the attempt may have made the record at `place`, if the model says `after`."""
+        return (
+            after is not None
+            and place < len(story.states)
+            and story.states[place] == after
+            and attempt.invoked <= story.times[place]
+            and (attempt.returned is None or story.times[place] <= attempt.returned)
+        )
+
+    def _check_records(self, story: _Story) -> None:
+        """Every record is the work of an attempt of its own, or of the leader's duties."""
+        index: dict[Signature, list[int]] = defaultdict(list)
+        for number, attempt in enumerate(story.attempts):
+            if not attempt.refused:
+                index[_signature(attempt)].append(number)
+                if isinstance(attempt.request, requests.InitProducerId):
+                    index["candidate", attempt.request.candidate].append(number)
+        makers: dict[int, list[int]] = {}
+        for place in range(1, len(story.states)):
+            before, after = story.states[place - 1], story.states[place]
+            if self._is_duty(story, place):
+                continue
+            makers[place] = [
+                number
+                for number in index.get(_made_by(before, after), ())
+                if self._made(
+                    story,
+                    story.attempts[number],
+                    place,
+                    expected(before, story.attempts[number].request, self._max_epoch).after,  # type: ignore[arg-type]
+                )
+            ]
+        self._match(story, makers, "nobody asked for it")
+
+    def _is_duty(self, story: _Story, place: int) -> bool:
+        before, after = story.states[place - 1], story.states[place]
+        if before is None:
+            return False
+        if after is None:
+            return before.status != ONGOING and before.status not in OUTCOME
+        if before.status in OUTCOME:
+            return after == before._replace(status=OUTCOME[before.status], partitions=frozenset())
+        fence = State((before.pair[0], before.pair[1] + 1), NOBODY, PREPARE_ABORT, before.partitions)
+        return before.status == ONGOING and after == fence and self._is_late(story, place)
+
+    @staticmethod
+    def _is_late(story: _Story, place: int) -> bool:
+        """Whether the time of the transaction that the record at `place` aborts may be up."""
+        record = story.records[place - 1]
+        assert record is not None, f"{story.name}: nothing is under way at {place}"
+        begin = place - 1
+        while (state := story.states[begin - 1]) is not None and state.status == ONGOING:
+            begin -= 1
+        least = (record.timeout_ms - 20) * MILLISECOND * SLOWEST_CLOCK
+        return story.times[place] - story.times[begin] >= least
+
+    @staticmethod
+    def _match(story: _Story, choices: Mapping[int, Sequence[int]], rule: str) -> None:
+        """Give each of `choices` one of its own. Raises Violation if that cannot be done."""
+        taken: dict[int, int] = {}
+
+        def place(one: int, seen: set[int]) -> bool:
+            for choice in choices[one]:
+                if choice not in seen:
+                    seen.add(choice)
+                    if choice not in taken or place(taken[choice], seen):
+                        taken[choice] = one
+                        return True
+            return False
+
+        for one in choices:
+            if not place(one, set()):
+                facts = story.attempts[one].request if rule.startswith("answered") else story.states[one - 1 : one + 1]
+                raise Violation("transaction-unexplained", f"{story.name}: {facts}: {rule}")
+
+
+def _partitions(markers: Markers) -> frozenset[tuple[str, int]]:
+    return frozenset((topic.topic, number) for topic in markers.partitions for number in topic.partitions)
+
+
+def _supplied(attempt: Operation) -> Pair:
+    request: Any = attempt.request
+    return request.producer_id, request.producer_epoch
+
+
+def _pair(attempt: Operation) -> Pair:
+    """The pair under which a granted attempt works from then on."""
+    if isinstance(attempt.answer, InitProducerIdResponse):
+        return attempt.answer.producer_id, attempt.answer.producer_epoch
+    return _supplied(attempt)
+
+
+def _told(attempt: Operation) -> Pair | ErrorCode | None:
+    """What the producer knows by the attempt about its transactional id, if anything."""
+    if attempt.answer is not None:
+        return _pair(attempt) if isinstance(attempt.answer, InitProducerIdResponse) else ErrorCode.NONE
+    return attempt.error if attempt.error in _DECIDED else None
+
+
+def _signature(attempt: Operation) -> Signature:
+    request: Any = attempt.request
+    if isinstance(request, requests.EndTxn):
+        return ("end", request.committed)
+    if isinstance(request, requests.AddPartitionsToTxn):
+        return ("add", request.topics[0].partitions[0])
+    return ("init", _supplied(attempt))
+
+
+def _made_by(before: State | None, after: State | None) -> Signature:
+    """The signature of the attempts that can have led from one state to the other."""
+    if after is None:
+        return ("nobody",)
+    if before is None:
+        return ("candidate", after.pair[0])
+    if after.pair != before.pair:
+        return ("init", after.last)
+    if after.status == ONGOING:
+        known = before.partitions if before.status == ONGOING else frozenset()
+        return ("add", *(number for _, number in after.partitions - known))
+    return ("end", after.status == PREPARE_COMMIT)
