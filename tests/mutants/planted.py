@@ -102,5 +102,6 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_membership import MEMBERS
     from tests.mutants.planted_state import STATE
     from tests.mutants.planted_storage import STORAGE
+    from tests.mutants.planted_transactions import TRANSACTIONS
 
-    return (*CONSENSUS, *MEMBERS, *STORAGE, *STATE, *AGENT)
+    return (*CONSENSUS, *MEMBERS, *STORAGE, *STATE, *TRANSACTIONS, *AGENT)

@@ -285,7 +285,8 @@ class Agent:
             self.endpoint.call(wanted, done, limit, producer)
             return
         candidate = self.candidates.take()
-        self.claims.candidates.add(candidate)
+        if candidate != NO_ID:
+            self.claims.candidates.add(candidate)
 
         def settle(answer: Any, error: RequestError | None) -> None:
             certain = error is None or error.code not in _NOT_CERTAIN

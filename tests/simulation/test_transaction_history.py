@@ -37,6 +37,7 @@ class Story:
         self.world = World(0)
         self.history = History(self.world)
         self.claims = AgentClaims("agent 1")
+        self.claims.candidates |= {7, 9}
         self.written: list[Written] = []
         self.newest = TransactionRecord("tx", 7, 0, *NOBODY, 60_000, EMPTY, 0)
 
@@ -197,6 +198,10 @@ def claimed_too(story: Story) -> None:
     story.claims.claimed(7)
 
 
+def nobodys_candidate(story: Story) -> None:
+    story.claims.candidates.remove(7)
+
+
 def of_another(story: Story) -> None:
     other = replace(story.newest, transactional_id="other", producer_epoch=0)
     story.history.commit(len(story.history.commits), [other])
@@ -224,6 +229,7 @@ def two_for_one_record(story: Story) -> None:
         (reversed_outcome, "outcome-reversed"),
         (without_markers, "completed-without-markers"),
         (claimed_too, "producer-id-twice"),
+        (nobodys_candidate, "foreign-id"),
         (of_another, "producer-id-twice"),
         (two_for_one_record, "transaction-unexplained"),
     ],

@@ -127,18 +127,24 @@ class TransactionChecker:
     # What holds without the model.
 
     def _check_ids(self, claims: Sequence[AgentClaims]) -> None:
-        """A producer id belongs to one transactional id for ever, and was never given to a producer without one."""
+        """A producer id belongs to one transactional id for ever, and no candidate went to a producer without one."""
         runs = sorted((first, last) for agent in claims for first, last in agent.runs)
         starts = [first for first, _ in runs]
+        candidates: dict[int, str] = {}
+        for agent in claims:
+            for candidate in agent.candidates:
+                place = bisect.bisect_right(starts, candidate) - 1
+                claimed = place >= 0 and candidate <= runs[place][1]
+                if claimed or candidates.setdefault(candidate, agent.name) != agent.name:
+                    raise Violation("producer-id-twice", f"{candidate}, a candidate of {agent.name}, left twice")
         users: dict[int, str] = {}
         for story in self._stories.values():
             for producer_id in {state.pair[0] for state in story.states if state is not None}:
                 user = users.setdefault(producer_id, story.name)
                 if user != story.name:
                     raise Violation("producer-id-twice", f"{producer_id} belongs to {user} and to {story.name}")
-                place = bisect.bisect_right(starts, producer_id) - 1
-                if place >= 0 and producer_id <= runs[place][1]:
-                    raise Violation("producer-id-twice", f"{producer_id} of {story.name} was claimed without an id too")
+                if producer_id not in candidates:
+                    raise Violation("foreign-id", f"{producer_id} of {story.name} was nobody's candidate")
 
     def _check_outcomes(self, story: _Story) -> None:
         """What was decided is completed just so, after all of its markers were written."""
