@@ -370,3 +370,40 @@ def test_a_build_that_is_too_old_says_so_and_takes_nothing() -> None:
     with pytest.raises(UnsupportedMetadataVersion, match=reason):
         older.restore(newest.image(1, 1))
     assert (older.metadata_version, older.next_offset) == (BASE, 0)
+
+
+def test_a_hundred_blocks_for_four_brokers_follow_one_another() -> None:
+    """ProducerIdControlManagerTest.testGenerateProducerIds."""
+    machine = StateMachine("c")
+    draft = Draft(machine, 1)
+    epochs = [decide(draft, requests.RegisterBroker(broker, "a")).broker_epoch for broker in range(4)]
+    machine.replay(draft.records)
+    for number in range(100):
+        draft = Draft(machine, 1)
+        answer = decide(draft, requests.AllocateProducerIds(number % 4, epochs[number % 4]))
+        assert (answer.producer_id_start, answer.producer_id_len) == (1000 * number, 1000)
+        machine.replay(draft.records)
+    block = machine.producer_ids.last_block
+    assert block is not None
+    assert (machine.producer_ids.next_producer_id, block.broker_id) == (100_000, 3)
+
+
+def test_the_newest_block_counts_and_every_image_on_the_way_leads_there() -> None:
+    """ProducerIdsImageTest.testEmptyImageRoundTrip, testImage1RoundTrip, testImage2RoundTrip, testApplyDelta1."""
+    records = [
+        AllocateProducerIdsRecord(broker, broker, 10 * n + 9, 10 * n, 10, 1) for n, broker in enumerate((0, 1, 0, 1))
+    ]
+    machine = StateMachine("c", SIZE)
+    machine.replay([RegisterBrokerRecord(0, 0, "a"), RegisterBrokerRecord(1, 1, "a")])
+    images = [machine.image(1, 1)]
+    assert (images[0].next_producer_id, images[0].last_block) == (0, None)
+    for record in records:
+        machine.replay([record])
+        images.append(machine.image(1, 1))
+    for number, image in enumerate(images):
+        again = StateMachine("c", SIZE)
+        again.restore(image)
+        assert again.image(1, 1) == image
+        again.replay(records[number:])
+        assert again.image(1, 1) == images[-1]
+        assert again.producer_ids.next_producer_id == 40

@@ -156,3 +156,12 @@ def test_what_is_counted_along_is_what_there_is_and_an_image_restores_it(steps: 
     again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(image), type=StateImage))
     assert again.image(3, 1) == image
     check_counts(again.transactions)
+
+
+def test_an_image_keeps_every_record_as_it_is_and_so_does_its_restoring() -> None:
+    """With the last pair, without which a retry is fenced after a restart (KAFKA-20310, KAFKA-20357)."""
+    bumped = replace(ONGOING, producer_epoch=3, last_producer_id=7, last_producer_epoch=2)
+    machine = StateMachine("c")
+    machine.restore(StateImage(TRANSACTIONS, 3, 1, 5, NEXT_ID, None, [], None, [bumped]))
+    assert machine.transactions.get("tx") == bumped
+    assert machine.image(3, 1).transactions == [bumped]

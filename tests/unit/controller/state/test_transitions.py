@@ -326,3 +326,17 @@ def test_every_status_has_kafkas_number() -> None:
         "COMPLETE_COMMIT": 4, "COMPLETE_ABORT": 5, "DEAD": 6,
     }  # fmt: skip
     assert set(transitions.LEGAL) == set(S) - {S.DEAD}
+
+
+def test_a_timeout_with_the_last_epoch_leaves_a_new_id_to_the_next_instance() -> None:
+    """shouldHandleTimeoutAtEpochOverflowBoundaryCorrectlyTV2, shouldNotCauseEpochOverflowWhenInitPidDuringOngoingTxnV2.
+    The producer whose time was up is fenced for good, whichever of its pairs it comes with."""
+    late = replace(ONGOING, producer_epoch=MAX_EPOCH)
+    fenced = transitions.abort(late, producer=(7, MAX_EPOCH), now_ms=80)
+    assert fenced is not None
+    done = transitions.complete(fenced, producer=(7, MAX_EPOCH + 1), now_ms=81)
+    assert done is not None
+    for supplied in ((7, MAX_EPOCH), (7, MAX_EPOCH - 1)):
+        with refusal(ErrorCode.PRODUCER_FENCED):
+            initialise(done, supplied)
+    assert pair(initialise(done)) == (CANDIDATE, 0)
