@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 import uuid
@@ -22,6 +23,7 @@ from protocol.ids import MAX_BLOCK_SIZE, ProducerIdBlock
 from protocol.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    BrokerDescription,
     BrokerHeartbeatRequest,
     RegisterBrokerRequest,
     UnregisterBrokerRequest,
@@ -36,6 +38,10 @@ RETRY_SECONDS: Final = 0.5
 
 REFRESH_SECONDS: Final = 0.1
 """Least time between two looks at who lives, however often clients ask for coordinators."""
+
+ADVERTISE_SECONDS: Final = 1.0
+"""Least time between two attempts to leave the address with the controllers: one a second beside two heartbeats stays
+below the five requests a second that they grant one broker."""
 
 UNREGISTER_SECONDS: Final = 1.0
 """How long a graceful stop waits to unregister; past it the controller fences this broker on its own."""
@@ -97,6 +103,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._epoch_doubted = asyncio.Event()
         self._registering = asyncio.Lock()
+        self._advertised_at = -math.inf
         self._last_sample = (0, time.monotonic())
 
     @property
@@ -223,8 +230,27 @@ class Agent:
             else:
                 known = True
                 self.directory.update(answer.brokers)
+                await self._advertise(answer.brokers)
             await asyncio.sleep(REFRESH_SECONDS)
             await _wait(self._brokers_wanted, self._heartbeat_seconds)
+
+    async def _advertise(self, brokers: list[BrokerDescription]) -> None:
+        """Leave the address with the controllers if they lack it: they take none before metadata version 3 is in force.
+
+        The same incarnation registers again, which keeps its epoch.
+        """
+        own = (self.broker_id, self.broker_epoch)
+        lacking = any((one.broker_id, one.broker_epoch) == own and one.kafka != self._kafka for one in brokers)
+        now = time.monotonic()
+        if not lacking or now - self._advertised_at < ADVERTISE_SECONDS:
+            return
+        self._advertised_at = now
+        request = RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self._kafka)
+        try:
+            await self.client.register(self.broker_id, request)
+        except RequestError as error:
+            # Should it be for good, the next heartbeat is refused as well.
+            _log.debug("the address is not left with the controllers, trying again: %s", error)
 
     def _on_low(self) -> None:
         self._wake.set()

@@ -141,6 +141,7 @@ class StubQuorum:
 
     Transactions are decided by `controller.state`. `faults`: one for each transactional request at the leader.
     `completes`: whether an ended transaction is completed at once. `others`: brokers beside those that registered here.
+    `takes_addresses`: not so before metadata version 3 is in force; who then registers to leave one keeps its epoch.
     """
 
     def __init__(self, members: int = 1, *, block_size: int = 1000, token: str | None = None) -> None:
@@ -160,6 +161,7 @@ class StubQuorum:
         self.allocate_refusals: deque[RequestError | None] = deque()
         self.delays: deque[float] = deque()
         self.kafka: dict[int, str | None] = {}
+        self.takes_addresses = True
         self.others: list[BrokerDescription] = []
         self.brokers_refused: RequestError | None = None
         self.looks = 0
@@ -215,11 +217,14 @@ class StubQuorum:
 
     def _register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
         self._check_cluster(request.cluster_id)
-        self.offset += 1
-        self.epochs[broker_id] = self.offset
-        self.incarnations[broker_id] = request.incarnation_id
-        self.kafka[broker_id] = request.kafka
-        return RegisterBrokerResponse(self.offset, self.cluster_id)
+        kafka = request.kafka if self.takes_addresses else None
+        again = self.incarnations.get(broker_id) == request.incarnation_id and self.kafka[broker_id] != request.kafka
+        if not again:
+            self.offset += 1
+            self.epochs[broker_id] = self.offset
+            self.incarnations[broker_id] = request.incarnation_id
+        self.kafka[broker_id] = kafka
+        return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id)
 
     def _allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         self._check_cluster(request.cluster_id)

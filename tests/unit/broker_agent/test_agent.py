@@ -189,6 +189,21 @@ async def test_a_throttled_round_is_no_failure(quorum: StubQuorum) -> None:
         assert (agent.rounds["throttled"], agent.rounds["failed"]) == (1, 0)
 
 
+async def test_leaves_its_address_once_the_controllers_take_it(
+    quorum: StubQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("broker_agent.agent.ADVERTISE_SECONDS", 0.0)
+    quorum.takes_addresses = False
+    async with running(quorum) as (agent, task):
+        await until(lambda: quorum.looks >= 1, task)
+        assert (quorum.kafka, quorum.epochs) == ({7: None}, {7: 1})
+        quorum.refusals.append(RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED))
+        quorum.takes_addresses = True
+        await until(lambda: quorum.kafka == {7: "agent-7:9092"}, task)
+        assert (agent.broker_epoch, agent.registrations) == (1, 1)
+        assert quorum.epochs == {7: 1}
+
+
 async def test_unregisters_and_never_raises(quorum: StubQuorum) -> None:
     async with running(quorum, call_seconds=0.2) as (agent, task):
         await until(lambda: agent.ready, task)
