@@ -6,7 +6,6 @@ import asyncio
 import gc
 import itertools
 import json
-import warnings
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -33,6 +32,9 @@ from tests.clients.transactional_witnesses import (
 )
 from tests.support.cluster import bring_back, ledger, metrics, pidkeeper, running_cluster, wait_until
 from tests.support.http_calls import call
+
+# kafka-python leaves a socket that could not connect to the garbage collector.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
 SESSION_TIMEOUT_MS: Final = 2000
 HEARTBEAT_INTERVAL_MS: Final = 200
@@ -119,10 +121,8 @@ class History:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(witness.close() for witness in self._witnesses))
-        with warnings.catch_warnings():
-            # kafka-python leaves sockets that could not connect to the garbage collector.
-            warnings.simplefilter("ignore", ResourceWarning)
-            gc.collect()
+        # Here, where their sockets may be left to it, and not amidst another test.
+        gc.collect()
 
     async def start(self, library: Library, transactional_id: str | None) -> tuple[Witness, Pair]:
         """A new producer that knows all agents, and the pair that it got."""

@@ -33,6 +33,7 @@ with warnings.catch_warnings():
 CLIENT_SECONDS: Final = 30.0
 """How long a step may take: a client that lost its coordinator waits for the session of the dead agent to end."""
 
+CLOSE_SECONDS: Final = 5.0
 REQUEST_TIMEOUT_MS: Final = 5_000
 TOPIC: Final = "produced"
 CONSUMED: Final = "consumed"
@@ -133,7 +134,7 @@ class AiokafkaWitness:
     async def close(self) -> None:
         # It waits for a transaction that never ended, or raises what fenced the producer.
         with contextlib.suppress(aiokafka.errors.KafkaError, TimeoutError):
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await self._producer.stop()
 
 
@@ -268,7 +269,7 @@ class KafkaPythonWitness:
     async def close(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await asyncio.to_thread(producer.close, 0.2)
+            await asyncio.to_thread(producer.close, CLOSE_SECONDS)
 
 
 class JavaWitness:
