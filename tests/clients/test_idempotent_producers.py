@@ -5,16 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import aiohttp
-import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import TransactionalIdAuthorizationFailed
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from cli.local_cluster import LocalCluster
-from tests.clients.witnesses import KafkaProducer, aiokafka_ids, confluent_ids, kafka_python_ids
+from tests.clients.witnesses import aiokafka_ids, confluent_ids, kafka_python_ids
 from tests.support.agent_process import RunningAgent
-
-FAST_SECONDS = 10.0
 
 
 async def claimed_over_http(http: str, count: int) -> list[int]:
@@ -55,32 +49,3 @@ async def test_new_producers_get_ids_while_the_leader_is_killed(cluster: LocalCl
     during = await asking
     ids = [one for some in (*before, *during) for one in some]
     assert len(set(ids)) == len(ids) == 2 * (20 + 60 + 5)
-
-
-async def test_a_transactional_producer_fails_fast_in_aiokafka(agents: list[RunningAgent]) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=agents[0].kafka, transactional_id="t")
-    try:
-        with pytest.raises(TransactionalIdAuthorizationFailed):
-            await asyncio.wait_for(producer.start(), FAST_SECONDS)
-    finally:
-        await producer.stop()
-
-
-async def test_a_transactional_producer_fails_fast_in_confluent(agents: list[RunningAgent]) -> None:
-    producer = Producer({"bootstrap.servers": agents[0].kafka, "transactional.id": "t", "log_level": 0})
-    with pytest.raises(KafkaException, match="transactions are not served here") as caught:
-        await asyncio.to_thread(producer.init_transactions, FAST_SECONDS)
-    error = caught.value.args[0]
-    assert error.fatal()
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
-async def test_a_transactional_producer_fails_fast_in_kafka_python(agents: list[RunningAgent]) -> None:
-    from kafka.errors import TransactionalIdAuthorizationFailedError
-
-    producer = await asyncio.to_thread(KafkaProducer, bootstrap_servers=agents[0].kafka, transactional_id="t")
-    try:
-        with pytest.raises(TransactionalIdAuthorizationFailedError):
-            await asyncio.wait_for(asyncio.to_thread(producer.init_transactions), FAST_SECONDS)
-    finally:
-        await asyncio.to_thread(producer.close, 1)
