@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Callable
 from typing import Final, Self, TypeVar
 
 import aiohttp
@@ -140,9 +141,11 @@ class ControllerClient:
     async def brokers(self) -> BrokersResponse:
         return await self._call("/v1/brokers", None, BrokersResponse)
 
-    async def init_producer_id(self, request: TransactionalInitRequest) -> InitOutcome:
-        """As the other calls, but a refusal is returned, not raised."""
-        answer, attempts = await self._ask("/v1/transactions/init-producer-id", request, InitProducerIdResponse)
+    async def init_producer_id(self, attempt: Callable[[], TransactionalInitRequest]) -> InitOutcome:
+        """As the other calls, but a refusal is returned, not raised; `attempt` makes the request of each attempt."""
+        answer, attempts = await self._ask(
+            "/v1/transactions/init-producer-id", lambda: msgspec.json.encode(attempt()), InitProducerIdResponse
+        )
         refused = isinstance(answer, RequestError) and answer.code in _UNKNOWN_OUTCOMES
         return InitOutcome(answer, certain=attempts == 1 and not refused)
 
@@ -153,16 +156,16 @@ class ControllerClient:
         return await self._call("/v1/transactions/end", request, TransactionResponse)
 
     async def _call(self, path: str, request: msgspec.Struct | None, response_type: type[_Response]) -> _Response:
-        answer, _ = await self._ask(path, request, response_type)
+        body = None if request is None else msgspec.json.encode(request)
+        answer, _ = await self._ask(path, lambda: body, response_type)
         if isinstance(answer, RequestError):
             raise answer
         return answer
 
     async def _ask(
-        self, path: str, request: msgspec.Struct | None, response_type: type[_Response]
+        self, path: str, body: Callable[[], bytes | None], response_type: type[_Response]
     ) -> tuple[_Response | RequestError, int]:
-        """The answer or refusal, and how many attempts were begun. Without a `request` it is a GET."""
-        body = None if request is None else msgspec.json.encode(request)
+        """The answer or refusal, and how many attempts were begun. `body` is that of one attempt; without it a GET."""
         last_failure = "no attempt was answered"
         attempt_seconds = self._attempt_seconds
         attempt = 0
@@ -171,7 +174,8 @@ class ControllerClient:
                 while True:
                     member = self.leader
                     try:
-                        return await self._attempt(member, path, body, response_type, attempt_seconds), attempt + 1
+                        answer = await self._attempt(member, path, body(), response_type, attempt_seconds)
+                        return answer, attempt + 1
                     except RequestError as refusal:
                         return refusal, attempt + 1
                     except _TryNextError as failure:

@@ -16,6 +16,7 @@ from broker_agent.agent import Agent
 from broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
 from broker_agent.directory import OFFSETS_TOPIC, offsets_partition
 from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from broker_agent.reserve import NO_ID
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -34,6 +35,10 @@ from protocol.transactions import (
 
 MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
 """Kafka's default of `transaction.max.timeout.ms`."""
+
+MAX_CANDIDATES: Final = 4
+"""In the attempts of one call: for the leader as far as was known, for two members that do not lead either, and for the
+one that they name. Attempts behind them have none, lest calls use up the reserve while no leader answers."""
 
 KINDS: Final[dict[type, str]] = {
     InitProducerIdRequest: "init_producer_id",
@@ -90,23 +95,28 @@ class Transactions:
 
     async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         check_init(request)
-        assert request.transactional_id is not None, "a null transactional id is for the reserve"
+        transactional_id = request.transactional_id
+        assert transactional_id is not None, "a null transactional id is for the reserve"
         epoch = self._begin()
         candidates = self._agent.candidates
-        candidate = candidates.take()
+        taken: list[int] = []
         given, certain = None, False
-        try:
-            outcome = await self._agent.client.init_producer_id(
-                TransactionalInitRequest(
-                    self._agent.broker_id,
-                    epoch,
-                    request.transactional_id,
-                    request.transaction_timeout_ms,
-                    request.producer_id,
-                    request.producer_epoch,
-                    candidate,
-                )
+
+        def attempt() -> TransactionalInitRequest:
+            # With a candidate of its own: an attempt that was given up on may still take effect, however late.
+            taken.append(candidates.take() if len(taken) < MAX_CANDIDATES else NO_ID)
+            return TransactionalInitRequest(
+                self._agent.broker_id,
+                epoch,
+                transactional_id,
+                request.transaction_timeout_ms,
+                request.producer_id,
+                request.producer_epoch,
+                taken[-1],
             )
+
+        try:
+            outcome = await self._agent.client.init_producer_id(attempt)
             answer = outcome.answer
             if isinstance(answer, InitProducerIdResponse):
                 given, certain = answer.producer_id, outcome.certain
@@ -116,7 +126,8 @@ class Transactions:
             raise self._told(answer, epoch)
         finally:
             self.under_way -= 1
-            candidates.settle(candidate, given=given, certain=certain)
+            for candidate in taken:
+                candidates.settle(candidate, given=given, certain=certain)
 
     async def _step(self, request: TransactionStep) -> None:
         _check_producer(request)

@@ -6,6 +6,7 @@ InitProducerId alone. Behind the responder are controllers that grant whatever r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -53,7 +54,8 @@ class Granting:
 
     leader = "http://127.0.0.1:1"
 
-    async def init_producer_id(self, request: TransactionalInitRequest) -> InitOutcome:
+    async def init_producer_id(self, attempt: Callable[[], TransactionalInitRequest]) -> InitOutcome:
+        request = attempt()
         _check(request)
         return InitOutcome(InitProducerIdResponse(0, request.candidate, 0), certain=True)
 

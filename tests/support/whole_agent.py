@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from broker_agent.agent import Agent
@@ -72,9 +72,9 @@ class DirectClient:
     def __init__(self, quorum: StubQuorum) -> None:
         self.quorum = quorum
 
-    async def init_producer_id(self, request: TransactionalInitRequest) -> InitOutcome:
+    async def init_producer_id(self, attempt: Callable[[], TransactionalInitRequest]) -> InitOutcome:
         try:
-            answer = self.quorum.ask("/v1/transactions/init-producer-id", request)
+            answer = self.quorum.ask("/v1/transactions/init-producer-id", attempt())
         except RequestError as error:
             return InitOutcome(error, certain=True)
         assert isinstance(answer, InitProducerIdResponse)

@@ -274,7 +274,7 @@ async def test_the_calls_of_a_transaction(quorum: StubQuorum) -> None:
         await client.register(7, RegisterBrokerRequest("incarnation", kafka="agent:9092"))
         await client.allocate(AllocateProducerIdsRequest(7, 1))
         assert (await client.brokers()).brokers == [BrokerDescription(7, 1, False, "agent:9092")]
-        assert await client.init_producer_id(INIT) == InitOutcome(InitProducerIdResponse(0, 0, 0), certain=True)
+        assert await client.init_producer_id(lambda: INIT) == InitOutcome(InitProducerIdResponse(0, 0, 0), certain=True)
         topics = [TransactionTopic("orders", [1])]
         added = await client.add_partitions_to_txn(AddPartitionsToTxnRequest(7, 1, "t", 0, 0, topics))
         ended = await client.end_txn(EndTxnRequest(7, 1, "t", 0, 0, True))
@@ -285,7 +285,7 @@ async def test_the_calls_of_a_transaction(quorum: StubQuorum) -> None:
 async def test_a_refusal_of_the_first_attempt_is_certain(quorum: StubQuorum, code: ErrorCode) -> None:
     async with client_of(quorum) as client:
         quorum.refusals.append(RequestError(code))
-        outcome = await client.init_producer_id(INIT)
+        outcome = await client.init_producer_id(lambda: INIT)
         assert isinstance(outcome.answer, RequestError)
         assert (outcome.answer.code, outcome.certain) == (code, True)
 
@@ -303,7 +303,7 @@ async def test_an_answer_that_took_more_than_one_attempt_is_not_certain(quorum: 
             quorum.delays.append(0.25)
         else:
             quorum.faults.append(trouble)
-        outcome = await client.init_producer_id(INIT)
+        outcome = await client.init_producer_id(lambda: INIT)
         assert isinstance(outcome.answer, InitProducerIdResponse)
         assert not outcome.certain
 
@@ -312,7 +312,7 @@ async def test_an_answer_that_took_more_than_one_attempt_is_not_certain(quorum: 
 async def test_an_error_that_leaves_the_outcome_open_is_not_certain(quorum: StubQuorum, code: ErrorCode) -> None:
     async with client_of(quorum, call_seconds=0.2) as client:
         quorum.refusals.extend(RequestError(code) for _ in range(50))
-        outcome = await client.init_producer_id(INIT)
+        outcome = await client.init_producer_id(lambda: INIT)
         assert isinstance(outcome.answer, RequestError)
         assert (outcome.answer.code, outcome.certain) == (code, False)
 
@@ -320,7 +320,7 @@ async def test_an_error_that_leaves_the_outcome_open_is_not_certain(quorum: Stub
 async def test_without_any_answer_nothing_is_certain(quorum: StubQuorum) -> None:
     quorum.members[0].hangs = True
     async with client_of(quorum, attempt_seconds=5.0, call_seconds=0.1) as client:
-        outcome = await client.init_producer_id(INIT)
+        outcome = await client.init_producer_id(lambda: INIT)
         assert isinstance(outcome.answer, RequestError)
         assert (outcome.answer.code, outcome.certain) == (ErrorCode.REQUEST_TIMED_OUT, False)
 

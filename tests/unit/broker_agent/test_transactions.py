@@ -12,12 +12,13 @@ import pytest
 from broker_agent import transactions as module
 from broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
 from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
-from broker_agent.transactions import MAX_TIMEOUT_MS
+from broker_agent.transactions import MAX_CANDIDATES, MAX_TIMEOUT_MS
 from controller.state import requests as asked
 from controller.state import transitions
 from controller.state.transitions import TransactionStatus
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
+from protocol.transactions import ForgetTransactionRecord
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 from tests.support.whole_agent import WholeAgent, direct_agent, whole_agent
@@ -150,15 +151,30 @@ async def test_the_candidate_of_a_request_that_took_two_attempts_is_never_used_a
     async with whole_agent(quorum) as whole:
         quorum.faults.append(fault)
         first = await init(whole)
-        # Asked twice with the same candidate: the second attempt, or the first, made it the id of "t".
-        assert first == (0, 1 if fault == "answer-lost" else 0)
+        assert first[1] == (1 if fault == "answer-lost" else 0)
         quorum.faults.append(fault)
-        await init(whole)
-        assert whole.agent.candidates.lost == 1, "1 went along twice with a request that needed none"
+        second = await init(whole)
+        assert (whole.agent.candidates.taken, len(whole.agent.candidates)) == (1, 0)
+        lost = whole.agent.candidates.lost
+        assert lost >= 2, "both attempts of the second request had one, and needed none"
         while quorum.late:
             quorum.carry_out_late()
-        assert await init(whole, "u") == (2, 0)
-        assert whole.agent.reserve.claim() == 3
+        assert second[0] == first[0] <= lost
+        assert await init(whole, "u") == (1 + lost, 0), "the first that no attempt had"
+        assert whole.agent.reserve.claim() == 2 + lost
+
+
+async def test_an_attempt_that_comes_after_its_id_was_forgotten_brings_no_pair_back(quorum: StubQuorum) -> None:
+    """A leader whose clock is ahead forgets at once. With one candidate for both attempts (0, 0) came back, and with
+    the next instance (0, 1), which somebody has."""
+    async with whole_agent(quorum) as whole:
+        quorum.faults.append("late")
+        given = [await init(whole), await init(whole)]
+        quorum.machine.replay([ForgetTransactionRecord("t")])
+        quorum.carry_out_late()
+        _, *late = state(quorum)
+        given += [(late[0], late[1]), await init(whole), await init(whole)]
+        assert len(set(given)) == len(given), given
 
 
 async def test_with_the_quorum_away_the_answer_is_14_and_the_candidate_is_given_up(quorum: StubQuorum) -> None:
@@ -167,9 +183,12 @@ async def test_with_the_quorum_away_the_answer_is_14_and_the_candidate_is_given_
         for request in (init(whole), add(whole, (0, 0), 1), end(whole, (0, 0))):
             with refused(LOADING):
                 await request
-        assert (len(whole.agent.candidates), whole.agent.candidates.lost) == (0, 1)
+        lost = whole.agent.candidates.lost
+        assert len(whole.agent.candidates) == 0
+        assert 1 <= lost <= MAX_CANDIDATES
         quorum.leader = quorum.members[1]
-        assert await init(whole) == (1, 0)
+        given, epoch = await init(whole)
+        assert (lost <= given < lost + MAX_CANDIDATES, epoch) == (True, 0), "by whichever attempt"
     assert whole.transactions.under_way == 0
 
 
