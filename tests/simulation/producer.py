@@ -1,7 +1,8 @@
 """Transactional producers: several instances for each transactional id, of which the older ones may live on as zombies.
 
 An instance knows what it was told and nothing else. It asks through any agent, comes again with the pair that it has or
-had when no answer came, and sometimes when one did; and once fenced it goes on for a while as if it had not heard.
+had when no answer came, and sometimes when one did; it ends transactions that are over; and once fenced it goes on for
+a while as if it had not heard.
 """
 
 from __future__ import annotations
@@ -128,7 +129,7 @@ class Producer:
             return self._init(self.pair)
         if chance < 0.18:
             return self._init(self.before)
-        if self.ongoing and chance < 0.55:
+        if chance < 0.22 or (self.ongoing and chance < 0.55):
             return requests.EndTxn(0, 0, self.name, *self.pair, self.rng.random() < 0.7)
         partition = self.rng.randrange(PARTITIONS)
         return requests.AddPartitionsToTxn(0, 0, self.name, *self.pair, (TopicPartitions("t", (partition,)),))
