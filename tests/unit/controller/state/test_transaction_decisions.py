@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from controller.raft.messages import MAX_ENTRY_BYTES
 from controller.state import draft as draft_module
 from controller.state import requests
-from controller.state.decide import decide, most_bytes, most_records
+from controller.state.decide import (
+    RECORD_BYTES,
+    REGISTRATION_BYTES,
+    decide,
+    most_bytes,
+    most_records,
+    must_be_confirmed,
+)
 from controller.state.draft import Draft
 from controller.state.machine import StateMachine
 from controller.state.transitions import MAX_EPOCH, MAX_TIMEOUT_MS, MAX_TRANSACTION_BYTES, TransactionStatus
@@ -123,6 +130,8 @@ IN_ORDER: list[tuple[ErrorCode, requests.InitProducerId]] = [
     (ErrorCode.INVALID_TRANSACTION_TIMEOUT, replace(INIT, timeout_ms=MAX_TIMEOUT_MS + 1)),
     (ErrorCode.PRODUCER_FENCED, INIT.__class__(1, EPOCH, "known", 60_000, 20, 5, NEXT_ID)),
     (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, replace(INIT, candidate=-1)),
+    (ErrorCode.INVALID_REQUEST, replace(INIT, producer_id=7)),
+    (ErrorCode.INVALID_REQUEST, replace(INIT, producer_epoch=0)),
     (ErrorCode.INVALID_REQUEST, replace(INIT, candidate=NEXT_ID)),
     (ErrorCode.INVALID_REQUEST, replace(INIT, candidate=20)),
 ]
@@ -266,6 +275,11 @@ def test_an_abort_over_the_producers_head_fences_it(machine: StateMachine) -> No
     assert one(machine, COMMIT) is ErrorCode.PRODUCER_FENCED
 
 
+def test_an_operator_need_not_know_the_pair(machine: StateMachine) -> None:
+    assert batch(machine, INIT, ADD, ABORT)[2] == TransactionResponse(0)
+    assert state(machine) == ("PREPARE_ABORT", 7, 1)
+
+
 def test_only_an_idle_id_with_the_pair_that_was_seen_is_forgotten(machine: StateMachine) -> None:
     assert one(machine, FORGET) is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
     batch(machine, INIT)
@@ -313,6 +327,21 @@ def test_the_partitions_of_all_are_bounded_within_a_batch_too(
     batch(machine, replace(COMMIT, transactional_id="a", producer_id=1))
     answers = batch(machine, requests.CompleteTransaction("a", 1, 0), adds[2], adds[0])
     assert answers[1:] == [TransactionResponse(0), ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+
+
+def test_all_partitions_together_reach_just_the_bound(machine: StateMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new id takes no part of it, nor gives any."""
+    other = replace(INIT, transactional_id="other", candidate=8)
+    added = replace(ADD, transactional_id="other", producer_id=8)
+    size = ADD.topics[0].encoded_bytes
+    monkeypatch.setattr(draft_module, "MAX_PARTITION_BYTES", size)
+    answers = batch(machine, INIT, ADD, other, added)
+    assert answers[2:] == [InitProducerIdResponse(0, 8, 0), ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    batch(machine, COMMIT, COMPLETE)
+    monkeypatch.setattr(draft_module, "MAX_PARTITION_BYTES", size - 1)
+    third = replace(INIT, transactional_id="third", candidate=9)
+    add_third = replace(ADD, transactional_id="third", producer_id=9)
+    assert batch(machine, third, add_third)[1] is ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 def test_what_is_above_a_bound_already_can_still_end(machine: StateMachine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,3 +423,20 @@ def test_no_record_takes_more_bytes_than_were_kept_free(
                 for record in draft.records
                 if not isinstance(record, ForgetTransactionRecord) and isinstance(record, TransactionRecord)
             )
+
+
+def test_bounds_of_records_and_bytes_are_those_of_the_kind(machine: StateMachine) -> None:
+    draft = Draft(machine, NOW)
+    register, allocate = requests.RegisterBroker(3, "c"), requests.AllocateProducerIds(1, EPOCH)
+    assert [most_records(one) for one in (register, allocate, INIT)] == [2, 1, 1]
+    assert (most_bytes(draft, register), most_bytes(draft, allocate)) == (REGISTRATION_BYTES, RECORD_BYTES)
+    assert most_bytes(draft, INIT) == 128 + len("tx")
+    assert most_bytes(draft, ADD) == 128 + len("tx") + ADD.topics[0].encoded_bytes
+    batch(machine, INIT, ADD)
+    assert most_bytes(Draft(machine, NOW), COMMIT) == 128 + len("tx") + ADD.topics[0].encoded_bytes
+
+
+@pytest.mark.parametrize("request_", [INIT, ADD, COMMIT, COMPLETE, ABORT, FORGET])
+def test_whatever_is_said_of_a_transactional_id_must_be_confirmed(request_: requests.Request) -> None:
+    assert must_be_confirmed(request_) is True
+    assert must_be_confirmed(requests.BrokerHeartbeat(1, EPOCH)) is False

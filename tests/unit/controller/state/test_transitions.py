@@ -174,6 +174,11 @@ def test_the_epoch_above_all_is_for_fences_alone(supplied: tuple[int, int]) -> N
         initialise(again, (7, MAX_EPOCH + 1))
 
 
+def test_with_the_last_epoch_of_a_producer_a_transaction_goes_through() -> None:
+    begun = add(replace(EMPTY, producer_epoch=MAX_EPOCH), ("t", 0), producer=(7, MAX_EPOCH))
+    assert end(begun, producer=(7, MAX_EPOCH)).status == S.PREPARE_COMMIT
+
+
 def test_nobody_begins_or_ends_a_transaction_with_the_epoch_above_all() -> None:
     """Nobody was told of it, and a fence above it would not fit into a record."""
     for status in (S.PREPARE_ABORT, S.COMPLETE_ABORT):
@@ -235,6 +240,8 @@ def test_the_partitions_of_a_transaction_are_bounded() -> None:
     assert many.partition_bytes <= MAX_TRANSACTION_BYTES
     with refusal(ErrorCode.MESSAGE_TOO_LARGE):
         add(many, *[("t", number) for number in range(14_000)])
+    full = add(EMPTY, *[("abc", number) for number in range(13_105)])
+    assert full.partition_bytes == MAX_TRANSACTION_BYTES == 8 + 3 + 5 * 13_105
 
 
 @pytest.mark.parametrize("before", PREPARED)
