@@ -125,11 +125,11 @@ class Producer:
         if self.pair == NOBODY:
             return self._init(NOBODY)
         chance = self.rng.random()
-        if chance < 0.12:
+        if chance < 0.2:
             return self._init(self.pair)
-        if chance < 0.18:
+        if chance < 0.25:
             return self._init(self.before)
-        if chance < 0.22 or (self.ongoing and chance < 0.55):
+        if chance < 0.28 or (self.ongoing and chance < 0.6):
             return requests.EndTxn(0, 0, self.name, *self.pair, self.rng.random() < 0.7)
         partition = self.rng.randrange(PARTITIONS)
         return requests.AddPartitionsToTxn(0, 0, self.name, *self.pair, (TopicPartitions("t", (partition,)),))

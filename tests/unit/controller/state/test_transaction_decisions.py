@@ -335,8 +335,12 @@ def test_all_partitions_together_reach_just_the_bound(machine: StateMachine, mon
     added = replace(ADD, transactional_id="other", producer_id=8)
     size = ADD.topics[0].encoded_bytes
     monkeypatch.setattr(draft_module, "MAX_PARTITION_BYTES", size)
-    answers = batch(machine, INIT, ADD, other, added)
-    assert answers[2:] == [InitProducerIdResponse(0, 8, 0), ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    assert batch(machine, INIT, ADD, other, added) == [
+        InitProducerIdResponse(0, 7, 0),
+        TransactionResponse(0),
+        InitProducerIdResponse(0, 8, 0),
+        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+    ]
     batch(machine, COMMIT, COMPLETE)
     monkeypatch.setattr(draft_module, "MAX_PARTITION_BYTES", size - 1)
     third = replace(INIT, transactional_id="third", candidate=9)
