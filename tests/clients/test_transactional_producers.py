@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from broker_agent.directory import OFFSETS_TOPIC, offsets_partition, weight
 from cli.local_cluster import Agent, LocalCluster
+from protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 from tests.clients.java_witness import JavaProcess, java_process, why_no_java
 from tests.clients.transactional_witnesses import (
     AiokafkaWitness,
@@ -43,6 +44,7 @@ PYTHON: Final[dict[str, Opener]] = {
     witness.library: witness for witness in (AiokafkaWitness, ConfluentWitness, KafkaPythonWitness)
 }
 
+FAST_SECONDS: Final = 10.0
 GROUP: Final = "group"
 IDS_PER_LIBRARY: Final = 20
 IDEMPOTENT_PER_LIBRARY: Final = 3
@@ -301,6 +303,12 @@ async def test_a_producer_ends_one_transaction_after_the_other(cluster: LocalClu
                 await witness.end(committed=True)
                 assert pair_of(await in_state(cluster, key, "CompleteCommit")) == pair
         await history.check()
+
+
+async def test_an_id_that_is_too_long_fails_at_once(cluster: LocalCluster, library: Library) -> None:
+    async with History(cluster) as history:
+        with pytest.raises(Exception, match=r"(?i)transactional_?id_?authorization"):
+            await asyncio.wait_for(history.start(library, "x" * (MAX_TRANSACTIONAL_ID_LENGTH + 1)), FAST_SECONDS)
 
 
 async def test_no_id_comes_twice_with_and_without_transactions(cluster: LocalCluster, libraries: list[Library]) -> None:
