@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +15,15 @@ from tests.support.cluster import bring_back, running_cluster
 
 ADDRESSES = "PIDKEEPER_TEST_AGENTS"
 """Names agents that run already, as `kafka=http` pairs with commas between; without it a cluster is started here."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sockets_of_kafka_python() -> Iterator[None]:
+    """kafka-python leaves a socket that could not connect to the garbage collector: here, and to nobody else's test."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.fixture(scope="session")

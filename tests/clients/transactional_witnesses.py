@@ -194,8 +194,9 @@ class ConfluentWitness:
 
     async def close(self) -> None:
         # It aborts a transaction under way first, and raises again what was fatal.
-        with contextlib.suppress(KafkaException):
-            await asyncio.to_thread(self._producer.close)
+        with contextlib.suppress(KafkaException, TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await _in_daemon_thread(self._producer.close)
 
 
 def _confluent_step(call: Callable[..., Any], *arguments: Any) -> None:
