@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -19,7 +20,11 @@ ADDRESSES = "PIDKEEPER_TEST_AGENTS"
 
 @pytest.fixture(scope="session", autouse=True)
 def _sockets_of_kafka_python() -> Iterator[None]:
-    """kafka-python leaves a socket that could not connect to the garbage collector: here, and to nobody else's test."""
+    """kafka-python leaves a socket that could not connect to the garbage collector: here, and to nobody else's test.
+
+    Its log would keep them: pytest holds the records, and with them the frames of the exceptions.
+    """
+    logging.getLogger("kafka").setLevel(logging.CRITICAL)
     yield
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
