@@ -54,7 +54,7 @@ def draw(rng: random.Random) -> Transactional:
     forgetful = rng.random() < 0.3
     return Transactional(
         ids=rng.randint(2, 4) if rng.random() < SHARE else 0,
-        think_time=rng.choice((100, 200, 500)) * MILLISECOND,
+        think_time=rng.choice((200, 300, 600)) * MILLISECOND,
         instance_time=rng.choice((2, 5, 10)) * SECOND,
         timeouts_ms=rng.choice(((5_000,), (300, 5_000), (1_000, 5_000))),
         max_epoch=rng.choice((2, 4, transitions.MAX_EPOCH)),
