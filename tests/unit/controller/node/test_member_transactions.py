@@ -111,3 +111,23 @@ async def test_an_idle_id_is_forgotten(make: Make) -> None:
     member = await cluster.leader()
     await eventually(lambda: status(member, "tx") is None)
     assert member.duties.forgotten == 1
+
+
+async def test_all_inits_in_flight_share_one_commit(make: Make) -> None:
+    cluster = make()
+    await cluster.start()
+    await cluster.settled()
+    epoch = await cluster.register()
+    blocks = [await cluster.allocate(epoch) for _ in range(4)]
+    candidates = [first + number for (first,) in blocks for number in range(10)]
+    leader = await cluster.leader()
+    before = leader.driver.core.last_index
+    answers = [
+        leader.submit(requests.InitProducerId(1, epoch, f"tx-{candidate}", 60_000, -1, -1, candidate))
+        for candidate in candidates
+    ]
+    await eventually(lambda: all(answer.done() for answer in answers))
+    assert [(answer.result().producer_id, answer.result().producer_epoch) for answer in answers] == [  # type: ignore[attr-defined]
+        (candidate, 0) for candidate in candidates
+    ]
+    assert leader.driver.core.last_index == before + 1, "one entry for all of them"
