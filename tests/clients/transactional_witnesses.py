@@ -183,7 +183,7 @@ class ConfluentWitness:
         _confluent_step(self._producer.send_offsets_to_transaction, offsets, metadata, CLIENT_SECONDS)
 
     async def add_partition(self) -> None:
-        raise NotImplementedError("librdkafka adds a partition with its first record alone")
+        raise AssertionError("librdkafka adds a partition with its first record alone")
 
     async def end(self, *, committed: bool) -> None:
         end = self._producer.commit_transaction if committed else self._producer.abort_transaction
