@@ -11,6 +11,7 @@ from controller.raft.messages import (
     AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
+    SnapshotMeta,
 )
 from controller.raft.progress import PROBE, REPLICATE
 from tests.support.raft_network import (
@@ -214,7 +215,12 @@ def test_heartbeat_commit_is_clamped_to_what_the_follower_holds() -> None:
     core.step(accepted(core, 2, 2))
     flush(core)
     tick(core, 5)
-    assert {message.to: message.leader_commit for message in of(Heartbeat, flush(core))} == {2: 2, 3: 1}
+    beats = of(Heartbeat, flush(core))
+    assert {message.to: (message.leader_commit, message.commit_term) for message in beats} == {2: (2, 1), 3: (1, 1)}
+    core.compact(SnapshotMeta(2, 1), 3)
+    tick(core, 5)
+    terms = {message.to: (message.leader_commit, message.commit_term) for message in of(Heartbeat, flush(core))}
+    assert terms == {2: (2, 1), 3: (1, 0)}, "what was compacted has no term any more"
 
 
 def test_a_heartbeat_cannot_commit_what_is_not_there() -> None:

@@ -16,6 +16,7 @@ from controller.raft.messages import (
     HeartbeatReply,
     InstallSnapshot,
     PreVote,
+    PreVoteReply,
     RequestVote,
     RequestVoteReply,
     SnapshotMeta,
@@ -661,3 +662,17 @@ def test_what_lies_before_a_configuration_is_committed_with_it() -> None:
     for peer in (2, 4):
         core.step(accepted(core, peer, core.last_index))
     assert core.commit == core.last_index
+
+
+def test_a_learner_that_is_ahead_agrees_before_the_vote_too() -> None:
+    ahead = core_with(1, members(2, 3, learners=[1]), commit=1, voters=(2, 3), tail=5)
+    ahead.step(PreVote(ahead.term + 1, 3, 1, 1, 1))
+    (reply,) = of(PreVoteReply, flush(ahead))
+    assert (reply.term, reply.granted, reply.consents) == (ahead.term + 1, False, True)
+
+
+def test_nothing_before_the_newest_configuration_is_committed_by_counting() -> None:
+    core = replicating_leader()
+    core.change_members(members(1, 2, 3, learners=[4]))
+    with pytest.raises(InvariantViolation, match=r"^R20: 1 lies before 2"):
+        core._commit_as_leader(1)
