@@ -235,7 +235,6 @@ class Member:
         if not self.taken_back:
             raise Violation("upgrade", f"member {self.node_id} was always of build {self.build}: {error}") from error
         self.world.note(f"member {self.node_id} is upgraded again: {error}")
-        self.world.fault("build_taken_back_too_late")
         self.install(LATEST)
 
     def _exit(self, process: Process) -> None:

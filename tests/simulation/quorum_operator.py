@@ -198,7 +198,7 @@ class QuorumOperator:
 
     def _abandon(self, node: int) -> None:
         """It does not catch up: take it out again."""
-        self._kind = "add_voter_given_up"
+        self.world.note(f"the operator gives {node} up")
         self._plan = deque([(REMOVE, node)])
         self._prepare()
 
