@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -87,7 +88,7 @@ class Demonstration:
         self.killed = 0
         self.problems: list[str] = []
         self._narrator = Narrator(claims)
-        self._witnessed: dict[int, list[list[int]]] = {agent.id: [] for agent in cluster.layout.agents}
+        self._witnessed: list[list[int]] = []
 
     async def run(self) -> Facts:
         """All acts in turn. Raises TimeoutError after LIMIT_SECONDS, CommandError if the cluster does not come up."""
@@ -122,9 +123,9 @@ class Demonstration:
             aiokafka = await aiokafka_ids(agent.kafka, WITNESSES_PER_AGENT)
             confluent = await asyncio.to_thread(confluent_ids, agent.kafka, WITNESSES_PER_AGENT)
             self._narrator.say(
-                f"agent {agent.id}: aiokafka producers got {aiokafka}, confluent-kafka producers got {confluent}"
+                f"through agent {agent.id} aiokafka producers got {aiokafka}, confluent-kafka producers got {confluent}"
             )
-            self._witnessed[agent.id] += [aiokafka, confluent]
+            self._witnessed += [aiokafka, confluent]
 
     async def _load(self) -> tuple[ClaimLoad, AllocationProbe]:
         layout = self.cluster.layout
@@ -167,7 +168,7 @@ class Demonstration:
         return load
 
     def _judge(self, *loads: ClaimLoad) -> Verdict:
-        claimed: dict[int, list[Iterable[int]]] = {agent: list(ids) for agent, ids in self._witnessed.items()}
+        claimed: defaultdict[int | None, list[Iterable[int]]] = defaultdict(list, {None: list(self._witnessed)})
         for load in loads:
             for agent, tallies in load.tallies.items():
                 claimed[agent] += [tally.ids for tally in tallies]

@@ -23,8 +23,11 @@ class Verdict(msgspec.Struct, frozen=True):
     highest: int
 
 
-def judge(claimed: Mapping[int, Iterable[Iterable[int]]], history: list[AllocatedBlock]) -> Verdict:
-    """Check all IDs, by the broker that gave them out, against the history in order of ID."""
+def judge(claimed: Mapping[int | None, Iterable[Iterable[int]]], history: list[AllocatedBlock]) -> Verdict:
+    """Check all IDs, by the broker that gave them out, against the history in order of ID.
+
+    None stands for any broker: a client library goes to whichever agent it likes of those that it was told of.
+    """
     firsts = [block.first for block in history]
     seen = bytearray(history[-1].last + 1 if history else 0)
     count = duplicates = strays = 0
@@ -36,7 +39,7 @@ def judge(claimed: Mapping[int, Iterable[Iterable[int]]], history: list[Allocate
                 highest = max(highest, producer_id)
                 position = bisect.bisect_right(firsts, producer_id) - 1
                 block = history[position] if position >= 0 else None
-                if block is None or producer_id > block.last or block.broker_id != broker_id:
+                if block is None or producer_id > block.last or broker_id not in {None, block.broker_id}:
                     strays += 1
                 elif seen[producer_id]:
                     duplicates += 1

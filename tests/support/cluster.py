@@ -19,6 +19,7 @@ from typing import Any, Final, TypeVar
 from prometheus_client.parser import text_string_to_metric_families
 
 from cli.local_cluster import Controller, LocalCluster, Member, member_name
+from protocol.metadata_version import LATEST
 from tests.support.http_calls import Answer, call
 
 WAIT_SECONDS: Final = 60.0
@@ -71,6 +72,7 @@ def bring_back(cluster: LocalCluster) -> None:
     """Start every member that does not run, and wait until all are ready."""
     cluster.start()
     cluster.wait_ready(seconds=WAIT_SECONDS)
+    wait_until(lambda: quorum(cluster.leader())["metadata_version"] == LATEST, "the newest metadata version")
 
 
 def wait_until(condition: Callable[[], Found], what: str) -> Found:

@@ -24,6 +24,7 @@ def test_an_id_that_comes_twice_is_a_duplicate_whoever_gave_it() -> None:
 
 def test_an_id_outside_of_the_agents_own_blocks_is_a_stray() -> None:
     assert judge({1: [[10]]}, HISTORY).strays == 1, "a block of broker 2"
+    assert judge({None: [[10]]}, HISTORY).strays == 0, "whosoever gave it"
     assert judge({1: [[30]]}, HISTORY).strays == 1, "a block of nobody"
     assert judge({1: [[60]]}, HISTORY).strays == 1, "above all blocks"
     assert judge({1: [[-1]]}, HISTORY).strays == 1, "below all blocks"
