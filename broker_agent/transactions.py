@@ -27,14 +27,12 @@ from protocol.messages import (
     TransactionTopic,
 )
 from protocol.transactions import (
+    MAX_TIMEOUT_MS,
     MAX_TOPIC_LENGTH,
     MAX_TRANSACTIONAL_ID_LENGTH,
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
 )
-
-MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
-"""Kafka's default of `transaction.max.timeout.ms`."""
 
 MAX_CANDIDATES: Final = 4
 """In the attempts of one call: for the leader as far as was known, for two members that do not lead either, and for the

@@ -19,6 +19,9 @@ NO_PRODUCER_EPOCH: Final = -1
 MAX_TRANSACTIONAL_ID_LENGTH: Final = 249
 """Characters in a transactional id. Kafka has no bound of its own; 249 is that of a topic's name."""
 
+MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
+"""Kafka's default of `transaction.max.timeout.ms`."""
+
 MAX_TOPIC_LENGTH: Final = 249
 """Characters in a topic's name, as in Kafka."""
 

@@ -272,9 +272,12 @@ class ClusterMember:
             answer.add_done_callback(_forget)
 
     def _raise_metadata_version(self) -> None:
+        machine = self.driver.machine
+        if machine.metadata_version == machine.supported:
+            return
         versions = {peer: facts.metadata_version for peer, facts in self.links.peers.items()}
         wanted = self.driver.common_version(versions)
-        if wanted > self.driver.machine.metadata_version:
+        if wanted > machine.metadata_version:
             logger.info("all members read metadata version %d", wanted)
             with contextlib.suppress(RequestError):  # no longer leading
                 self.submit(requests.RaiseMetadataVersion(wanted)).add_done_callback(_forget)

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from controller.state import requests, transitions
 from controller.state.draft import Draft
-from controller.state.transitions import IDLE, MAX_TIMEOUT_MS, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
+from controller.state.transitions import IDLE, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import InitProducerIdResponse, TransactionResponse
 from protocol.metadata_version import TRANSACTIONS
 from protocol.transactions import (
+    MAX_TIMEOUT_MS,
     MAX_TRANSACTIONAL_ID_LENGTH,
     NO_PRODUCER_ID,
     ForgetTransactionRecord,

@@ -21,9 +21,6 @@ MAX_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer is given. One more is left for the fence of whoever holds it (Kafka's
 `isEpochExhausted`)."""
 
-MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
-"""Kafka's default of `transaction.max.timeout.ms`."""
-
 MAX_TRANSACTION_BYTES: Final = 64 * 1024
 """Bytes of the partitions of one transaction, as `TransactionRecord.partition_bytes` counts them: 13,000 partitions of
 one topic, or 250 topics with the longest names. A quarter of what fits into one entry of the log."""

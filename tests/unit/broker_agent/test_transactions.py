@@ -12,13 +12,12 @@ import pytest
 from broker_agent import transactions as module
 from broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
 from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
-from broker_agent.transactions import MAX_CANDIDATES, MAX_TIMEOUT_MS
+from broker_agent.transactions import MAX_CANDIDATES
 from controller.state import requests as asked
-from controller.state import transitions
 from controller.state.transitions import TransactionStatus
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
-from protocol.transactions import ForgetTransactionRecord
+from protocol.transactions import MAX_TIMEOUT_MS, ForgetTransactionRecord
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 from tests.support.whole_agent import WholeAgent, direct_agent, whole_agent
@@ -55,10 +54,6 @@ def state(quorum: StubQuorum, name: str = "t") -> tuple[TransactionStatus, int, 
     record = quorum.machine.transactions.get(name)
     assert record is not None
     return TransactionStatus(record.status), record.producer_id, record.producer_epoch
-
-
-def test_the_bound_of_the_timeout_is_the_controllers() -> None:
-    assert transitions.MAX_TIMEOUT_MS == MAX_TIMEOUT_MS
 
 
 async def test_a_transactional_id_gets_an_id_and_then_rising_epochs(quorum: StubQuorum) -> None:

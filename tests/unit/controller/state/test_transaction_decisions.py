@@ -23,12 +23,13 @@ from controller.state.decide import (
 )
 from controller.state.draft import Draft
 from controller.state.machine import StateMachine
-from controller.state.transitions import MAX_EPOCH, MAX_TIMEOUT_MS, MAX_TRANSACTION_BYTES, TransactionStatus
+from controller.state.transitions import MAX_EPOCH, MAX_TRANSACTION_BYTES, TransactionStatus
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import InitProducerIdResponse, TransactionResponse
 from protocol.metadata_version import MEMBERSHIP, TRANSACTIONS
 from protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, RegisterBrokerRecord, decode_batch, encode_batch
 from protocol.transactions import (
+    MAX_TIMEOUT_MS,
     MAX_TOPIC_LENGTH,
     MAX_TRANSACTIONAL_ID_LENGTH,
     ForgetTransactionRecord,
