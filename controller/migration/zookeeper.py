@@ -1,0 +1,59 @@
+"""The port to ZooKeeper: one znode, read and conditionally written. `KazooZnode` is the real one."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+BLOCK_PATH: Final = "/latest_producer_id_block"
+"""Kafka's `ProducerIdBlockZNode.path`."""
+
+
+class Znode(msgspec.Struct, frozen=True):
+    """What the znode held at one moment. `version`: ZooKeeper's dataVersion, which every write raises by one.
+
+    `data`: None if nothing was ever stored in it, which is how a Kafka broker first creates it.
+    """
+
+    data: bytes | None
+    version: int
+
+
+class Cause(enum.Enum):
+    """Why a call has no result. After all but UNAVAILABLE it is certain that nothing was written."""
+
+    CONFLICT = "conflict"
+    ABSENT = "absent"
+    DENIED = "denied"
+    UNAVAILABLE = "unavailable"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A call without a result.
+
+    CONFLICT: the znode has another version by now. ABSENT: there is no such znode. DENIED: its ACL does not let us.
+    UNAVAILABLE: no answer in time; a write may have happened, or may still happen. `detail` says what was met.
+    """
+
+    cause: Cause
+    detail: str
+
+
+class BlockZnode(Protocol):
+    """The znode of the latest producer ID block.
+
+    Every method returns at once. `done` is called exactly once, later, on the event loop. One call at a time: the next
+    one is made only when `done` of the one before was called.
+    """
+
+    def read(self, done: Callable[[Znode | Failure], None]) -> None:
+        """Read the znode as it is now: at least as new as every write that was acknowledged to anybody before."""
+
+    def write(self, data: bytes | None, version: int, done: Callable[[Znode | Failure], None]) -> None:
+        """Write `data` if the znode still has `version`; `done` gets what it holds then (`setData`, KIP-730)."""
+
+    def disconnected(self) -> str | None:
+        """None while there is a session with ZooKeeper, else what is wrong."""
