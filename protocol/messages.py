@@ -300,6 +300,55 @@ class TransactionResponse(msgspec.Struct, frozen=True):
     error_code: int
 
 
+class ZnodeDescription(msgspec.Struct, frozen=True):
+    """What ZooKeeper holds. `data`: null if nothing was ever stored; `version`: ZooKeeper's dataVersion.
+
+    `next_producer_id`: the first ID after its block; null if `problem` says why it cannot be used.
+    """
+
+    path: str
+    version: int
+    data: str | None
+    next_producer_id: int | None
+    written_by: str | None
+    problem: str | None
+
+
+class MigrationDescription(msgspec.Struct, frozen=True):
+    """Where the migration from ZooKeeper is, as the leader knows it.
+
+    `phase`: a MigrationPhase in lower case. `next_producer_id`: the quorum's. `zookeeper`: why the znode cannot be
+    read, null if it can. `trouble`: why the step under way cannot go on. `refusals`: for each of start, finalize and
+    rollback why it would be refused now, null if it would not.
+    """
+
+    phase: str
+    claimed_by: str | None
+    next_producer_id: int
+    block_size: int
+    metadata_version: int
+    znode: ZnodeDescription | None
+    zookeeper: str | None
+    trouble: str | None
+    refusals: dict[str, str | None]
+
+
+class FinalizeMigrationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`agreed`: the operator knows that there is no way back, and that brokers find no ID in ZooKeeper any more."""
+
+    agreed: bool = False
+
+
+class MigrationOrderRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An order without parameters."""
+
+
+class MigrationOrderResponse(msgspec.Struct, frozen=True):
+    """`phase`: the one in force once the order was committed, or that was in force already."""
+
+    phase: str
+
+
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     """An RFC 9457 problem document.
 

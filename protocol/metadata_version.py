@@ -20,7 +20,10 @@ MEMBERSHIP: Final = 2
 TRANSACTIONS: Final = 3
 """TransactionRecord, ForgetTransactionRecord, BrokerEndpointRecord, and the snapshot's sections for them."""
 
-LATEST: Final = TRANSACTIONS
+MIGRATION: Final = 4
+"""MigrationRecord and ZooKeeperBlockRecord, and the snapshot's section for them."""
+
+LATEST: Final = MIGRATION
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

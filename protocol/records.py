@@ -16,7 +16,8 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
-from protocol.metadata_version import BASE, MEMBERSHIP, TRANSACTIONS, MetadataVersion
+from protocol.metadata_version import BASE, MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
+from protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from protocol.transactions import ForgetTransactionRecord, TransactionRecord
 
 MAX_BATCH_RECORDS: Final = 4096
@@ -178,6 +179,8 @@ Record = (
     | TransactionRecord
     | ForgetTransactionRecord
     | BrokerEndpointRecord
+    | MigrationRecord
+    | ZooKeeperBlockRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -192,6 +195,8 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     TransactionRecord,
     ForgetTransactionRecord,
     BrokerEndpointRecord,
+    MigrationRecord,
+    ZooKeeperBlockRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -204,6 +209,8 @@ _NEEDED: Final[dict[type[Any], int]] = {
     TransactionRecord: TRANSACTIONS,
     ForgetTransactionRecord: TRANSACTIONS,
     BrokerEndpointRecord: TRANSACTIONS,
+    MigrationRecord: MIGRATION,
+    ZooKeeperBlockRecord: MIGRATION,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

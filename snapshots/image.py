@@ -11,7 +11,8 @@ from typing import Annotated
 
 import msgspec
 
-from protocol.metadata_version import MEMBERSHIP, TRANSACTIONS, MetadataVersion
+from protocol.metadata_version import MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
+from protocol.migration import MigrationRecord
 from protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
 from protocol.transactions import TransactionRecord
 
@@ -46,8 +47,9 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     `version` is the metadata version in force, which says what a state may hold. `next_offset` is the offset of the
     next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend by broker id. `voters`: the
-    configuration of the quorum, None while it is the configured one. `transactions` ascend by transactional id. Raises
-    ValueError if brokers or transactions do not ascend, or if a section is newer than `version`.
+    configuration of the quorum, None while it is the configured one. `transactions` ascend by transactional id.
+    `migration`: the newest record of the migration from ZooKeeper, if any. Raises ValueError if brokers or transactions
+    do not ascend, or if a section is newer than `version`.
     """
 
     version: MetadataVersion
@@ -59,12 +61,15 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     brokers: list[BrokerRegistration]
     voters: VotersRecord | None = None
     transactions: list[TransactionRecord] = []
+    migration: MigrationRecord | None = None
 
     def __post_init__(self) -> None:
         if self.voters is not None and self.version < MEMBERSHIP:
             raise ValueError(f"a state image of version {self.version} with voters {self.voters}")
         if self.transactions and self.version < TRANSACTIONS:
             raise ValueError(f"a state image of version {self.version} with {len(self.transactions)} transactions")
+        if self.migration is not None and self.version < MIGRATION:
+            raise ValueError(f"a state image of version {self.version} with migration {self.migration}")
         names = [record.transactional_id for record in self.transactions]
         if any(one >= other for one, other in itertools.pairwise(names)):
             raise ValueError("the transactions do not ascend by transactional id")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 import msgspec
 
@@ -42,11 +42,22 @@ class Failure(msgspec.Struct, frozen=True):
     detail: str
 
 
+@runtime_checkable
+class Connected(Protocol):
+    """Of a znode that needs a session: its beginning and its end."""
+
+    async def start(self) -> None:
+        """Begin to connect; returns at once."""
+
+    async def stop(self) -> None:
+        """End the session."""
+
+
 class BlockZnode(Protocol):
     """The znode of the latest producer ID block.
 
-    Every method returns at once. `done` is called exactly once, later, on the event loop. One call at a time: the next
-    one is made only when `done` of the one before was called.
+    Every method returns at once. `done` is called exactly once, on the event loop. Calls are carried out one after
+    another, in the order in which they were made.
     """
 
     def read(self, done: Callable[[Znode | Failure], None]) -> None:
@@ -57,3 +68,22 @@ class BlockZnode(Protocol):
 
     def disconnected(self) -> str | None:
         """None while there is a session with ZooKeeper, else what is wrong."""
+
+
+NOT_CONFIGURED: Final = "this member has no [zookeeper] in its configuration: add it on all members, and restart them"
+
+
+class NoZookeeper:
+    """The znode of a member that is not configured for one: it is always away."""
+
+    def read(self, done: Callable[[Znode | Failure], None]) -> None:
+        """Say so."""
+        done(Failure(Cause.UNAVAILABLE, NOT_CONFIGURED))
+
+    def write(self, data: bytes | None, version: int, done: Callable[[Znode | Failure], None]) -> None:
+        """Say so."""
+        done(Failure(Cause.UNAVAILABLE, NOT_CONFIGURED))
+
+    def disconnected(self) -> str | None:
+        """Say so."""
+        return NOT_CONFIGURED

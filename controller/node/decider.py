@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from controller.answers import Answer, Loop, not_controller, release
 from controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
 from controller.state.draft import Draft
@@ -44,29 +45,6 @@ class Proposer(Protocol):
 
     def pump(self) -> None:
         """Call `decide`, then carry out what follows from it."""
-
-
-class Answer(Protocol):
-    """Where an answer goes. `asyncio.Future` is one."""
-
-    def done(self) -> bool:
-        """Whether it is answered, or nobody waits for it any more."""
-
-    def set_result(self, result: Any, /) -> None:
-        """Answer."""
-
-    def set_exception(self, exception: RequestError, /) -> None:
-        """Refuse."""
-
-
-class Loop(Protocol):
-    """The part of an event loop that the decider needs; the simulator has another one."""
-
-    def create_future(self) -> Any:
-        """A new Answer that a caller can wait for."""
-
-    def call_soon(self, callback: Callable[[], None], /) -> object:
-        """Call back after everything that has already arrived."""
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
@@ -105,8 +83,8 @@ class Decider:
         self.batches = 0
         self.requests = 0
 
-    def submit(self, request: Request) -> Any:
-        """Queue a request; the returned future gives its answer once it is committed and applied.
+    def submit(self, request: Request, answer: Answer | None = None) -> Any:
+        """Queue a request; `answer`, or else the returned future, gets its answer once it is committed and applied.
 
         Raises RequestError: NOT_CONTROLLER if this member does not serve, THROTTLING_QUOTA_EXCEEDED if too many wait.
         The future raises NOT_CONTROLLER when leadership is lost meanwhile: the outcome is then unknown, and a retry
@@ -116,7 +94,7 @@ class Decider:
             raise not_controller()
         if len(self._waiting) >= MAX_WAITING:
             raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MAX_WAITING} requests wait already")
-        answer = self._loop.create_future()
+        answer = self._loop.create_future() if answer is None else answer
         self._waiting.append(Waiting(request, answer))
         if self._in_flight is None and not self._scheduled:
             # Not at once: whatever else arrived in this turn of the event loop joins the batch.
@@ -163,7 +141,7 @@ class Decider:
             confirm = confirm or must_be_confirmed(request)
         self.requests += len(outcomes)
         if not draft.records and not confirm:
-            _release(outcomes)
+            _release_all(outcomes)
             return
         self.batches += 1
         try:
@@ -172,7 +150,7 @@ class Decider:
             else:
                 term, index = self._proposer.confirm()
         except RequestError as refusal:
-            _release([(answer, refusal) for answer, _ in outcomes])
+            _release_all([(answer, refusal) for answer, _ in outcomes])
             return
         self._in_flight = Batch(term, index, draft.records, outcomes)
 
@@ -190,29 +168,19 @@ class Decider:
             return
         self._in_flight = None
         if entry.index == batch.index and entry.term == batch.term:
-            _release(batch.outcomes)
+            _release_all(batch.outcomes)
         else:
-            _release([(answer, not_controller()) for answer, _ in batch.outcomes])
+            _release_all([(answer, not_controller()) for answer, _ in batch.outcomes])
 
     def fail(self, refusal: RequestError) -> None:
         """Answer everything with `refusal`. What is in flight may still take effect: nobody is given its blocks."""
         outcomes = [] if self._in_flight is None else self._in_flight.outcomes
         self._in_flight = None
-        _release([(answer, refusal) for answer, _ in outcomes])
-        _release([(waiting.answer, refusal) for waiting in self._waiting])
+        _release_all([(answer, refusal) for answer, _ in outcomes])
+        _release_all([(waiting.answer, refusal) for waiting in self._waiting])
         self._waiting.clear()
 
 
-def not_controller() -> RequestError:
-    """The refusal of a member that does not lead."""
-    return RequestError(ErrorCode.NOT_CONTROLLER)
-
-
-def _release(outcomes: list[tuple[Answer, Any]]) -> None:
+def _release_all(outcomes: list[tuple[Answer, Any]]) -> None:
     for answer, outcome in outcomes:
-        if answer.done():  # the caller hung up
-            continue
-        if isinstance(outcome, RequestError):
-            answer.set_exception(outcome)
-        else:
-            answer.set_result(outcome)
+        release(answer, outcome)

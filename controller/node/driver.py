@@ -15,7 +15,8 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from controller.node.decider import Decider, Loop, not_controller
+from controller.answers import Loop, not_controller
+from controller.node.decider import Decider
 from controller.node.voter_changes import VoterChanges
 from controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
 from controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
@@ -98,12 +99,13 @@ class Driver:
         self.leader_changes = 0
         self.ticks = 0
         self.on_serving: Callable[[], None] = lambda: None
+        self.on_deposed: Callable[[], None] = lambda: None
         # What was applied since, while it serves.
         self.on_applied: Callable[[list[Record]], None] = lambda _: None
         self.led_by_another = asyncio.Event()
         self._leader = core.leader_id
         self._memberships_version = core.memberships_version
-        self._was_leader = False
+        self._led_term: int | None = None
         self._was_serving = False
         self.links: Links
         self.worker: Writer
@@ -280,10 +282,11 @@ class Driver:
             if self._leader is not None:
                 self.leader_changes += 1
                 logger.info("member %d leads term %d", self._leader, core.term)
-        leads = core.role is Role.LEADER
-        if self._was_leader and not leads:
+        led_term = core.term if core.role is Role.LEADER else None
+        if self._led_term not in {None, led_term}:
             self.decider.fail(not_controller())
-        self._was_leader = leads
+            self.on_deposed()
+        self._led_term = led_term
         if core.serving != self._was_serving:
             self._was_serving = core.serving
             if core.serving:

@@ -12,6 +12,9 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
+from controller.answers import Answer
+from controller.migration.member_side import Migration, random_name
+from controller.migration.zookeeper import BlockZnode, Connected, NoZookeeper
 from controller.node.driver import Driver, addresses
 from controller.node.health_check import HealthCheck
 from controller.node.ledger import Ledger
@@ -19,7 +22,7 @@ from controller.node.markers import RecordedMarkers
 from controller.node.metrics import member_metrics
 from controller.node.opening import OpenedStorage, open_storage
 from controller.node.sessions import BrokerSessions
-from controller.node.settings import MemberSettings
+from controller.node.settings import MemberSettings, ZooKeeperSettings
 from controller.node.snapshot_keeper import SnapshotKeeper
 from controller.node.status import describe, liveness, readiness
 from controller.node.storage_worker import StorageWorker
@@ -38,6 +41,7 @@ from protocol.messages import (
     TransactionDescription,
     TransactionsPage,
 )
+from protocol.migration import MigrationPhase
 from protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, Record, encode_batch
 from protocol.settings import HostPort, SettingsError
 from snapshots.files import OsFiles
@@ -97,6 +101,16 @@ class ClusterMember:
             abort_check_ms=settings.transaction_abort_check_ms,
             expiration_ms=settings.transactional_id_expiration_ms,
         )
+        self.migration = Migration(
+            machine,
+            NoZookeeper() if settings.zookeeper is None else _znode(settings.zookeeper),
+            asyncio.get_running_loop(),
+            self._decide,
+            self.driver.serving,
+            bridge=settings.bridge,
+            new_name=lambda: random_name(settings.cluster_id),
+        )
+        self.driver.on_deposed = self.migration.deposed
         self._http: dict[int, str] = {}
         self._http_version = -1
         self._ticker: asyncio.TimerHandle | None = None
@@ -109,6 +123,8 @@ class ClusterMember:
     async def start(self) -> None:
         """Join the quorum. Raises OSError if the peer address cannot be bound."""
         await self.links.start(self.settings.peer_listen.host, self.settings.peer_listen.port)
+        if isinstance(self.migration.znode, Connected):
+            await self.migration.znode.start()
         self.worker.start()
         self.driver.pump()
         self._tick()
@@ -119,6 +135,8 @@ class ClusterMember:
         if self._ticker is not None:
             self._ticker.cancel()
         await self.keeper.stop()
+        if isinstance(self.migration.znode, Connected):
+            await self.migration.znode.stop()
         await self.links.stop()
         await self.worker.stop()
         self.ledger.close()
@@ -138,8 +156,8 @@ class ClusterMember:
     # What the HTTP interface needs.
 
     def submit(self, request: requests.Request) -> asyncio.Future[object]:
-        """Decide `request` in the next batch; see Decider.submit."""
-        answer: asyncio.Future[object] = self.driver.decider.submit(request)
+        """Decide `request` in the next batch, once its IDs are claimed where ZooKeeper has a say; see Decider.submit."""
+        answer: asyncio.Future[object] = self.migration.claim_for(request) or self.driver.decider.submit(request)
         # Only once it was taken: a member that does not lead keeps no sessions.
         if isinstance(request, requests.UnregisterBroker):
             self._sessions.forget(request.broker_id)
@@ -218,6 +236,24 @@ class ClusterMember:
         self.driver.pump()
         return answer
 
+    def start_migration(self) -> asyncio.Future[Any]:
+        """Begin the migration from ZooKeeper; see MigrationOrders.start."""
+        answer: asyncio.Future[Any] = self.migration.orders.start()
+        return answer
+
+    def order_migration(self, phase: MigrationPhase) -> asyncio.Future[Any]:
+        """Have FINALIZING or ROLLING_BACK begin; see MigrationOrders.order."""
+        answer: asyncio.Future[Any] = self.migration.orders.order(phase)
+        return answer
+
+    def describe_migration(self) -> asyncio.Future[Any]:
+        """A future of MigrationDescription."""
+        answer: asyncio.Future[Any] = self.migration.orders.describe(self.migration.trouble())
+        return answer
+
+    def _decide(self, request: requests.Request, answer: Answer) -> None:
+        self.driver.decider.submit(request, answer)
+
     def _peer(self, member_id: int) -> Peer | None:
         if member_id == self.node_id:
             return Peer(self.links.identity.directory_id)
@@ -239,6 +275,7 @@ class ClusterMember:
             self._fence_silent_brokers()
             self._raise_metadata_version()
             self.duties.tick(self.driver.ticks, int(time.time() * 1000))
+            self.migration.tick()
 
     def _on_serving(self) -> None:
         registered = (registration.broker_id for registration in self._storage.machine.brokers.all())
@@ -296,6 +333,18 @@ def _forget(answer: asyncio.Future[object]) -> None:
     """Nobody waits for this answer, not even for a refusal."""
     if not answer.cancelled():
         answer.exception()
+
+
+def _znode(settings: ZooKeeperSettings) -> BlockZnode:
+    """The real one; imported here because most members need none of it."""
+    from controller.migration.kazoo_znode import KazooZnode
+
+    return KazooZnode(
+        settings.connect,
+        session_timeout_ms=settings.session_timeout_ms,
+        request_timeout_ms=settings.request_timeout_ms,
+        digest=settings.digest,
+    )
 
 
 def make_core(settings: MemberSettings, storage: OpenedStorage) -> RaftCore:

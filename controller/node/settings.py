@@ -43,10 +43,20 @@ PROFILES: Final = {
 }
 
 
+class ZooKeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How ZooKeeper is reached. `digest`: user:password of its digest authentication, None without it."""
+
+    connect: str
+    session_timeout_ms: int
+    request_timeout_ms: int
+    digest: str | None
+
+
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """See ControllerConfig for the keys.
 
-    `voters`: of a blank cluster, sorted by id; this member is one of them, or it is `learner`.
+    `voters`: of a blank cluster, sorted by id; this member is one of them, or it is `learner`. `bridge`: a quorum that
+    has handed out nothing yet begins in ZooKeeper.
     """
 
     node_id: int
@@ -64,6 +74,8 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     learner: Voter | None = None
     transaction_abort_check_ms: int = 10_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    zookeeper: ZooKeeperSettings | None = None
+    bridge: bool = False
 
     def configured(self) -> VotersRecord:
         """The quorum as long as neither log nor snapshot holds another."""

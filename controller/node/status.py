@@ -39,6 +39,7 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
         HealthCheck("leader", core.leader_id is not None, "no leader is known"),
         HealthCheck("serving", core.serving or not leads, "the leader has not yet applied its own term's first entry"),
         HealthCheck("caught_up", behind <= MAX_READY_LAG, f"{behind} committed entries are not applied yet"),
+        HealthCheck("zookeeper", (trouble := member.migration.trouble()) is None, trouble or ""),
         HealthCheck("voting", not core.recovering, "the disk was lost or cut: catching up before it votes again"),
     ]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from controller.state import id_decisions, requests, transaction_decisions
+from controller.state import id_decisions, migration_decisions, requests, transaction_decisions
 from controller.state.draft import Draft
 
-_DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS
+_DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS
 
 REGISTRATION_BYTES: Final = 592
 """At most, of an encoded registration and endpoint: 64 characters of four bytes, 264 of one, and 32 for the rest of
@@ -31,19 +31,23 @@ def decide(draft: Draft, request: requests.Request) -> Any:
 def must_be_confirmed(request: requests.Request) -> bool:
     """Whether no answer to `request` may leave before an entry is committed behind it, be there a record or not.
 
-    It says how a transactional id stands. A leader that was deposed and does not know it yet would fence the newest
-    producer, or grant what an older one asks for.
+    It says how a transactional id stands, or the migration. A leader that was deposed and does not know it yet would
+    fence the newest producer, or grant what an older one asks for; or call a phase the current one that is over.
     """
-    return type(request) in transaction_decisions.DECIDERS
+    return type(request) in transaction_decisions.DECIDERS or type(request) in migration_decisions.DECIDERS
 
 
 def most_records(request: requests.Request) -> int:
     """Records that deciding `request` adds at most."""
-    return 2 if isinstance(request, requests.RegisterBroker) else 1
+    if isinstance(request, requests.AllocateProducerIds | requests.RaiseFloor):
+        return 1 if request.claimed is None else 2
+    return 2 if isinstance(request, requests.RegisterBroker | requests.AdvanceMigration) else 1
 
 
 def most_bytes(draft: Draft, request: requests.Request) -> int:
     """Bytes that deciding `request` adds to the entry of `draft`, at most."""
     if isinstance(request, requests.RegisterBroker):
         return REGISTRATION_BYTES
-    return transaction_decisions.most_bytes(draft, request) or RECORD_BYTES
+    if isinstance(request, requests.AllocateProducerIds):
+        return most_records(request) * RECORD_BYTES
+    return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from controller.state.brokers import check_epoch
 from controller.state.machine import StateMachine
+from controller.state.requests import Claimed
 from controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
 from protocol.errors import ErrorCode, RequestError
-from protocol.records import Record
+from protocol.ids import ProducerIdBlock
+from protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from protocol.records import AllocateProducerIdsRecord, Record
 from protocol.transactions import ForgetTransactionRecord, TransactionRecord
 from snapshots.image import BrokerRegistration
 
@@ -15,7 +18,7 @@ class Draft:
     """What the next batch will make of the applied state, which stays untouched.
 
     `records` is what to commit before any answer may leave. `timestamp_ms`, the leader's wall clock, labels them and
-    decides nothing. `next_producer_id` and `metadata_version` include the batch.
+    decides nothing. `next_producer_id`, `metadata_version` and `migration` include the batch.
     """
 
     __slots__ = (
@@ -25,6 +28,7 @@ class Draft:
         "_users",
         "machine",
         "metadata_version",
+        "migration",
         "next_producer_id",
         "records",
         "timestamp_ms",
@@ -35,6 +39,7 @@ class Draft:
         self.timestamp_ms = timestamp_ms
         self.next_producer_id = machine.producer_ids.next_producer_id
         self.metadata_version = machine.metadata_version
+        self.migration = machine.migration.record
         self._brokers: dict[int, BrokerRegistration | None] = {}
         self._transactions: dict[str, TransactionRecord | None] = {}
         self._users: dict[int, str] = {}
@@ -49,6 +54,51 @@ class Draft:
                 f"this needs metadata version {metadata_version}, the quorum has {self.metadata_version}: "
                 "see that all members run, as the newest build",
             )
+
+    # Producer IDs, and where they come from.
+
+    @property
+    def phase(self) -> MigrationPhase:
+        """The phase of the migration from ZooKeeper."""
+        return MigrationPhase.NONE if self.migration is None else self.migration.phase
+
+    @property
+    def last_block(self) -> ProducerIdBlock | None:
+        """The newest block that this quorum handed out, if any."""
+        for record in reversed(self.records):
+            if isinstance(record, AllocateProducerIdsRecord):
+                return record.block
+        last = self.machine.producer_ids.last_block
+        return None if last is None else ProducerIdBlock(last.first, last.length)
+
+    def enter(self, phase: MigrationPhase, claimed_by: str, znode_version: int = -1) -> None:
+        """Go to `phase`; `claimed_by` counts only if the quorum has no name for its claims yet."""
+        name = claimed_by if self.migration is None else self.migration.claimed_by
+        self.migration = MigrationRecord(phase, name, znode_version, self.timestamp_ms)
+        self.records.append(self.migration)
+
+    def take_zookeeper(self, next_producer_id: int, broker_id: int, znode_version: int) -> None:
+        """Leave to ZooKeeper what is below `next_producer_id`, unless it is passed already."""
+        if next_producer_id > self.next_producer_id:
+            record = ZooKeeperBlockRecord(next_producer_id, broker_id, znode_version, self.timestamp_ms)
+            self.records.append(record)
+            self.next_producer_id = next_producer_id
+
+    def take_claim(self, claimed: Claimed | None, *, length: int = 0, floor: int = 0) -> None:
+        """Go to the first ID that may be handed out from here on.
+
+        While ZooKeeper counts, `length` IDs from there on and those below `floor` lie in or below `claimed`. Raises
+        MIGRATION_UNDER_WAY if they do not, and while nothing is handed out.
+        """
+        if self.phase in PAUSED:
+            detail = f"the migration from ZooKeeper is in the phase {self.phase.name}; ask again"
+            raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, detail)
+        if self.phase not in CLAIMING:
+            return
+        first = self.next_producer_id if claimed is None else max(self.next_producer_id, claimed.first)
+        if claimed is None or max(first + length, floor) > claimed.end:
+            raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, "the IDs were not claimed in ZooKeeper yet; ask again")
+        self.take_zookeeper(first, claimed.broker_id, claimed.znode_version)
 
     # Brokers.
 

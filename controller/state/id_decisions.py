@@ -34,8 +34,10 @@ from protocol.records import (
 def allocate_producer_ids(draft: Draft, request: requests.AllocateProducerIds) -> AllocateProducerIdsResponse:
     """The next block for a registered broker (KIP-730)."""
     draft.check_broker(request.broker_id, request.broker_epoch)
-    first, size = draft.next_producer_id, draft.machine.block_size
-    check_block_left(first, size)
+    size = draft.machine.block_size
+    check_block_left(draft.next_producer_id, size)
+    draft.take_claim(request.claimed, length=size)
+    first = draft.next_producer_id
     draft.next_producer_id = first + size
     draft.records.append(
         AllocateProducerIdsRecord(
@@ -109,6 +111,9 @@ def raise_floor(draft: Draft, request: requests.RaiseFloor) -> RaiseFloorRespons
     """Skip all IDs below a floor; one that is passed already changes nothing."""
     raised = request.at_least > draft.next_producer_id
     if raised:
+        # The brokers of ZooKeeper have to jump over what lies below the floor, too.
+        draft.take_claim(request.claimed, floor=request.at_least)
+    if request.at_least > draft.next_producer_id:
         draft.records.append(ProducerIdFloorRecord(request.at_least, draft.timestamp_ms))
         draft.next_producer_id = request.at_least
     return RaiseFloorResponse(next_producer_id=draft.next_producer_id, raised=raised)

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from controller.state.brokers import BrokersState
+from controller.state.migration import MigrationState
 from controller.state.producer_ids import ProducerIdsState
 from controller.state.transactions import TransactionsState
 from protocol.ids import DEFAULT_BLOCK_SIZE
 from protocol.metadata_version import BASE, LATEST
+from protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from protocol.records import (
     AllocateProducerIdsRecord,
     FeatureLevelRecord,
@@ -42,6 +44,7 @@ class StateMachine:
         self.brokers = BrokersState()
         self.voters: VotersRecord | None = None
         self.transactions = TransactionsState()
+        self.migration = MigrationState()
         self.metadata_version = BASE
         self.supported: Final = supported
 
@@ -62,9 +65,12 @@ class StateMachine:
                         f"S5: offset {offset} allocates for epoch {record.broker_epoch} of broker {record.broker_id}, "
                         f"which has {registration}"
                     )
+                    self.migration.check_allocation(offset)
                     self.producer_ids.replay_allocation(record, offset)
-                case ProducerIdFloorRecord():
-                    self.producer_ids.replay_floor(record, offset)
+                case ProducerIdFloorRecord() | ZooKeeperBlockRecord():
+                    self.producer_ids.replay_jump(record, offset)
+                case MigrationRecord():
+                    self.migration.replay(record, offset)
                 case LeaderChangeRecord():
                     pass
                 case VotersRecord():
@@ -99,6 +105,7 @@ class StateMachine:
             brokers=self.brokers.all(),
             voters=self.voters,
             transactions=self.transactions.all(),
+            migration=self.migration.record,
         )
 
     def restore(self, image: StateImage) -> None:
@@ -116,6 +123,7 @@ class StateMachine:
         self.brokers = BrokersState(image.brokers)
         self.voters = image.voters
         self.transactions = TransactionsState(image.transactions)
+        self.migration = MigrationState(image.migration)
 
 
 def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, AllocateProducerIdsRecord]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_PRODUCER_ID
+from protocol.migration import ZooKeeperBlockRecord
 from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
 from snapshots.image import LastBlock
 
@@ -41,8 +42,8 @@ class ProducerIdsState:
             timestamp_ms=record.timestamp_ms,
         )
 
-    def replay_floor(self, record: ProducerIdFloorRecord, offset: int) -> None:
-        """Jump ahead; the only record that leaves a gap on purpose."""
+    def replay_jump(self, record: ProducerIdFloorRecord | ZooKeeperBlockRecord, offset: int) -> None:
+        """Jump ahead, over IDs that nobody gets or that ZooKeeper's brokers have; nothing else leaves a gap."""
         assert record.next_producer_id > self.next_producer_id, (
             f"S3: offset {offset} lowers the next producer ID from {self.next_producer_id} to {record.next_producer_id}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from protocol.migration import MigrationPhase
 from protocol.transactions import TopicPartitions
 
 
@@ -36,17 +37,31 @@ class FenceBroker(msgspec.Struct, frozen=True):
     broker_epoch: int
 
 
+class Claimed(msgspec.Struct, frozen=True):
+    """IDs from `first` to `end` - 1, which the write of a znode keeps from everybody but this quorum.
+
+    `znode_version`: of the znode that the write replaced; `broker_id`: who had written that one, -1 for a controller.
+    """
+
+    first: int
+    end: int
+    znode_version: int
+    broker_id: int
+
+
 class AllocateProducerIds(msgspec.Struct, frozen=True):
-    """Answered with AllocateProducerIdsResponse."""
+    """Answered with AllocateProducerIdsResponse. `claimed`: where the block is taken from, while ZooKeeper counts."""
 
     broker_id: int
     broker_epoch: int
+    claimed: Claimed | None = None
 
 
 class RaiseFloor(msgspec.Struct, frozen=True):
-    """Answered with RaiseFloorResponse."""
+    """Answered with RaiseFloorResponse. `claimed`: it reaches to the floor, while ZooKeeper counts."""
 
     at_least: int
+    claimed: Claimed | None = None
 
 
 class InitProducerId(msgspec.Struct, frozen=True):
@@ -120,6 +135,41 @@ class RaiseMetadataVersion(msgspec.Struct, frozen=True):
     version: int
 
 
+class StartMigration(msgspec.Struct, frozen=True):
+    """An operator begins the migration. Answered with the phase that is in force then.
+
+    `claimed_by`: a name for this quorum's claims that nobody ever had, taken if it has none yet; `zookeeper_next`: the
+    next ID according to the znode.
+    """
+
+    claimed_by: str
+    zookeeper_next: int
+
+
+class OrderMigration(msgspec.Struct, frozen=True):
+    """An operator ends the migration for good (FINALIZING), or hands allocation back to ZooKeeper (ROLLING_BACK).
+
+    Answered with the phase that is in force then.
+    """
+
+    phase: MigrationPhase
+
+
+class AdvanceMigration(msgspec.Struct, frozen=True):
+    """Asked by the leader itself once `after` is done with. Answered with the phase that is in force then.
+
+    `znode_version`, `zookeeper_next` and `broker_id`: the znode as it was read, the next ID according to it and who
+    wrote it; -1 where it does not matter. `claimed_by`: as in StartMigration, for BRIDGE.
+    """
+
+    after: MigrationPhase
+    phase: MigrationPhase
+    znode_version: int = -1
+    zookeeper_next: int = -1
+    broker_id: int = -1
+    claimed_by: str = ""
+
+
 SignOfLife = RegisterBroker | BrokerHeartbeat | AllocateProducerIds
 """Whoever asks for one of these is a broker that lives."""
 
@@ -137,4 +187,7 @@ Request = (
     | CompleteTransaction
     | AbortTransaction
     | ForgetTransactionalId
+    | StartMigration
+    | OrderMigration
+    | AdvanceMigration
 )

@@ -35,6 +35,9 @@ KAFKA_CODES = {
     "BROKER_ID_NOT_REGISTERED": 102,
     "INCONSISTENT_CLUSTER_ID": 104,
     "PRODUCER_IDS_EXHAUSTED": -1,
+    "ZOOKEEPER_UNAVAILABLE": -1,
+    "MIGRATION_UNDER_WAY": -1,
+    "MIGRATION_REFUSED": -1,
 }
 """As in Kafka's `Errors`; the last one is ours and travels as -1."""
 

@@ -45,7 +45,7 @@ def test_s2_a_block_whose_end_is_not_the_last_id(end: int) -> None:
 def test_a_floor_jumps_ahead_and_keeps_the_last_block() -> None:
     state = ProducerIdsState()
     state.replay_allocation(allocation(0), offset=1)
-    state.replay_floor(ProducerIdFloorRecord(5000, 0), offset=2)
+    state.replay_jump(ProducerIdFloorRecord(5000, 0), offset=2)
     assert state.next_producer_id == 5000
     assert state.last_block is not None
     assert state.last_block.first == 0
@@ -57,7 +57,7 @@ def test_a_floor_jumps_ahead_and_keeps_the_last_block() -> None:
 def test_s3_a_floor_never_goes_back(floor: int) -> None:
     state = ProducerIdsState(1000)
     with pytest.raises(AssertionError, match=f"S3: offset 7 lowers the next producer ID from 1000 to {floor}"):
-        state.replay_floor(ProducerIdFloorRecord(floor, 0), offset=7)
+        state.replay_jump(ProducerIdFloorRecord(floor, 0), offset=7)
     assert state.next_producer_id == 1000
 
 

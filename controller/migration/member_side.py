@@ -1,0 +1,104 @@
+"""All that one member has to do with ZooKeeper: the way of a request for IDs, the leader's steps, operators' orders."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from controller.answers import Answer, Callback, Loop, not_controller
+from controller.migration.claims import ClaimQueue
+from controller.migration.orders import MigrationOrders
+from controller.migration.steps import MigrationSteps
+from controller.migration.zookeeper import BlockZnode
+from controller.state.machine import StateMachine
+from controller.state.requests import AdvanceMigration, AllocateProducerIds, RaiseFloor, Request
+from protocol.errors import ErrorCode, RequestError
+from protocol.migration import CLAIMING, PAUSED, MigrationPhase
+
+
+def random_name(cluster_id: str) -> str:
+    """A name for a quorum's claims that nobody ever had: a quorum that was made anew must not take over old claims."""
+    return f"pidkeeper/{cluster_id}/{uuid.uuid4().hex}"
+
+
+class Migration:
+    """What a member does about ZooKeeper.
+
+    The replicated phase says where IDs come from, never the configuration. That says how ZooKeeper is reached, and with
+    `bridge` that a quorum which has handed out nothing yet begins in ZooKeeper. `submit` has a request decided; it
+    raises RequestError if that cannot be. `serving`: whether this member leads, with its term's first entry applied.
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        znode: BlockZnode,
+        loop: Loop,
+        submit: Callable[[Request, Answer], None],
+        serving: Callable[[], bool],
+        *,
+        bridge: bool,
+        new_name: Callable[[], str],
+    ) -> None:
+        self._machine = machine
+        self._submit = submit
+        self._serving = serving
+        self._new_name = new_name
+        self.znode = znode
+        self.bridge = bridge
+        self.claims = ClaimQueue(machine, znode, loop, submit)
+        self.steps = MigrationSteps(machine, znode, submit)
+        self.orders = MigrationOrders(machine, znode, loop, submit, new_name)
+        self._entering: str | None = "the quorum has not begun to allocate from ZooKeeper yet"
+
+    def claim_for(self, request: Request) -> Any | None:
+        """The future answer to a request for IDs that ZooKeeper has a say in; None for any other request.
+
+        Raises RequestError: NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED, ZOOKEEPER_UNAVAILABLE; MIGRATION_UNDER_WAY while
+        a quorum that is to begin in ZooKeeper has not begun.
+        """
+        if not isinstance(request, AllocateProducerIds | RaiseFloor):
+            return None
+        if self._machine.migration.phase not in CLAIMING:
+            if self._is_to_begin() and isinstance(request, AllocateProducerIds):
+                raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, self._entering or "")
+            return None
+        if not self._serving():
+            raise not_controller()
+        return self.claims.add(request)
+
+    def deposed(self) -> None:
+        """This member leads no more."""
+        self.claims.deposed()
+        self.steps.deposed()
+
+    def tick(self) -> None:
+        """Go on with what is due; called now and then while this member serves."""
+        if self._is_to_begin():
+            self._begin_in_zookeeper()
+        else:
+            self.steps.tick()
+
+    def trouble(self) -> str | None:
+        """Why this member could not hand out IDs because of ZooKeeper; None if it could, or needs no ZooKeeper."""
+        if self._is_to_begin():
+            return self.znode.disconnected() or self._entering
+        if self._machine.migration.phase in CLAIMING | PAUSED:
+            return self.znode.disconnected() or self.steps.trouble
+        return None
+
+    def _is_to_begin(self) -> bool:
+        return self.bridge and self._machine.migration.phase is MigrationPhase.NONE
+
+    def _begin_in_zookeeper(self) -> None:
+        request = AdvanceMigration(MigrationPhase.NONE, MigrationPhase.BRIDGE, claimed_by=self._new_name())
+        answer = Callback(self._began)
+        try:
+            self._submit(request, answer)
+        except RequestError as refusal:
+            answer.set_exception(refusal)
+
+    def _began(self, _: Any, refusal: RequestError | None) -> None:
+        if refusal is not None and refusal.code is not ErrorCode.NOT_CONTROLLER:
+            self._entering = f"the quorum cannot begin to allocate from ZooKeeper: {refusal.detail}"
