@@ -29,6 +29,7 @@ LEAST_JAVA: Final = 17
 _JARS: Final = ("zookeeper-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 """All that a server without TLS and admin page loads. Without a binding SLF4J drops every log line."""
 _JAVA: Final = ("java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _KILLER: Final = "cat; kill -9 $0"
 """Its standard input ends with the test run, however that ends."""
 
@@ -90,8 +91,7 @@ class Ensemble:
         (home / "zoo.cfg").write_text(self._configuration(server, home))
         with (home / "log").open("ab") as log:
             process = subprocess.Popen(
-                [*_JAVA, *self._options(), "-cp", self._class_path]
-                + ["org.apache.zookeeper.server.quorum.QuorumPeerMain", str(home / "zoo.cfg")],
+                [*_JAVA, "-cp", self._class_path, _MAIN, str(home / "zoo.cfg")],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -102,10 +102,6 @@ class Ensemble:
             ["sh", "-c", _KILLER, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
         )
 
-    def _options(self) -> list[str]:
-        # Without fsync: kill -9 ends the process, not the page cache, so nothing acknowledged is lost.
-        return ["-Dzookeeper.forceSync=no", "-Dzookeeper.admin.enableServer=false"]
-
     def _configuration(self, server: int, home: Path) -> str:
         # A follower gives up on a silent leader, and a leader on silent followers, after syncLimit ticks: one second.
         lines = [
@@ -113,6 +109,9 @@ class Ensemble:
             "initLimit=20",
             "syncLimit=5",
             "maxSessionTimeout=60000",
+            # Without fsync: kill -9 ends the process, not the page cache, so nothing acknowledged is lost.
+            "forceSync=no",
+            "admin.enableServer=false",
             "maxClientCnxns=0",
             "4lw.commands.whitelist=srvr",
             f"dataDir={home / 'data'}",
