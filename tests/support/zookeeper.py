@@ -46,6 +46,18 @@ def why_unavailable() -> str | None:
     return None if found and int(found[1]) >= LEAST_JAVA else missing
 
 
+def zookeeper_client(connect: str, *, session_seconds: float = 10.0, digest: str | None = None) -> KazooClient:
+    """A client with a session, which it renews without end. Raises KazooTimeoutError if there is none in time."""
+    client = KazooClient(
+        connect,
+        timeout=session_seconds,
+        auth_data=None if digest is None else [("digest", digest)],
+        connection_retry={"max_tries": -1, "delay": POLL_SECONDS, "max_delay": 0.1},
+    )
+    client.start(WAIT_SECONDS)
+    return client
+
+
 def _class_path() -> str:
     found = importlib.util.find_spec("pyspark")
     assert found is not None and found.submodule_search_locations, "ask why_unavailable() first"
@@ -206,8 +218,7 @@ class Ensemble:
 
     def chroot(self, name: str, data: bytes | None = None) -> str:
         """The connect string of a new chroot `/name` with the znode of the latest block in it, which holds `data`."""
-        client = KazooClient(self.connect)
-        client.start(WAIT_SECONDS)
+        client = zookeeper_client(self.connect)
         try:
             client.create(f"/{name}")
             client.create(f"/{name}{BLOCK_PATH}", data)

@@ -1,0 +1,122 @@
+"""A broker of Kafka before 3.0: it takes its blocks from ZooKeeper itself, by KIP-730's loop ("Motivation")."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import Final
+
+from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from controller.migration.zookeeper import BLOCK_PATH
+from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
+from tests.support.zookeeper import WAIT_SECONDS, zookeeper_client
+
+REQUEST_SECONDS: Final = 2.0
+PAUSE_SECONDS: Final = 0.01
+"""After a request that failed: ZooKeeper may be electing."""
+
+
+class Exhausted(Exception):
+    """There is no whole block left below 2^63."""
+
+
+class OldBroker:
+    """The part of `ZkProducerIdManager` that allocates. `connect` may end with a chroot."""
+
+    def __init__(self, connect: str, broker_id: int) -> None:
+        self.broker_id: Final = broker_id
+        self._client = zookeeper_client(connect)
+
+    def allocate(self) -> ProducerIdBlock:
+        """The next block, with no bound on how often another broker is faster.
+
+        Raises Exhausted; KazooException or KazooTimeoutError if ZooKeeper does not answer, after which the block may be
+        written but belongs to nobody; ValueError and ArithmeticError for a znode that no broker wrote, ValueError also
+        for the topmost block, which ZooKeeper's bound allows and the broker's own check rejects.
+        """
+        while True:
+            data, stat = self._client.get_async(BLOCK_PATH).get(timeout=REQUEST_SECONDS)
+            first = 0 if data is None else self._after(data)
+            try:
+                self._client.set_async(BLOCK_PATH, self._block(first), stat.version).get(timeout=REQUEST_SECONDS)
+            except (BadVersionError, NoNodeError):
+                continue
+            return ProducerIdBlock(first, DEFAULT_BLOCK_SIZE)
+
+    def _block(self, first: int) -> bytes:
+        block = {
+            "version": 1,
+            "broker": self.broker_id,
+            "block_start": str(first),
+            "block_end": str(first + DEFAULT_BLOCK_SIZE - 1),
+        }
+        return json.dumps(block, separators=(",", ":")).encode()
+
+    def _after(self, data: bytes) -> int:
+        """The ID above the stored block."""
+        block = json.loads(data)
+        _, start, end = int(block["broker"]), _int64(block["block_start"]), _int64(block["block_end"])
+        size = end - start + 1
+        if not -(2**31) <= size < 2**31:
+            raise ArithmeticError(f"a block of {size} IDs: integer overflow")
+        if end > MAX_PRODUCER_ID - DEFAULT_BLOCK_SIZE:
+            raise Exhausted(f"have exhausted all producer IDs: the last block ends at {end}")
+        return end + 1
+
+    def close(self) -> None:
+        """End the session."""
+        self._client.stop()
+        self._client.close()
+
+
+class OldBrokerThread:
+    """An OldBroker that allocates without pause from now until `stop`, whatever ZooKeeper does meanwhile.
+
+    `blocks`: each with the monotonic time, in seconds, at which it was acknowledged. `exhausted`: whether it ended
+    because of that.
+    """
+
+    def __init__(self, connect: str, broker_id: int) -> None:
+        self.blocks: list[tuple[float, ProducerIdBlock]] = []
+        self.exhausted = False
+        self.failed_requests = 0
+        self._error: Exception | None = None
+        self._broker = OldBroker(connect, broker_id)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"old-broker-{broker_id}")
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                block = self._broker.allocate()
+            except Exhausted:
+                self.exhausted = True
+                return
+            except (KazooException, KazooTimeoutError):
+                self.failed_requests += 1
+                self._stopping.wait(PAUSE_SECONDS)
+            except Exception as error:  # noqa: BLE001 - `stop` raises it
+                self._error = error
+                return
+            else:
+                self.blocks.append((time.monotonic(), block))
+
+    def stop(self) -> None:
+        """End the loop and the session. Raises what ended the loop early, unless that was Exhausted."""
+        self._stopping.set()
+        self._thread.join(WAIT_SECONDS)
+        assert not self._thread.is_alive(), f"old broker {self._broker.broker_id} does not end"
+        self._broker.close()
+        if self._error is not None:
+            raise self._error
+
+
+def _int64(text: object) -> int:
+    """Java's `toLong` of a JSON string."""
+    if not isinstance(text, str) or not -(2**63) <= (number := int(text)) < 2**63:
+        raise ValueError(f"{text!r} is not the decimal text of an int64")
+    return number
