@@ -38,6 +38,9 @@ _LONGEST_PAUSE_SECONDS: Final = 1.0
 _GOODBYE_SECONDS: Final = 0.5
 """How long a session may take to close in order. No znode hangs on it, so it may as well expire."""
 
+_ANY_VERSION: Final = -1
+"""ZooKeeper's mark for a request that is not conditional."""
+
 _CAUSES: Final = (
     (BadVersionError, Cause.CONFLICT, "the znode was written by somebody else"),
     (NoNodeError, Cause.ABSENT, "there is no such znode"),
@@ -163,12 +166,24 @@ class KazooZnode:
 
     def _read(self, deadline: _Deadline) -> Znode | Failure:
         session = self._client.client_id
-        deadline.get(self._client.sync_async(self._path))
+        self._meet_quorum(deadline)
         data, stat = deadline.get(self._client.get_async(self._path))
         if session is None or self._client.client_id != session:
             # A new session may be with a server that has not seen what the old one had.
             return self._unavailable("the session was lost during the read")
         return Znode(data or None, stat.version)
+
+    def _meet_quorum(self, deadline: _Deadline) -> None:
+        """Return once a majority has agreed on something after this was called: what is read next is not older.
+
+        `sync` does not do it: a leader answers it from what it knows, also one that was deposed while it was paused.
+        A transaction is voted on even if it only checks, here that the znode exists; it changes nothing.
+        """
+        transaction = self._client.transaction()
+        transaction.check(self._path, _ANY_VERSION)
+        for outcome in deadline.get(transaction.commit_async()):
+            if isinstance(outcome, Exception):
+                raise outcome
 
     def _write(self, data: bytes | None, version: int, deadline: _Deadline) -> Znode:
         stat = deadline.get(self._client.set_async(self._path, data, version))
