@@ -187,6 +187,21 @@ async def test_acl(zookeeper: Ensemble) -> None:
             refused(await znode.write(b"{}", 1), Cause.DENIED, "ACL")
 
 
+async def test_credential_is_refused_for_a_while(zookeeper: Ensemble) -> None:
+    """kazoo gives up for good when a server refuses a credential; this does not."""
+    connect = zookeeper.chroot("refused")
+    zookeeper.kill(1)
+    zookeeper.settings.append("DigestAuthenticationProvider.enabled=false")
+    zookeeper.start_server(1)
+    async with running(connect, ready=False, digest="kafka:secret") as znode:
+        await until(lambda: "refuses the credential" in (znode.port.disconnected() or ""))
+        zookeeper.kill(1)
+        zookeeper.settings.clear()
+        zookeeper.start_server(1)
+        await znode.connected()
+        assert await znode.write(b"{}", 0) == Znode(b"{}", 1)
+
+
 # Without an answer.
 
 

@@ -66,9 +66,13 @@ def _class_path() -> str:
 
 
 class Ensemble:
-    """ZooKeeper servers with the ids 1 to `size`, each with a directory of its own under `directory`."""
+    """ZooKeeper servers with the ids 1 to `size`, each with a directory of its own under `directory`.
+
+    `settings`: more lines for the configuration; a change holds from a server's next start.
+    """
 
     def __init__(self, directory: Path, size: Literal[1, 3] = 1) -> None:
+        self.settings: list[str] = []
         self.servers: Final = list(range(1, size + 1))
         self._directory = directory
         self._class_path = _class_path()
@@ -132,7 +136,7 @@ class Ensemble:
         ]
         if len(self.servers) > 1:
             lines += [f"server.{other}={HOST}:{peer}:{vote}" for other, (peer, vote) in self._quorum.items()]
-        return "\n".join([*lines, ""])
+        return "\n".join([*lines, *self.settings, ""])
 
     # What it does.
 
