@@ -10,7 +10,8 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from controller.api.throttle import ApiLimits
-from controller.node.settings import PROFILES, MemberSettings, Voter
+from controller.migration.connect_string import check_connect
+from controller.node.settings import PROFILES, MemberSettings, Voter, ZooKeeperSettings
 from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from protocol.messages import ClusterId
 from protocol.settings import HostPort, SettingsError, load_settings, read_secret
@@ -34,6 +35,32 @@ class VoterTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     learner: bool = False
 
 
+class ZooKeeperTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `[zookeeper]` table: `connect` as host:port,host:port/chroot, timeouts of the session and of one call.
+
+    `digest_file` holds user:password for an ensemble that asks for a digest.
+    """
+
+    connect: str
+    session_timeout_ms: Annotated[int, msgspec.Meta(ge=1000, le=300_000)] = 6000
+    request_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=60_000)] = 2000
+    digest_file: str | None = None
+
+    def settings(self) -> ZooKeeperSettings:
+        """The table, checked. Raises SettingsError."""
+        digest = None
+        if self.digest_file is not None:
+            digest = read_secret(self.digest_file, "zookeeper.digest_file")
+            if ":" not in digest:
+                raise SettingsError(f"zookeeper.digest_file: {self.digest_file} must hold user:password")
+        return ZooKeeperSettings(
+            connect=check_connect(self.connect),
+            session_timeout_ms=self.session_timeout_ms,
+            request_timeout_ms=self.request_timeout_ms,
+            digest=digest,
+        )
+
+
 class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Every key of `controller.toml`.
 
@@ -45,7 +72,9 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     `transactional_id_expiration_ms`: after which an idle transactional id is forgotten (Kafka's
     `transaction.abort.timed.out.transaction.cleanup.interval.ms` and `transactional.id.expiration.ms`).
     `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
-    HTTP callers must send.
+    HTTP callers must send. `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from
+    ZooKeeper (`zookeeper`, KIP-730's bridge); the same on all members. `zookeeper`: how ZooKeeper is reached, needed
+    until the migration from it is finalised.
     """
 
     node_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -56,6 +85,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     peer_listen: str
     voters: Annotated[list[VoterTable], msgspec.Meta(min_length=1, max_length=9)]
     profile: Literal["lan", "wan"] = "lan"
+    mode: Literal["quorum", "zookeeper"] = "quorum"
+    zookeeper: ZooKeeperTable | None = None
     block_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCK_SIZE)] = DEFAULT_BLOCK_SIZE
     broker_session_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 9000
     snapshot_entries: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 10_000
@@ -75,6 +106,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             for table in self.voters
             if not table.learner
         }
+        if self.mode == "zookeeper" and self.zookeeper is None:
+            raise SettingsError('mode = "zookeeper" needs a [zookeeper] table: connect = "host:port,host:port/chroot"')
         learner = self._learner(voters)
         if len(voters) + (learner is not None) != len(self.voters):
             raise SettingsError(f"voters: an id stands there twice: {[table.id for table in self.voters]}")
@@ -102,6 +135,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             learner=learner,
             transaction_abort_check_ms=self.transaction_abort_check_ms,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
+            zookeeper=None if self.zookeeper is None else self.zookeeper.settings(),
+            bridge=self.mode == "zookeeper",
         )
 
     def _learner(self, voters: Mapping[int, Voter]) -> Voter | None:

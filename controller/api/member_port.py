@@ -18,6 +18,7 @@ from protocol.messages import (
     TransactionDescription,
     TransactionsPage,
 )
+from protocol.migration import MigrationPhase
 
 __all__ = ["HealthCheck", "Member"]
 
@@ -81,6 +82,18 @@ class Member(Protocol):
 
     def remove_voter(self, member_id: int) -> Awaitable[Any]:
         """A future of RemoveVoterResponse; raises RequestError."""
+        ...
+
+    def start_migration(self) -> Awaitable[Any]:
+        """A future of the MigrationPhase; raises RequestError."""
+        ...
+
+    def order_migration(self, phase: MigrationPhase) -> Awaitable[Any]:
+        """A future of the MigrationPhase once FINALIZING or ROLLING_BACK began; raises RequestError."""
+        ...
+
+    def describe_migration(self) -> Awaitable[Any]:
+        """A future of MigrationDescription."""
         ...
 
     def metric_families(self) -> Iterable[Metric]:

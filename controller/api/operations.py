@@ -45,7 +45,11 @@ from protocol.messages import (
     BrokerHeartbeatResponse,
     BrokersResponse,
     EndTxnRequest,
+    FinalizeMigrationRequest,
     InitProducerIdResponse,
+    MigrationDescription,
+    MigrationOrderRequest,
+    MigrationOrderResponse,
     QuorumDescription,
     RaiseFloorRequest,
     RaiseFloorResponse,
@@ -59,6 +63,7 @@ from protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from protocol.migration import MigrationPhase
 from protocol.records import MAX_PEER_LENGTH
 from protocol.settings import HostPort, SettingsError
 from protocol.transactions import TopicPartitions
@@ -200,6 +205,37 @@ class Operations:
             detail = f"nothing is known of transactional id {query.transactional_id!r}"
             raise RequestError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, detail)
         return found
+
+    async def migration(self, _params: None, _body: None) -> MigrationDescription:
+        """Where the migration is, with a fresh look at the znode."""
+        now = self._admit(None, 0)
+        description: MigrationDescription = await self.pending.wait(self.member.describe_migration(), now)
+        return description
+
+    async def start_migration(self, _: None, _body: MigrationOrderRequest) -> MigrationOrderResponse:
+        """Begin the migration."""
+        now = self._admit(None, 0)
+        phase: MigrationPhase = await self.pending.wait(self.member.start_migration(), now)
+        return MigrationOrderResponse(phase.name.lower())
+
+    async def finalize_migration(self, _: None, body: FinalizeMigrationRequest) -> MigrationOrderResponse:
+        """End the migration for good."""
+        if not body.agreed:
+            detail = (
+                "nobody agreed to it: brokers that use ZooKeeper get no ID any more and there is no way back; "
+                "send agreed = true once no such broker is left"
+            )
+            raise RequestError(ErrorCode.MIGRATION_REFUSED, detail)
+        return await self._order(MigrationPhase.FINALIZING)
+
+    async def roll_back_migration(self, _: None, _body: MigrationOrderRequest) -> MigrationOrderResponse:
+        """Hand allocation back to ZooKeeper."""
+        return await self._order(MigrationPhase.ROLLING_BACK)
+
+    async def _order(self, phase: MigrationPhase) -> MigrationOrderResponse:
+        now = self._admit(None, 0)
+        reached: MigrationPhase = await self.pending.wait(self.member.order_migration(phase), now)
+        return MigrationOrderResponse(reached.name.lower())
 
     async def quorum(self, _params: None, _body: None) -> QuorumDescription:
         """The quorum as this member sees it."""

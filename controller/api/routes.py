@@ -31,7 +31,11 @@ from protocol.messages import (
     BrokerHeartbeatResponse,
     BrokersResponse,
     EndTxnRequest,
+    FinalizeMigrationRequest,
     InitProducerIdResponse,
+    MigrationDescription,
+    MigrationOrderRequest,
+    MigrationOrderResponse,
     QuorumDescription,
     RaiseFloorRequest,
     RaiseFloorResponse,
@@ -79,6 +83,8 @@ _PROPOSAL: Final = (
     ErrorCode.REQUEST_TIMED_OUT,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
+_IDS: Final = (*_PROPOSAL, ErrorCode.ZOOKEEPER_UNAVAILABLE, ErrorCode.MIGRATION_UNDER_WAY)
+_ORDER: Final = (*_PROPOSAL, ErrorCode.MIGRATION_REFUSED, ErrorCode.UNSUPPORTED_VERSION)
 _CHANGE: Final = (*_PROPOSAL, ErrorCode.REASSIGNMENT_IN_PROGRESS)
 _SESSION: Final = (*_PROPOSAL, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 _PRODUCER: Final = (
@@ -99,7 +105,13 @@ ROUTES: Final = (
         handler=Operations.allocate,
         request=AllocateProducerIdsRequest,
         response=AllocateProducerIdsResponse,
-        errors=(*_SESSION, ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.PRODUCER_IDS_EXHAUSTED),
+        errors=(
+            *_SESSION,
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            ErrorCode.PRODUCER_IDS_EXHAUSTED,
+            ErrorCode.ZOOKEEPER_UNAVAILABLE,
+            ErrorCode.MIGRATION_UNDER_WAY,
+        ),
     ),
     Route(
         method="POST",
@@ -161,7 +173,7 @@ ROUTES: Final = (
         handler=Operations.raise_floor,
         request=RaiseFloorRequest,
         response=RaiseFloorResponse,
-        errors=_PROPOSAL,
+        errors=(*_IDS, ErrorCode.PRODUCER_IDS_EXHAUSTED),
     ),
     Route(
         method="GET",
@@ -232,6 +244,45 @@ ROUTES: Final = (
         query_texts=frozenset({"transactional_id"}),
         response=TransactionDescription,
         errors=(ErrorCode.NOT_CONTROLLER, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+    ),
+    Route(
+        method="GET",
+        path="/v1/migration/zookeeper",
+        name="describe_migration",
+        summary="Where the migration from ZooKeeper is, what the znode holds now, and which order would be refused.",
+        handler=Operations.migration,
+        response=MigrationDescription,
+        errors=(ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.REQUEST_TIMED_OUT),
+    ),
+    Route(
+        method="POST",
+        path="/v1/migration/zookeeper/start",
+        name="start_migration",
+        summary="Import what ZooKeeper has handed out, and claim every block in ZooKeeper from then on (KIP-730).",
+        handler=Operations.start_migration,
+        request=MigrationOrderRequest,
+        response=MigrationOrderResponse,
+        errors=_ORDER,
+    ),
+    Route(
+        method="POST",
+        path="/v1/migration/zookeeper/finalize",
+        name="finalize_migration",
+        summary="Seal the znode, so that brokers find no ID in ZooKeeper any more; there is no way back.",
+        handler=Operations.finalize_migration,
+        request=FinalizeMigrationRequest,
+        response=MigrationOrderResponse,
+        errors=_ORDER,
+    ),
+    Route(
+        method="POST",
+        path="/v1/migration/zookeeper/rollback",
+        name="roll_back_migration",
+        summary="Set the znode to the next free ID, and leave allocation to ZooKeeper.",
+        handler=Operations.roll_back_migration,
+        request=MigrationOrderRequest,
+        response=MigrationOrderResponse,
+        errors=_ORDER,
     ),
     Route(
         method="GET",

@@ -53,7 +53,7 @@ Done = Callable[[Znode | Failure], None]
 
 
 class KazooZnode:
-    """One znode, one session, one call at a time (`BlockZnode`).
+    """One znode, one session, calls one after another (`BlockZnode`).
 
     `connect`: as `check_connect` returns it. `session_timeout_ms`: ZooKeeper ends a session that was silent that long;
     `request_timeout_ms` bounds one call, whatever requests it is made of. `digest`: `user:password` for the znode's
@@ -94,7 +94,6 @@ class KazooZnode:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="zookeeper")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
-        self._busy = False
 
     async def start(self) -> None:
         """Begin to connect; returns at once. Once only."""
@@ -134,18 +133,11 @@ class KazooZnode:
     def _begin(self, call: Callable[[_Deadline], Znode | Failure], done: Done) -> None:
         loop = self._loop
         assert loop is not None, "a call before start()"
-        assert not self._busy, "a second call before the answer to the first"
-        self._busy = True
-
-        def answer(result: Znode | Failure) -> None:
-            self._busy = False
-            done(result)
-
         # kazoo would queue what is asked without a session, and send it when nobody waits for it any more.
         if (reason := self.disconnected()) is not None:
-            loop.call_soon(answer, Failure(Cause.UNAVAILABLE, reason))
+            loop.call_soon(done, Failure(Cause.UNAVAILABLE, reason))
         else:
-            self._executor.submit(lambda: loop.call_soon_threadsafe(answer, self._outcome(call)))
+            self._executor.submit(lambda: loop.call_soon_threadsafe(done, self._outcome(call)))
 
     def _outcome(self, call: Callable[[_Deadline], Znode | Failure]) -> Znode | Failure:
         try:

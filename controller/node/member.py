@@ -156,7 +156,7 @@ class ClusterMember:
     # What the HTTP interface needs.
 
     def submit(self, request: requests.Request) -> asyncio.Future[object]:
-        """Decide `request` in the next batch, once its IDs are claimed where ZooKeeper has a say; see Decider.submit."""
+        """Decide `request` in the next batch, once its IDs are claimed in ZooKeeper if need be; see Decider.submit."""
         answer: asyncio.Future[object] = self.migration.claim_for(request) or self.driver.decider.submit(request)
         # Only once it was taken: a member that does not lead keeps no sessions.
         if isinstance(request, requests.UnregisterBroker):

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from controller.migration.zookeeper import Connected
 from controller.node.status import describe
 from controller.node.transaction_views import STATE_NAMES
 from controller.raft.core import Role
 from controller.state.transitions import TransactionStatus
 from protocol.ids import MAX_PRODUCER_ID
+from protocol.migration import MigrationPhase
 
 if TYPE_CHECKING:
     from controller.node.member import ClusterMember
@@ -26,6 +28,7 @@ def member_metrics(member: ClusterMember) -> Iterator[Metric]:
     yield from _storage(member)
     yield from _ids(member)
     yield from _transactions(member)
+    yield from _migration(member)
 
 
 def _gauge(name: str, documentation: str, value: float) -> Metric:
@@ -122,3 +125,29 @@ def _transactions(member: ClusterMember) -> Iterator[Metric]:
     yield _counter("pidkeeper_transactions_timed_out", timed_out, duties.timed_out)
     forgotten = "Idle transactional ids that were forgotten while this member led."
     yield _counter("pidkeeper_transactional_ids_forgotten", forgotten, duties.forgotten)
+
+
+def _migration(member: ClusterMember) -> Iterator[Metric]:
+    migration, prefix = member.migration, "pidkeeper_zookeeper_"
+    phases = GaugeMetricFamily(
+        "pidkeeper_migration_phase_info", "1 for the phase of the migration from ZooKeeper.", labels=["phase"]
+    )
+    for phase in MigrationPhase:
+        phases.add_metric([phase.name.lower()], float(phase is member.driver.machine.migration.phase))
+    yield phases
+    if not isinstance(migration.znode, Connected):
+        return
+    connected = migration.znode.disconnected() is None
+    yield _gauge(prefix + "connected", "1 while this member has a session with ZooKeeper.", float(connected))
+    stopped = float(migration.trouble() is not None)
+    yield _gauge(prefix + "stops_allocation", "1 while ZooKeeper is needed for blocks and cannot be used.", stopped)
+    claims = migration.claims
+    yield _counter(prefix + "claims", "Conditional writes of the znode that claimed blocks.", claims.claims)
+    conflicts = "Conditional writes that came too late: a broker had written the znode."
+    yield _counter(prefix + "claim_conflicts", conflicts, claims.conflicts)
+    yield _counter(prefix + "claim_failures", "Claims that ZooKeeper did not answer or not allow.", claims.failures)
+    setbacks = "Times that the znode was found behind the quorum: somebody set it back."
+    yield _counter(prefix + "setbacks", setbacks, claims.setbacks)
+    yield _gauge(prefix + "claims_waiting", "Requests that wait for a claim.", len(claims))
+    if claims.zookeeper_next is not None:
+        yield _gauge(prefix + "next_id", "The ID after the newest claim of this member.", claims.zookeeper_next)
