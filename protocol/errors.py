@@ -42,20 +42,8 @@ class ErrorCode(enum.Enum):
     INCONSISTENT_CLUSTER_ID = (104, 409, False, "operator", "the caller belongs to another cluster")
     TRANSACTIONAL_ID_NOT_FOUND = (105, 404, False, "client", "nothing is known of this transactional id")
     PRODUCER_IDS_EXHAUSTED = (-1, 507, False, "operator", "no producer ID is left below 2^63-1")
-    ZOOKEEPER_UNAVAILABLE = (
-        -1,
-        503,
-        True,
-        "operator",
-        "no block is handed out without ZooKeeper, which is away",
-    )
-    MIGRATION_UNDER_WAY = (
-        -1,
-        503,
-        True,
-        "nobody",
-        "no block is handed out while the migration takes this step",
-    )
+    ZOOKEEPER_UNAVAILABLE = (-1, 503, True, "operator", "no block is handed out without ZooKeeper, which is away")
+    MIGRATION_UNDER_WAY = (-1, 503, True, "agent", "no block is handed out while the migration takes this step")
     MIGRATION_REFUSED = (-1, 409, False, "operator", "the migration cannot take this step now")
     """Ours: Kafka answers these with its code -1, so the wire does too, under names of their own."""
 
