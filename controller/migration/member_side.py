@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from controller.answers import Answer, Callback, Loop, not_controller
 from controller.migration.claims import ClaimQueue
 from controller.migration.orders import MigrationOrders
 from controller.migration.steps import MigrationSteps
-from controller.migration.zookeeper import BlockZnode
+from controller.migration.zookeeper import BlockZnode, Connected
 from controller.state.machine import StateMachine
 from controller.state.requests import AdvanceMigration, AllocateProducerIds, RaiseFloor, Request
 from protocol.errors import ErrorCode, RequestError
 from protocol.migration import CLAIMING, PAUSED, MigrationPhase
+
+NOT_STARTED: Final = (
+    "ZooKeeper is configured, but the migration from it has not begun: order `migrate zookeeper start`, set "
+    'mode = "zookeeper", or take [zookeeper] out of the configuration if no broker ever used it'
+)
 
 
 def random_name(cluster_id: str) -> str:
@@ -50,19 +55,19 @@ class Migration:
         self.claims = ClaimQueue(machine, znode, loop, submit)
         self.steps = MigrationSteps(machine, znode, submit)
         self.orders = MigrationOrders(machine, znode, loop, submit, new_name)
-        self._entering: str | None = "the quorum has not begun to allocate from ZooKeeper yet"
+        self._entering = "the quorum has not begun to allocate from ZooKeeper yet"
 
     def claim_for(self, request: Request) -> Any | None:
         """The future answer to a request for IDs that ZooKeeper has a say in; None for any other request.
 
         Raises RequestError: NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED, ZOOKEEPER_UNAVAILABLE; MIGRATION_UNDER_WAY while
-        a quorum that is to begin in ZooKeeper has not begun.
+        a quorum that is to begin in ZooKeeper, or to take over from it, has not begun.
         """
         if not isinstance(request, AllocateProducerIds | RaiseFloor):
             return None
         if self._machine.migration.phase not in CLAIMING:
-            if self._is_to_begin() and isinstance(request, AllocateProducerIds):
-                raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, self._entering or "")
+            if isinstance(request, AllocateProducerIds) and (reason := self._not_begun()) is not None:
+                raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, reason)
             return None
         if not self._serving():
             raise not_controller()
@@ -82,14 +87,21 @@ class Migration:
 
     def trouble(self) -> str | None:
         """Why this member could not hand out IDs because of ZooKeeper; None if it could, or needs no ZooKeeper."""
-        if self._is_to_begin():
-            return self.znode.disconnected() or self._entering
+        if (reason := self._not_begun()) is not None:
+            return self.znode.disconnected() or reason
         if self._machine.migration.phase in CLAIMING | PAUSED:
             return self.znode.disconnected() or self.steps.trouble
         return None
 
     def _is_to_begin(self) -> bool:
         return self.bridge and self._machine.migration.phase is MigrationPhase.NONE
+
+    def _not_begun(self) -> str | None:
+        """Why IDs of this quorum alone could be those of ZooKeeper's brokers; None if there is no such danger."""
+        if self._is_to_begin():
+            return self._entering
+        fresh = self._machine.migration.phase is MigrationPhase.NONE and self._machine.producer_ids.last_block is None
+        return NOT_STARTED if fresh and isinstance(self.znode, Connected) else None
 
     def _begin_in_zookeeper(self) -> None:
         request = AdvanceMigration(MigrationPhase.NONE, MigrationPhase.BRIDGE, claimed_by=self._new_name())
