@@ -106,8 +106,10 @@ class KazooZnode:
         assert self._loop is not None, "stop() before start()"
         if not self._stopped:
             self._stopped = True
-            # Behind the call under way, so `done` has been called when this returns.
-            await self._loop.run_in_executor(self._executor, self._close)
+            # Behind the call under way, so `done` has been called when this returns; and also if nobody waits for it.
+            closed = self._loop.run_in_executor(self._executor, self._close)
+            self._executor.shutdown(wait=False)
+            await asyncio.shield(closed)
             self._executor.shutdown()
 
     # The port.
@@ -242,7 +244,8 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
                 # It has logged what it raises.
                 with contextlib.suppress(Exception):
                     func(*args, **kwargs)
-                if self.closing.wait(_LONGEST_PAUSE_SECONDS):
+                # `running` ends without `closing` when a process exits without `stop`: kazoo waits for its threads.
+                if not self.running or self.closing.wait(_LONGEST_PAUSE_SECONDS):
                     return
 
         thread: threading.Thread = super().spawn(repeat)

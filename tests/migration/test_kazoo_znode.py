@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -14,6 +16,7 @@ from kazoo.security import make_digest_acl
 
 from controller.migration.kazoo_znode import KazooZnode
 from controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, Znode
+from tests.support.cluster import REPOSITORY
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.waiting import until
 from tests.support.zookeeper import WAIT_SECONDS, Ensemble, zookeeper_client
@@ -254,7 +257,7 @@ async def test_no_server_since_the_start(zookeeper: Ensemble) -> None:
     """Nothing is queued for later: what was asked without a session never happens."""
     connect = zookeeper.chroot("late")
     zookeeper.kill(1)
-    async with running(connect, ready=False, request_timeout_ms=60_000) as znode:
+    async with running(connect, ready=False, request_timeout_ms=10_000) as znode:
         reason = znode.port.disconnected()
         assert reason == f"no session with ZooKeeper at {connect}: connecting since the start"
         refused(await znode.write(b"never", 0), Cause.UNAVAILABLE, reason)
@@ -298,6 +301,26 @@ async def test_stop_without_server(zookeeper: Ensemble, away: str) -> None:
     finally:
         if zookeeper.running(1):
             zookeeper.resume(1)
+
+
+def test_process_exits_without_stop(zookeeper: Ensemble) -> None:
+    script = (
+        "import asyncio; from controller.migration.kazoo_znode import KazooZnode\n"
+        f"znode = KazooZnode({zookeeper.connect!r}, session_timeout_ms=10000, request_timeout_ms=1000)\n"
+        "async def leave():\n"
+        "    await znode.start()\n"
+        "    while znode.disconnected(): await asyncio.sleep(0.01)\n"
+        "asyncio.run(leave())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=REPOSITORY,
+        timeout=WAIT_SECONDS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # Reads are never old.

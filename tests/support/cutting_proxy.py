@@ -57,7 +57,9 @@ class CuttingProxy:
                 to_server.close()
         to_client.close()
 
-    async def _requests(self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter, cut: asyncio.Event) -> None:
+    async def _requests(
+        self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter, cut: asyncio.Event
+    ) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 length = await client.readexactly(4)
