@@ -19,7 +19,7 @@ PAUSE_SECONDS: Final = 0.01
 """After a request that failed: ZooKeeper may be electing."""
 
 
-class Exhausted(Exception):
+class Exhausted(Exception):  # noqa: N818 - what the ID space is
     """There is no whole block left below 2^63."""
 
 
