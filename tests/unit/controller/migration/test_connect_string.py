@@ -39,7 +39,7 @@ def test_passes(connect: str, checked: str) -> None:
         ("user@zk1:2181", "'user@zk1' is not a host"),
         ("zk1?:2181", r"'zk1\?' is not a host"),
         ("[zk1]:2181", r"'\[zk1\]' is not a host"),
-        ("[::1:2181", r"'\[' is not a host"),
+        ("[::1:2181", r"'\[::1:2181' is not a host"),
         ("zk1:", "port '' of zk1 is not a number"),
         ("zk1:abc", "port 'abc' of zk1"),
         ("zk1:-1", "port '-1' of zk1"),
