@@ -69,9 +69,12 @@ class Controllers:
         """The controllers at these base URLs."""
         return cls(",".join(urls), None, timeout)
 
-    def ask(self, shape: type[T], method: str, path: str, body: Any = None) -> T:
+    def ask(
+        self, shape: type[T], method: str, path: str, body: Any = None, *, attempt_seconds: float = ATTEMPT_SECONDS
+    ) -> T:
         """Ask until a member answers, following the leader where one is named.
 
+        `attempt_seconds`: after which a member that does not answer is given up.
         Raises CommandError: UNREACHABLE if nobody answers in time, NOT_AUTHORISED, or REFUSED.
         """
         deadline = time.monotonic() + self.timeout
@@ -81,7 +84,7 @@ class Controllers:
             url = urls[attempt % len(urls)]
             attempt += 1
             try:
-                status, answer = self._once(url, method, path, body)
+                status, answer = self._once(url, method, path, body, attempt_seconds)
             except (OSError, http.client.HTTPException) as error:
                 last = f"{url}: {error or type(error).__name__}"
             else:
@@ -108,10 +111,12 @@ class Controllers:
                 answers[url] = _decode(url, answer, shape) if status == 200 else None
         return answers
 
-    def _once(self, url: str, method: str, path: str, body: Any) -> tuple[int, bytes]:
+    def _once(
+        self, url: str, method: str, path: str, body: Any, attempt_seconds: float = ATTEMPT_SECONDS
+    ) -> tuple[int, bytes]:
         parts = urllib.parse.urlsplit(url)
         connection = http.client.HTTPConnection(
-            parts.hostname or "", parts.port or 80, timeout=min(ATTEMPT_SECONDS, self.timeout)
+            parts.hostname or "", parts.port or 80, timeout=min(attempt_seconds, self.timeout)
         )
         headers = {"Content-Type": "application/json"}
         if self._token is not None:

@@ -17,6 +17,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "quorum": ("cli.quorum:quorum", "Describe the quorum and hand over its leadership."),
     "ids": ("cli.ids:ids", "Allocate blocks, find an ID's owner, list the history."),
     "transactions": ("cli.transactions:transactions", "List, describe and abort transactions, find those that hang."),
+    "migrate": ("cli.migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
     "log": ("cli.offline:log", "Read a member's write-ahead log."),
     "snapshot": ("cli.offline:snapshot", "List, inspect and verify a member's snapshots."),
     "health": ("cli.health:health", "Tell whether the cluster is healthy, and why not."),
