@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from controller.answers import Answer, release
+from controller.migration.member_side import Migration
+from controller.migration.zookeeper import Cause, Failure, Znode
 from controller.node.health_check import HealthCheck
 from controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from controller.state.brokers import BrokersState
@@ -18,16 +21,19 @@ from controller.state.producer_ids import ProducerIdsState
 from controller.state.requests import (
     AbortTransaction,
     AddPartitionsToTxn,
+    AdvanceMigration,
     AllocateProducerIds,
     BrokerHeartbeat,
     CompleteTransaction,
     EndTxn,
     ForgetTransactionalId,
     InitProducerId,
+    OrderMigration,
     RaiseFloor,
     RaiseMetadataVersion,
     RegisterBroker,
     Request,
+    StartMigration,
     UnregisterBroker,
 )
 from protocol.errors import ErrorCode, RequestError
@@ -49,17 +55,65 @@ from protocol.messages import (
     UnregisterBrokerResponse,
     VoterStatus,
 )
-from protocol.metadata_version import TRANSACTIONS
+from protocol.metadata_version import LATEST
+from protocol.migration import MigrationPhase
 from protocol.records import FeatureLevelRecord, decode_batch, encode_batch
-from snapshots.image import BrokerRegistration
+from snapshots.image import BrokerRegistration, LastBlock
 
 CLUSTER_ID = "memory-cluster"
+QUORUM_NAME = f"pidkeeper/{CLUSTER_ID}/0"
 NOW_MS = 1_700_000_000_000
 URLS = {1: "http://127.0.0.1:1", 2: "http://127.0.0.1:2", 3: "http://127.0.0.1:3"}
 
 
+class MemoryZnode:
+    """The znode of the latest block: `now` is what it holds. `failure` is the outcome of every call while it is set."""
+
+    def __init__(self, data: bytes | None = None) -> None:
+        self.now = Znode(data, 0)
+        self.failure: Failure | None = None
+
+    def put(self, data: bytes | None) -> None:
+        """Write it as a broker does."""
+        self.now = Znode(data, self.now.version + 1)
+
+    def read(self, done: Callable[[Znode | Failure], None]) -> None:
+        """What it holds."""
+        self._answer(done, self.failure or self.now)
+
+    def write(self, data: bytes | None, version: int, done: Callable[[Znode | Failure], None]) -> None:
+        """Replace `version`."""
+        if self.failure is None and version == self.now.version:
+            self.put(data)
+            self._answer(done, self.now)
+        else:
+            self._answer(done, self.failure or Failure(Cause.CONFLICT, "written by somebody else"))
+
+    def disconnected(self) -> str | None:
+        """What is wrong while calls fail."""
+        return None if self.failure is None else self.failure.detail
+
+    def _answer(self, done: Callable[[Znode | Failure], None], outcome: Znode | Failure) -> None:
+        asyncio.get_running_loop().call_soon(done, outcome)
+
+
+class RunningLoop:
+    """Whichever event loop runs when it is needed: a member may be made before there is one."""
+
+    def create_future(self) -> Any:
+        """See Loop."""
+        return asyncio.get_running_loop().create_future()
+
+    def call_soon(self, callback: Callable[[], None], /) -> object:
+        """See Loop."""
+        return asyncio.get_running_loop().call_soon(callback)
+
+
 class MemoryMember:
-    """Node 1 of three. `leader_id` says who leads; `hold` keeps answers back in `held`; `fault` is raised by submit."""
+    """Node 1 of three. `leader_id` says who leads; `hold` keeps answers back in `held`; `fault` is raised by submit.
+
+    `migration` is the real one, on `znode`; the leader takes a step at each look at it, unless `steps_wait`.
+    """
 
     def __init__(self) -> None:
         self.node_id = 1
@@ -69,9 +123,20 @@ class MemoryMember:
         self.history: list[AllocatedBlock] = []
         self.epochs: dict[int, int] = {}
         self.kafka: dict[int, str | None] = {}
-        # For transactions alone; nobody completes them.
+        # For transactions, which nobody completes, and for the migration.
         self.machine = StateMachine(CLUSTER_ID)
-        self.machine.replay([FeatureLevelRecord(TRANSACTIONS)])
+        self.machine.replay([FeatureLevelRecord(LATEST)])
+        self.znode = MemoryZnode()
+        self.steps_wait = False
+        self.migration = Migration(
+            self.machine,
+            self.znode,
+            RunningLoop(),
+            self._submit,
+            lambda: self.leader_id == self.node_id,
+            bridge=False,
+            new_name=lambda: QUORUM_NAME,
+        )
         self.submitted: list[Request] = []
         self.transfers: list[int | None] = []
         self.joining: set[int] = set()
@@ -171,6 +236,25 @@ class MemoryMember:
         self.joining.remove(member_id)
         return RemoveVoterResponse(member_id)
 
+    def start_migration(self) -> asyncio.Future[Any]:
+        """Begin the migration."""
+        self._take_ids_over()
+        answer: asyncio.Future[Any] = self.migration.orders.start()
+        return answer
+
+    def order_migration(self, phase: MigrationPhase) -> asyncio.Future[Any]:
+        """Go on with the migration, or back."""
+        answer: asyncio.Future[Any] = self.migration.orders.order(phase)
+        return answer
+
+    def describe_migration(self) -> asyncio.Future[Any]:
+        """Where it is, after the next step of the leader."""
+        self._take_ids_over()
+        if not self.steps_wait:
+            self.migration.tick()
+        answer: asyncio.Future[Any] = self.migration.orders.describe(self.migration.trouble())
+        return answer
+
     def metric_families(self) -> Iterable[Metric]:
         """One gauge."""
         yield GaugeMetricFamily("pidkeeper_raft_term", "The current term.", value=1)
@@ -187,7 +271,14 @@ class MemoryMember:
                 return RaiseFloorResponse(self.next_id, raised)
             case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction():
                 return self._decide(request)
-            case RaiseMetadataVersion() | CompleteTransaction() | ForgetTransactionalId():
+            case (
+                RaiseMetadataVersion()
+                | CompleteTransaction()
+                | ForgetTransactionalId()
+                | StartMigration()
+                | OrderMigration()
+                | AdvanceMigration()
+            ):
                 raise AssertionError(f"the edge never asks for {request}")
         self._check_epoch(request.broker_id, request.broker_epoch)
         match request:
@@ -200,13 +291,28 @@ class MemoryMember:
                 return BrokerHeartbeatResponse(fenced=False)
         raise AssertionError(f"the edge never asks for {request}")
 
+    def _submit(self, request: Request, answer: Answer) -> None:
+        try:
+            release(answer, self._decide(request))
+        except RequestError as refusal:
+            release(answer, refusal)
+
+    def _take_ids_over(self) -> None:
+        last = None
+        if self.history:
+            block = self.history[-1]
+            length = block.last - block.first + 1
+            last = LastBlock(block.first, length, block.broker_id, block.broker_epoch, block.offset, NOW_MS)
+        self.machine.producer_ids = ProducerIdsState(self.next_id, last)
+
     def _decide(self, request: Request) -> Any:
         self.machine.brokers = self._registrations()
-        self.machine.producer_ids = ProducerIdsState(self.next_id)
+        self._take_ids_over()
         draft = Draft(self.machine, NOW_MS)
         answer = decide(draft, request)
         if draft.records:
             self.machine.replay(decode_batch(encode_batch(draft.records)))
+            self.next_id = self.machine.producer_ids.next_producer_id
         if isinstance(answer, RequestError):
             raise answer
         return answer

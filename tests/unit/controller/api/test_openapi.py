@@ -12,9 +12,11 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from controller.api.app import build_app
 from controller.api.routes import ROUTES
 from controller.api.throttle import ApiLimits, Rate
+from controller.migration.znode import ZnodeBlock, encode
 from controller.state.transactions import TransactionsState
+from protocol.migration import MigrationPhase, MigrationRecord
 from protocol.transactions import TopicPartitions, TransactionRecord
-from tests.support.memory_member import CLUSTER_ID, MemoryMember
+from tests.support.memory_member import CLUSTER_ID, QUORUM_NAME, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 
 MEDIA = ("application/json", "application/msgpack")
@@ -63,6 +65,7 @@ PRODUCER = {
     "producer_id": 0,
     "producer_epoch": 0,
 }
+MIGRATION = "/v1/migration/zookeeper"
 CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/brokers/{id}/register", "/v1/brokers/1/register", {"incarnation_id": "a"}),
     ("POST", "/v1/brokers/{id}/heartbeat", "/v1/brokers/1/heartbeat", {"broker_epoch": 1}),
@@ -96,6 +99,11 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("GET", "/v1/transactions/describe", "/v1/transactions/describe?transactional_id=tx", None),
     ("POST", "/v1/transactions/end", "/v1/transactions/end", {**PRODUCER, "committed": True}),
     ("POST", "/v1/transactions/abort", "/v1/transactions/abort", {"transactional_id": "other"}),
+    ("GET", MIGRATION, MIGRATION, None),
+    ("POST", f"{MIGRATION}/start", f"{MIGRATION}/start", {}),
+    ("GET", MIGRATION, MIGRATION, None),
+    ("POST", f"{MIGRATION}/finalize", f"{MIGRATION}/finalize", {"agreed": True}),
+    ("POST", f"{MIGRATION}/rollback", f"{MIGRATION}/rollback", {}),
     ("POST", "/v1/brokers/{id}/unregister", "/v1/brokers/1/unregister", {"broker_epoch": 1}),
     ("GET", "/livez", "/livez", None),
     ("GET", "/livez/{check}", "/livez/disk", None),
@@ -113,6 +121,8 @@ async def test_every_success_is_as_announced(api: Api, member: MemoryMember) -> 
     document = await document_of(api)
     other = TransactionRecord("other", 99, 0, -1, -1, 1000, 1, 0, (TopicPartitions("t", (0,)),), 0)
     member.machine.transactions = TransactionsState([other])
+    member.machine.replay([MigrationRecord(MigrationPhase.BRIDGE, QUORUM_NAME, -1, 0)])
+    member.znode.put(encode(ZnodeBlock(7, 5000, 5999)))
     for method, template, path, body in CALLS:
         answer = await api.call(method, path, json=body) if body is not None else await api.call(method, path)
         assert answer.status == 200 or path.endswith("nobody"), answer.text
