@@ -56,4 +56,5 @@ def _console(console: Callable[..., Any]) -> Any:
     # A pipe has no width: without one, columns would be cut at 80 characters. The longest name takes 249.
     import sys
 
-    return console() if sys.stdout.isatty() else console(width=500)
+    # What is printed is data: rich would leave out what it takes for markup, as in a transactional id "[a]".
+    return console(markup=False, emoji=False, width=None if sys.stdout.isatty() else 500)

@@ -52,9 +52,14 @@ def test_facts_are_one_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert [line.split() for line in lines] == [["ClusterId", "c"], ["LeaderId", "-"], ["Term", "12"]]
 
 
-def test_brackets_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    print_facts([("Reason", "voters are [1, 2]")])
-    assert "voters are [1, 2]" in capsys.readouterr().out
+@pytest.mark.parametrize("value", ["voters are [1, 2]", "there is no [zookeeper] here", "[/nothing]", ":smile: [b]x"])
+def test_what_looks_like_markup_is_printed_as_it_is(value: str, capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts([("Reason", value)])
+    assert value in capsys.readouterr().out
+    print_table(("[Reason]",), [(value,)])
+    out = capsys.readouterr().out
+    assert value in out
+    assert "[Reason]" in out
 
 
 def test_the_output_option() -> None:
