@@ -167,6 +167,11 @@ def _wrapped(text: str, start: str) -> str:
     return textwrap.fill(text, WIDTH, initial_indent=start, subsequent_indent=" " * len(start), break_long_words=False)
 
 
+def at_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
 def _describe(members: Controllers) -> MigrationDescription:
     return members.ask(MigrationDescription, "GET", ROOT, attempt_seconds=ATTEMPT_SECONDS)
 
@@ -190,7 +195,7 @@ def _check_agreed(before: MigrationDescription, yes: bool) -> None:
         raise CommandError(refusal, ExitCode.REFUSED)
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not at_terminal():
         raise CommandError(
             "nobody agreed to it: brokers that use ZooKeeper get no producer ID any more, and there is no way back; "
             "add --yes once no such broker is left",
@@ -241,9 +246,7 @@ def _wait(order: str, before: MigrationDescription, members: Controllers, wait: 
 
 def _unfinished(order: str, after: MigrationDescription, wait: float) -> str:
     if after.phase != UNDER_WAY[order]:
-        return (
-            f"{order} is not done after {wait:g} s, and the migration is in the phase {after.phase}: look at the plan"
-        )
+        return f"{order} is not done after {wait:g} s; the migration is in the phase {after.phase} by now: see the plan"
     reasons = "; ".join(plan_of.blockers(after)) or "the leader is at it"
     return (
         f"{order} is not done after {wait:g} s: {reasons}. The leader goes on by itself; "
