@@ -26,7 +26,6 @@ MAX_SHOWN: Final = 4096
 WIDTH: Final = 100
 """Characters of a line of a plan."""
 
-RESTING: Final = {"start": "dual_write", "finalize": "finalized", "rollback": "rolled_back"}
 UNDER_WAY: Final = {"start": "import", "finalize": "finalizing", "rollback": "rolling_back"}
 DONE: Final = {
     "start": {"dual_write", "finalizing", "finalized"},
@@ -131,7 +130,7 @@ def finalize(yes: bool, wait: float, members: Controllers, output: str) -> None:
     it is refused or nobody agreed, 1 if it takes longer than --wait; the leader goes on by itself.
     """
     before = _before(members, output)
-    if before.phase not in {UNDER_WAY["finalize"], RESTING["finalize"]}:
+    if before.phase not in {UNDER_WAY["finalize"], *DONE["finalize"]}:
         _check_agreed(before, yes)
         _send(members, "finalize", {"agreed": True})
     _finish("finalize", before, members, wait, output)

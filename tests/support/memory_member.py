@@ -67,11 +67,15 @@ URLS = {1: "http://127.0.0.1:1", 2: "http://127.0.0.1:2", 3: "http://127.0.0.1:3
 
 
 class MemoryZnode:
-    """The znode of the latest block: `now` is what it holds. `failure` is the outcome of every call while it is set."""
+    """The znode of the latest block: `now` is what it holds. `failure` is the outcome of every call while it is set.
+
+    Every call takes `seconds`.
+    """
 
     def __init__(self, data: bytes | None = None) -> None:
         self.now = Znode(data, 0)
         self.failure: Failure | None = None
+        self.seconds = 0.0
 
     def put(self, data: bytes | None) -> None:
         """Write it as a broker does."""
@@ -94,7 +98,7 @@ class MemoryZnode:
         return None if self.failure is None else self.failure.detail
 
     def _answer(self, done: Callable[[Znode | Failure], None], outcome: Znode | Failure) -> None:
-        asyncio.get_running_loop().call_soon(done, outcome)
+        asyncio.get_running_loop().call_later(self.seconds, done, outcome)
 
 
 class RunningLoop:
