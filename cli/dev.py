@@ -12,7 +12,9 @@ import click
 
 from cli.failures import CommandError, ExitCode
 from cli.local_cluster import LocalCluster, Member, member_name
+from controller.migration.connect_string import check_connect
 from controller.storage.errors import DirectoryError
+from protocol.settings import SettingsError
 from snapshots.files import OsFiles
 
 RESTART_SECONDS = 1.0
@@ -26,19 +28,31 @@ RESTART_SECONDS = 1.0
 @click.option("--controllers", default=3, show_default=True, type=click.Choice(["1", "3", "5"]), help="Voters.")
 @click.option("--agents", default=2, show_default=True, type=click.IntRange(0, 50), help="Broker agents.")
 @click.option("--base-port", type=click.IntRange(1024, 65000), help="First of the ports to use. Default: free ones.")
+@click.option(
+    "--zookeeper",
+    "connect",
+    metavar="HOST:PORT/CHROOT",
+    help="Begin in ZooKeeper, as the bridge of a migration does. A second run on the same DIR keeps it.",
+)
 @click.option("--restart/--no-restart", default=True, show_default=True, help="Start a member again when it dies.")
-def dev(directory: Path, controllers: str, agents: int, base_port: int | None, restart: bool) -> None:
+def dev(
+    directory: Path, controllers: str, agents: int, base_port: int | None, connect: str | None, restart: bool
+) -> None:
     """Run a local cluster until SIGINT or SIGTERM.
 
     Prints one line when every member is ready; by then DIR/cluster.json says who is where. A second run on the same DIR
-    resumes the same cluster, with the members that it had.
+    resumes the same cluster, with the members that it had. With --zookeeper, members are ready once ZooKeeper lets them
+    claim blocks in its znode /latest_producer_id_block.
     """
+    connect = _checked(connect)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
         _lock(directory)
-        cluster = LocalCluster(directory, controllers=int(controllers), agents=agents, base_port=base_port)
+        cluster = LocalCluster(
+            directory, controllers=int(controllers), agents=agents, base_port=base_port, zookeeper=connect
+        )
     except (DirectoryError, OSError) as error:
         raise CommandError(str(error), ExitCode.REFUSED) from error
     try:
@@ -58,6 +72,13 @@ def dev(directory: Path, controllers: str, agents: int, base_port: int | None, r
         codes = cluster.stop()
         if unclean := {name: code for name, code in codes.items() if code != 0}:
             click.echo(f"did not stop cleanly: {unclean}", err=True)
+
+
+def _checked(connect: str | None) -> str | None:
+    try:
+        return None if connect is None else check_connect(connect)
+    except SettingsError as error:
+        raise click.BadParameter(str(error), param_hint="--zookeeper") from error
 
 
 def _lock(directory: Path) -> None:

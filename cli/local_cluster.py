@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.failures import CommandError
+from cli.failures import CommandError, ExitCode
 from controller.storage.directory import format_directory
 from snapshots.files import OsFiles
 
@@ -49,19 +49,24 @@ class Agent(msgspec.Struct):
     pid: int
 
 
-class Layout(msgspec.Struct):
-    """The contents of cluster.json."""
+class Layout(msgspec.Struct, omit_defaults=True):
+    """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that began in ZooKeeper."""
 
     cluster_id: str
     controllers: list[Controller]
     agents: list[Agent]
+    zookeeper: str | None = None
 
 
 Member = Controller | Agent
 
 
 class LocalCluster:
-    """Starts, kills and restarts the members of one directory. Not thread-safe."""
+    """Starts, kills and restarts the members of one directory. Not thread-safe.
+
+    What is in the directory counts, so of a cluster that is there only the options are taken. Raises CommandError if it
+    is none, or if it is to go with a ZooKeeper that it did not begin with.
+    """
 
     def __init__(
         self,
@@ -70,6 +75,7 @@ class LocalCluster:
         controllers: int = 3,
         agents: int = 2,
         base_port: int | None = None,
+        zookeeper: str | None = None,
         controller_options: dict[str, Any] | None = None,
         agent_options: dict[str, Any] | None = None,
     ) -> None:
@@ -81,21 +87,32 @@ class LocalCluster:
         for name in ("config", "logs", "data"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         self._peer_key = self._make_peer_key()
-        self.layout = self._resume() if self._path.exists() else self._lay_out(controllers, agents, base_port)
+        if self._path.exists():
+            self.layout = self._resume(zookeeper)
+        else:
+            self.layout = self._lay_out(controllers, agents, base_port, zookeeper)
 
     # Laying out.
 
-    def _resume(self) -> Layout:
+    def _resume(self, zookeeper: str | None) -> Layout:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=Layout)
+            layout = msgspec.json.decode(self._path.read_bytes(), type=Layout)
         except (msgspec.DecodeError, OSError) as error:
             raise CommandError(f"{self._path} does not describe a cluster: {error}; name another --dir") from error
+        if zookeeper not in {None, layout.zookeeper}:
+            began = "without ZooKeeper" if layout.zookeeper is None else f"in ZooKeeper at {layout.zookeeper}"
+            raise CommandError(
+                f"the cluster in {self.directory} began {began}, not at {zookeeper}: name another --dir",
+                ExitCode.REFUSED,
+            )
+        return layout
 
-    def _lay_out(self, controllers: int, agents: int, base_port: int | None) -> Layout:
+    def _lay_out(self, controllers: int, agents: int, base_port: int | None, zookeeper: str | None) -> Layout:
         count = 2 * controllers + 2 * agents
         ports = iter(free_ports(count) if base_port is None else range(base_port, base_port + count))
         return Layout(
             cluster_id=f"local-{uuid.uuid4()}",
+            zookeeper=zookeeper,
             controllers=[
                 Controller(
                     id=node_id,
@@ -160,6 +177,7 @@ class LocalCluster:
                 for c in self.layout.controllers
                 if not c.learner or c is member
             ],
+            **({} if self.layout.zookeeper is None else _in_zookeeper(self.layout.zookeeper)),
             **self.controller_options,
         }
 
@@ -290,6 +308,10 @@ class LocalCluster:
         """The last lines of a member's log."""
         path = self.directory / "logs" / f"{member_name(member)}.log"
         return "\n".join(path.read_text(errors="replace").splitlines()[-lines:]) if path.exists() else "(no log)"
+
+
+def _in_zookeeper(connect: str) -> dict[str, Any]:
+    return {"mode": "zookeeper", "zookeeper": {"connect": connect}}
 
 
 def member_name(member: Member) -> str:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from broker_agent.config import load_config as load_agent_config
-from cli.failures import CommandError
+from cli.failures import CommandError, ExitCode
 from cli.local_cluster import Layout, LocalCluster, member_name
+from cli.main import cli
 from controller.config import load_config
 
 
@@ -112,3 +114,31 @@ def test_a_controller_that_is_added_is_a_learner_of_the_others(tmp_path: Path) -
     assert ([voter.id for voter in first.voters], first.learner) == ([1, 2, 3], None)
     write_layout(cluster)
     assert LocalCluster(tmp_path).layout == cluster.layout
+
+
+def test_a_cluster_that_begins_in_zookeeper_goes_on_with_it(tmp_path: Path) -> None:
+    connect = "127.0.0.1:2181/rehearsal"
+    first = LocalCluster(tmp_path, zookeeper=connect)
+    write_layout(first)
+    for again in (LocalCluster(tmp_path), LocalCluster(tmp_path, zookeeper=connect)):
+        assert again.layout == first.layout
+        settings = load_config(again._write_config(again.layout.controllers[0]), {}).member_settings()
+        assert (settings.bridge, settings.zookeeper and settings.zookeeper.connect) == (True, connect)
+    with pytest.raises(CommandError, match=r"began in ZooKeeper at .*/rehearsal, not at other:1: ") as refused:
+        LocalCluster(tmp_path, zookeeper="other:1")
+    assert refused.value.exit_code == ExitCode.REFUSED
+
+
+def test_a_cluster_that_began_without_zookeeper_does_not_get_one(tmp_path: Path) -> None:
+    first = LocalCluster(tmp_path)
+    write_layout(first)
+    settings = load_config(first._write_config(first.layout.controllers[0]), {}).member_settings()
+    assert (settings.bridge, settings.zookeeper) == (False, None)
+    with pytest.raises(CommandError, match="began without ZooKeeper, not at z:2181: name another --dir"):
+        LocalCluster(tmp_path, zookeeper="z:2181")
+
+
+def test_dev_refuses_what_is_no_connect_string(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["dev", "--dir", str(tmp_path / "new"), "--zookeeper", "z:21:81"])
+    assert (result.exit_code, "'z:21:81' is not host:port,host:port/chroot" in result.output) == (ExitCode.USAGE, True)
+    assert not (tmp_path / "new").exists()

@@ -16,7 +16,17 @@ from cli import main as main_module
 from cli.failures import CommandError, ExitCode
 from cli.main import COMMANDS, LazyGroup, cli, main
 
-HEAVY = ["asyncio", "aiohttp", "rich", "http.client", "aiokafka", "cli.dev", "cli.ids", "cli.transactions"]
+HEAVY = [
+    "asyncio",
+    "aiohttp",
+    "rich",
+    "http.client",
+    "aiokafka",
+    "cli.dev",
+    "cli.ids",
+    "cli.transactions",
+    "cli.migrate",
+]
 
 
 def run(*arguments: str) -> Any:

@@ -375,6 +375,7 @@ def test_zookeeper_may_be_away_where_nobody_needs_it() -> None:
     try:
         alone.member.next_id = 5000
         assert alone.json("status")["warnings"] == []
+        alone.member.next_id = 0
         alone.member.znode.failure = Failure(Cause.UNAVAILABLE, "this member has no [zookeeper] in its configuration")
         result = alone.run("status")
         assert result.exit_code == 0
