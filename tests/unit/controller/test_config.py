@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controller.config import ENVIRONMENT_PREFIX, ControllerConfig, load_config
-from controller.node.settings import PROFILES, Voter
+from controller.node.settings import PROFILES, Voter, ZooKeeperSettings
 from protocol.settings import HostPort, SettingsError
 
 VOTERS = [{"id": i, "peer": f"127.0.0.1:{9000 + i}", "http": f"http://127.0.0.1:{8000 + i}/"} for i in (3, 1, 2)]
@@ -175,3 +175,95 @@ def test_a_learner_names_the_voters_that_it_joins(tmp_path: Path, voters: list[d
 def test_only_the_member_itself_can_be_a_learner(tmp_path: Path, node_id: int, voters: list[dict[str, Any]]) -> None:
     with pytest.raises(SettingsError, match=f"only member {node_id} itself can be one"):
         load(tmp_path, node_id=node_id, voters=voters).member_settings()
+
+
+CONNECT = "z1:2181,z2:2181/kafka"
+
+
+def test_a_quorum_begins_alone_unless_it_is_told_otherwise(tmp_path: Path) -> None:
+    settings = load(tmp_path).member_settings()
+    assert (settings.bridge, settings.zookeeper) == (False, None)
+    # How ZooKeeper is reached says nothing about where the quorum begins.
+    settings = load(tmp_path, zookeeper={"connect": CONNECT}).member_settings()
+    assert (settings.bridge, settings.zookeeper is not None) == (False, True)
+
+
+def test_zookeeper_with_all_that_can_be_said_of_it(tmp_path: Path) -> None:
+    digest = tmp_path / "digest"
+    digest.write_text("kafka:a pass:word\n")
+    table = {
+        "connect": " z1, z2:2182/kafka ",
+        "session_timeout_ms": 1000,
+        "request_timeout_ms": 100,
+        "digest_file": str(digest),
+    }
+    settings = load(tmp_path, mode="zookeeper", zookeeper=table).member_settings()
+    assert settings.bridge
+    assert settings.zookeeper == ZooKeeperSettings(
+        connect="z1:2181,z2:2182/kafka", session_timeout_ms=1000, request_timeout_ms=100, digest="kafka:a pass:word"
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({}, "missing required field `connect`"),
+        ({"connect": CONNECT, "chroot": "/kafka"}, r"no key 'chroot' in \[zookeeper\]"),
+        ({"connect": ["z1:2181"]}, r"\$.zookeeper.connect"),
+        ({"connect": CONNECT, "session_timeout_ms": 999}, r">= 1000.*\$.zookeeper.session_timeout_ms"),
+        ({"connect": CONNECT, "session_timeout_ms": 300_001}, r"<= 300000.*\$.zookeeper.session_timeout_ms"),
+        ({"connect": CONNECT, "request_timeout_ms": 99}, r">= 100.*\$.zookeeper.request_timeout_ms"),
+        ({"connect": CONNECT, "request_timeout_ms": 60_001}, r"<= 60000.*\$.zookeeper.request_timeout_ms"),
+    ],
+)
+def test_a_zookeeper_table_that_cannot_be(tmp_path: Path, table: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        load(tmp_path, zookeeper=table)
+
+
+def test_a_mode_that_cannot_be(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"'kraft'.*\$.mode"):
+        load(tmp_path, mode="kraft")
+    with pytest.raises(SettingsError, match=r'^mode = "zookeeper" needs a \[zookeeper\] table: connect = "host:port'):
+        load(tmp_path, mode="zookeeper").member_settings()
+
+
+@pytest.mark.parametrize(
+    ("connect", "message"),
+    [
+        ("", "there is no host in ''"),
+        ("z1:2181,", "there is no host in ''"),
+        ("z1:0", "the port '0' of z1 is not a number from 1 to 65535"),
+        ("z1:2181/", "the chroot '/' must not end with a slash"),
+        ("zk://z1:2181/kafka", "the port '' of zk is not a number"),
+    ],
+)
+def test_a_connect_string_that_cannot_be(tmp_path: Path, connect: str, message: str) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load(tmp_path, zookeeper={"connect": connect}).member_settings()
+    assert message in str(refused.value)
+
+
+def test_a_digest_is_a_user_and_a_password(tmp_path: Path) -> None:
+    digest = tmp_path / "digest"
+    digest.write_text("only-a-password\n")
+    with pytest.raises(SettingsError, match=r"^zookeeper\.digest_file: .*digest must hold user:password$") as refused:
+        load(tmp_path, zookeeper={"connect": CONNECT, "digest_file": str(digest)}).member_settings()
+    assert "only-a-password" not in str(refused.value)
+    digest.unlink()
+    with pytest.raises(SettingsError, match=r"^zookeeper\.digest_file: cannot read "):
+        load(tmp_path, zookeeper={"connect": CONNECT, "digest_file": str(digest)}).member_settings()
+
+
+def test_the_environment_may_say_where_zookeeper_is(tmp_path: Path) -> None:
+    environment = {
+        "PIDKEEPER__MODE": "zookeeper",
+        "PIDKEEPER__ZOOKEEPER__CONNECT": "elsewhere:1/kafka",
+        "PIDKEEPER__ZOOKEEPER__REQUEST_TIMEOUT_MS": "750",
+    }
+    for table in (None, {"connect": CONNECT, "session_timeout_ms": 7000}):
+        settings = load(tmp_path, environment, zookeeper=table).member_settings()
+        assert settings.bridge
+        assert settings.zookeeper is not None
+        assert (settings.zookeeper.connect, settings.zookeeper.request_timeout_ms) == ("elsewhere:1/kafka", 750)
+        assert settings.zookeeper.session_timeout_ms == (6000 if table is None else 7000)
