@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -34,6 +35,9 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "controller.nodeSelector.disk=ssd",
         "controller.tolerations[0].key=quorum",
         "controller.tolerations[0].operator=Exists",
+        "controller.mode=zookeeper",
+        "controller.zookeeper.connect=z:2181/kafka",
+        "controller.zookeeper.digestSecret=ids-zookeeper",
         "agent.firstBrokerId=1000000",
         "agent.nodeSelector.zone=a",
         "metrics.scrapeAnnotations=false",
@@ -277,6 +281,43 @@ def test_secrets_are_files_of_existing_secrets(render: Any) -> None:
             directory, _, file = config[key].rpartition("/")
             assert (mounted[directory]["secret"]["secretName"], file) == (secret, entry)
             assert mounted[directory]["secret"]["defaultMode"] == 0o440
+
+
+def test_the_digest_for_zookeeper_is_a_file_of_an_existing_secret(render: Any) -> None:
+    rendered = render("controller.zookeeper.connect=z", "controller.zookeeper.digestSecret=ids-zookeeper")
+    directory, _, file = controller_config(rendered)["zookeeper"]["digest_file"].rpartition("/")
+    stateful_set = rendered.one("StatefulSet", "pidkeeper-controller")
+    volumes = {volume["name"]: volume for volume in stateful_set["spec"]["template"]["spec"]["volumes"]}
+    for container in containers(stateful_set):
+        mounted = {mount["mountPath"]: volumes.get(mount["name"], {}) for mount in container["volumeMounts"]}
+        assert mounted[directory]["secret"] == {"secretName": "ids-zookeeper", "defaultMode": 0o440}
+    assert file == "digest"
+    assert "zookeeper" not in str(rendered.one("StatefulSet", "pidkeeper-agent"))
+
+
+def test_without_zookeeper_it_is_not_spoken_of(render: Any) -> None:
+    assert "zookeeper" not in render().text.lower()
+    assert "mode" not in controller_config(render())
+
+
+def test_the_notes_show_the_way_only_where_there_is_one(helm: str, tmp_path: Path) -> None:
+    # helm prints the notes when it installs alone, so they are rendered as a manifest of a copy.
+    chart = Path(shutil.copytree(CHART, tmp_path / "pidkeeper"))
+    (chart / "templates" / "NOTES.txt").rename(chart / "NOTES.txt")
+    (chart / "templates" / "notes.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}')
+
+    def notes(*values: str) -> str:
+        sets = [word for value in values for word in ("--set", value)]
+        command = [helm, "template", "pidkeeper", str(chart), "--show-only", "templates/notes.yaml", *sets]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stderr
+        return str(yaml.safe_load(done.stdout)["notes"])
+
+    assert "kubectl" in notes()
+    assert "migrate" not in notes()
+    shown = notes("controller.zookeeper.connect=z:2181", "auth.tokenSecret=ids-api")
+    assert "pidkeeper migrate zookeeper plan --token-file /etc/pidkeeper-secrets/api/token\n" in shown
+    assert "plan\n" in notes("controller.zookeeper.connect=z:2181")
 
 
 def test_without_secrets_none_is_asked_for(render: Any) -> None:

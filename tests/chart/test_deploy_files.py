@@ -15,6 +15,7 @@ import yaml
 
 from broker_agent.config import load_config as load_agent_config
 from controller.config import load_config as load_controller_config
+from controller.node.settings import ZooKeeperSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -111,6 +112,29 @@ def test_secrets_come_from_the_files_that_the_chart_names(render: Any, tmp_path:
     file, environment = started_with(rendered, "agent", 1, tmp_path)
     agent = load_agent_config(file, environment=environment)
     assert agent.token_file == controller.token_file == "/etc/pidkeeper-secrets/api/token"
+
+
+def test_a_controller_pod_finds_zookeeper(render: Any, tmp_path: Path) -> None:
+    where = "controller.zookeeper.connect=z-0.z:2181\\,z-1.z:2181/kafka"
+    timeouts = ("controller.zookeeper.sessionTimeoutMs=7000", "controller.zookeeper.requestTimeoutMs=1500")
+    rendered = render("controller.mode=zookeeper", where, *timeouts)
+    config = load_controller_config(*started_with(rendered, "controller", 2, tmp_path))
+    settings = config.member_settings()
+    assert settings.bridge
+    assert settings.zookeeper == ZooKeeperSettings(
+        connect="z-0.z:2181,z-1.z:2181/kafka", session_timeout_ms=7000, request_timeout_ms=1500, digest=None
+    )
+    assert len(settings.voters) == 3
+
+
+def test_the_example_shows_how_to_begin_in_zookeeper() -> None:
+    text = (DEPLOY / "controller.toml").read_text()
+    assert load_controller_config(DEPLOY / "controller.toml", {}).member_settings().zookeeper is None
+    uncommented = re.sub(r"(?m)^# (mode|\[zookeeper\]|connect|session_timeout_ms|request_timeout_ms)", r"\1", text)
+    values = tomllib.loads(uncommented)
+    assert values["mode"] == "zookeeper"
+    assert set(values["zookeeper"]) == {"connect", "session_timeout_ms", "request_timeout_ms"}
+    assert len(values["voters"]) == 3
 
 
 def test_prometheus_scrapes_the_example_hosts() -> None:

@@ -20,6 +20,17 @@ BAD: list[tuple[str, Any]] = [
     ("controller.replicas", 4),
     ("controller.replicas", 7),
     ("controller.replicas", "3"),
+    ("controller.mode", "kraft"),
+    ("controller.zookeeper.connect", "z:2181 z:2182"),
+    ("controller.zookeeper.connect", "z:2181/"),
+    ("controller.zookeeper.connect", 'z:2181"'),
+    ("controller.zookeeper.connect", "z:2181\\u0041"),
+    ("controller.zookeeper.connect", ["z:2181"]),
+    ("controller.zookeeper.sessionTimeoutMs", 999),
+    ("controller.zookeeper.requestTimeoutMs", 60_001),
+    ("controller.zookeeper.requestTimeoutMs", "2000"),
+    ("controller.zookeeper.digestSecret", "user:password"),
+    ("controller.zookeeper.digest", "user:password"),
     ("controller.storage.size", "1"),
     ("controller.storage.size", "0Gi"),
     ("controller.antiAffinity", "none"),
@@ -92,6 +103,17 @@ def leaf_keys(values: dict[str, Any], schema: dict[str, Any]) -> set[str]:
         below = schema["properties"][key]
         keys |= leaf_keys(value, below) if below.get("properties") else {key}
     return keys
+
+
+@pytest.mark.parametrize("connect", ["z:2181", "z-0.z.ns.svc:2181,z-1:2182,[::1]:2183", "z/kafka", "z:2181/a/b"])
+def test_connect_strings_are_good(connect: str) -> None:
+    jsonschema.validate(with_value("controller.zookeeper.connect", connect), SCHEMA, jsonschema.Draft7Validator)
+
+
+def test_who_begins_in_zookeeper_has_to_say_where_it_is() -> None:
+    with pytest.raises(jsonschema.ValidationError) as refusal:
+        jsonschema.validate(with_value("controller.mode", "zookeeper"), SCHEMA, jsonschema.Draft7Validator)
+    assert list(refusal.value.absolute_path) == ["controller", "zookeeper", "connect"]
 
 
 def test_helm_refuses_an_even_quorum(render: Any) -> None:
