@@ -201,7 +201,7 @@ def _check_agreed(before: MigrationDescription, yes: bool) -> None:
             ExitCode.REFUSED,
         )
     click.echo(f"{plan_of.EXHAUSTED} There is no way back.", err=True)
-    if not click.confirm("Is no broker left that uses ZooKeeper, and shall it be so?", err=True):
+    if not click.confirm("Finalise? Only if no broker uses ZooKeeper any more", err=True):
         raise CommandError("not agreed: nothing was changed", ExitCode.REFUSED)
 
 

@@ -24,14 +24,14 @@ NEXT_ORDERS: Final[dict[str, tuple[str, ...]]] = {
 """The orders that a phase is left with; what else leads on, the leader does by itself."""
 
 STATES: Final = {
-    "none": "the quorum hands out IDs by itself",
-    "bridge": "every block is claimed in ZooKeeper first; the migration was not started",
+    "none": "the quorum hands out blocks by itself",
+    "bridge": "blocks are claimed in ZooKeeper first; not started yet",
     "import": "the leader takes over what ZooKeeper has handed out",
-    "dual_write": "every block is claimed in ZooKeeper first; there is a way back",
-    "finalizing": "allocation pauses until the znode is sealed",
-    "finalized": "the quorum hands out IDs by itself; the migration is complete",
-    "rolling_back": "allocation pauses until the znode is set to the next free ID",
-    "rolled_back": "every block is claimed in ZooKeeper first, as before the start",
+    "dual_write": "blocks are claimed in ZooKeeper first; started",
+    "finalizing": "no block is handed out until the znode is sealed",
+    "finalized": "the quorum hands out blocks by itself, for good",
+    "rolling_back": "no block is handed out until the znode is written",
+    "rolled_back": "blocks are claimed in ZooKeeper first; rolled back",
 }
 """What each phase means for allocation."""
 

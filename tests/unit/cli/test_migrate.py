@@ -113,7 +113,7 @@ def test_the_plan_of_a_start(served: Served) -> None:
     result = served.run("plan")
     assert result.exit_code == 0
     assert [line.rstrip() for line in result.output.splitlines()] == [
-        "Phase           bridge: every block is claimed in ZooKeeper first; the migration was not started",
+        "Phase           bridge: blocks are claimed in ZooKeeper first; not started yet",
         "NextProducerId  0",
         "Znode           /latest_producer_id_block, version 1, written by broker 7",
         "ZnodeNextId     57000",
