@@ -41,8 +41,8 @@ def dev(
     """Run a local cluster until SIGINT or SIGTERM.
 
     Prints one line when every member is ready; by then DIR/cluster.json says who is where. A second run on the same DIR
-    resumes the same cluster, with the members that it had. With --zookeeper, members are ready once ZooKeeper lets them
-    claim blocks in its znode /latest_producer_id_block.
+    resumes the same cluster, with the members that it had. With --zookeeper, the znode /latest_producer_id_block has to
+    be there, under the chroot: a broker makes it when it starts.
     """
     connect = _checked(connect)
     stop = threading.Event()
