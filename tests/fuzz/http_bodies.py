@@ -28,10 +28,14 @@ from broker_agent.prefetch import PrefetchSettings
 from broker_agent.transactions import Transactions
 from controller.api.app import build_app
 from controller.api.throttle import ApiLimits, Rate
+from controller.migration.znode import ZnodeBlock, encode
+from controller.migration.zookeeper import Znode
+from controller.state.migration import MigrationState
 from controller.state.transactions import TransactionsState
 from controller.state.transitions import TransactionStatus
 from protocol.ids import ProducerIdBlock
 from protocol.messages import AllocatedBlock
+from protocol.migration import MigrationPhase, MigrationRecord
 from protocol.records import MAX_MEMBERS
 from protocol.settings import HostPort
 from protocol.transactions import TopicPartitions, TransactionRecord
@@ -39,6 +43,7 @@ from tests.fuzz.kafka_requests import Granting
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
 from tests.fuzz.target import Target, Violation
+from tests.support.memory_member import QUORUM_NAME
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
@@ -60,7 +65,7 @@ _IDLE: Final = TransactionRecord("tx", 7, 0, -1, -1, 1000, TransactionStatus.EMP
 _OPEN: Final = TransactionRecord(
     "open", 8, 0, -1, -1, 1000, TransactionStatus.ONGOING, 0, (TopicPartitions("t", (0, 3)),), 0
 )
-_TRANSACTIONS: Final[dict[str, dict[str, Any]]] = {
+_VALID: Final[dict[str, dict[str, Any]]] = {
     "/v1/transactions/init-producer-id": {
         **_PRODUCER,
         "transactional_id": "tx",
@@ -71,8 +76,9 @@ _TRANSACTIONS: Final[dict[str, dict[str, Any]]] = {
     "/v1/transactions/add-partitions": {**_PRODUCER, "topics": [{"topic": "t", "partitions": [1, 2**31 - 1]}]},
     "/v1/transactions/end": {**_PRODUCER, "committed": False},
     "/v1/transactions/abort": {"transactional_id": "open"},
+    "/v1/migration/zookeeper/finalize": {"agreed": True},
 }
-"""A valid body of each call that a transaction needs."""
+"""A valid body of each call that a transaction needs, or the end of the migration."""
 
 _QUERIES: Final = {
     "/v1/producer-ids/blocks": "?after=-1&limit=10",
@@ -352,11 +358,13 @@ class ControllerHttpTarget(_HttpTarget):
             len(member.transfers),
             member.quorum(),
             transactions,
+            member.machine.migration.phase,
+            member.znode.now,
         )
 
     def _bodies(self, method: str, path: str) -> Iterator[tuple[str, bytes]]:
         yield from super()._bodies(method, path)
-        if (valid := _TRANSACTIONS.get(path)) is not None:
+        if (valid := _VALID.get(path)) is not None:
             for value in [valid] * 60 + [{**valid, name: evil} for name, evil in itertools.product(valid, _EVIL)]:
                 yield JSON, json.dumps(value).encode()
                 if (packed := _packed(value)) is not None:
@@ -389,6 +397,10 @@ class ControllerHttpTarget(_HttpTarget):
         member.next_id = 1000
         member.epochs = {0: 0, 7: 0}
         member.machine.transactions = TransactionsState([_IDLE, _OPEN])
+        # Every order can be taken, and nothing goes on by itself.
+        member.machine.migration = MigrationState(MigrationRecord(MigrationPhase.DUAL_WRITE, QUORUM_NAME, -1, 0))
+        member.znode.now = Znode(encode(ZnodeBlock(-1, 0, 999, QUORUM_NAME)), 0)
+        member.steps_wait = True
 
 
 class AgentHttpTarget(_HttpTarget):
