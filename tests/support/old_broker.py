@@ -24,10 +24,14 @@ class Exhausted(Exception):  # noqa: N818 - what the ID space is
 
 
 class OldBroker:
-    """The part of `ZkProducerIdManager` that allocates. `connect` may end with a chroot."""
+    """The part of `ZkProducerIdManager` that allocates. `connect` may end with a chroot.
+
+    `unknown`: the first IDs of blocks that may be written, now or later, and that nobody was given.
+    """
 
     def __init__(self, connect: str, broker_id: int) -> None:
         self.broker_id: Final = broker_id
+        self.unknown: list[int] = []
         self._client = zookeeper_client(connect)
 
     def allocate(self) -> ProducerIdBlock:
@@ -44,6 +48,9 @@ class OldBroker:
                 self._client.set_async(BLOCK_PATH, self._block(first), stat.version).get(timeout=REQUEST_SECONDS)
             except (BadVersionError, NoNodeError):
                 continue
+            except (KazooException, KazooTimeoutError):
+                self.unknown.append(first)
+                raise
             return ProducerIdBlock(first, DEFAULT_BLOCK_SIZE)
 
     def _block(self, first: int) -> bytes:
@@ -76,21 +83,52 @@ class OldBrokerThread:
     """An OldBroker that allocates without pause from now until `stop`, whatever ZooKeeper does meanwhile.
 
     `blocks`: each with the monotonic time, in seconds, at which it was acknowledged. `exhausted`: whether it ended
-    because of that.
+    because of that. `pause_seconds`: after each block, so that others get a turn.
     """
 
-    def __init__(self, connect: str, broker_id: int) -> None:
+    def __init__(self, connect: str, broker_id: int, pause_seconds: float = 0.0) -> None:
         self.blocks: list[tuple[float, ProducerIdBlock]] = []
         self.exhausted = False
         self.failed_requests = 0
         self._error: Exception | None = None
         self._broker = OldBroker(connect, broker_id)
+        self._pause_seconds = pause_seconds
         self._stopping = threading.Event()
+        self._going_on = threading.Event()
+        self._going_on.set()
+        self._idle = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"old-broker-{broker_id}")
         self._thread.start()
 
+    @property
+    def unknown(self) -> list[int]:
+        """See OldBroker."""
+        return self._broker.unknown
+
+    def pause(self) -> None:
+        """Have it take no further block; `wait_idle` says when the last one is known."""
+        self._going_on.clear()
+
+    def wait_idle(self) -> None:
+        """Return once it asks for nothing any more, after `pause` or because it ended."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self._idle.is_set() and self._thread.is_alive():
+            assert time.monotonic() < deadline, f"old broker {self._broker.broker_id} does not pause"
+            time.sleep(PAUSE_SECONDS)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._idle.clear()
+        self._going_on.set()
+
+    def _wait_while_paused(self) -> None:
+        if not self._going_on.is_set():
+            self._idle.set()
+            self._going_on.wait()
+
     def _run(self) -> None:
         while not self._stopping.is_set():
+            self._wait_while_paused()
             try:
                 block = self._broker.allocate()
             except Exhausted:
@@ -104,10 +142,12 @@ class OldBrokerThread:
                 return
             else:
                 self.blocks.append((time.monotonic(), block))
+                self._stopping.wait(self._pause_seconds)
 
     def stop(self) -> None:
         """End the loop and the session. Raises what ended the loop early, unless that was Exhausted."""
         self._stopping.set()
+        self._going_on.set()
         self._thread.join(WAIT_SECONDS)
         assert not self._thread.is_alive(), f"old broker {self._broker.broker_id} does not end"
         self._broker.close()
