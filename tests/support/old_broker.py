@@ -15,6 +15,8 @@ from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
 from tests.support.zookeeper import WAIT_SECONDS, zookeeper_client
 
 REQUEST_SECONDS: Final = 2.0
+SESSION_SECONDS: Final = 3.0
+"""kazoo waits that long for a server that is starting, and accepts connections which it does not serve."""
 PAUSE_SECONDS: Final = 0.01
 """After a request that failed: ZooKeeper may be electing."""
 
@@ -32,7 +34,7 @@ class OldBroker:
     def __init__(self, connect: str, broker_id: int) -> None:
         self.broker_id: Final = broker_id
         self.unknown: list[int] = []
-        self._client = zookeeper_client(connect)
+        self._client = zookeeper_client(connect, session_seconds=SESSION_SECONDS)
 
     def allocate(self) -> ProducerIdBlock:
         """The next block, with no bound on how often another broker is faster.
