@@ -75,10 +75,22 @@ class Quorum:
 
 @contextlib.contextmanager
 def quorum_on(
-    connect: str | None, directory: Path, *, controllers: int = 3, mode: str = "zookeeper", **options: Any
+    connect: str | None,
+    directory: Path,
+    *,
+    controllers: int = 3,
+    mode: str = "zookeeper",
+    digest_file: str | None = None,
+    **options: Any,
 ) -> Iterator[Quorum]:
     """A quorum that is configured for ZooKeeper at `connect`, in the phase BRIDGE if that is its mode."""
-    zookeeper = {"connect": connect, "request_timeout_ms": REQUEST_TIMEOUT_MS, "session_timeout_ms": 2000}
+    zookeeper: dict[str, Any] = {
+        "connect": connect,
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "session_timeout_ms": 2000,
+    }
+    if digest_file is not None:
+        zookeeper["digest_file"] = digest_file
     options = {"mode": mode, **options} | ({} if connect is None else {"zookeeper": zookeeper})
     with running_cluster(directory, controllers=controllers, controller_options=options) as cluster:
         yield Quorum(cluster)
