@@ -52,6 +52,7 @@ class ClaimQueue:
         self._waiting: deque[tuple[WantsIds, Answer]] = deque()
         # What the znode held when it was last written or read; a conditional write finds out if it no longer does.
         self._known: Znode | None = None
+        self._known_in = machine.migration.record
         self._busy = False
         # Answers to calls of an earlier leadership are not looked at.
         self._leadership = 0
@@ -92,6 +93,9 @@ class ClaimQueue:
     def _begin(self, leadership: int) -> None:
         if leadership != self._leadership:
             return
+        if self._machine.migration.record is not self._known_in:
+            # A rollback may lie in between: it gave what was left of the last claim back to the brokers.
+            self._known, self._known_in = None, self._machine.migration.record
         if self._machine.migration.phase not in CLAIMING:
             # Nothing was written for them, so they are decided by the phase alone.
             self._hand_over(len(self._waiting), None)
