@@ -65,8 +65,9 @@ def parse(data: bytes | None) -> ZnodeBlock | None:
         raise ZnodeError(f"bad JSON: {error}") from error
     if not isinstance(fields, dict):
         raise ZnodeError(f"bad JSON: {_shown(fields)} is not an object")
-    if fields.get("version") != ZNODE_VERSION or isinstance(fields["version"], bool):
-        raise ZnodeError(f"unknown version {_shown(fields.get('version'))}: only version {ZNODE_VERSION} is known")
+    version = fields.get("version")
+    if type(version) is not int or version != ZNODE_VERSION:
+        raise ZnodeError(f"unknown version {_shown(version)}: only version {ZNODE_VERSION} is known")
     broker_id = fields.get("broker")
     if not isinstance(broker_id, int) or isinstance(broker_id, bool) or not CONTROLLER <= broker_id < 2**31:
         raise ZnodeError(f"broker is {_shown(broker_id)}, not the id of a broker")
