@@ -133,10 +133,14 @@ def _producer_id(fields: dict[str, Any], key: str) -> int:
 
 
 def _claimant(broker_id: int, claimed_by: object) -> str | None:
-    """A broker that writes back the keys it read has copied the name, not claimed for the quorum."""
+    """A broker that writes back the keys it read has copied the name, not claimed for the quorum.
+
+    The name of a quorum is printable ASCII: what is not would neither go into a log line nor, half a surrogate pair, be
+    encoded into an answer.
+    """
     if broker_id != CONTROLLER or not isinstance(claimed_by, str) or not 1 <= len(claimed_by) <= MAX_CLAIMED_BY_LENGTH:
         return None
-    return claimed_by
+    return claimed_by if claimed_by.isascii() and claimed_by.isprintable() else None
 
 
 def _shown(value: object) -> str:

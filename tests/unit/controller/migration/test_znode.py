@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,8 +31,8 @@ FIELDS: dict[str, Any] = {"version": 1, "broker": 7, "block_start": "1000", "blo
 ids = st.integers(0, MAX_PRODUCER_ID)
 names = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_CLAIMED_BY_LENGTH)
 ranges = st.tuples(ids, ids).map(lambda pair: (min(pair), max(pair)))
-broker_blocks = st.builds(lambda broker, ends: ZnodeBlock(broker, *ends), st.integers(-1, MAX_BROKER_ID), ranges)
-claims = st.builds(lambda ends, name: ZnodeBlock(CONTROLLER, *ends, name), ranges, names)
+broker_blocks = st.builds(lambda broker, ends: ZnodeBlock(broker, ends[0], ends[1]), st.integers(-1, MAX_BROKER_ID), ranges)
+claims = st.builds(lambda ends, name: ZnodeBlock(CONTROLLER, ends[0], ends[1], name), ranges, names)
 
 
 def data(**changes: Any) -> bytes:
@@ -77,7 +76,7 @@ def test_a_block_comes_back_as_it_went(block: ZnodeBlock) -> None:
     assert (int(fields["block_start"]), int(fields["block_end"])) == (block.first, block.last)
 
 
-@given(claims.map(lambda block: msgspec.structs.replace(block, last=max(block.first, block.last))))
+@given(claims)
 def test_a_claim_always_fits_into_the_znode(block: ZnodeBlock) -> None:
     assert len(encode(block)) <= MAX_ZNODE_BYTES
 
@@ -148,7 +147,7 @@ def test_a_size_that_no_broker_writes_is_refused_unread() -> None:
     whole = data(padding="x" * (MAX_ZNODE_BYTES - len(data(padding=""))))
     assert len(whole) == MAX_ZNODE_BYTES
     assert parse(whole) == ZnodeBlock(7, 1000, 1999)
-    with pytest.raises(ZnodeError, match="^it holds 4097 bytes, a block takes 4096 at most$"):
+    with pytest.raises(ZnodeError, match=r"^it holds 4097 bytes, a block takes 4096 at most$"):
         parse(whole + b" ")
 
 
@@ -182,7 +181,6 @@ def test_a_name_that_a_broker_copied_is_no_claim(broker: int) -> None:
     block = parse(data(broker=broker, claimed_by=NAME))
     assert block == ZnodeBlock(broker, 1000, 1999)
     assert next_free(block, NAME, 0) == 2000
-    assert not msgspec.structs.replace(ZnodeBlock(broker, 0, MAX_PRODUCER_ID)).sealed
 
 
 @pytest.mark.parametrize(
