@@ -1,0 +1,154 @@
+"""What a member wires: where a request for IDs goes in each phase, how a quorum begins in ZooKeeper, and its trouble."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from controller.migration.member_side import random_name
+from controller.state.requests import BrokerHeartbeat, RaiseFloor
+from protocol.errors import ErrorCode, RequestError
+from protocol.metadata_version import TRANSACTIONS
+from protocol.migration import CLAIMING, MAX_CLAIMED_BY_LENGTH, PAUSED, MigrationPhase, MigrationRecord
+from protocol.records import FeatureLevelRecord, decode_batch, encode_batch
+from tests.support.memory_leader import ALLOCATE, NAME, MemoryQuorum
+from tests.support.memory_znode import LOST
+
+P = MigrationPhase
+PHASES = list(P)
+NOT_BEGUN = "the quorum has not begun to allocate from ZooKeeper yet"
+
+
+def in_phase(phase: MigrationPhase) -> MemoryQuorum:
+    quorum = MemoryQuorum()
+    quorum.enter(phase)
+    return quorum
+
+
+def test_a_name_that_nobody_ever_had() -> None:
+    names = {random_name("c" * 64) for _ in range(100)}
+    assert len(names) == 100
+    assert all(re.fullmatch(f"pidkeeper/{'c' * 64}/[0-9a-f]{{32}}", name) for name in names)
+    assert max(map(len, names)) <= MAX_CLAIMED_BY_LENGTH
+
+
+def test_the_phases_that_claim_and_those_that_pause() -> None:
+    assert CLAIMING == {P.BRIDGE, P.IMPORT, P.DUAL_WRITE, P.ROLLED_BACK}
+    assert PAUSED == {P.FINALIZING, P.ROLLING_BACK}
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+def test_where_a_request_goes(phase: MigrationPhase) -> None:
+    quorum = in_phase(phase)
+    migration, znode = quorum.leader.migration, quorum.znode
+    assert migration.claim_for(BrokerHeartbeat(1, 0)) is None
+    before = znode.reads, znode.writes, znode.version
+    answer = quorum.leader.ask()
+    quorum.settle()
+    if phase in PAUSED:
+        assert answer.refusal is not None
+        assert answer.refusal.code is ErrorCode.MIGRATION_UNDER_WAY
+        assert f"is in the phase {phase.name}; ask again" in str(answer.refusal)
+    else:
+        assert answer.result().producer_id_start == 0
+    assert ((znode.reads, znode.writes, znode.version) != before) is (phase in CLAIMING)
+
+
+@pytest.mark.parametrize("phase", sorted(CLAIMING), ids=lambda phase: phase.name)
+def test_a_member_that_does_not_serve_claims_nothing(phase: MigrationPhase) -> None:
+    quorum = in_phase(phase)
+    quorum.leader.is_serving = False
+    for request in (ALLOCATE, RaiseFloor(5)):
+        with pytest.raises(RequestError) as refusal:
+            quorum.leader.migration.claim_for(request)
+        assert refusal.value.code is ErrorCode.NOT_CONTROLLER
+    assert len(quorum.leader.migration.claims) == 0
+    assert quorum.leader.migration.claim_for(BrokerHeartbeat(1, 0)) is None
+
+
+def test_a_quorum_for_zookeeper_hands_out_nothing_before_it_has_begun() -> None:
+    quorum = MemoryQuorum(bridge=True)
+    migration = quorum.leader.migration
+    with pytest.raises(RequestError, match=NOT_BEGUN) as refusal:
+        migration.claim_for(ALLOCATE)
+    assert refusal.value.code is ErrorCode.MIGRATION_UNDER_WAY
+    assert migration.trouble() == NOT_BEGUN
+    # A floor harms nobody.
+    assert migration.claim_for(RaiseFloor(20)) is None
+    quorum.leader.migration.tick()
+    quorum.leader.migration.tick()
+    quorum.settle()
+    assert decode_batch(quorum.log[-1]) == [MigrationRecord(P.BRIDGE, NAME, -1, 1500)]
+    assert quorum.leader.phase is P.BRIDGE
+    assert migration.trouble() is None
+    assert not quorum.znode.calls
+    quorum.run()
+    answer = quorum.leader.ask()
+    quorum.settle()
+    assert answer.result().producer_id_start == 0
+
+
+def test_a_quorum_of_an_old_metadata_version_says_why_it_cannot_begin() -> None:
+    quorum = MemoryQuorum(bridge=True, version=TRANSACTIONS)
+    quorum.run()
+    message = "cannot begin to allocate from ZooKeeper: this needs metadata version 4, the quorum has 3"
+    with pytest.raises(RequestError, match=message):
+        quorum.leader.ask()
+    assert message in str(quorum.leader.migration.trouble())
+    quorum.log.append(encode_batch([FeatureLevelRecord(4)]))
+    quorum.succeed()
+    quorum.run()
+    assert quorum.leader.phase is P.BRIDGE
+
+
+def test_a_quorum_that_allocated_alone_does_not_begin_in_zookeeper() -> None:
+    quorum = MemoryQuorum()
+    quorum.leader.ask()
+    quorum.settle()
+    quorum.bridge = True
+    quorum.succeed()
+    for _ in range(2):
+        quorum.run()
+        with pytest.raises(RequestError, match="this quorum has handed out IDs by itself") as refusal:
+            quorum.leader.ask()
+        assert refusal.value.code is ErrorCode.MIGRATION_UNDER_WAY
+    assert quorum.leader.phase is P.NONE
+
+
+def test_losing_the_lead_is_no_reason_not_to_begin() -> None:
+    quorum = MemoryQuorum(bridge=True)
+    quorum.leader.is_serving = False
+    quorum.run()
+    assert quorum.leader.migration.trouble() == NOT_BEGUN
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+def test_trouble_is_told_only_where_zookeeper_is_needed(phase: MigrationPhase) -> None:
+    quorum = in_phase(phase)
+    migration = quorum.leader.migration
+    needed = phase in CLAIMING | PAUSED
+    assert migration.trouble() is None
+    migration.steps.trouble = "stuck"
+    assert migration.trouble() == ("stuck" if needed else None)
+    quorum.znode.trouble = "no session"
+    assert migration.trouble() == ("no session" if needed else None)
+
+
+def test_a_quorum_that_is_to_begin_needs_zookeeper() -> None:
+    quorum = MemoryQuorum(bridge=True)
+    quorum.znode.trouble = "no session"
+    assert quorum.leader.migration.trouble() == "no session"
+
+
+def test_deposed_concerns_claims_and_steps() -> None:
+    quorum = in_phase(P.IMPORT)
+    migration = quorum.leader.migration
+    migration.tick()
+    quorum.znode.fail(LOST)
+    answer = quorum.leader.ask()
+    assert migration.trouble() == LOST.detail
+    migration.deposed()
+    assert migration.trouble() is None
+    assert answer.refusal is not None
+    assert answer.refusal.code is ErrorCode.NOT_CONTROLLER
