@@ -12,6 +12,7 @@ from controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failur
 from controller.state.decide import decide
 from controller.state.draft import Draft
 from controller.state.machine import StateMachine
+from controller.state.migration_decisions import STARTED
 from controller.state.requests import OrderMigration, Request, StartMigration
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_PRODUCER_ID
@@ -104,8 +105,6 @@ class MigrationOrders:
 def describe(machine: StateMachine, outcome: Znode | Failure, trouble: str | None) -> MigrationDescription:
     """The migration and the znode; `refusals` says why each order would be refused now, None where it would not."""
     block, reason = judge(outcome)
-    zookeeper_next = 0 if block is None else block.last + 1
-    start = refusal(machine, StartMigration("", zookeeper_next))
     return MigrationDescription(
         phase=machine.migration.phase.name.lower(),
         claimed_by=machine.migration.claimed_by,
@@ -116,7 +115,7 @@ def describe(machine: StateMachine, outcome: Znode | Failure, trouble: str | Non
         zookeeper=_explain(outcome) if isinstance(outcome, Failure) else None,
         trouble=trouble,
         refusals={
-            "start": start or reason,
+            "start": _why_not_start(machine, block, reason),
             "finalize": refusal(machine, OrderMigration(MigrationPhase.FINALIZING)),
             "rollback": refusal(machine, OrderMigration(MigrationPhase.ROLLING_BACK)),
         },
@@ -145,6 +144,14 @@ def judge(outcome: Znode | Failure) -> tuple[ZnodeBlock | None, str | None]:
     if block is not None and block.last == MAX_PRODUCER_ID:
         return block, f"no producer ID is left above block_end {block.last}"
     return block, None
+
+
+def _why_not_start(machine: StateMachine, block: ZnodeBlock | None, reason: str | None) -> str | None:
+    """As `MigrationOrders.start` finds it: by the phase alone first, and one that has begun never asks the znode."""
+    if machine.migration.phase in STARTED:
+        return None
+    by_phase = refusal(machine, StartMigration("", MAX_PRODUCER_ID))
+    return by_phase or reason or refusal(machine, StartMigration("", 0 if block is None else block.last + 1))
 
 
 def _describe_znode(znode: Znode, block: ZnodeBlock | None, problem: str | None) -> ZnodeDescription:

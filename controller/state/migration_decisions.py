@@ -12,7 +12,7 @@ from protocol.errors import ErrorCode, RequestError
 from protocol.metadata_version import MIGRATION
 from protocol.migration import MigrationPhase
 
-_STARTED: Final = {
+STARTED: Final = {
     MigrationPhase.IMPORT,
     MigrationPhase.DUAL_WRITE,
     MigrationPhase.FINALIZING,
@@ -27,7 +27,7 @@ _OBEYED: Final = {
 def start(draft: Draft, request: requests.StartMigration) -> MigrationPhase:
     """From NONE, BRIDGE or ROLLED_BACK to IMPORT."""
     draft.require(MIGRATION)
-    if draft.phase in _STARTED:
+    if draft.phase in STARTED:
         return draft.phase
     _check_transition(draft, MigrationPhase.IMPORT)
     if (reason := why_not_import(draft, request.zookeeper_next)) is not None:
