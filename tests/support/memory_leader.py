@@ -83,7 +83,7 @@ class MemoryQuorum:
             self.order(MigrationPhase.ROLLING_BACK)
         if phase in {MigrationPhase.FINALIZED, MigrationPhase.ROLLED_BACK}:
             self.run()
-        assert self.leader.phase is phase, f"in {self.leader.phase.name}, not in {phase.name}"
+        assert self.leader.phase() is phase, f"in {self.leader.phase().name}, not in {phase.name}"
 
     def order(self, order: str | MigrationPhase) -> MigrationPhase:
         """Give an order, and wait for what comes of it. Raises RequestError."""
@@ -118,7 +118,6 @@ class MemoryLeader:
             new_name=quorum.new_name,
         )
 
-    @property
     def phase(self) -> MigrationPhase:
         """The phase in force."""
         return self.machine.migration.phase

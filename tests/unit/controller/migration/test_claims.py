@@ -505,7 +505,7 @@ def test_what_was_claimed_before_a_rollback_is_not_handed_out_after_it() -> None
     assert stands(quorum) == ours(0, 29)
     quorum.order(MigrationPhase.ROLLING_BACK)
     quorum.run()
-    assert quorum.leader.phase is MigrationPhase.ROLLED_BACK
+    assert quorum.leader.phase() is MigrationPhase.ROLLED_BACK
     taken = quorum.znode.allocate(size=SIZE)
     assert taken == range(10, 20)
     assert granted(quorum) == [20]

@@ -1,4 +1,4 @@
-"""What a member wires: where a request for IDs goes in each phase, how a quorum begins in ZooKeeper, and its trouble."""
+"""What a member wires: where a request for IDs goes in each phase, how a quorum begins in ZooKeeper, its trouble."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_a_name_that_nobody_ever_had() -> None:
 
 
 def test_the_phases_that_claim_and_those_that_pause() -> None:
-    assert CLAIMING == {P.BRIDGE, P.IMPORT, P.DUAL_WRITE, P.ROLLED_BACK}
-    assert PAUSED == {P.FINALIZING, P.ROLLING_BACK}
+    assert {P.BRIDGE, P.IMPORT, P.DUAL_WRITE, P.ROLLED_BACK} == CLAIMING
+    assert {P.FINALIZING, P.ROLLING_BACK} == PAUSED
 
 
 @pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
@@ -80,7 +80,7 @@ def test_a_quorum_for_zookeeper_hands_out_nothing_before_it_has_begun() -> None:
     quorum.leader.migration.tick()
     quorum.settle()
     assert decode_batch(quorum.log[-1]) == [MigrationRecord(P.BRIDGE, NAME, -1, 1500)]
-    assert quorum.leader.phase is P.BRIDGE
+    assert quorum.leader.phase() is P.BRIDGE
     assert migration.trouble() is None
     assert not quorum.znode.calls
     quorum.run()
@@ -99,7 +99,7 @@ def test_a_quorum_of_an_old_metadata_version_says_why_it_cannot_begin() -> None:
     quorum.log.append(encode_batch([FeatureLevelRecord(4)]))
     quorum.succeed()
     quorum.run()
-    assert quorum.leader.phase is P.BRIDGE
+    assert quorum.leader.phase() is P.BRIDGE
 
 
 def test_a_quorum_that_allocated_alone_does_not_begin_in_zookeeper() -> None:
@@ -113,7 +113,7 @@ def test_a_quorum_that_allocated_alone_does_not_begin_in_zookeeper() -> None:
         with pytest.raises(RequestError, match="this quorum has handed out IDs by itself") as refusal:
             quorum.leader.ask()
         assert refusal.value.code is ErrorCode.MIGRATION_UNDER_WAY
-    assert quorum.leader.phase is P.NONE
+    assert quorum.leader.phase() is P.NONE
 
 
 def test_losing_the_lead_is_no_reason_not_to_begin() -> None:

@@ -62,7 +62,7 @@ def test_the_import_takes_the_znodes_block_and_one_more() -> None:
         MigrationRecord(MigrationPhase.DUAL_WRITE, NAME, 2, 1500),
     ]
     assert quorum.znode.data == kafka_block(3, 5000, 5999)
-    assert quorum.leader.phase is MigrationPhase.DUAL_WRITE
+    assert quorum.leader.phase() is MigrationPhase.DUAL_WRITE
     assert quorum.leader.migration.steps.trouble is None
 
 
@@ -117,7 +117,7 @@ def test_a_rollback_leaves_zookeeper_at_the_next_free_id(before: bytes | None, a
     quorum.znode.put(before)
     version = quorum.znode.version
     quorum.run()
-    assert quorum.leader.phase is MigrationPhase.ROLLED_BACK
+    assert quorum.leader.phase() is MigrationPhase.ROLLED_BACK
     assert (quorum.znode.data, quorum.znode.version) == (after, version + 1)
     following = quorum.leader.machine.producer_ids.next_producer_id
     assert quorum.znode.allocate(size=5) == range(following, following + 5)
@@ -152,11 +152,11 @@ def test_a_seal_that_a_rollback_overtakes_is_opened_again() -> None:
     assert order.result() is MigrationPhase.ROLLING_BACK
     assert znode.data == encode(seal(NAME))
     quorum.settle()
-    assert leader.phase is MigrationPhase.ROLLING_BACK
+    assert leader.phase() is MigrationPhase.ROLLING_BACK
     assert leader.migration.steps.trouble is not None
     assert "no longer in FINALIZING" in leader.migration.steps.trouble
     quorum.run()
-    assert leader.phase is MigrationPhase.ROLLED_BACK
+    assert leader.phase() is MigrationPhase.ROLLED_BACK
     assert parse(znode.data) == ZnodeBlock(CONTROLLER, 1000, 1009, NAME)
     assert leader.migration.steps.trouble is None
 
@@ -185,9 +185,9 @@ def test_ticks_while_a_step_is_under_way_do_nothing(phase: MigrationPhase) -> No
         leader.loop.run()
         leader.migration.tick()
         leader.commit()
-        if leader.phase is AFTER[phase]:
+        if leader.phase() is AFTER[phase]:
             break
-    assert leader.phase is AFTER[phase]
+    assert leader.phase() is AFTER[phase]
     assert calls == (1 if phase is MigrationPhase.IMPORT else 2)
 
 
@@ -204,7 +204,7 @@ def test_a_read_that_fails_is_tried_again_at_the_next_tick(phase: MigrationPhase
         assert not quorum.znode.calls
         assert quorum.leader.migration.steps.trouble == failure.detail
     quorum.run()
-    assert quorum.leader.phase is AFTER[phase]
+    assert quorum.leader.phase() is AFTER[phase]
     assert quorum.leader.migration.steps.trouble is None
 
 
@@ -223,11 +223,11 @@ def test_a_write_that_fails_is_tried_again_at_the_next_tick(
         znode.carry_out()
     znode.fail(failure)
     leader.settle()
-    assert leader.phase is phase
+    assert leader.phase() is phase
     assert leader.migration.steps.trouble == failure.detail
     assert not znode.calls
     quorum.run()
-    assert leader.phase is AFTER[phase]
+    assert leader.phase() is AFTER[phase]
     assert leader.migration.steps.trouble is None
     assert leader.machine.producer_ids.next_producer_id == 1010
 
@@ -244,7 +244,7 @@ def test_a_broker_that_is_faster_is_looked_at_at_once(phase: MigrationPhase) -> 
         znode.answer()
         assert len(znode.calls) == 1
     quorum.settle()
-    assert leader.phase is AFTER[phase]
+    assert leader.phase() is AFTER[phase]
     assert leader.machine.producer_ids.next_producer_id == 4020
 
 
@@ -263,12 +263,12 @@ def test_a_znode_that_a_step_cannot_use(phase: MigrationPhase, data: bytes, trou
     quorum.znode.put(data)
     entries = len(quorum.log)
     quorum.run(ticks=2)
-    assert quorum.leader.phase is phase
+    assert quorum.leader.phase() is phase
     assert quorum.leader.migration.steps.trouble == trouble
     assert (quorum.znode.data, len(quorum.log)) == (data, entries)
     quorum.znode.put(None)
     quorum.run()
-    assert quorum.leader.phase is AFTER[phase]
+    assert quorum.leader.phase() is AFTER[phase]
 
 
 @pytest.mark.parametrize("phase", LOOKING)
@@ -276,7 +276,7 @@ def test_the_last_id_that_a_znode_may_leave(phase: MigrationPhase) -> None:
     quorum = in_phase(phase)
     quorum.znode.put(kafka_block(3, MAX_PRODUCER_ID - 9, MAX_PRODUCER_ID - 1))
     quorum.run()
-    assert quorum.leader.phase is AFTER[phase]
+    assert quorum.leader.phase() is AFTER[phase]
     assert quorum.leader.machine.producer_ids.next_producer_id == MAX_PRODUCER_ID
 
 
@@ -286,10 +286,10 @@ def test_a_decider_that_takes_nothing_is_asked_again(phase: MigrationPhase, monk
     with monkeypatch.context() as patch:
         patch.setattr(decider_module, "MAX_WAITING", 0)
         quorum.run()
-    assert quorum.leader.phase is phase
+    assert quorum.leader.phase() is phase
     assert "0 requests wait already" in str(quorum.leader.migration.steps.trouble)
     quorum.run()
-    assert quorum.leader.phase is AFTER[phase]
+    assert quorum.leader.phase() is AFTER[phase]
 
 
 def test_a_phase_that_is_over_when_the_znode_was_read_is_left_alone() -> None:
@@ -300,7 +300,7 @@ def test_a_phase_that_is_over_when_the_znode_was_read_is_left_alone() -> None:
     leader.settle()
     assert order.result() is MigrationPhase.ROLLING_BACK
     quorum.settle()
-    assert leader.phase is MigrationPhase.ROLLED_BACK, "it goes on with the phase that is in force"
+    assert leader.phase() is MigrationPhase.ROLLED_BACK, "it goes on with the phase that is in force"
 
 
 def test_what_was_read_for_a_phase_that_needs_nothing() -> None:
@@ -311,7 +311,7 @@ def test_what_was_read_for_a_phase_that_needs_nothing() -> None:
     other.migration.tick()
     quorum.znode.answer()
     leader.settle()
-    assert leader.phase is MigrationPhase.DUAL_WRITE
+    assert leader.phase() is MigrationPhase.DUAL_WRITE
     # The other one has replayed it by the time its read is answered.
     for data in quorum.log[-1:]:
         other.machine.replay(decode_batch(data))
@@ -343,7 +343,7 @@ Cut = Callable[[MemoryQuorum], None]
 def end_of(quorum: MemoryQuorum, phase: MigrationPhase, taken: range | None) -> None:
     """The end is the same wherever the leaders changed, and nothing was given twice."""
     leader, znode = quorum.leader, quorum.znode
-    assert leader.phase is AFTER[phase]
+    assert leader.phase() is AFTER[phase]
     assert leader.migration.steps.trouble is None
     following = leader.machine.producer_ids.next_producer_id
     if phase is MigrationPhase.FINALIZING:

@@ -31,7 +31,9 @@ FIELDS: dict[str, Any] = {"version": 1, "broker": 7, "block_start": "1000", "blo
 ids = st.integers(0, MAX_PRODUCER_ID)
 names = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=MAX_CLAIMED_BY_LENGTH)
 ranges = st.tuples(ids, ids).map(lambda pair: (min(pair), max(pair)))
-broker_blocks = st.builds(lambda broker, ends: ZnodeBlock(broker, ends[0], ends[1]), st.integers(-1, MAX_BROKER_ID), ranges)
+broker_blocks = st.builds(
+    lambda broker, ends: ZnodeBlock(broker, ends[0], ends[1]), st.integers(-1, MAX_BROKER_ID), ranges
+)
 claims = st.builds(lambda ends, name: ZnodeBlock(CONTROLLER, ends[0], ends[1], name), ranges, names)
 
 
