@@ -48,6 +48,10 @@ def with_claim(phase: MigrationPhase) -> MemoryQuorum:
     return quorum
 
 
+def trouble(quorum: MemoryQuorum) -> str | None:
+    return quorum.leader.migration.steps.trouble
+
+
 def records(quorum: MemoryQuorum, entries: int) -> list[Record]:
     return [record for data in quorum.log[-entries:] for record in decode_batch(data)]
 
@@ -63,7 +67,7 @@ def test_the_import_takes_the_znodes_block_and_one_more() -> None:
     ]
     assert quorum.znode.data == kafka_block(3, 5000, 5999)
     assert quorum.leader.phase() is MigrationPhase.DUAL_WRITE
-    assert quorum.leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
 
 
 def test_the_import_of_an_empty_znode() -> None:
@@ -153,12 +157,11 @@ def test_a_seal_that_a_rollback_overtakes_is_opened_again() -> None:
     assert znode.data == encode(seal(NAME))
     quorum.settle()
     assert leader.phase() is MigrationPhase.ROLLING_BACK
-    assert leader.migration.steps.trouble is not None
-    assert "no longer in FINALIZING" in leader.migration.steps.trouble
+    assert "no longer in FINALIZING" in str(trouble(quorum))
     quorum.run()
     assert leader.phase() is MigrationPhase.ROLLED_BACK
     assert parse(znode.data) == ZnodeBlock(CONTROLLER, 1000, 1009, NAME)
-    assert leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
 
 
 @pytest.mark.parametrize("phase", [one for one in MigrationPhase if one not in LOOKING])
@@ -202,10 +205,10 @@ def test_a_read_that_fails_is_tried_again_at_the_next_tick(phase: MigrationPhase
         quorum.leader.migration.tick()
         quorum.znode.fail(failure)
         assert not quorum.znode.calls
-        assert quorum.leader.migration.steps.trouble == failure.detail
+        assert trouble(quorum) == failure.detail
     quorum.run()
     assert quorum.leader.phase() is AFTER[phase]
-    assert quorum.leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
 
 
 @pytest.mark.parametrize("phase", WRITING)
@@ -224,11 +227,11 @@ def test_a_write_that_fails_is_tried_again_at_the_next_tick(
     znode.fail(failure)
     leader.settle()
     assert leader.phase() is phase
-    assert leader.migration.steps.trouble == failure.detail
+    assert trouble(quorum) == failure.detail
     assert not znode.calls
     quorum.run()
     assert leader.phase() is AFTER[phase]
-    assert leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
     assert leader.machine.producer_ids.next_producer_id == 1010
 
 
@@ -250,7 +253,7 @@ def test_a_broker_that_is_faster_is_looked_at_at_once(phase: MigrationPhase) -> 
 
 @pytest.mark.parametrize("phase", LOOKING)
 @pytest.mark.parametrize(
-    ("data", "trouble"),
+    ("data", "reason"),
     [
         (b"{}", "the znode cannot be used: unknown version null: only version 1 is known"),
         (encode(seal("another")), "the znode was sealed by another"),
@@ -258,13 +261,13 @@ def test_a_broker_that_is_faster_is_looked_at_at_once(phase: MigrationPhase) -> 
     ],
     ids=["unparsable", "foreign seal", "exhausted"],
 )
-def test_a_znode_that_a_step_cannot_use(phase: MigrationPhase, data: bytes, trouble: str) -> None:
+def test_a_znode_that_a_step_cannot_use(phase: MigrationPhase, data: bytes, reason: str) -> None:
     quorum = in_phase(phase)
     quorum.znode.put(data)
     entries = len(quorum.log)
     quorum.run(ticks=2)
     assert quorum.leader.phase() is phase
-    assert quorum.leader.migration.steps.trouble == trouble
+    assert trouble(quorum) == reason
     assert (quorum.znode.data, len(quorum.log)) == (data, entries)
     quorum.znode.put(None)
     quorum.run()
@@ -287,7 +290,7 @@ def test_a_decider_that_takes_nothing_is_asked_again(phase: MigrationPhase, monk
         patch.setattr(decider_module, "MAX_WAITING", 0)
         quorum.run()
     assert quorum.leader.phase() is phase
-    assert "0 requests wait already" in str(quorum.leader.migration.steps.trouble)
+    assert "0 requests wait already" in str(trouble(quorum))
     quorum.run()
     assert quorum.leader.phase() is AFTER[phase]
 
@@ -344,7 +347,7 @@ def end_of(quorum: MemoryQuorum, phase: MigrationPhase, taken: range | None) -> 
     """The end is the same wherever the leaders changed, and nothing was given twice."""
     leader, znode = quorum.leader, quorum.znode
     assert leader.phase() is AFTER[phase]
-    assert leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
     following = leader.machine.producer_ids.next_producer_id
     if phase is MigrationPhase.FINALIZING:
         assert znode.data == encode(seal(NAME))
@@ -413,9 +416,9 @@ def test_a_leader_that_was_deposed_has_no_trouble_and_hears_nothing() -> None:
     leader, znode = quorum.leader, quorum.znode
     leader.migration.tick()
     znode.fail()
-    assert leader.migration.steps.trouble is not None
+    assert trouble(quorum) is not None
     leader.migration.deposed()
-    assert leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
     # The same member leads again while an old read is under way still.
     leader.migration.tick()
     leader.migration.deposed()
@@ -431,7 +434,7 @@ def test_a_leader_that_was_deposed_has_no_trouble_and_hears_nothing() -> None:
     leader.decider.fail(not_controller())
     znode.answer()
     assert not leader.loop.run()
-    assert leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -447,4 +450,4 @@ def test_an_answer_of_the_decider_from_before_counts_for_nothing(commit: bool) -
     else:
         leader.decider.fail(not_controller())
     assert not znode.calls
-    assert leader.migration.steps.trouble is None
+    assert trouble(quorum) is None
