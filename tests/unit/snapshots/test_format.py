@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.ids import MAX_PRODUCER_ID
-from protocol.metadata_version import BASE, LATEST, MEMBERSHIP
+from protocol.metadata_version import BASE, LATEST, MEMBERSHIP, MIGRATION, TRANSACTIONS
+from protocol.migration import MigrationPhase, MigrationRecord
 from protocol.records import QuorumMember, VotersRecord
 from snapshots import format as snapshot_format
 from snapshots.format import NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
@@ -66,6 +67,19 @@ def test_a_configuration_needs_a_metadata_version_that_has_one() -> None:
         msgspec.structs.replace(IMAGE, version=BASE, voters=VOTERS)
 
 
+@pytest.mark.parametrize("phase", list(MigrationPhase)[1:])
+def test_a_migration_needs_a_metadata_version_that_has_one(phase: MigrationPhase) -> None:
+    record = MigrationRecord(phase, "q", 3, 5)
+    image = msgspec.structs.replace(IMAGE, version=MIGRATION, migration=record)
+    data = encode_snapshot("cluster-a", image)
+    assert decode_snapshot(data, "x.snap", None) == image
+    assert msgspec.msgpack.decode(data[100:-4])["migration"] == [phase.value, "q", 3, 5]
+    with pytest.raises(ValueError, match="image of version 3 with migration"):
+        msgspec.structs.replace(IMAGE, version=TRANSACTIONS, migration=record)
+    # Without one, nothing of it is in the file.
+    assert b"migration" not in encode_snapshot("cluster-a", msgspec.structs.replace(IMAGE, version=MIGRATION))
+
+
 def test_a_snapshot_of_a_newer_build_is_told_from_a_damaged_one() -> None:
     newer = msgspec.structs.replace(IMAGE, version=LATEST + 1)
     with pytest.raises(
@@ -120,6 +134,16 @@ BODY = msgspec.msgpack.encode(IMAGE)
         (
             _with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"brokers": IMAGE.brokers[::-1]})),
             "do not ascend",
+        ),
+        (
+            _with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"migration": [2, "q", 3, 5]})),
+            "image of version 1 with migration",
+        ),
+        (
+            _with_body(
+                msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"version": 4, "migration": [9, "q", 3, 5]})
+            ),
+            "Invalid enum value 9",
         ),
         (_with_body(BODY, length=3), "names 3 bytes"),
         (_with_body(b"\xc1"), "malformed"),
