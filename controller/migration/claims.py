@@ -21,7 +21,7 @@ from controller.state.machine import StateMachine
 from controller.state.requests import AllocateProducerIds, Claimed, RaiseFloor, Request
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import CLAIMING, CONTROLLER
+from protocol.migration import CLAIMING, CONTROLLER, MigrationRecord
 from protocol.records import MAX_BATCH_RECORDS
 
 MAX_WAITING: Final = 8192
@@ -52,7 +52,9 @@ class ClaimQueue:
         self._waiting: deque[tuple[WantsIds, Answer]] = deque()
         # What the znode held when it was last written or read; a conditional write finds out if it no longer does.
         self._known: Znode | None = None
-        self._known_in = machine.migration.record
+        # The phase in which the claim under way was begun. What was claimed or read before another one counts no more:
+        # a rollback in between has set the znode back, and brokers are given what stood in the claim.
+        self._begun_in: MigrationRecord | None = None
         self._busy = False
         # Answers to calls of an earlier leadership are not looked at.
         self._leadership = 0
@@ -62,6 +64,9 @@ class ClaimQueue:
         self.failures = 0
         self.setbacks = 0
         self.zookeeper_next: int | None = None
+        # Why the newest claim failed, until something shows that the next one might not.
+        self.trouble: str | None = None
+        self._looking = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -86,16 +91,37 @@ class ClaimQueue:
     def deposed(self) -> None:
         """This member leads no more: refuse what waits, and forget what was under way."""
         self._leadership += 1
-        self._busy = False
-        self._known = None
+        self._busy = self._looking = False
+        self._known = self.trouble = None
         self._refuse(not_controller())
+
+    def look(self) -> None:
+        """After a claim that failed: see whether the next one might succeed. Nobody may ask for IDs for a long time."""
+        if self.trouble is not None and not self._busy and not self._looking:
+            self._looking = True
+            self._znode.read(partial(self._looked, self._leadership))
+
+    def _looked(self, leadership: int, outcome: Znode | Failure) -> None:
+        if leadership != self._leadership:
+            return
+        self._looking = False
+        self.trouble = self._unfit(outcome)
+
+    @staticmethod
+    def _unfit(outcome: Znode | Failure) -> str | None:
+        if isinstance(outcome, Failure):
+            return outcome.detail
+        try:
+            parse(outcome.data)
+        except ZnodeError as error:
+            return f"the znode cannot be used: {error}"
+        return None
 
     def _begin(self, leadership: int) -> None:
         if leadership != self._leadership:
             return
-        if self._machine.migration.record is not self._known_in:
-            # A rollback may lie in between: it gave what was left of the last claim back to the brokers.
-            self._known, self._known_in = None, self._machine.migration.record
+        if not self._same_phase():
+            self._begun_in, self._known = self._machine.migration.record, None
         if self._machine.migration.phase not in CLAIMING:
             # Nothing was written for them, so they are decided by the phase alone.
             self._hand_over(len(self._waiting), None)
@@ -109,8 +135,13 @@ class ClaimQueue:
             return
         if isinstance(outcome, Failure):
             self._fail(outcome)
+        elif not self._same_phase():
+            self._begin(leadership)
         else:
             self._claim(outcome)
+
+    def _same_phase(self) -> bool:
+        return self._machine.migration.record is self._begun_in
 
     def _claim(self, before: Znode) -> None:
         """Claim what the first requests need, above everything that the znode and the quorum know of."""
@@ -130,7 +161,8 @@ class ClaimQueue:
             return
         held = first if block is None or block.claimed_by != name else max(first, block.last + 1)
         owner = CONTROLLER if block is None else block.broker_id
-        claimed = Claimed(first, max(end, held), before.version, owner)
+        assert self._begun_in is not None, f"a claim in {self._machine.migration.phase.name} without a record"
+        claimed = Claimed(first, max(end, held), before.version, owner, self._begun_in)
         if end <= held:
             self._hand_over(requests, claimed)
             return
@@ -157,7 +189,11 @@ class ClaimQueue:
             self._conflicts_in_a_row = 0
             self._known = outcome
             self.zookeeper_next = claimed.end
-            self._hand_over(requests, claimed)
+            self.trouble = None
+            if self._same_phase():
+                self._hand_over(requests, claimed)
+            else:
+                self._begin(leadership)
         elif outcome.cause is Cause.CONFLICT and self._conflicts_in_a_row < MAX_CONFLICTS:
             self.conflicts += 1
             self._conflicts_in_a_row += 1
@@ -194,6 +230,7 @@ class ClaimQueue:
 
     def _fail(self, failure: Failure) -> None:
         self.failures += 1
+        self.trouble = failure.detail
         self._known = None
         self._conflicts_in_a_row = 0
         self._refuse(RequestError(ErrorCode.ZOOKEEPER_UNAVAILABLE, failure.detail))

@@ -84,13 +84,14 @@ class Migration:
             self._begin_in_zookeeper()
         else:
             self.steps.tick()
+            self.claims.look()
 
     def trouble(self) -> str | None:
         """Why this member could not hand out IDs because of ZooKeeper; None if it could, or needs no ZooKeeper."""
         if (reason := self._not_begun()) is not None:
             return self.znode.disconnected() or reason
         if self._machine.migration.phase in CLAIMING | PAUSED:
-            return self.znode.disconnected() or self.steps.trouble
+            return self.znode.disconnected() or self.steps.trouble or self.claims.trouble
         return None
 
     def _is_to_begin(self) -> bool:

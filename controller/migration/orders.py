@@ -67,7 +67,11 @@ class MigrationOrders:
     def order(self, phase: MigrationPhase) -> Any:
         """Have FINALIZING or ROLLING_BACK begin. The returned future gives the phase then, or MIGRATION_REFUSED."""
         answer = self._loop.create_future()
-        self._decide(OrderMigration(phase), answer)
+        if phase is MigrationPhase.FINALIZING and self._machine.migration.phase is MigrationPhase.DUAL_WRITE:
+            # Allocation pauses until the znode is sealed: not begun while ZooKeeper is away.
+            self._znode.read(partial(self._finalize, answer))
+        else:
+            self._decide(OrderMigration(phase), answer)
         return answer
 
     def describe(self, trouble: str | None) -> Any:
@@ -95,6 +99,13 @@ class MigrationOrders:
         else:
             release(answer, RequestError(ErrorCode.MIGRATION_REFUSED, _explain(outcome)))
 
+    def _finalize(self, answer: Answer, outcome: Znode | Failure) -> None:
+        _, reason = judge(outcome)
+        if reason is None:
+            self._decide(OrderMigration(MigrationPhase.FINALIZING), answer)
+        else:
+            release(answer, RequestError(ErrorCode.MIGRATION_REFUSED, f"not now: {reason}"))
+
     def _decide(self, request: Request, answer: Answer) -> None:
         try:
             self._submit(request, answer)
@@ -116,7 +127,7 @@ def describe(machine: StateMachine, outcome: Znode | Failure, trouble: str | Non
         trouble=trouble,
         refusals={
             "start": _why_not_start(machine, block, reason),
-            "finalize": refusal(machine, OrderMigration(MigrationPhase.FINALIZING)),
+            "finalize": _why_not_finalize(machine, reason),
             "rollback": refusal(machine, OrderMigration(MigrationPhase.ROLLING_BACK)),
         },
     )
@@ -152,6 +163,14 @@ def _why_not_start(machine: StateMachine, block: ZnodeBlock | None, reason: str 
         return None
     by_phase = refusal(machine, StartMigration("", MAX_PRODUCER_ID))
     return by_phase or reason or refusal(machine, StartMigration("", 0 if block is None else block.last + 1))
+
+
+def _why_not_finalize(machine: StateMachine, reason: str | None) -> str | None:
+    """As `MigrationOrders.order` finds it."""
+    by_phase = refusal(machine, OrderMigration(MigrationPhase.FINALIZING))
+    if by_phase is None and reason is not None and machine.migration.phase is MigrationPhase.DUAL_WRITE:
+        return f"not now: {reason}"
+    return by_phase
 
 
 def _describe_znode(znode: Znode, block: ZnodeBlock | None, problem: str | None) -> ZnodeDescription:

@@ -96,7 +96,8 @@ class Draft:
         if self.phase not in CLAIMING:
             return
         first = self.next_producer_id if claimed is None else max(self.next_producer_id, claimed.first)
-        if claimed is None or max(first + length, floor) > claimed.end:
+        # A rollback since the claim has given the rest of it back to the brokers of ZooKeeper.
+        if claimed is None or claimed.begun_in is not self.migration or max(first + length, floor) > claimed.end:
             raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, "the IDs were not claimed in ZooKeeper yet; ask again")
         self.take_zookeeper(first, claimed.broker_id, claimed.znode_version)
 

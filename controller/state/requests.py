@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.migration import MigrationPhase
+from protocol.migration import MigrationPhase, MigrationRecord
 from protocol.transactions import TopicPartitions
 
 
@@ -41,12 +41,14 @@ class Claimed(msgspec.Struct, frozen=True):
     """IDs from `first` to `end` - 1, which the write of a znode keeps from everybody but this quorum.
 
     `znode_version`: of the znode that the write replaced; `broker_id`: who had written that one, -1 for a controller.
+    `begun_in`: the record of the phase, this very object, in which it was claimed: it holds for no later one.
     """
 
     first: int
     end: int
     znode_version: int
     broker_id: int
+    begun_in: MigrationRecord
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True):

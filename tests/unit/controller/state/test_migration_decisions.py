@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
 from controller.state.draft import Draft
@@ -51,10 +52,23 @@ def machine_in(phase: MigrationPhase, *, next_id: int = 0, version: int = MIGRAT
     return machine
 
 
+def claim(first: int, end: int, znode_version: int, broker_id: int) -> Claimed:
+    """A claim that `held` ties to a phase."""
+    return Claimed(first, end, znode_version, broker_id, MigrationRecord(P.BRIDGE, "q", -1, 0))
+
+
+def held(machine: StateMachine, request: Request) -> Request:
+    """The request with its claim, if any, begun in the phase in force."""
+    if not isinstance(request, AllocateProducerIds | RaiseFloor) or request.claimed is None:
+        return request
+    record = machine.migration.record or request.claimed.begun_in
+    return replace(request, claimed=replace(request.claimed, begun_in=record))
+
+
 def decided(machine: StateMachine, request: Request) -> tuple[object, list[Record]]:
     """The answer and the records, which the state takes as they are."""
     draft = Draft(machine, NOW)
-    answer = decide(draft, request)
+    answer = decide(draft, held(machine, request))
     assert len(draft.records) <= most_records(request)
     machine.replay(draft.records)
     assert machine.producer_ids.next_producer_id == draft.next_producer_id
@@ -66,7 +80,7 @@ def refused(machine: StateMachine, request: Request, code: ErrorCode = ErrorCode
     draft = Draft(machine, NOW)
     before = draft.next_producer_id, draft.migration
     with pytest.raises(RequestError) as refusal:
-        decide(draft, request)
+        decide(draft, held(machine, request))
     assert refusal.value.code is code
     assert draft.records == []
     assert (draft.next_producer_id, draft.migration) == before
@@ -121,7 +135,7 @@ def test_start_after_blocks_of_its_own(in_the_batch: bool) -> None:
 @pytest.mark.parametrize("phase", [P.BRIDGE, P.ROLLED_BACK])
 def test_start_after_blocks_that_zookeeper_knows(phase: MigrationPhase) -> None:
     machine = machine_in(phase)
-    decided(machine, msgspec.structs.replace(ALLOCATE, claimed=Claimed(0, 10, 1, CONTROLLER)))
+    decided(machine, msgspec.structs.replace(ALLOCATE, claimed=claim(0, 10, 1, CONTROLLER)))
     assert decided(machine, StartMigration("new", 10))[0] is P.IMPORT
 
 
@@ -207,7 +221,7 @@ def test_a_phase_that_pauses_may_be_entered_again(phase: MigrationPhase) -> None
     )
 
 
-CLAIM = Claimed(20, 40, 6, 7)
+CLAIM = claim(20, 40, 6, 7)
 
 
 @pytest.mark.parametrize("phase", sorted(CLAIMING), ids=lambda phase: phase.name)
@@ -222,21 +236,21 @@ def test_a_block_comes_out_of_its_claim(phase: MigrationPhase) -> None:
 
 
 @pytest.mark.parametrize("phase", sorted(CLAIMING), ids=lambda phase: phase.name)
-@pytest.mark.parametrize("claimed", [None, Claimed(5, 14, 6, 7), Claimed(0, 14, 6, 7), Claimed(20, 29, 6, 7)], ids=str)
+@pytest.mark.parametrize("claimed", [None, claim(5, 14, 6, 7), claim(0, 14, 6, 7), claim(20, 29, 6, 7)], ids=str)
 def test_a_block_that_was_not_claimed(phase: MigrationPhase, claimed: Claimed | None) -> None:
     machine = machine_in(phase, next_id=5)
     refused(machine, AllocateProducerIds(1, 0, claimed), ErrorCode.MIGRATION_UNDER_WAY)
     refused(machine, AllocateProducerIds(1, 9, claimed), ErrorCode.STALE_BROKER_EPOCH)
 
 
-@pytest.mark.parametrize("claimed", [Claimed(5, 15, 6, 7), Claimed(0, 15, 6, 7)])
+@pytest.mark.parametrize("claimed", [claim(5, 15, 6, 7), claim(0, 15, 6, 7)])
 def test_a_block_that_was_claimed_just_so(claimed: Claimed) -> None:
     _, records = decided(machine_in(P.BRIDGE, next_id=5), AllocateProducerIds(1, 0, claimed))
     assert records == [AllocateProducerIdsRecord(1, 0, 14, 5, 10, NOW)]
 
 
 @pytest.mark.parametrize("phase", [P.NONE, P.FINALIZED])
-@pytest.mark.parametrize("claimed", [None, CLAIM, Claimed(0, 0, 0, 0)])
+@pytest.mark.parametrize("claimed", [None, CLAIM, claim(0, 0, 0, 0)])
 def test_a_quorum_that_allocates_alone_looks_at_no_claim(phase: MigrationPhase, claimed: Claimed | None) -> None:
     _, records = decided(machine_in(phase, next_id=5), AllocateProducerIds(1, 0, claimed))
     assert records == [AllocateProducerIdsRecord(1, 0, 14, 5, 10, NOW)]
@@ -258,7 +272,7 @@ def test_a_floor_is_claimed_too(phase: MigrationPhase) -> None:
     machine = machine_in(phase, next_id=5)
     refused(machine, RaiseFloor(6), ErrorCode.MIGRATION_UNDER_WAY)
     refused(machine, RaiseFloor(41, CLAIM), ErrorCode.MIGRATION_UNDER_WAY)
-    refused(machine, RaiseFloor(6, Claimed(20, 19, 6, 7)), ErrorCode.MIGRATION_UNDER_WAY)
+    refused(machine, RaiseFloor(6, claim(20, 19, 6, 7)), ErrorCode.MIGRATION_UNDER_WAY)
     assert decided(machine, RaiseFloor(5))[1] == []
     answer, records = decided(machine, RaiseFloor(40, CLAIM))
     assert records == [ZooKeeperBlockRecord(20, 7, 6, NOW), ProducerIdFloorRecord(40, NOW)]
@@ -267,18 +281,33 @@ def test_a_floor_is_claimed_too(phase: MigrationPhase) -> None:
 
 @pytest.mark.parametrize("at_least", [6, 19, 20])
 def test_a_floor_that_zookeeper_has_passed(at_least: int) -> None:
-    answer, records = decided(machine_in(P.BRIDGE, next_id=5), RaiseFloor(at_least, Claimed(20, 20, 6, 7)))
+    answer, records = decided(machine_in(P.BRIDGE, next_id=5), RaiseFloor(at_least, claim(20, 20, 6, 7)))
     assert records == [ZooKeeperBlockRecord(20, 7, 6, NOW)]
     assert (answer.next_producer_id, answer.raised) == (20, True)  # type: ignore[attr-defined]
 
 
 def test_the_end_of_the_space_comes_before_the_claim() -> None:
     top = MAX_PRODUCER_ID - SIZE
-    claimed = Claimed(top, MAX_PRODUCER_ID, 6, 7)
+    claimed = claim(top, MAX_PRODUCER_ID, 6, 7)
     machine = machine_in(P.BRIDGE, next_id=top + 1)
     refused(machine, AllocateProducerIds(1, 0, claimed), ErrorCode.PRODUCER_IDS_EXHAUSTED)
     _, records = decided(machine_in(P.BRIDGE, next_id=top), AllocateProducerIds(1, 0, claimed))
     assert len(records) == 1
+
+
+def test_a_claim_holds_for_the_phase_in_which_it_was_begun_alone() -> None:
+    machine = machine_in(P.DUAL_WRITE, next_id=5)
+    request = held(machine, AllocateProducerIds(1, 0, CLAIM))
+    record = machine.migration.record
+    assert record is not None
+    # The very same values come back with a second start after a rollback.
+    for phase in (P.ROLLING_BACK, P.ROLLED_BACK, P.IMPORT, P.DUAL_WRITE):
+        machine.replay([replace(record, phase=phase)])
+    draft = Draft(machine, NOW)
+    with pytest.raises(RequestError) as refusal:
+        decide(draft, request)
+    assert refusal.value.code is ErrorCode.MIGRATION_UNDER_WAY
+    assert draft.records == []
 
 
 REQUESTS: list[tuple[Request, int, bool]] = [
@@ -301,7 +330,7 @@ def test_bounds_and_confirmation(request_: Request, records: int, confirmed: boo
 
 
 FULL = 2**63 - 1
-BIGGEST = Claimed(FULL - 10, FULL, 2**31 - 1, MAX_BROKER_ID)
+BIGGEST = claim(FULL - 10, FULL, 2**31 - 1, MAX_BROKER_ID)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +352,7 @@ def test_the_largest_records_stay_within_the_bound(phase: MigrationPhase, reques
     if phase is not P.NONE:
         machine.migration = MigrationState(MigrationRecord(phase, "\U0001f511" * 128, 2**31 - 1, FULL))
     draft = Draft(machine, FULL)
-    decide(draft, request_)
+    decide(draft, held(machine, request_))
     assert len(draft.records) >= most_records(request_) - (phase is P.NONE and isinstance(request_, StartMigration))
     # Without the head of the array, which belongs to the batch.
     size = len(encode_batch(draft.records)) - 1
