@@ -26,6 +26,7 @@ from tests.fuzz.raft_core import CoreTarget, PeerFrameTarget
 from tests.fuzz.record_batches import RecordTarget
 from tests.fuzz.storage_files import ArchiveTarget, DumpTarget, LogTarget, SnapshotTarget
 from tests.fuzz.target import StepCount, Target, Violation
+from tests.fuzz.znode_data import ZnodeTarget
 
 TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "peer_frames": PeerFrameTarget,
@@ -36,6 +37,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "snapshot": SnapshotTarget,
     "archive": ArchiveTarget,
     "records": RecordTarget,
+    "znode": ZnodeTarget,
     "kafka": KafkaTarget,
     "controller_http": ControllerHttpTarget,
     "agent_http": AgentHttpTarget,

@@ -6,10 +6,14 @@ from typing import Final
 
 import msgspec
 
-from controller.state.machine import StateMachine
+from controller.state.machine import StateMachine, UnsupportedMetadataVersion
+from controller.state.migration import TRANSITIONS
+from protocol.metadata_version import MIGRATION
+from protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from protocol.records import (
     AllocateProducerIdsRecord,
     BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
     QuorumMember,
@@ -35,6 +39,26 @@ RECORDS: Final[tuple[Record, ...]] = (
     ProducerIdFloorRecord(2**63 - 1, 2**63 - 1),
 )
 
+MIGRATED: Final[tuple[Record, ...]] = (
+    FeatureLevelRecord(MIGRATION),
+    *[
+        MigrationRecord(phase, "pidkeeper/cluster-a/0", at - 1, 1_700_000_000_000)
+        for at, phase in enumerate(
+            (
+                MigrationPhase.BRIDGE,
+                MigrationPhase.IMPORT,
+                MigrationPhase.DUAL_WRITE,
+                MigrationPhase.FINALIZING,
+                MigrationPhase.ROLLING_BACK,
+                MigrationPhase.ROLLED_BACK,
+            )
+        )
+    ],
+    ZooKeeperBlockRecord(1000, -1, 2**31 - 1, 1_700_000_000_000),
+    AllocateProducerIdsRecord(3, 1, 1999, 1000, 1000, 0),
+)
+"""A migration and its way back, which a state replays as it is."""
+
 VOTERS: Final = (
     VotersRecord((QuorumMember(1, None, "", "", True),)),
     VotersRecord(
@@ -55,17 +79,18 @@ class RecordTarget(Target):
     """
 
     name = "records"
-    refusals = (RecordError, AssertionError)
+    refusals = (RecordError, AssertionError, UnsupportedMetadataVersion)
     steps = 500
     steps_per_byte = 40
 
     def __init__(self) -> None:
-        triples = [msgspec.msgpack.encode((record.TYPE, record.VERSION, record)) for record in RECORDS]
+        triples = [_triple(record) for record in RECORDS]
         self.corpus: list[Parts] = [
             *[(triple,) for triple in triples],
             *[(triples[at - 1], triples[at]) for at in range(len(triples))],
             tuple(triples),
-            *[(msgspec.msgpack.encode((record.TYPE, record.VERSION, record)),) for record in VOTERS * 3],
+            *[tuple(_triple(record) for record in MIGRATED[:count]) for count in range(1, len(MIGRATED) + 1)],
+            *[(_triple(record),) for record in VOTERS * 3],
             # The same value in more bytes than it needs: the type number, then the array around it.
             (b"\x93\xcc\x07\x00" + msgspec.msgpack.encode(VOTERS[0]),),
             (b"\xdc\x00\x03\x07\x00" + msgspec.msgpack.encode(VOTERS[0]),),
@@ -89,6 +114,10 @@ class RecordTarget(Target):
             _replay(machine, record)
 
 
+def _triple(record: Record) -> bytes:
+    return msgspec.msgpack.encode((record.TYPE, record.VERSION, record))
+
+
 def _replay(machine: StateMachine, record: Record) -> None:
     before = machine.image(0, 0)
     try:
@@ -99,5 +128,9 @@ def _replay(machine: StateMachine, record: Record) -> None:
         raise
     if machine.voters != (record if isinstance(record, VotersRecord) else before.voters):
         raise Violation(f"{record} leaves the voters {machine.voters}")
+    if machine.migration.record is not before.migration:
+        phase = MigrationPhase.NONE if before.migration is None else before.migration.phase
+        if machine.migration.record is not record or machine.migration.phase not in TRANSITIONS[phase]:
+            raise Violation(f"{record} takes the migration from {before.migration} to {machine.migration.record}")
     if machine.producer_ids.next_producer_id < before.next_producer_id:
         raise Violation(f"{record} lowers the next producer ID")

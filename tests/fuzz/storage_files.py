@@ -23,6 +23,7 @@ from controller.storage.recovery import RecoveredLog, recover
 from controller.storage.segment import HEADER_BYTES
 from protocol.archive import ArchiveError, decode_archive, encode_archive
 from protocol.messages import AllocatedBlock
+from protocol.migration import MigrationPhase, MigrationRecord
 from protocol.records import LeaderChangeRecord, QuorumMember, Record, RecordError, VotersRecord, encode_batch
 from snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
 from snapshots.image import BrokerRegistration, LastBlock, StateImage
@@ -235,7 +236,8 @@ def _encode_batch(body: bytes, sequence: int, position: int, seed: int, chain: i
 
 
 def images() -> list[StateImage]:
-    """Images of an empty state, small ones without and with a configuration, and one at the limits of its fields."""
+    """Images of an empty state, small ones without and with a configuration or a migration, and one at the limits of
+    its fields."""
     broker = BrokerRegistration(7, 3, "incarnation", True, ("before", "long before"))
     other = BrokerRegistration(2**31 - 1, 2**63 - 1, "i" * 64, False, ())
     block = LastBlock(first=0, length=1000, broker_id=7, broker_epoch=3, offset=4, timestamp_ms=1_700_000_000_000)
@@ -243,6 +245,10 @@ def images() -> list[StateImage]:
         StateImage(1, 0, 0, 0, 0, None, []),
         StateImage(1, 9, 2, 5, 1000, block, [broker]),
         *[StateImage(2, 9, 2, 5, 1000, block, [broker], voters) for voters in VOTERS],
+        *[
+            StateImage(4, 9, 2, 5, 1000, block, [broker], migration=MigrationRecord(phase, "q" * 128, 2**31 - 1, -1))
+            for phase in (MigrationPhase.BRIDGE, MigrationPhase.ROLLED_BACK)
+        ],
         StateImage(1, 2**63 - 1, 2**62, 2**63 - 1, 2**63 - 1, block, [broker, other]),
     ]
 
