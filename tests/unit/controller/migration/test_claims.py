@@ -136,6 +136,20 @@ def test_the_next_claim_waits_until_all_of_the_last_are_decided(quorum: MemoryQu
     assert start_of(later) == 20
 
 
+def test_what_arrives_between_two_claims_begins_no_third(quorum: MemoryQuorum) -> None:
+    leader, znode = quorum.leader, quorum.znode
+    answers = [leader.ask()]
+    reach(leader, "proposed")
+    answers.append(leader.ask())
+    leader.commit()
+    answers.append(leader.ask())
+    leader.loop.run()
+    assert len(znode.calls) == 1
+    quorum.settle()
+    assert [start_of(answer) for answer in answers] == [0, 10, 20]
+    assert (znode.reads, znode.writes) == (1, 2)
+
+
 def test_a_conflict_is_answered_by_a_claim_behind_the_brokers_block(quorum: MemoryQuorum) -> None:
     assert granted(quorum) == [0]
     taken = quorum.znode.allocate()
@@ -164,15 +178,29 @@ def test_conflicts_are_bounded(quorum: MemoryQuorum) -> None:
     assert [code_of(answer) for answer in answers] == [ErrorCode.ZOOKEEPER_UNAVAILABLE] * 2
     claims = quorum.leader.migration.claims
     assert (claims.claims, claims.conflicts, claims.failures) == (0, MAX_CONFLICTS, 1)
-    # The count begins anew, after a failure as after a success.
-    for _ in range(2):
-        later = quorum.leader.ask()
-        conflict(quorum, MAX_CONFLICTS)
-        quorum.settle()
-        assert start_of(later) == quorum.leader.machine.producer_ids.next_producer_id - SIZE
-        quorum.znode.allocate(size=SIZE)
-        quorum.leader.migration.claims._known = None
-    assert claims.failures == 1
+
+
+def test_conflicts_are_counted_anew_after_a_success_and_after_a_failure(quorum: MemoryQuorum) -> None:
+    leader = quorum.leader
+    for success in (True, False):
+        if success:
+            later = leader.ask()
+            conflict(quorum, MAX_CONFLICTS)
+            quorum.settle()
+            assert start_of(later) == MAX_CONFLICTS * SIZE
+            # What is remembered is out of date, which costs a conflict.
+            quorum.znode.allocate(size=SIZE)
+            refused = leader.ask()
+            leader.settle()
+            quorum.znode.answer()
+        else:
+            refused = leader.ask()
+            conflict(quorum, 1)
+        conflict(quorum, MAX_CONFLICTS - 1)
+        assert not refused.done()
+        conflict(quorum, 1)
+        assert code_of(refused) is ErrorCode.ZOOKEEPER_UNAVAILABLE
+    assert leader.migration.claims.failures == 2
 
 
 @pytest.mark.parametrize("landed", ["before", "never", "later"])
@@ -272,6 +300,18 @@ def test_what_is_left_of_a_claim_is_not_enough(quorum: MemoryQuorum) -> None:
     assert granted(quorum, 2) == [10, 20]
     assert stands(quorum) == ours(10, 29)
     assert quorum.znode.writes == 2
+
+
+def test_the_last_id_of_a_claim_is_the_last_without_a_write(quorum: MemoryQuorum) -> None:
+    for request in (ALLOCATE, STALE):
+        quorum.leader.ask(request)
+    quorum.settle()
+    quorum.leader.floor(11)
+    quorum.settle()
+    assert (stands(quorum), quorum.znode.writes) == (ours(0, 19), 1)
+    # Of 11 to 20 the last one is not claimed yet.
+    assert granted(quorum) == [11]
+    assert (stands(quorum), quorum.znode.writes) == (ours(11, 20), 2)
 
 
 def test_all_refused_requests_leave_no_record(quorum: MemoryQuorum) -> None:
@@ -468,6 +508,9 @@ def test_who_leads_again_starts_anew(quorum: MemoryQuorum, state: str) -> None:
     quorum.settle()
     assert [start_of(answer) for answer in answers] == ([10, 20] if state == "proposed" else [0, 10])
     assert not znode.calls
+    assert znode.reads == (1 if state == "waiting" else 2)
+    assert znode.writes == (1 if state in {"waiting", "reading"} else 2)
+    assert leader.migration.claims.failures == 0
 
 
 @pytest.mark.parametrize("phase", [MigrationPhase.FINALIZING, MigrationPhase.ROLLING_BACK])

@@ -324,6 +324,25 @@ def test_what_was_read_for_a_phase_that_needs_nothing() -> None:
     assert other.migration.steps.trouble is None
     other.migration.steps.tick()
     assert not quorum.znode.calls
+    other.migration.orders.order(MigrationPhase.FINALIZING)
+    other.settle()
+    other.migration.steps.tick()
+    assert len(quorum.znode.calls) == 1
+
+
+def test_phases_and_trouble_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "controller.migration")
+    quorum = in_phase(MigrationPhase.IMPORT)
+    for detail in ("first", "first", "second", "first"):
+        quorum.leader.migration.tick()
+        quorum.znode.fail(Failure(Cause.UNAVAILABLE, detail))
+    quorum.run()
+    assert caplog.messages == [
+        "the migration cannot go on from IMPORT: first",
+        "the migration cannot go on from IMPORT: second",
+        "the migration cannot go on from IMPORT: first",
+        "the migration from ZooKeeper is in the phase DUAL_WRITE",
+    ]
 
 
 def step(quorum: MemoryQuorum, *, serve: bool = True) -> bool:
