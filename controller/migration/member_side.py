@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from controller.answers import Answer, Callback, Loop, not_controller
 from controller.migration.claims import ClaimQueue
-from controller.migration.orders import MigrationOrders
+from controller.migration.orders import MigrationOrders, refusal
 from controller.migration.steps import MigrationSteps
 from controller.migration.zookeeper import BlockZnode, Connected
 from controller.state.machine import StateMachine
@@ -106,12 +106,19 @@ class Migration:
 
     def _begin_in_zookeeper(self) -> None:
         request = AdvanceMigration(MigrationPhase.NONE, MigrationPhase.BRIDGE, claimed_by=self._new_name())
+        if (reason := refusal(self._machine, request)) is not None:
+            # Not decided: a refusal is confirmed by an entry, and the next tick would add another.
+            self._cannot_begin(reason)
+            return
         answer = Callback(self._began)
         try:
             self._submit(request, answer)
-        except RequestError as refusal:
-            answer.set_exception(refusal)
+        except RequestError as refused:
+            answer.set_exception(refused)
 
-    def _began(self, _: Any, refusal: RequestError | None) -> None:
-        if refusal is not None and refusal.code is not ErrorCode.NOT_CONTROLLER:
-            self._entering = f"the quorum cannot begin to allocate from ZooKeeper: {refusal.detail}"
+    def _began(self, _: Any, refused: RequestError | None) -> None:
+        if refused is not None and refused.code is not ErrorCode.NOT_CONTROLLER:
+            self._cannot_begin(refused.detail)
+
+    def _cannot_begin(self, reason: str) -> None:
+        self._entering = f"the quorum cannot begin to allocate from ZooKeeper: {reason}"
