@@ -7,6 +7,7 @@ import re
 import pytest
 
 from controller.migration.member_side import random_name
+from controller.node import decider as decider_module
 from controller.state.requests import BrokerHeartbeat, RaiseFloor
 from protocol.errors import ErrorCode, RequestError
 from protocol.metadata_version import TRANSACTIONS
@@ -91,7 +92,9 @@ def test_a_quorum_for_zookeeper_hands_out_nothing_before_it_has_begun() -> None:
 
 def test_a_quorum_of_an_old_metadata_version_says_why_it_cannot_begin() -> None:
     quorum = MemoryQuorum(bridge=True, version=TRANSACTIONS)
-    quorum.run()
+    entries = len(quorum.log)
+    quorum.run(ticks=3)
+    assert len(quorum.log) == entries, "every tick leaves an entry in the log"
     message = "cannot begin to allocate from ZooKeeper: this needs metadata version 4, the quorum has 3"
     with pytest.raises(RequestError, match=message):
         quorum.leader.ask()
@@ -108,12 +111,25 @@ def test_a_quorum_that_allocated_alone_does_not_begin_in_zookeeper() -> None:
     quorum.settle()
     quorum.bridge = True
     quorum.succeed()
+    entries = len(quorum.log)
     for _ in range(2):
         quorum.run()
+        assert len(quorum.log) == entries, "every tick leaves an entry in the log"
         with pytest.raises(RequestError, match="this quorum has handed out IDs by itself") as refusal:
             quorum.leader.ask()
         assert refusal.value.code is ErrorCode.MIGRATION_UNDER_WAY
     assert quorum.leader.phase() is P.NONE
+
+
+def test_a_busy_decider_is_named_until_it_takes_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = MemoryQuorum(bridge=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(decider_module, "MAX_WAITING", 0)
+        quorum.run()
+    trouble = "the quorum cannot begin to allocate from ZooKeeper: 0 requests wait already"
+    assert quorum.leader.migration.trouble() == trouble
+    quorum.run()
+    assert quorum.leader.migration.trouble() is None
 
 
 def test_losing_the_lead_is_no_reason_not_to_begin() -> None:
