@@ -34,10 +34,16 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def targets() -> list[Target]:
-    """What is mutated: the consensus core, the replicated state, the reserve and the prefetch policy."""
+    """What is mutated: the consensus core, the replicated state, the pure part of the migration, the reserve and the
+    prefetch policy."""
     return [
         Target("raft", _sources("controller/raft"), ("tests/unit/controller/raft", "tests/raft_paper")),
         Target("state", _sources("controller/state"), ("tests/unit/controller/state",)),
+        Target(
+            "migration",
+            ("controller/migration/claims.py", "controller/migration/steps.py", "controller/migration/znode.py"),
+            tuple(f"tests/unit/controller/migration/test_{name}.py" for name in ("claims", "steps", "znode")),
+        ),
         Target(
             "agent",
             ("broker_agent/reserve.py", "broker_agent/prefetch.py"),
