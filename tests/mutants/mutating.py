@@ -42,7 +42,10 @@ def targets() -> list[Target]:
         Target(
             "migration",
             ("controller/migration/claims.py", "controller/migration/steps.py", "controller/migration/znode.py"),
-            tuple(f"tests/unit/controller/migration/test_{name}.py" for name in ("claims", "steps", "znode")),
+            tuple(
+                f"tests/unit/controller/migration/test_{name}.py"
+                for name in ("claims", "claims_interrupted", "steps", "znode")
+            ),
         ),
         Target(
             "agent",

@@ -10,12 +10,14 @@ from typing import Any
 
 from controller.answers import not_controller
 from controller.migration.member_side import Migration
+from controller.migration.znode import ZnodeBlock, parse
 from controller.node.decider import Decider
 from controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from controller.state.machine import StateMachine
 from controller.state.requests import AllocateProducerIds, RaiseFloor, Request
+from protocol.errors import ErrorCode
 from protocol.metadata_version import LATEST
-from protocol.migration import MigrationPhase
+from protocol.migration import CONTROLLER, MigrationPhase
 from protocol.records import FeatureLevelRecord, LeaderChangeRecord, RegisterBrokerRecord, decode_batch, encode_batch
 from tests.support.memory_znode import MAX_TURNS, MemoryAnswer, MemoryLoop, MemoryZnode
 
@@ -180,3 +182,51 @@ class MemoryLeader:
     def floor(self, at_least: int) -> MemoryAnswer:
         """Ask for a floor."""
         return self.ask(RaiseFloor(at_least))
+
+
+def ours(first: int, last: int, name: str = NAME) -> ZnodeBlock:
+    """A claim of this quorum."""
+    return ZnodeBlock(CONTROLLER, first, last, name)
+
+
+def start_of(answer: MemoryAnswer) -> int:
+    """The first ID of a granted block. Raises the refusal."""
+    start: int = answer.result().producer_id_start
+    return start
+
+
+def code_of(answer: MemoryAnswer) -> ErrorCode:
+    """Of a refusal."""
+    assert answer.done()
+    assert answer.refusal is not None, f"answered {answer.result()}"
+    return answer.refusal.code
+
+
+def stands(quorum: MemoryQuorum) -> ZnodeBlock | None:
+    """The block in the znode."""
+    return parse(quorum.znode.data)
+
+
+def granted(quorum: MemoryQuorum, count: int = 1) -> list[int]:
+    """The first IDs of blocks that are asked for together. Raises a refusal."""
+    answers = [quorum.leader.ask() for _ in range(count)]
+    quorum.settle()
+    return [start_of(answer) for answer in answers]
+
+
+CLAIM_STATES = ("waiting", "reading", "writing", "handed over", "proposed")
+
+
+def reach(leader: MemoryLeader, state: str) -> None:
+    """Bring the claim for what was asked to one of CLAIM_STATES; what it waits for then has not happened."""
+    if state == "waiting":
+        return
+    leader.settle()
+    if state == "reading":
+        return
+    leader.quorum.znode.answer()
+    if state == "writing":
+        return
+    leader.quorum.znode.answer()
+    if state == "proposed":
+        leader.loop.run()

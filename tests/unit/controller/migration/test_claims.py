@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from controller.answers import not_controller
 from controller.migration import claims as claims_module
 from controller.migration.claims import MAX_CLAIMED, MAX_CONFLICTS
-from controller.migration.znode import MAX_ZNODE_BLOCK, ZnodeBlock, encode, parse, seal
+from controller.migration.znode import MAX_ZNODE_BLOCK, ZnodeBlock, encode, seal
 from controller.migration.zookeeper import NOT_CONFIGURED, Cause, Failure, NoZookeeper
 from controller.state.requests import RaiseFloor, Request
 from protocol.errors import ErrorCode, RequestError
 from protocol.ids import MAX_PRODUCER_ID
 from protocol.migration import CONTROLLER, MigrationPhase, ZooKeeperBlockRecord
 from protocol.records import MAX_BATCH_RECORDS, AllocateProducerIdsRecord, decode_batch
-from tests.support.memory_leader import ALLOCATE, NAME, SIZE, STALE, MemoryLeader, MemoryQuorum
-from tests.support.memory_znode import MemoryAnswer, kafka_block
+from tests.support.memory_leader import (
+    ALLOCATE,
+    SIZE,
+    STALE,
+    MemoryQuorum,
+    code_of,
+    granted,
+    ours,
+    reach,
+    stands,
+    start_of,
+)
+from tests.support.memory_znode import kafka_block
 
 
 @pytest.fixture
@@ -23,31 +33,6 @@ def quorum() -> MemoryQuorum:
     quorum = MemoryQuorum()
     quorum.enter(MigrationPhase.BRIDGE)
     return quorum
-
-
-def ours(first: int, last: int, name: str = NAME) -> ZnodeBlock:
-    return ZnodeBlock(CONTROLLER, first, last, name)
-
-
-def start_of(answer: MemoryAnswer) -> int:
-    start: int = answer.result().producer_id_start
-    return start
-
-
-def code_of(answer: MemoryAnswer) -> ErrorCode:
-    assert answer.done()
-    assert answer.refusal is not None, f"answered {answer.result()}"
-    return answer.refusal.code
-
-
-def stands(quorum: MemoryQuorum) -> ZnodeBlock | None:
-    return parse(quorum.znode.data)
-
-
-def granted(quorum: MemoryQuorum, count: int = 1) -> list[int]:
-    answers = [quorum.leader.ask() for _ in range(count)]
-    quorum.settle()
-    return [start_of(answer) for answer in answers]
 
 
 def test_one_write_for_all_that_arrived_and_none_before_its_acknowledgement(quorum: MemoryQuorum) -> None:
@@ -451,135 +436,3 @@ def test_a_znode_that_was_set_back_is_seen_and_harms_nobody(quorum: MemoryQuorum
     quorum.znode.put(None)
     assert granted(quorum) == [40]
     assert quorum.leader.migration.claims.setbacks == 2
-
-
-STATES = ("waiting", "reading", "writing", "handed over", "proposed")
-
-
-def reach(leader: MemoryLeader, state: str) -> None:
-    if state == "waiting":
-        return
-    leader.settle()
-    if state == "reading":
-        return
-    leader.quorum.znode.answer()
-    if state == "writing":
-        return
-    leader.quorum.znode.answer()
-    if state == "proposed":
-        leader.loop.run()
-
-
-@pytest.mark.parametrize("carried_out", [True, False])
-@pytest.mark.parametrize("state", STATES)
-def test_deposed_in_any_state(quorum: MemoryQuorum, state: str, carried_out: bool) -> None:
-    before, znode = quorum.leader, quorum.znode
-    answer = before.ask()
-    reach(before, state)
-    behind = before.ask()
-    if carried_out:
-        znode.carry_out()
-    quorum.succeed()
-    assert code_of(answer) is code_of(behind) is ErrorCode.NOT_CONTROLLER
-    assert len(before.migration.claims) == 0
-    entries, writes = len(quorum.log), len([call for call in znode.calls if call.version is not None])
-    while znode.calls:
-        znode.answer()
-        before.loop.run()
-    before.loop.run()
-    assert len(quorum.log) == entries
-    assert znode.writes <= writes + 1, "an answer that came late made it write again"
-    assert not before.decider.waiting()
-    assert granted(quorum) == [0]
-
-
-@pytest.mark.parametrize("state", STATES)
-def test_who_leads_again_starts_anew(quorum: MemoryQuorum, state: str) -> None:
-    """Answers from before count for nothing, even if they come in the middle of the next claim."""
-    leader, znode = quorum.leader, quorum.znode
-    leader.ask()
-    reach(leader, state)
-    proposed = len(leader.proposed)
-    leader.migration.deposed()
-    leader.decider.fail(not_controller())
-    answers = [leader.ask() for _ in range(2)]
-    for _ in range(proposed):
-        leader.commit()
-    quorum.settle()
-    assert [start_of(answer) for answer in answers] == ([10, 20] if state == "proposed" else [0, 10])
-    assert not znode.calls
-    assert znode.reads == (1 if state == "waiting" else 2)
-    assert znode.writes == (1 if state in {"waiting", "reading"} else 2)
-    assert leader.migration.claims.failures == 0
-
-
-@pytest.mark.parametrize("phase", [MigrationPhase.FINALIZING, MigrationPhase.ROLLING_BACK])
-@pytest.mark.parametrize("state", STATES)
-def test_a_phase_that_pauses_begins_while_a_claim_is_under_way(state: str, phase: MigrationPhase) -> None:
-    quorum = MemoryQuorum()
-    quorum.enter(MigrationPhase.DUAL_WRITE)
-    leader = quorum.leader
-    answers = [leader.ask()]
-    if state != "waiting":
-        reach(leader, state)
-    order = leader.migration.orders.order(phase)
-    answers.append(leader.ask())
-    leader.settle()
-    while quorum.znode.calls:
-        quorum.znode.answer()
-        leader.settle()
-    assert order.result() is phase
-    given = [start_of(answer) for answer in answers if answer.refusal is None]
-    # An order to finalise looks at the znode first, after the write that is under way.
-    early = (
-        {"writing", "handed over", "proposed"} if phase is MigrationPhase.FINALIZING else {"handed over", "proposed"}
-    )
-    assert given == ([0] if state in early else [])
-    refused = [code_of(answer) for answer in answers if answer.refusal is not None]
-    assert refused == [ErrorCode.MIGRATION_UNDER_WAY] * (2 - len(given))
-    quorum.run()
-    assert leader.machine.producer_ids.next_producer_id >= (SIZE if given else 0)
-
-
-def test_what_was_claimed_before_a_rollback_is_not_handed_out_after_it() -> None:
-    """The rollback gave it back to ZooKeeper's brokers."""
-    quorum = MemoryQuorum()
-    quorum.enter(MigrationPhase.DUAL_WRITE)
-    quorum.znode.put(None)
-    for request in (ALLOCATE, STALE, STALE):
-        quorum.leader.ask(request)
-    quorum.settle()
-    assert stands(quorum) == ours(0, 29)
-    quorum.order(MigrationPhase.ROLLING_BACK)
-    quorum.run()
-    assert quorum.leader.phase() is MigrationPhase.ROLLED_BACK
-    taken = quorum.znode.allocate(size=SIZE)
-    assert taken == range(10, 20)
-    assert granted(quorum) == [20]
-
-
-def test_callers_that_hang_up_harm_nobody(quorum: MemoryQuorum) -> None:
-    answers = [quorum.leader.ask() for _ in range(3)]
-    answers[0].cancel()
-    quorum.leader.settle()
-    quorum.znode.answer()
-    answers[1].cancel()
-    quorum.settle()
-    assert start_of(answers[2]) == 20
-    assert granted(quorum) == [30]
-    gone = quorum.leader.ask()
-    gone.cancel()
-    quorum.leader.settle()
-    quorum.znode.fail()
-    assert granted(quorum) == [40]
-
-
-def test_a_decider_that_takes_nothing_more_refuses_its_share(quorum: MemoryQuorum) -> None:
-    answers = [quorum.leader.ask() for _ in range(3)]
-    reach(quorum.leader, "writing")
-    quorum.leader.is_serving = False
-    quorum.znode.answer()
-    assert [code_of(answer) for answer in answers] == [ErrorCode.NOT_CONTROLLER] * 3
-    quorum.leader.is_serving = True
-    assert granted(quorum) == [0]
-    assert quorum.znode.writes == 1
