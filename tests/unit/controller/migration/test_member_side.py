@@ -7,14 +7,15 @@ import re
 import pytest
 
 from controller.migration.member_side import random_name
+from controller.migration.zookeeper import Cause, Failure
 from controller.node import decider as decider_module
 from controller.state.requests import BrokerHeartbeat, RaiseFloor
 from protocol.errors import ErrorCode, RequestError
 from protocol.metadata_version import TRANSACTIONS
 from protocol.migration import CLAIMING, MAX_CLAIMED_BY_LENGTH, PAUSED, MigrationPhase, MigrationRecord
 from protocol.records import FeatureLevelRecord, decode_batch, encode_batch
-from tests.support.memory_leader import ALLOCATE, NAME, MemoryQuorum
-from tests.support.memory_znode import LOST
+from tests.support.memory_leader import ALLOCATE, NAME, MemoryQuorum, code_of, granted
+from tests.support.memory_znode import LOST, MemoryZnode
 
 P = MigrationPhase
 PHASES = list(P)
@@ -168,3 +169,81 @@ def test_deposed_concerns_claims_and_steps() -> None:
     assert migration.trouble() is None
     assert answer.refusal is not None
     assert answer.refusal.code is ErrorCode.NOT_CONTROLLER
+
+
+class ConnectedZnode(MemoryZnode):
+    """As of a member with [zookeeper] in its configuration."""
+
+    async def start(self) -> None:
+        """Nothing to connect to."""
+
+    async def stop(self) -> None:
+        """Nothing to end."""
+
+
+def test_a_quorum_that_knows_zookeeper_hands_out_nothing_before_the_migration_began() -> None:
+    quorum = MemoryQuorum()
+    quorum.znode.__class__ = ConnectedZnode
+    with pytest.raises(RequestError, match="has not begun") as refusal:
+        quorum.leader.ask()
+    assert refusal.value.code is ErrorCode.MIGRATION_UNDER_WAY
+    assert "has not begun" in str(quorum.leader.migration.trouble())
+    assert quorum.order("start") is P.IMPORT
+    quorum.run()
+    assert quorum.leader.migration.trouble() is None
+    assert granted(quorum) == [0]
+
+
+def test_a_quorum_that_has_handed_out_ids_goes_on_when_it_comes_to_know_zookeeper() -> None:
+    quorum = MemoryQuorum()
+    assert granted(quorum) == [0]
+    quorum.znode.__class__ = ConnectedZnode
+    assert quorum.leader.migration.trouble() is None
+    assert granted(quorum) == [10]
+
+
+@pytest.mark.parametrize("phase", sorted(CLAIMING), ids=lambda phase: phase.name)
+def test_a_claim_that_failed_is_trouble_until_the_znode_can_be_read(phase: MigrationPhase) -> None:
+    quorum = in_phase(phase)
+    quorum.run()
+    migration, znode = quorum.leader.migration, quorum.znode
+    answer = quorum.leader.ask()
+    quorum.leader.settle()
+    znode.fail()
+    quorum.leader.settle()
+    assert code_of(answer) is ErrorCode.ZOOKEEPER_UNAVAILABLE
+    assert migration.trouble() == LOST.detail
+    migration.claims.look()
+    migration.claims.look()
+    assert len(znode.calls) == 1
+    znode.fail(Failure(Cause.ABSENT, "gone"))
+    assert migration.trouble() == "gone"
+    znode.put(b"{")
+    migration.claims.look()
+    znode.answer()
+    assert "bad JSON" in str(migration.trouble())
+    znode.put(None)
+    migration.claims.look()
+    znode.answer()
+    assert migration.trouble() is None
+    migration.claims.look()
+    assert not znode.calls
+
+
+def test_a_claim_that_succeeds_ends_the_trouble() -> None:
+    quorum = in_phase(P.DUAL_WRITE)
+    migration = quorum.leader.migration
+    migration.claims.trouble = "away"
+    assert migration.trouble() == "away"
+    assert granted(quorum) == [0]
+    assert migration.trouble() is None
+
+
+def test_a_look_of_an_earlier_leadership_says_nothing() -> None:
+    quorum = in_phase(P.DUAL_WRITE)
+    migration, znode = quorum.leader.migration, quorum.znode
+    migration.claims.trouble = "away"
+    migration.claims.look()
+    migration.deposed()
+    znode.fail()
+    assert migration.claims.trouble is None

@@ -326,3 +326,15 @@ def test_the_description_in_every_phase(phase: MigrationPhase) -> None:
     block = parse(quorum.znode.data)
     assert block is not None
     assert block.sealed is sealed
+
+
+def test_nothing_is_finalised_while_zookeeper_is_away() -> None:
+    quorum = MemoryQuorum()
+    quorum.enter(MigrationPhase.DUAL_WRITE)
+    order = quorum.leader.migration.orders.order(MigrationPhase.FINALIZING)
+    quorum.znode.fail()
+    quorum.leader.settle()
+    with pytest.raises(RequestError, match="not now: ") as refusal:
+        order.result()
+    assert refusal.value.code is ErrorCode.MIGRATION_REFUSED
+    assert quorum.leader.phase() is MigrationPhase.DUAL_WRITE
