@@ -18,6 +18,11 @@ STARTED: Final = {
     MigrationPhase.FINALIZING,
     MigrationPhase.FINALIZED,
 }
+_ORDERS: Final = {
+    MigrationPhase.IMPORT: "start",
+    MigrationPhase.FINALIZING: "finalize",
+    MigrationPhase.ROLLING_BACK: "rollback",
+}
 _OBEYED: Final = {
     MigrationPhase.FINALIZING: {MigrationPhase.FINALIZING, MigrationPhase.FINALIZED},
     MigrationPhase.ROLLING_BACK: {MigrationPhase.ROLLING_BACK, MigrationPhase.ROLLED_BACK},
@@ -83,8 +88,14 @@ def most_bytes(request: requests.Request) -> int:
 
 def _check_transition(draft: Draft, phase: MigrationPhase) -> None:
     if phase not in TRANSITIONS[draft.phase]:
-        before = ", ".join(one.name for one in MigrationPhase if phase in TRANSITIONS[one] and one is not phase)
-        detail = f"the migration is in the phase {draft.phase.name}; {phase.name} comes after {before} only"
+        before = " or ".join(
+            one.name.lower() for one in MigrationPhase if phase in TRANSITIONS[one] and one is not phase
+        )
+        detail = (
+            f"{_ORDERS.get(phase, phase.name)} is possible in {before} only; the phase is {draft.phase.name.lower()}"
+        )
+        if draft.phase is MigrationPhase.FINALIZED:
+            detail += ", and there is no way back"
         raise RequestError(ErrorCode.MIGRATION_REFUSED, detail)
 
 

@@ -51,7 +51,7 @@ async def test_the_znode_is_shown_as_it_is(api: Api, member: MemoryMember) -> No
     assert (shown.znode.data, shown.znode.next_producer_id) == (BLOCK.decode(), 57_000)
     assert (shown.znode.written_by, shown.znode.problem) == ("broker 7", None)
     assert shown.refusals["start"] is None
-    assert "FINALIZING comes after DUAL_WRITE only" in (shown.refusals["finalize"] or "")
+    assert "finalize is possible in dual_write only" in (shown.refusals["finalize"] or "")
     assert "the migration is in the phase BRIDGE" in (shown.refusals["rollback"] or "")
     member.znode.put(None)
     empty = (await describe(api)).znode

@@ -119,7 +119,7 @@ def test_an_empty_znode_is_behind_a_quorum_that_has_a_floor() -> None:
 def test_a_refused_order_while_rolling_back() -> None:
     quorum = in_phase(P.ROLLING_BACK)
     detail = refused(quorum, "start")
-    assert detail == ("the migration is in the phase ROLLING_BACK; IMPORT comes after NONE, BRIDGE, ROLLED_BACK only")
+    assert detail == "start is possible in none or bridge or rolled_back only; the phase is rolling_back"
     assert describe(quorum).refusals["start"] == detail
 
 
@@ -280,7 +280,7 @@ ALLOWED = {
     },
 }
 NAMES = {P.FINALIZING: "finalize", P.ROLLING_BACK: "rollback"}
-BEFORE = {P.FINALIZING: "DUAL_WRITE", P.ROLLING_BACK: "IMPORT, DUAL_WRITE, FINALIZING"}
+BEFORE = {P.FINALIZING: "dual_write", P.ROLLING_BACK: "import or dual_write or finalizing"}
 
 
 @pytest.mark.parametrize("order", ALLOWED, ids=lambda phase: phase.name)
@@ -295,7 +295,9 @@ def test_orders_in_every_phase(phase: MigrationPhase, order: MigrationPhase) -> 
         assert quorum.leader.phase() is ALLOWED[order][phase]
     else:
         detail = refused(quorum, order)
-        assert detail == f"the migration is in the phase {phase.name}; {order.name} comes after {BEFORE[order]} only"
+        last = ", and there is no way back" if phase is P.FINALIZED else ""
+        where = f"the phase is {phase.name.lower()}{last}"
+        assert detail == f"{NAMES[order]} is possible in {BEFORE[order]} only; {where}"
         assert description.refusals[NAMES[order]] == detail
 
 

@@ -100,7 +100,7 @@ def test_start_again(phase: MigrationPhase) -> None:
 
 def test_start_while_rolling_back() -> None:
     detail = refused(machine_in(P.ROLLING_BACK), START)
-    assert detail == "the migration is in the phase ROLLING_BACK; IMPORT comes after NONE, BRIDGE, ROLLED_BACK only"
+    assert detail == "start is possible in none or bridge or rolled_back only; the phase is rolling_back"
 
 
 @pytest.mark.parametrize("phase", [P.NONE, P.BRIDGE, P.ROLLED_BACK])
@@ -168,8 +168,13 @@ OBEYED = {
 def test_orders(phase: MigrationPhase, order: MigrationPhase) -> None:
     machine = machine_in(phase)
     if (phase, order) not in OBEYED:
-        before = "DUAL_WRITE" if order is P.FINALIZING else "IMPORT, DUAL_WRITE, FINALIZING"
-        detail = f"the migration is in the phase {phase.name}; {order.name} comes after {before} only"
+        can = (
+            "finalize is possible in dual_write"
+            if order is P.FINALIZING
+            else ("rollback is possible in import or dual_write or finalizing")
+        )
+        last = ", and there is no way back" if phase is P.FINALIZED else ""
+        detail = f"{can} only; the phase is {phase.name.lower()}{last}"
         assert refused(machine, OrderMigration(order)) == detail
         return
     after = OBEYED[phase, order]
@@ -187,7 +192,7 @@ def test_a_step_for_a_phase_that_is_over(phase: MigrationPhase) -> None:
 
 def test_a_step_that_leads_nowhere() -> None:
     detail = refused(machine_in(P.IMPORT), AdvanceMigration(P.IMPORT, P.FINALIZED))
-    assert detail == "the migration is in the phase IMPORT; FINALIZED comes after FINALIZING only"
+    assert detail == "FINALIZED is possible in finalizing only; the phase is import"
 
 
 def test_a_quorum_begins_in_zookeeper() -> None:
