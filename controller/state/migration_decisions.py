@@ -88,12 +88,9 @@ def most_bytes(request: requests.Request) -> int:
 
 def _check_transition(draft: Draft, phase: MigrationPhase) -> None:
     if phase not in TRANSITIONS[draft.phase]:
-        before = " or ".join(
-            one.name.lower() for one in MigrationPhase if phase in TRANSITIONS[one] and one is not phase
-        )
-        detail = (
-            f"{_ORDERS.get(phase, phase.name)} is possible in {before} only; the phase is {draft.phase.name.lower()}"
-        )
+        before = [one.name.lower() for one in MigrationPhase if phase in TRANSITIONS[one] and one is not phase]
+        order, now = _ORDERS.get(phase, phase.name), draft.phase.name.lower()
+        detail = f"{order} is possible in {' or '.join(before)} only; the phase is {now}"
         if draft.phase is MigrationPhase.FINALIZED:
             detail += ", and there is no way back"
         raise RequestError(ErrorCode.MIGRATION_REFUSED, detail)

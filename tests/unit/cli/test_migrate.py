@@ -244,7 +244,7 @@ def test_what_is_final_is_done_once(dual: Served) -> None:
     assert (again.exit_code, "nothing had to be done for finalize" in again.output) == (0, True)
     assert dual.run("start").exit_code == 0
     back = dual.run("rollback")
-    assert (back.exit_code, "the migration is in the phase FINALIZED" in back.output) == (ExitCode.REFUSED, True)
+    assert (back.exit_code, "the phase is finalized" in back.output) == (ExitCode.REFUSED, True)
 
 
 @pytest.mark.parametrize("answers", [None, "y\n"])
@@ -414,7 +414,7 @@ def test_nobody_answers(command: str) -> None:
 def test_a_refused_order_ends_the_command(served: Served) -> None:
     for command in ("finalize", "rollback"):
         result = served.run(command, "--wait", "0")
-        assert (result.exit_code, "the migration is in the phase BRIDGE" in result.stderr) == (ExitCode.REFUSED, True)
+        assert (result.exit_code, "the phase is bridge" in result.stderr) == (ExitCode.REFUSED, True)
     assert served.phase is P.BRIDGE
 
 
