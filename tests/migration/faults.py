@@ -29,14 +29,15 @@ class Faults:
         self._repairs: list[tuple[float, Callable[[], None]]] = []
         self._killed: set[int] = set()
 
-    def strike(self, point: int) -> None:
-        """The faults of this point, one after the other."""
+    def strike(self, point: int, before: Callable[[], None] = lambda: None) -> None:
+        """The faults of this point, one after the other; `before` is called just before each."""
         began = time.monotonic()
         for fault in self._plan.faults:
             if fault.point != point:
                 continue
             strike = self._prepare(fault)
             time.sleep(max(0.0, began + fault.delay_ms / 1000 - time.monotonic()))
+            before()
             self._repairs.append((time.monotonic() + fault.away_ms / 1000, strike()))
 
     def end(self) -> None:

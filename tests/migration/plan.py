@@ -51,8 +51,9 @@ class Plan(msgspec.Struct, frozen=True):
     """One run. `points`: the moments at which a fault may strike, in order.
 
     `exact`: everybody pauses at the end of a rollback, the old brokers `pause_ms` after the order, so that the znode
-    can be compared with all that was handed out. `first_free`: the znode begins with a block below it, None with none.
-    `dwell_ms`: in every phase at rest.
+    can be compared with all that was handed out. `orphan`: before that the controller is struck in dual write, while
+    it claims blocks and no old broker does, so that its last claim may be left on top.
+    `first_free`: the znode begins with a block below it, None with none. `dwell_ms`: in every phase at rest.
     """
 
     seed: int
@@ -61,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True):
     claimers: int
     first_free: int | None
     exact: bool
+    orphan: bool
     pause_ms: float
     dwell_ms: float
     points: tuple[str, ...]
@@ -78,7 +80,8 @@ class Plan(msgspec.Struct, frozen=True):
         what = "; ".join(
             f"{name} +{fault.delay_ms:.0f}ms" for name, fault in zip(self.names(), self.faults, strict=True)
         )
-        return f"{self.destination}{' exact' if self.exact else ''}, {self.servers} zk: {what}"
+        judged = " orphan" if self.orphan else " exact" if self.exact else ""
+        return f"{self.destination}{judged}, {self.servers} zk: {what}"
 
 
 def points_of(destination: Destination) -> tuple[str, ...]:
@@ -94,7 +97,9 @@ def plan_of(seed: int) -> Plan:
     chance = random.Random(seed)
     destination = chance.choice(list(ORDERS))
     points = points_of(destination)
-    first = chance.randrange(len(points) - 1)
+    exact = "rollback" in destination and chance.random() < 0.7
+    orphan = exact and chance.random() < 0.5
+    first = points.index("dual_write") if orphan else chance.randrange(len(points) - 1)
     faults = [_fault(chance, "controller", first)]
     if chance.random() < 0.3:
         faults.append(_fault(chance, "controller", chance.randrange(first + 1, len(points))))
@@ -103,9 +108,10 @@ def plan_of(seed: int) -> Plan:
         seed=seed,
         destination=destination,
         servers=1 if seed % SINGLE_SERVER_EVERY == 0 else 3,
-        claimers=chance.choice([1, 2]),
+        claimers=chance.choice([1, 2, 3]),
         first_free=chance.choice([None, 1000 * chance.randrange(1, 10**6)]),
-        exact="rollback" in destination and chance.random() < 0.6,
+        exact=exact,
+        orphan=orphan,
         pause_ms=chance.uniform(0, MAX_DELAY_MS),
         dwell_ms=chance.uniform(20, 120),
         points=points,

@@ -45,8 +45,6 @@ class Result(msgspec.Struct):
     old_blocks: int
     controller_blocks: int
     unknown: int
-    controller_faults: int
-    zookeeper_faults: int
     exact_moments: int
     seconds: float
 
@@ -77,8 +75,6 @@ class Run:
             old_blocks=len(self.evidence.old),
             controller_blocks=len(self.evidence.ledger),
             unknown=len(self.evidence.unknown),
-            controller_faults=sum(fault.target == "controller" for fault in self.plan.faults),
-            zookeeper_faults=sum(fault.target == "zookeeper" for fault in self.plan.faults),
             exact_moments=self.evidence.exact_moments,
             seconds=time.monotonic() - began,
         )
@@ -157,7 +153,14 @@ class Run:
     def _rest(self, phase: str, point: int = 0) -> None:
         """A while in a phase at rest, with the fault that is due there."""
         assert self.plan.points[point] == phase or phase in self.plan.points[point].split("_or_"), (phase, point)
-        self._faults.strike(point)
+        if self.plan.orphan and phase == "dual_write" and "rollback" in self.plan.points[point + 1]:
+            for thread in self._old:
+                thread.pause()
+            for thread in self._old:
+                thread.wait_idle()
+            self._faults.strike(point, before=self._pause_claimers)
+        else:
+            self._faults.strike(point)
         end = time.monotonic() + self.plan.dwell_ms / 1000
         self._until(lambda: time.monotonic() > end, "the end of the dwelling")
 
@@ -206,10 +209,13 @@ class Run:
 
     # The moment after a rollback, at which the znode shows exactly what is free.
 
-    def _begin_pause(self) -> threading.Thread:
-        """Nobody asks a controller any more; the old brokers pause a little later, while the znode is set back."""
+    def _pause_claimers(self) -> None:
         for claimer in self._claimers:
             claimer.pause()
+
+    def _begin_pause(self) -> threading.Thread:
+        """Nobody asks a controller any more; the old brokers pause a little later, while the znode is set back."""
+        self._pause_claimers()
 
         def pause() -> None:
             time.sleep(self.plan.pause_ms / 1000)

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import logging
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -50,21 +51,24 @@ class Report(msgspec.Struct):
 
     def add(self, plan: Plan, result: Result) -> None:
         """A run without a violation."""
-        self.runs += 1
-        for name in plan.names():
-            self.kill_points[name] = self.kill_points.get(name, 0) + 1
+        self._count(plan)
         end = f"{plan.destination}: {result.phase}"
         self.destinations[end] = self.destinations.get(end, 0) + 1
         self.blocks_old_brokers += result.old_blocks
         self.blocks_controllers += result.controller_blocks
         self.unknown_blocks_old_brokers += result.unknown
-        self.controller_kills += result.controller_faults
-        self.zookeeper_kills += result.zookeeper_faults
         self.exact_moments += result.exact_moments
+
+    def _count(self, plan: Plan) -> None:
+        self.runs += 1
+        for name in plan.names():
+            self.kill_points[name] = self.kill_points.get(name, 0) + 1
+        self.controller_kills += sum(fault.target == "controller" for fault in plan.faults)
+        self.zookeeper_kills += sum(fault.target == "zookeeper" for fault in plan.faults)
 
     def fail(self, plan: Plan, error: BaseException) -> None:
         """A run with a violation."""
-        self.runs += 1
+        self._count(plan)
         self.violations += 1
         self.failed_seeds.append(plan.seed)
         self.overlaps += isinstance(error, OverlapError)
@@ -160,6 +164,8 @@ def main(arguments: list[str] | None = None) -> int:
     if (why := why_unavailable()) is not None:
         print(why, file=sys.stderr)
         return 2
+    # So that what was started is ended, however the campaign ends.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # kazoo warns of every connection that this campaign breaks.
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
     if options.replay is not None:

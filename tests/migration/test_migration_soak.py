@@ -12,7 +12,7 @@ from tests.migration.plan import ORDERS, plan_of, points_of
 from tests.migration.soak import Ensembles, run_seed
 from tests.support.zookeeper import why_unavailable
 
-SEEDS = [3671, 1653, 457, 615, 128, 10553, 6183, 1893, 11489, 4407]
+SEEDS = [1628, 1612, 861, 251, 5532, 3711, 5106, 912, 2055, 4671]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +32,7 @@ def test_the_seeds_hit_every_point_and_destination() -> None:
     assert len({point for target, point in hit if target == "zookeeper"}) >= len(everywhere) - 3
     assert {plan.destination for plan in plans} == set(ORDERS)
     assert {plan.servers for plan in plans} == {1, 3}
+    assert any(plan.orphan for plan in plans) and any(plan.exact and not plan.orphan for plan in plans)
     assert {(fault.target, fault.paused) for plan in plans for fault in plan.faults} == {
         (target, paused) for target in ("controller", "zookeeper") for paused in (False, True)
     }
