@@ -156,7 +156,7 @@ class ClaimQueue:
         first = next_free(block, name, quorum_next)
         requests, end = (0, first) if block is not None and block.sealed else self._enough(first)
         if not requests:
-            self._refuse(RequestError(ErrorCode.PRODUCER_IDS_EXHAUSTED, _exhausted(block, first)))
+            self._refuse(_nothing_left(block, first, name))
             self._done()
             return
         held = first if block is None or block.claimed_by != name else max(first, block.last + 1)
@@ -243,7 +243,13 @@ class ClaimQueue:
             release(answer, refusal)
 
 
-def _exhausted(block: ZnodeBlock | None, first: int) -> str:
+def _nothing_left(block: ZnodeBlock | None, first: int, name: str) -> RequestError:
+    if block is not None and block.sealed and block.claimed_by == name:
+        # This member leads no more and has not heard of it: the agent shall look for the one that does.
+        detail = "another leader of this quorum has sealed the znode: it hands out the IDs now; ask again"
+        return RequestError(ErrorCode.MIGRATION_UNDER_WAY, detail)
     if block is not None and block.sealed:
-        return f"the znode was sealed by {block.claimed_by}: that quorum hands out the IDs now"
-    return f"the next producer ID is {first}: no block is left below {MAX_PRODUCER_ID}"
+        detail = f"the znode was sealed by {block.claimed_by}: that quorum hands out the IDs now"
+    else:
+        detail = f"the next producer ID is {first}: no block is left below {MAX_PRODUCER_ID}"
+    return RequestError(ErrorCode.PRODUCER_IDS_EXHAUSTED, detail)

@@ -128,6 +128,19 @@ def test_what_a_dead_leader_claimed_is_not_lost(chroot: str, old: OldBroker, tmp
         assert [old.allocate().first, one.first()] == [1000, 2000]
 
 
+def test_a_leader_that_was_deposed_unawares_does_not_call_the_ids_exhausted(chroot: str, tmp_path: Path) -> None:
+    """Cut off from the others, but not from ZooKeeper, it finds the seal of a leader that it has not heard of."""
+    with quorum_on(chroot, tmp_path, controllers=1) as one, znode_at(chroot) as znode:
+        one.start()
+        assert one.first() == 0
+        name = one.describe()["claimed_by"]
+        seal = stored(MAX_PRODUCER_ID - 999, MAX_PRODUCER_ID, broker=-1)
+        znode.store(seal[:-1] + b', "claimed_by": "' + name.encode() + b'"}')
+        problem = one.allocate().json()
+        assert (problem["code"], problem["retryable"]) == ("MIGRATION_UNDER_WAY", True), problem
+        assert "another leader of this quorum" in problem["detail"]
+
+
 def test_sixty_four_requests_cost_a_few_writes(zookeeper: Ensemble, chroot: str, tmp_path: Path) -> None:
     with quorum_on(chroot, tmp_path, controllers=1) as one, znode_at(chroot) as znode:
         one.start()
