@@ -11,7 +11,8 @@ from kazoo.security import make_acl, make_digest_acl
 from controller.migration.zookeeper import BLOCK_PATH
 from protocol.ids import MAX_PRODUCER_ID
 from tests.migration.quorum_client import Quorum, StoredZnode, quorum_on, stored, znode_at
-from tests.support.http_calls import Answer
+from tests.support.cluster import bring_back, quorum, wait_until
+from tests.support.http_calls import Answer, call
 from tests.support.zookeeper import Ensemble, why_unavailable
 
 DIGEST = "pidkeeper:correct"
@@ -138,12 +139,34 @@ def test_orders_out_of_turn(bridge: Quorum) -> None:
 
 
 def test_a_quorum_that_handed_out_ids_by_itself(connect: str, znode: StoredZnode, tmp_path: Path) -> None:
-    with quorum_on(connect, tmp_path, controllers=1, mode="quorum") as one:
+    with quorum_on(None, tmp_path, controllers=1, mode="quorum") as one:
         assert one.first() == 0
+        one.cluster.kill(*one.cluster.members())
+        one.cluster.controller_options["zookeeper"] = {"connect": connect}
+        bring_back(one.cluster)
         version = znode.version()
         refused(one.order("start"), "handed out IDs by itself, 0 to 999 at last", 'mode = "zookeeper"')
         assert one.describe()["phase"] == "none" and znode.version() == version
         assert one.first() == 1000
+
+
+def test_a_quorum_that_knows_zookeeper_waits_for_the_start(connect: str, znode: StoredZnode, tmp_path: Path) -> None:
+    znode.store(stored(3000, 3999))
+    with quorum_on(None, tmp_path, controllers=1, mode="quorum") as one:
+        one.cluster.kill(*one.cluster.members())
+        one.cluster.controller_options["zookeeper"] = {"connect": connect}
+        one.cluster.start()
+        (member,) = one.cluster.layout.controllers
+        reason = "the migration from it has not begun"
+        wait_until(
+            lambda: reason in call(member.http, "GET", "/readyz/zookeeper").body.decode(), "the reason in readiness"
+        )
+        wait_until(lambda: quorum(member)["role"] == "leader", "a leader")
+        answer = one.allocate()
+        assert (answer.json()["code"], reason in answer.json()["detail"]) == ("MIGRATION_UNDER_WAY", True)
+        one.start()
+        assert one.first() == 4000
+        assert call(member.http, "GET", "/readyz").status == 200
 
 
 def test_a_quorum_without_zookeeper(tmp_path: Path) -> None:

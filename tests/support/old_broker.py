@@ -21,7 +21,7 @@ PAUSE_SECONDS: Final = 0.01
 """After a request that failed: ZooKeeper may be electing."""
 
 
-class Exhausted(Exception):  # noqa: N818 - what the ID space is
+class Exhausted(Exception):  # noqa: N818 - what a broker logs
     """There is no whole block left below 2^63."""
 
 

@@ -15,6 +15,7 @@ VERDICT = re.compile(r"(same|different: |partly|does not apply: )")
 CLASSES = {
     "AllocateProducerIdsRequestTest",
     "ControllerApisTest",
+    "KRaftMigrationZkWriterTest",
     "KafkaApisTest",
     "ProducerIdControlManagerTest",
     "ProducerIdExpirationTest",
@@ -26,6 +27,8 @@ CLASSES = {
     "TransactionCoordinatorTest",
     "TransactionMetadataTest",
     "UnifiedLogTest",
+    "ZkMigrationClientTest",
+    "ZkMigrationIntegrationTest",
 }
 
 
