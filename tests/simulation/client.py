@@ -180,7 +180,7 @@ class Client:
         if chance > 0.96:
             self.incarnation += 1
             return requests.UnregisterBroker(self.broker_id, self.epoch)
-        if chance > 0.92:
+        if chance > 0.92 or not self.cluster.may_allocate():
             return requests.BrokerHeartbeat(self.broker_id, self.epoch)
         return requests.AllocateProducerIds(self.broker_id, self.epoch)
 
@@ -262,6 +262,8 @@ class Agent:
         if self.world.now >= self._heartbeat_due:
             self._heartbeat_due = self.world.now + SECOND
             self.endpoint.call(requests.BrokerHeartbeat(self.broker_id, self.epoch), self._heard)
+        if not self.cluster.may_allocate():
+            return
         self._outstanding = self.policy.blocks_to_ask(self.reserve, self._now())
         request = requests.AllocateProducerIds(self.broker_id, self.epoch)
         for _ in range(self._outstanding):

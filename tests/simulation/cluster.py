@@ -10,29 +10,35 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
+from msgspec.structs import replace
 
 from controller.node import transaction_duties
 from controller.raft.core import Role
 from controller.state import transitions
 from protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from protocol.metadata_version import BASE, LATEST
+from protocol.migration import MigrationPhase
 from protocol.records import AllocateProducerIdsRecord
 from tests.simulation.budget import Budget
 from tests.simulation.client import Agent, Client
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
+from tests.simulation.kill_points import KillPoints
 from tests.simulation.loop import enter
 from tests.simulation.member import Member
+from tests.simulation.migration_invariants import MigrationMonitor
+from tests.simulation.migration_operator import MigrationOperator
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
 from tests.simulation.process import Process
 from tests.simulation.producer import Producers, Transactional
 from tests.simulation.producer import draw as draw_transactional
 from tests.simulation.quorum_operator import QuorumOperator
-from tests.simulation.swarm import Swarm, draw
+from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import ONGOING, OUTCOME
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World
+from tests.simulation.zookeeper import ZooKeeper
 
 PROGRESS: Final = 10 * SECOND
 """After everything is healed, an allocation that is asked for from then on must be answered within this time."""
@@ -42,6 +48,9 @@ CONVERGENCE: Final = 20 * SECOND
 
 
 UNDER_WAY: Final = (ONGOING, *OUTCOME)
+
+RESTING: Final = {MigrationPhase.BRIDGE, MigrationPhase.DUAL_WRITE, MigrationPhase.FINALIZED, MigrationPhase.ROLLED_BACK}
+"""Phases in which the migration waits for its operator; without ZooKeeper's bridge, NONE too."""
 
 
 class Result(msgspec.Struct):
@@ -58,6 +67,8 @@ class Result(msgspec.Struct):
     ids_checked: int
     transactional_answers_checked: int
     recovered_after_us: int
+    old_blocks_checked: int
+    leaders_lost: Counter[str]
     faults: Counter[tuple[str, str]]
     violation: str | None
 
@@ -68,7 +79,8 @@ class Cluster:
     def __init__(self, seed: int, *, trace: Callable[[str], object] | None = None, bug: str | None = None) -> None:
         self.world = World(seed, trace)
         self.rng = self.world.stream("cluster")
-        self.swarm: Swarm = draw(self.world.stream("swarm"))
+        self.migrating: Migrating = draw_migrating(self.world.stream("migrating"))
+        self.swarm: Swarm = self._swarm()
         self.transactional: Transactional = draw_transactional(self.world.stream("transactional"))
         self.written: list[Written] = []
         self.bug = bug
@@ -76,6 +88,11 @@ class Cluster:
         self.budget = Budget(self)
         self.history = History(self.world)
         self.monitor = Monitor(self.world, self.history, self.voters, self.swarm.spares)
+        self.zookeeper = ZooKeeper(self.world, self.migrating)
+        self.migration = self.zookeeper.monitor = MigrationMonitor(self.world, self.zookeeper)
+        if self.migrating.present:
+            self.monitor.on_commit = self.migration.committed
+        self.kill_points = KillPoints(self)
         self.network = Network(self.world, self.swarm)
         self.members = {node: Member(self, node, rate) for node, rate in enumerate(self.swarm.clock_rates, 1)}
         self.network.members = self.members
@@ -83,13 +100,26 @@ class Cluster:
         self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]
         self.gone: list[Agent] = []
         self.producers = Producers(self)
+        self.migration_operator = MigrationOperator(self, self.zookeeper)
         self.nemesis = Nemesis(self)
         self.healed = False
         self.loaded = True
         self.recovered_after = 0
         self.transactional_answers = 0
 
+    def _swarm(self) -> Swarm:
+        swarm, migrating = draw(self.world.stream("swarm")), self.migrating
+        if not migrating.present:
+            return swarm
+        build = swarm.first_build if swarm.first_build == LATEST else migrating.first_build
+        return replace(swarm, weights=swarm.weights | migrating.weights, first_build=build)
+
     # What others ask.
+
+    def may_allocate(self) -> bool:
+        """Whether IDs may be asked for: not before a migration that begins without a bridge."""
+        migrating = self.migrating
+        return not migrating.present or migrating.bridge or self.migration.phase is not MigrationPhase.NONE
 
     @property
     def voters(self) -> tuple[int, ...]:
@@ -146,6 +176,8 @@ class Cluster:
         self.world.at(50 * MILLISECOND, self._look)
         self.world.at(self.rng.randrange(10 * SECOND), self._replace_agent)
         self.nemesis.start()
+        if self.migrating.present:
+            self.migration_operator.start()
         if self.swarm.spares:
             self.operator.start()
         self.world.run(self.swarm.safety_time)
@@ -159,6 +191,7 @@ class Cluster:
         self._check_members()
         claims = [agent.claims for agent in (*self.agents, *self.gone)]
         blocks = self.history.check(claims)
+        self.migration.check_floors(self.history.operations)
         checker = TransactionChecker(
             self.history.commits, self.history.transactional, self.written, self.transactional.max_epoch
         )
@@ -181,6 +214,8 @@ class Cluster:
             ),
             transactional_answers_checked=self.transactional_answers,
             recovered_after_us=self.recovered_after,
+            old_blocks_checked=len(self.migration.blocks_of_brokers),
+            leaders_lost=self.kill_points.lost,
             faults=self.world.faults,
             violation=violation,
         )
@@ -207,9 +242,16 @@ class Cluster:
         self.world.phase = "healed"
         self.healed = True
         self.nemesis.stop()
+        if self.migration.finalized:
+            self.zookeeper.switch_off()
 
     def _progressed(self) -> bool:
-        return self.history.newest_invocation >= self.swarm.safety_time
+        allocated = self.history.newest_invocation >= self.swarm.safety_time
+        return (allocated or not self.may_allocate()) and self._rests()
+
+    def _rests(self) -> bool:
+        migrating = self.migrating
+        return not migrating.present or self.migration.phase in RESTING or not self.may_allocate()
 
     def _converged(self) -> bool:
         processes = [self.members[voter].process for voter in self.voters]
@@ -243,6 +285,7 @@ class Cluster:
                 for node, member in self.members.items()
                 if member.deployed
             ]
+            state.append(f"migration {self.migration.phase.name}, may allocate {self.may_allocate()}")
             state.append(f"voters {self.voters}, wanted {sorted(self.operator.wanted())}")
             raise Violation(rule, f"{limit // SECOND} s after all faults ended: {'; '.join(state)}")
 

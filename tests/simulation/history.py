@@ -15,6 +15,7 @@ from typing import Final
 from controller.state import requests
 from protocol.errors import ErrorCode, RequestError
 from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
+from protocol.migration import ZooKeeperBlockRecord
 from protocol.records import (
     AllocateProducerIdsRecord,
     ProducerIdFloorRecord,
@@ -119,7 +120,7 @@ class History:
     def _committed_blocks(self) -> dict[int, Commit]:
         """The committed allocations by their first ID.
 
-        Walks the log to see that IDs only jump where a floor rose, and that each block went to the epoch in force.
+        Walks the log to see that IDs only jump where a floor rose or where ZooKeeper was ahead, and that each block went to the epoch in force.
         """
         blocks: dict[int, Commit] = {}
         epochs: dict[int, int] = {}
@@ -128,7 +129,7 @@ class History:
             record = commit.record
             if commit.offset != offset:
                 raise Violation("log-offsets", f"record {offset} of the log has offset {commit.offset}")
-            if isinstance(record, ProducerIdFloorRecord):
+            if isinstance(record, ProducerIdFloorRecord | ZooKeeperBlockRecord):
                 if record.next_producer_id <= next_id:
                     raise Violation("floor", f"{record} at offset {offset}, but the next ID was {next_id}")
                 next_id = record.next_producer_id

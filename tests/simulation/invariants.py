@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from controller.raft.core import Role
@@ -28,7 +28,8 @@ from controller.raft.messages import (
 )
 from controller.state.machine import StateMachine
 from protocol.metadata_version import LATEST
-from protocol.records import VotersRecord, decode_batch, needed_version, read_voters
+from protocol.migration import MigrationRecord
+from protocol.records import Record, VotersRecord, decode_batch, needed_version, read_voters
 from snapshots.image import StateImage
 from tests.simulation.history import History
 from tests.simulation.world import Violation, World
@@ -38,6 +39,10 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 ANY_TERM = -1
+
+
+_State = tuple[int, int, MigrationRecord | None]
+"""The next offset, the next producer ID, and the newest record of the migration."""
 
 
 class _Disk:
@@ -84,9 +89,10 @@ class Monitor:
         self.snapshots_installed = 0
         self.committed: list[tuple[int, bytes]] = []
         self.next_id = 0
+        self.on_commit: Callable[[list[Record]], None] = lambda _: None
         self._commit_terms: list[int] = []
         """For every committed index the highest term in which it can have been committed."""
-        self._states: list[tuple[int, int]] = []
+        self._states: list[_State] = []
         self._leaders: dict[int, int] = {}
         first = frozenset(voters)
         self._configurations = [Configuration(0, first, first, None)]
@@ -222,7 +228,7 @@ class Monitor:
     def applied(self, process: Process, entry: Entry) -> None:
         """A member applied an entry."""
         machine = process.driver.machine
-        state = (machine.next_offset, machine.producer_ids.next_producer_id)
+        state = (machine.next_offset, machine.producer_ids.next_producer_id, machine.migration.record)
         index, known = entry.index, len(self.committed)
         if index <= known:
             if self.committed[index - 1] != (entry.term, entry.data) or self._states[index - 1] != state:
@@ -242,7 +248,7 @@ class Monitor:
         member.top = max(member.top, meta.index)
         if member.forgot is not None:
             self._look_for_recovery(member, disk.recovering, meta)
-        state = (image.next_offset, image.next_producer_id)
+        state = (image.next_offset, image.next_producer_id, image.migration)
         if image.voters != self._committed_by(meta.index).record:
             raise Violation("snapshot", f"member {process.node_id} installs {meta} with {image.voters}")
         if meta.index > len(self.committed) or self._states[meta.index - 1] != state:
@@ -250,7 +256,7 @@ class Monitor:
         if self.world.trace is not None:
             self.world.note(f"member {process.node_id} installs the snapshot {meta}")
 
-    def _first_applied(self, process: Process, entry: Entry, machine: StateMachine, state: tuple[int, int]) -> None:
+    def _first_applied(self, process: Process, entry: Entry, machine: StateMachine, state: _State) -> None:
         if entry.index != len(self.committed) + 1:
             raise Violation("apply-gap", f"member {process.node_id} applies {entry.index} after {len(self.committed)}")
         holders = [node for node, held in self._held.items() if held.get(entry.index) == entry.term]
@@ -268,6 +274,7 @@ class Monitor:
         self.next_id = state[1]
         records = decode_batch(entry.data)
         self.history.commit(machine.next_offset - len(records), records)
+        self.on_commit(records)
         self.world.mix(entry.index, entry.term, state[1])
         if self.world.trace is not None:
             self.world.note(f"member {process.node_id} applies {entry.index} first, of term {entry.term}: {records}")

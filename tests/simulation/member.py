@@ -145,6 +145,7 @@ class Member:
         """Kill the process, or cut the machine's power; start again after `restart_after`."""
         process, self.process = self.process, None
         if process is not None:
+            self.cluster.kill_points.gone(process)
             process.die(
                 [self._rng.randrange(12) if self._rng.random() < 0.3 else self._rng.randrange(3) for _ in "1234"]
             )

@@ -48,6 +48,8 @@ class Nemesis:
         """Undo what lasts, start what is down, and let no damage stay in the dark."""
         self.active = False
         self.network.heal()
+        self.cluster.zookeeper.heal()
+        self.cluster.kill_points.disarm()
         for member in self.cluster.members.values():
             member.disk.heal()
             member.disk_slowness = 1
@@ -281,6 +283,28 @@ class Nemesis:
         if self.rng.random() < 0.5:
             for one, other in sorted(links):
                 self.world.at(self.rng.randrange(length), self.network.reset, one, other)
+
+    # ZooKeeper.
+
+    def _throw_zookeeper_away(self) -> bool:
+        self.cluster.zookeeper.go_away(self._later(6 * SECOND))
+        return True
+
+    def _throw_zookeeper_cut_off(self) -> bool:
+        leader = self._leader()
+        if leader is None:
+            return False
+        self.cluster.zookeeper.cut(leader.node_id, self._later(6 * SECOND))
+        return True
+
+    def _throw_zookeeper_slow(self) -> bool:
+        self.cluster.zookeeper.slow_down(self.rng.choice((10, 50, 200)), self._later(5 * SECOND))
+        return True
+
+    def _throw_kill_point(self) -> bool:
+        """A leader is to be lost in the midst of a claim or a step; counted when it is."""
+        self.cluster.kill_points.arm()
+        return False
 
     # Disks.
 

@@ -7,6 +7,9 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from controller.answers import Answer as DeciderAnswer
+from controller.migration.member_side import Migration
+from controller.migration.zookeeper import BlockZnode, NoZookeeper
 from controller.node.driver import Driver
 from controller.node.ledger import Ledger
 from controller.node.markers import Markers
@@ -18,12 +21,13 @@ from controller.raft.core import RaftConfig, RaftCore, Role
 from controller.raft.messages import Entry, HardState, Message, SnapshotMeta
 from controller.state import requests
 from protocol.errors import ErrorCode, RequestError
-from protocol.records import LeaderChangeRecord, Record, encode_batch
+from protocol.records import LeaderChangeRecord, Record, decode_batch, encode_batch
 from snapshots.image import StateImage
 from tests.simulation.loop import Answer, Job, ProcessLoop, Task, enter
 from tests.simulation.transaction_history import Written
 from tests.simulation.world import World
 from tests.simulation.writer import SimWriter
+from tests.simulation.zookeeper import CLAIMS, ORDERS, STEPS, Port, Session
 from tests.support.memory_files import PowerCut
 
 if TYPE_CHECKING:
@@ -39,6 +43,10 @@ class SimDriver(Driver):
     process: Process
 
     def _apply(self, entry: Entry) -> None:
+        cluster = self.process.member.cluster
+        if cluster.migrating.present:
+            # Before its answers leave: a step goes on in the same event.
+            cluster.kill_points.applied(self.process, decode_batch(entry.data))
         super()._apply(entry)
         self.process.member.monitor.applied(self.process, entry)
 
@@ -50,7 +58,14 @@ class SimDriver(Driver):
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append an entry to the log."""
-        position = super().propose(data)
+        cluster = self.process.member.cluster
+        if cluster.migrating.present:
+            records = decode_batch(data)
+            cluster.migration.proposed(self.process, records)
+            position = super().propose(data)
+            cluster.kill_points.proposed(self.process, records)
+        else:
+            position = super().propose(data)
         if self.process.member.cluster.bug == "answer-at-propose":
             self.process.soon(self._answer_early)
         return position
@@ -96,6 +111,8 @@ class Process:
         self.tasks: list[Task] = []
         self.answers: list[Answer] = []
         self.loop = ProcessLoop(self)
+        self.points: dict[str, str] = {}
+        self.zookeeper: Session | None = None
         self.durable_last = storage.wal.next_index - 1
         self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
         self.seen_role = Role.FOLLOWER
@@ -142,6 +159,8 @@ class Process:
             abort_check_ms=member.settings.transaction_abort_check_ms,
             expiration_ms=member.settings.transactional_id_expiration_ms,
         )
+        self.migration = self._migration()
+        self.driver.on_deposed = self._on_deposed
 
     def start(self) -> None:
         """Begin to tick."""
@@ -173,6 +192,7 @@ class Process:
             self._fence_silent_brokers()
             self._raise_metadata_version()
             self.duties.tick(driver.ticks, int(self.member.wall_clock() * 1000))
+            self.migration.tick()
         self.watch()
 
     def receive(self, message: Message) -> None:
@@ -254,7 +274,7 @@ class Process:
         """As `ClusterMember.submit`. Raises RequestError."""
         if self.stopping:
             raise RequestError(ErrorCode.NOT_CONTROLLER)
-        answer: Answer = self.driver.decider.submit(request)
+        answer: Answer = self.migration.claim_for(request) or self.driver.decider.submit(request)
         if isinstance(request, requests.UnregisterBroker):
             self.sessions.forget(request.broker_id)
         elif isinstance(request, requests.SignOfLife):
@@ -291,6 +311,44 @@ class Process:
         if wanted > self.driver.machine.metadata_version:
             with contextlib.suppress(RequestError):
                 self.submit(requests.RaiseMetadataVersion(wanted))
+
+    # ZooKeeper.
+
+    def _migration(self) -> Migration:
+        """As `ClusterMember` makes it; each part has a port of its own, so that its calls can be told apart."""
+        cluster, znode = self.member.cluster, self._port(CLAIMS)
+        names = self.world.stream(f"name-{self.node_id}-{self.member.starts}")
+        migration = Migration(
+            self.storage.machine,
+            znode,
+            self.loop,
+            self._decide,
+            self.driver.serving,
+            bridge=cluster.migrating.present and cluster.migrating.bridge,
+            new_name=lambda: f"pidkeeper/simulated-cluster/{names.getrandbits(128):032x}",
+        )
+        migration.steps._znode = self._port(STEPS)
+        migration.orders._znode = self._port(ORDERS)
+        return migration
+
+    def _port(self, use: str) -> BlockZnode:
+        cluster, name = self.member.cluster, f"member-{self.node_id}-{self.member.starts}"
+        if not cluster.migrating.present:
+            return NoZookeeper()
+        if self.zookeeper is None:
+            self.zookeeper = Session(cluster.zookeeper, self.node_id, name, self.later, lambda: self.alive)
+        return Port(self.zookeeper, self, use)
+
+    def seen_of_znode(self) -> set[bytes]:
+        """What the znode has held, as far as this process was told."""
+        return set() if self.zookeeper is None else self.zookeeper.seen
+
+    def _decide(self, request: requests.Request, answer: DeciderAnswer) -> None:
+        self.driver.decider.submit(request, answer)
+
+    def _on_deposed(self) -> None:
+        self.member.cluster.kill_points.gone(self)
+        self.migration.deposed()
 
     # The end.
 

@@ -21,6 +21,7 @@ from typing import Any, Final, TextIO
 import msgspec
 
 from tests.simulation.cluster import Result, simulate
+from tests.simulation.kill_points import POINTS
 from tests.simulation.stepping import Quit, Stepper
 from tests.simulation.world import SECOND
 
@@ -52,6 +53,7 @@ class Report(msgspec.Struct):
     blocks_checked: int = 0
     ids_checked: int = 0
     transactional_answers_checked: int = 0
+    old_broker_blocks_checked: int = 0
     recovery_p50_ms: float = 0.0
     recovery_p99_ms: float = 0.0
     recovery_max_ms: float = 0.0
@@ -59,6 +61,7 @@ class Report(msgspec.Struct):
     faults_by_kind: dict[str, int] = {}
     faults_by_phase: dict[str, int] = {}
     faults_by_kind_and_phase: dict[str, dict[str, int]] = {}
+    leaders_lost_by_step: dict[str, int] = {}
     violations: list[str] = []
 
 
@@ -101,6 +104,7 @@ class Totals:
     def __init__(self, first_seed: int) -> None:
         self.report = Report(first_seed=first_seed)
         self._faults: Counter[tuple[str, str]] = Counter()
+        self._lost: Counter[str] = Counter()
         self._recoveries: list[int] = []
         self._started = time.monotonic()
         self._simulated_us = 0
@@ -118,7 +122,9 @@ class Totals:
         report.blocks_checked += result.blocks_checked
         report.ids_checked += result.ids_checked
         report.transactional_answers_checked += result.transactional_answers_checked
+        report.old_broker_blocks_checked += result.old_blocks_checked
         self._faults.update(result.faults)
+        self._lost.update(result.leaders_lost)
         if result.violation is None:
             self._recoveries.append(result.recovered_after_us)
         else:
@@ -146,6 +152,7 @@ class Totals:
         report.faults_by_kind = dict(kinds.most_common())
         report.faults_by_phase = dict(phases.most_common())
         report.faults_by_kind_and_phase = table
+        report.leaders_lost_by_step = {point: self._lost[point] for point in POINTS}
         return report
 
 
@@ -161,6 +168,9 @@ def print_report(report: Report, out: TextIO) -> None:
     for kind, count in report.faults_by_kind.items():
         cells = [report.faults_by_kind_and_phase[kind].get(phase, 0) for phase in phases]
         print(f"{kind:28}" + "".join(f"{cell:>14,}" for cell in [count, *cells]), file=out)
+    print("\nleaders lost behind", file=out)
+    for point, count in report.leaders_lost_by_step.items():
+        print(f"{point:32}{count:>10,}", file=out)
     for violation in report.violations[:MAX_SHOWN]:
         print(f"\nVIOLATION {violation}", file=out)
     print(f"\n{len(report.violations)} violations found in {report.fresh_seeds} seeds", file=out)

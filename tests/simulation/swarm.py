@@ -4,11 +4,12 @@ everything hide what needs one fault often and another never ("swarm testing", G
 
 from __future__ import annotations
 
+import json
 import random
 
 import msgspec
 
-from protocol.metadata_version import BASE, LATEST
+from protocol.metadata_version import BASE, LATEST, TRANSACTIONS
 from tests.simulation.world import MILLISECOND, SECOND
 
 MEMBER_FAULTS = {
@@ -50,6 +51,14 @@ FORGETTING = {
     "disk_stale_read": 3.0,
 }
 """What a member cannot notice at once. Few moments are fit for it (`Budget.may_forget`), so it is tried often."""
+
+ZOOKEEPER_FAULTS = {
+    "zookeeper_away": 1.0,
+    "zookeeper_cut_off": 1.5,
+    "zookeeper_slow": 1.0,
+    "kill_point": 8.0,
+}
+"""What befalls ZooKeeper, and leaders in the midst of a step. Calls have rates of their own."""
 
 MAX_SPARES = 2
 """Members beyond the first voters: machines that stand ready to be added."""
@@ -149,4 +158,62 @@ def draw(rng: random.Random) -> Swarm:
         clock_rates=tuple(rng.choice((1.0, 1.0, rng.uniform(0.6, 1.6))) for _ in range(members + spares)),
         fault_interval=rng.choice((300, 700, 1_200, 2_000, 4_000)) * MILLISECOND,
         weights=chosen,
+    )
+
+
+class Migrating(msgspec.Struct, frozen=True):
+    """The settings of ZooKeeper, of the old brokers and of the operators' orders. Times in microseconds.
+
+    `bridge`: the quorum begins in ZooKeeper; else nobody asks it for IDs until the migration was started.
+    `absent`: there is no znode until an old broker makes one. `before`: the last ID that was handed out by others, -1
+    for none; `foreign`: another quorum wrote that, else a broker. `unknown`: calls whose caller hears nothing.
+    """
+
+    present: bool
+    bridge: bool
+    absent: bool
+    before: int
+    foreign: bool
+    brokers: int
+    think: int
+    delay: int
+    timeout: int
+    detection: int
+    unknown: float
+    order_interval: int
+    finalize_from: int
+    weights: dict[str, float]
+    first_build: int
+
+    def initial(self) -> bytes | None:
+        """The data of the znode at the beginning."""
+        if self.before < 0:
+            return None
+        block = {"version": 1, "broker": -1 if self.foreign else 7, "block_start": str(max(0, self.before - 999))}
+        fields = {**block, "block_end": str(self.before)}
+        if self.foreign:
+            fields["claimed_by"] = "pidkeeper/simulated-cluster/before"
+        return json.dumps(fields).encode()
+
+
+def draw_migrating(rng: random.Random) -> Migrating:
+    """Settings for one seed; ZooKeeper is there in two of five."""
+    absent = rng.random() < 0.15
+    weights = {kind: weight * rng.choice((0, 1, 1, 3)) for kind, weight in ZOOKEEPER_FAULTS.items()}
+    return Migrating(
+        present=rng.random() < 0.4,
+        bridge=rng.random() < 0.8,
+        absent=absent,
+        before=-1 if absent else rng.choice((-1, 999, rng.randrange(1, 100_000))),
+        foreign=rng.random() < 0.3,
+        brokers=rng.choice((1, 1, 2, 3)),
+        think=rng.choice((30, 100, 300, 1_000)) * MILLISECOND,
+        delay=rng.choice((300, 1_000, 3_000)),
+        timeout=rng.choice((50, 150, 600)) * MILLISECOND,
+        detection=rng.choice((10, 100, 500)) * MILLISECOND,
+        unknown=rng.choice((0.0, 0.01, 0.05, 0.2)),
+        order_interval=rng.choice((700, 1_500, 4_000)) * MILLISECOND,
+        finalize_from=rng.choice((0, 15, 30, 45, 60)) * SECOND,
+        weights=weights,
+        first_build=rng.choice((BASE, TRANSACTIONS)),
     )

@@ -1,0 +1,116 @@
+"""Whoever orders the migration: at random times, at any member, repeatedly, and while another step is under way."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.errors import RequestError
+from protocol.migration import MigrationPhase
+from tests.simulation.old_broker import OldBroker
+from tests.simulation.world import MILLISECOND, SECOND, Violation
+from tests.simulation.zookeeper import ZooKeeper
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+    from tests.simulation.process import Process
+
+START: Final = "start"
+FINALIZE: Final = "finalize"
+ROLL_BACK: Final = "rollback"
+DESCRIBE: Final = "describe"
+_PHASES: Final = {FINALIZE: MigrationPhase.FINALIZING, ROLL_BACK: MigrationPhase.ROLLING_BACK}
+
+SENSIBLE: Final = {
+    MigrationPhase.NONE: (START,),
+    MigrationPhase.BRIDGE: (START,),
+    MigrationPhase.IMPORT: (FINALIZE, ROLL_BACK),
+    MigrationPhase.DUAL_WRITE: (FINALIZE, ROLL_BACK),
+    MigrationPhase.FINALIZING: (ROLL_BACK,),
+    MigrationPhase.FINALIZED: (START,),
+    MigrationPhase.ROLLING_BACK: (START,),
+    MigrationPhase.ROLLED_BACK: (START,),
+}
+
+
+class MigrationOperator:
+    """Orders at members; starts the old brokers, and starts those again that have stopped."""
+
+    def __init__(self, cluster: Cluster, zookeeper: ZooKeeper) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.settings = zookeeper.settings
+        self.rng: random.Random = cluster.world.stream("migration-operator")
+        self.brokers = [
+            OldBroker(cluster, zookeeper, 900 + number, copies=self.rng.random() < 0.2)
+            for number in range(self.settings.brokers)
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for broker in self.brokers:
+            self.world.at(self.rng.randrange(SECOND), broker.start)
+        self.world.at(SECOND, self._order_something)
+        self.world.at(2 * SECOND, self._restart_brokers)
+
+    def _restart_brokers(self) -> None:
+        if not self.cluster.loaded:
+            return
+        self.world.at(2 * SECOND, self._restart_brokers)
+        for broker in self.brokers:
+            if broker.stopped and self.rng.random() < 0.5:
+                broker.start()
+
+    def _order_something(self) -> None:
+        if self.cluster.healed:
+            return
+        pause = int(self.settings.order_interval * self.rng.expovariate(1.0)) + MILLISECOND
+        if self.rng.random() < 0.4:
+            pause = self.rng.randrange(MILLISECOND, 300 * MILLISECOND)
+        self.world.at(pause, self._order_something)
+        what = self._choose()
+        process = self._target()
+        if what is not None and process is not None:
+            self.world.at(self.rng.randrange(5 * MILLISECOND), self._order, process, what)
+
+    def _choose(self) -> str | None:
+        if self.rng.random() < 0.1:
+            return DESCRIBE
+        sensible = self.rng.random() < 0.8
+        choices = SENSIBLE[self.cluster.migration.phase] if sensible else (START, FINALIZE, ROLL_BACK)
+        what = self.rng.choice(choices)
+        if what == FINALIZE and self.world.now < self.settings.finalize_from:
+            return ROLL_BACK if ROLL_BACK in choices and self.rng.random() < 0.5 else None
+        return what
+
+    def _target(self) -> Process | None:
+        leader = self.cluster.leader()
+        if leader is not None and self.rng.random() < 0.85:
+            return leader
+        running = self.cluster.processes()
+        return self.rng.choice(running) if running else None
+
+    def _order(self, process: Process, what: str) -> None:
+        if process.stopping or not process.runs(self._order, process, what):
+            return
+        orders, asked = process.migration.orders, self.world.now
+        if self.world.trace is not None:
+            self.world.note(f"the operator orders member {process.node_id}: {what}")
+        try:
+            if what == DESCRIBE:
+                orders.describe(process.migration.trouble())
+                return
+            answer: Any = orders.start() if what == START else orders.order(_PHASES[what])
+        except AssertionError as error:
+            raise Violation("member-fault", f"member {process.node_id}, ordered to {what}: {error!r}") from error
+
+        def answered(phase: Any, refusal: RequestError | None) -> None:
+            if self.world.trace is not None:
+                self.world.note(f"the operator is told: {what}: {phase if refusal is None else refusal}")
+            if phase is not None:
+                # The answer leaves in the event in which its entry is applied.
+                self.world.at(1, self.cluster.migration.check_phase, asked, self.world.now, phase)
+                self.world.fault(f"order_{what}")
+
+        answer.listen(answered)
+        process.watch()

@@ -1,0 +1,100 @@
+"""Brokers of Kafka before 3.0: each takes its blocks from ZooKeeper itself, by KIP-730's loop ("Motivation")."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any, Final
+
+from controller.migration.zookeeper import Cause, Failure, Znode
+from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID
+from protocol.migration import MigrationPhase
+from tests.simulation.world import MILLISECOND, Violation
+from tests.simulation.zookeeper import Session, Write, ZooKeeper
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+_PAUSE: Final = 50 * MILLISECOND
+"""After a call that failed."""
+
+
+class OldBroker:
+    """One process after another. It stops when nothing is left, which is what a seal tells it.
+
+    `copies`: it writes back the keys that it read and does not know.
+    """
+
+    def __init__(self, cluster: Cluster, zookeeper: ZooKeeper, broker_id: int, *, copies: bool) -> None:
+        self.cluster = cluster
+        self.world = cluster.world
+        self.zookeeper = zookeeper
+        self.broker_id = broker_id
+        self.copies = copies
+        self.stopped = True
+        self._starts = 0
+        self._rng: random.Random = cluster.world.stream(f"old-broker-{broker_id}")
+        self._session: Session
+        self._asked = 0
+
+    def start(self) -> None:
+        """Begin to allocate, as a new process."""
+        self.stopped = False
+        self._starts += 1
+        life = self._starts
+        self.zookeeper.create()
+
+        def later(delay: int, call: Any, *args: Any) -> None:
+            self.world.at(delay, self._call, life, call, *args)
+
+        name = f"old-broker-{self.broker_id}-{life}"
+        self._session = Session(self.zookeeper, None, name, later, lambda: self._runs(life))
+        later(self._rng.randrange(self.zookeeper.settings.think), self._allocate)
+
+    def _runs(self, life: int) -> bool:
+        return not self.stopped and self._starts == life and self.cluster.loaded
+
+    def _call(self, life: int, call: Any, *args: Any) -> None:
+        if self._runs(life):
+            call(*args)
+
+    def _wait(self, delay: int) -> None:
+        self.world.at(delay, self._call, self._starts, self._allocate)
+
+    def _allocate(self) -> None:
+        self._asked = self.world.now
+        self._session.read(self._read, _unseen)
+
+    def _read(self, outcome: Znode | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self._wait(_PAUSE)
+            return
+        fields: dict[str, Any] = {} if outcome.data is None else json.loads(outcome.data)
+        first = int(fields.get("block_end", "-1")) + 1
+        size = first - int(fields.get("block_start", "0"))
+        if size > 2**31 - 1:
+            raise Violation("unreadable", f"an old broker cannot read a block of {size} IDs: {outcome}")
+        if first - 1 > MAX_PRODUCER_ID - DEFAULT_BLOCK_SIZE:
+            assert outcome.data is not None, "a znode without data leaves every ID"
+            self.cluster.migration.exhausted(outcome.data)
+            self.world.note(f"old broker {self.broker_id} finds no ID left, and stops")
+            self.stopped = True
+            return
+        last = first + DEFAULT_BLOCK_SIZE - 1
+        block = {"version": 1, "broker": self.broker_id, "block_start": str(first), "block_end": str(last)}
+        data = json.dumps({**fields, **block} if self.copies else block).encode()
+        wanted = Write("broker", None, self.broker_id, MigrationPhase.NONE, data, outcome.version)
+        self._session.write(wanted, lambda answer: self._written(first, last, answer), _unseen)
+
+    def _written(self, first: int, last: int, outcome: Znode | Failure) -> None:
+        if isinstance(outcome, Znode):
+            self.cluster.migration.given(self.broker_id, first, last, self._asked)
+            self._wait(int(self.zookeeper.settings.think * (0.2 + 1.6 * self._rng.random())))
+        elif outcome.cause is Cause.CONFLICT:
+            self._wait(0)
+        else:
+            self._wait(_PAUSE)
+
+
+def _unseen(_: str) -> None:
+    """Nobody asks how far an old broker has come."""
