@@ -49,7 +49,12 @@ CONVERGENCE: Final = 20 * SECOND
 
 UNDER_WAY: Final = (ONGOING, *OUTCOME)
 
-RESTING: Final = {MigrationPhase.BRIDGE, MigrationPhase.DUAL_WRITE, MigrationPhase.FINALIZED, MigrationPhase.ROLLED_BACK}
+RESTING: Final = {
+    MigrationPhase.BRIDGE,
+    MigrationPhase.DUAL_WRITE,
+    MigrationPhase.FINALIZED,
+    MigrationPhase.ROLLED_BACK,
+}
 """Phases in which the migration waits for its operator; without ZooKeeper's bridge, NONE too."""
 
 

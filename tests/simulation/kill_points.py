@@ -46,6 +46,10 @@ STEP_POINTS: Final = (
 )
 """What a leader may have reached last. Behind `version_proposed` it sends its write as soon as that is committed."""
 
+FIRST_POINTS: Final = STEP_POINTS[:1]
+START_POINTS: Final = STEP_POINTS[1:5]
+FINALIZE_POINTS: Final = STEP_POINTS[5:13]
+ROLL_BACK_POINTS: Final = STEP_POINTS[13:]
 POINTS: Final = (*CLAIM_POINTS, *STEP_POINTS)
 _ENTRIES: Final = frozenset(point for point in POINTS if point.endswith("_proposed"))
 """From there on others may commit it without this leader."""
@@ -59,24 +63,29 @@ class KillPoints:
         self.world = cluster.world
         self.lost: Counter[str] = Counter()
         self._rng: random.Random = cluster.world.stream("kill-points")
-        self._trap = ""
+        self._traps: set[str] = set()
 
     def arm(self) -> None:
-        """The next leader that reaches some point is lost there."""
-        steps = self._rng.random() < 0.7
-        self._trap = self._rng.choice(STEP_POINTS if steps else CLAIM_POINTS)
+        """The next leader that reaches some point is lost there. Points that are seldom reached stay armed for long."""
+        steps = self._rng.random() < 0.8
+        self._traps.add(self._rng.choice(STEP_POINTS if steps else CLAIM_POINTS))
+
+    def arm_among(self, points: tuple[str, ...]) -> None:
+        """As `arm`, for what comes next: often, and only where leaders are lost like that at all."""
+        if self.cluster.migrating.weights["kill_point"] and self._rng.random() < 0.6:
+            self._traps.update(self._rng.choices(points, k=2))
 
     def disarm(self) -> None:
         """No more."""
-        self._trap = ""
+        self._traps.clear()
 
     def reached(self, process: Process, way: str, point: str) -> None:
         """A process has come to `point` with a claim or a step."""
         if not process.alive:
             return
         process.points[way] = point
-        if point == self._trap and process.core.role is Role.LEADER:
-            self._trap = ""
+        if point in self._traps and process.core.role is Role.LEADER:
+            self._traps.discard(point)
             soon = self._rng.choice((0, self._rng.randrange(20 * MILLISECOND))) if point in _ENTRIES else 0
             self.world.at(soon, self._lose, process)
 

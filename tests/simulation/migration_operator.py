@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protocol.errors import RequestError
 from protocol.migration import MigrationPhase
+from tests.simulation.kill_points import FINALIZE_POINTS, FIRST_POINTS, ROLL_BACK_POINTS, START_POINTS
 from tests.simulation.old_broker import OldBroker
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 from tests.simulation.zookeeper import ZooKeeper
@@ -20,6 +21,7 @@ FINALIZE: Final = "finalize"
 ROLL_BACK: Final = "rollback"
 DESCRIBE: Final = "describe"
 _PHASES: Final = {FINALIZE: MigrationPhase.FINALIZING, ROLL_BACK: MigrationPhase.ROLLING_BACK}
+_POINTS: Final = {START: START_POINTS, FINALIZE: FINALIZE_POINTS, ROLL_BACK: ROLL_BACK_POINTS}
 
 SENSIBLE: Final = {
     MigrationPhase.NONE: (START,),
@@ -48,6 +50,7 @@ class MigrationOperator:
 
     def start(self) -> None:
         """Begin."""
+        self.cluster.kill_points.arm_among(FIRST_POINTS)
         for broker in self.brokers:
             self.world.at(self.rng.randrange(SECOND), broker.start)
         self.world.at(SECOND, self._order_something)
@@ -100,6 +103,7 @@ class MigrationOperator:
             if what == DESCRIBE:
                 orders.describe(process.migration.trouble())
                 return
+            self.cluster.kill_points.arm_among(_POINTS[what])
             answer: Any = orders.start() if what == START else orders.order(_PHASES[what])
         except AssertionError as error:
             raise Violation("member-fault", f"member {process.node_id}, ordered to {what}: {error!r}") from error

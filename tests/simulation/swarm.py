@@ -213,7 +213,7 @@ def draw_migrating(rng: random.Random) -> Migrating:
         detection=rng.choice((10, 100, 500)) * MILLISECOND,
         unknown=rng.choice((0.0, 0.01, 0.05, 0.2)),
         order_interval=rng.choice((700, 1_500, 4_000)) * MILLISECOND,
-        finalize_from=rng.choice((0, 15, 30, 45, 60)) * SECOND,
+        finalize_from=rng.choice((5, 10, 20, 35, 60)) * SECOND,
         weights=weights,
         first_build=rng.choice((BASE, TRANSACTIONS)),
     )
