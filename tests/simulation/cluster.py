@@ -49,13 +49,8 @@ CONVERGENCE: Final = 20 * SECOND
 
 UNDER_WAY: Final = (ONGOING, *OUTCOME)
 
-RESTING: Final = {
-    MigrationPhase.BRIDGE,
-    MigrationPhase.DUAL_WRITE,
-    MigrationPhase.FINALIZED,
-    MigrationPhase.ROLLED_BACK,
-}
-"""Phases in which the migration waits for its operator; without ZooKeeper's bridge, NONE too."""
+STEPPING: Final = {MigrationPhase.IMPORT, MigrationPhase.FINALIZING, MigrationPhase.ROLLING_BACK}
+"""Phases of the migration that the leader ends by itself."""
 
 
 class Result(msgspec.Struct):
@@ -252,11 +247,7 @@ class Cluster:
 
     def _progressed(self) -> bool:
         allocated = self.history.newest_invocation >= self.swarm.safety_time
-        return (allocated or not self.may_allocate()) and self._rests()
-
-    def _rests(self) -> bool:
-        migrating = self.migrating
-        return not migrating.present or self.migration.phase in RESTING or not self.may_allocate()
+        return (allocated or not self.may_allocate()) and self.migration.phase not in STEPPING
 
     def _converged(self) -> bool:
         processes = [self.members[voter].process for voter in self.voters]

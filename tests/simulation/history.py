@@ -120,7 +120,8 @@ class History:
     def _committed_blocks(self) -> dict[int, Commit]:
         """The committed allocations by their first ID.
 
-        Walks the log to see that IDs only jump where a floor rose or where ZooKeeper was ahead, and that each block went to the epoch in force.
+        Walks the log to see that IDs only jump where a floor rose or ZooKeeper was ahead, and that each block went to
+        the epoch in force.
         """
         blocks: dict[int, Commit] = {}
         epochs: dict[int, int] = {}
