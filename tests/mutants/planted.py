@@ -100,8 +100,9 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_agent import AGENT
     from tests.mutants.planted_consensus import CONSENSUS
     from tests.mutants.planted_membership import MEMBERS
+    from tests.mutants.planted_migration import MIGRATION
     from tests.mutants.planted_state import STATE
     from tests.mutants.planted_storage import STORAGE
     from tests.mutants.planted_transactions import TRANSACTIONS
 
-    return (*CONSENSUS, *MEMBERS, *STORAGE, *STATE, *TRANSACTIONS, *AGENT)
+    return (*CONSENSUS, *MEMBERS, *STORAGE, *STATE, *TRANSACTIONS, *MIGRATION, *AGENT)
