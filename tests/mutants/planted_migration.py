@@ -12,6 +12,7 @@ ZNODE: Final = "controller/migration/znode.py"
 DECISIONS: Final = "controller/state/migration_decisions.py"
 DRAFT: Final = "controller/state/draft.py"
 MEMBER_SIDE: Final = "controller/migration/member_side.py"
+_ANSWERS: Final = "tests/simulation/test_migration_answers.py"
 _SAME_BLOCKS: Final = "no block goes to both worlds"
 
 _WRITE: Final = (
@@ -257,6 +258,7 @@ MIGRATION: Final = (
         _SAME_BLOCKS,
         "a leader that stays over a rollback hands out what was left of its claim",
         one(CLAIMS, "        return self._machine.migration.record is self._begun_in\n", "        return True\n"),
+        (_ANSWERS,),
     ),
     Planted(
         "allocation-in-a-pause",
@@ -289,14 +291,11 @@ MIGRATION: Final = (
         ),
     ),
     Planted(
-        "deposed-leader-goes-on-with-its-claim",
+        "deposed-leader-goes-on",
         "a new leadership begins with a new look at the znode",
         "Raft paper, section 8: a leader may have been deposed without knowing it",
-        one(
-            MEMBER_SIDE,
-            "        self.claims.deposed()\n        self.steps.deposed()\n",
-            "        return\n",
-        ),
+        one(MEMBER_SIDE, "        self.claims.deposed()\n        self.steps.deposed()\n", "        return\n"),
+        (_ANSWERS,),
     ),
     Planted(
         "cached-znode-kept-after-a-failure",

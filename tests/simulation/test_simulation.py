@@ -14,9 +14,10 @@ from collections import Counter
 import pytest
 
 from tests.simulation.cluster import simulate
+from tests.simulation.kill_points import CLAIM_POINTS, POINTS
 from tests.simulation.producer import draw
 from tests.simulation.run import pinned_seeds, run_seeds
-from tests.simulation.swarm import CHANGES, FORGETTING, MEMBER_FAULTS
+from tests.simulation.swarm import CHANGES, FORGETTING, MEMBER_FAULTS, ZOOKEEPER_FAULTS, draw_migrating
 from tests.simulation.world import World
 
 FRESH_SEEDS = 40
@@ -45,7 +46,7 @@ def test_no_promise_is_broken_in_fresh_seeds() -> None:
 def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> None:
     faults = check(KNOWN_SEEDS)
     expected = {
-        *(MEMBER_FAULTS | CHANGES | FORGETTING),
+        *(MEMBER_FAULTS | CHANGES | FORGETTING | ZOOKEEPER_FAULTS),
         "forgetting_noticed",
         "message_dropped",
         "message_repeated",
@@ -56,6 +57,14 @@ def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> 
         "power_cut_within_work",
         "tail_torn",
         "disk_replaced_after_refusal",
+        "zookeeper_read_timeout",
+        "zookeeper_timeout_applied",
+        "zookeeper_timeout_lost",
+        "zookeeper_late_write",
+        "zookeeper_late_write_refused",
+        "order_start",
+        "order_finalize",
+        "order_rollback",
     }
     assert expected - set(faults) == set()
 
@@ -66,6 +75,20 @@ def test_a_third_of_the_seeds_has_transactional_producers_and_they_are_answered(
     results = [simulate(seed) for seed in transactional[:10]]
     assert [result.violation for result in results if result.violation is not None] == []
     assert sum(result.transactional_answers_checked for result in results) > 1000
+
+
+def test_two_of_five_seeds_have_zookeeper_and_leaders_are_lost_between_the_steps() -> None:
+    present = [seed for seed in range(1, 301) if draw_migrating(World(seed).stream("migrating")).present]
+    assert 100 <= len(present) <= 140
+    lost: Counter[str] = Counter()
+    blocks = 0
+    for result in map(simulate, present[:20]):
+        assert result.violation is None, f"seed {result.seed}: {result.violation}"
+        lost.update(result.leaders_lost)
+        blocks += result.old_blocks_checked
+    assert blocks > 1_000
+    assert set(CLAIM_POINTS) <= set(lost)
+    assert len(lost) > len(POINTS) / 2, lost
 
 
 @pytest.mark.parametrize("seed", pinned_seeds())
