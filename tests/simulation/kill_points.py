@@ -70,10 +70,10 @@ class KillPoints:
         steps = self._rng.random() < 0.8
         self._traps.add(self._rng.choice(STEP_POINTS if steps else CLAIM_POINTS))
 
-    def arm_among(self, points: tuple[str, ...]) -> None:
-        """As `arm`, for what comes next: often, and only where leaders are lost like that at all."""
-        if self.cluster.migrating.weights["kill_point"] and self._rng.random() < 0.6:
-            self._traps.update(self._rng.choices(points, k=2))
+    def arm_among(self, points: tuple[str, ...], often: float) -> None:
+        """As `arm`, for what comes next, with the chance `often`; only where leaders are lost like that at all."""
+        if self.cluster.migrating.weights["kill_point"] and self._rng.random() < often:
+            self._traps.update(self._rng.choices(points, k=len(points) // 2 + 1))
 
     def disarm(self) -> None:
         """No more."""

@@ -21,7 +21,7 @@ FINALIZE: Final = "finalize"
 ROLL_BACK: Final = "rollback"
 DESCRIBE: Final = "describe"
 _PHASES: Final = {FINALIZE: MigrationPhase.FINALIZING, ROLL_BACK: MigrationPhase.ROLLING_BACK}
-_POINTS: Final = {START: START_POINTS, FINALIZE: FINALIZE_POINTS, ROLL_BACK: ROLL_BACK_POINTS}
+_POINTS: Final = {START: (START_POINTS, 0.05), FINALIZE: (FINALIZE_POINTS, 0.8), ROLL_BACK: (ROLL_BACK_POINTS, 0.1)}
 
 SENSIBLE: Final = {
     MigrationPhase.NONE: (START,),
@@ -50,7 +50,7 @@ class MigrationOperator:
 
     def start(self) -> None:
         """Begin."""
-        self.cluster.kill_points.arm_among(FIRST_POINTS)
+        self.cluster.kill_points.arm_among(FIRST_POINTS, 0.6)
         for broker in self.brokers:
             self.world.at(self.rng.randrange(SECOND), broker.start)
         self.world.at(SECOND, self._order_something)
@@ -103,7 +103,7 @@ class MigrationOperator:
             if what == DESCRIBE:
                 orders.describe(process.migration.trouble())
                 return
-            self.cluster.kill_points.arm_among(_POINTS[what])
+            self.cluster.kill_points.arm_among(*_POINTS[what])
             answer: Any = orders.start() if what == START else orders.order(_PHASES[what])
         except AssertionError as error:
             raise Violation("member-fault", f"member {process.node_id}, ordered to {what}: {error!r}") from error

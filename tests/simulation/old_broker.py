@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _PAUSE: Final = 50 * MILLISECOND
 """After a call that failed."""
+_CALM: Final = 500 * MILLISECOND
+"""Between two blocks, at the end: brokers that write more often than the quorum commits keep every step from ending."""
 
 
 class OldBroker:
@@ -89,7 +91,8 @@ class OldBroker:
     def _written(self, first: int, last: int, outcome: Znode | Failure) -> None:
         if isinstance(outcome, Znode):
             self.cluster.migration.given(self.broker_id, first, last, self._asked)
-            self._wait(int(self.zookeeper.settings.think * (0.2 + 1.6 * self._rng.random())))
+            think = max(self.zookeeper.settings.think, _CALM if self.cluster.healed else 0)
+            self._wait(int(think * (0.2 + 1.6 * self._rng.random())))
         elif outcome.cause is Cause.CONFLICT:
             self._wait(0)
         else:

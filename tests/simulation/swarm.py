@@ -56,7 +56,7 @@ ZOOKEEPER_FAULTS = {
     "zookeeper_away": 1.0,
     "zookeeper_cut_off": 1.5,
     "zookeeper_slow": 1.0,
-    "kill_point": 8.0,
+    "kill_point": 3.0,
 }
 """What befalls ZooKeeper, and leaders in the midst of a step. Calls have rates of their own."""
 
