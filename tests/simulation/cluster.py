@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from controller.node import transaction_duties
 from controller.raft.core import Role
 from controller.state import transitions
+from protocol.ids import DEFAULT_BLOCK_SIZE
 from protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from protocol.metadata_version import BASE, LATEST
 from protocol.migration import MigrationPhase
@@ -112,7 +113,8 @@ class Cluster:
         if not migrating.present:
             return swarm
         build = swarm.first_build if swarm.first_build == LATEST else migrating.first_build
-        return replace(swarm, weights=swarm.weights | migrating.weights, first_build=build)
+        size = DEFAULT_BLOCK_SIZE if migrating.kafka_blocks else swarm.block_size
+        return replace(swarm, weights=swarm.weights | migrating.weights, first_build=build, block_size=size)
 
     # What others ask.
 

@@ -52,7 +52,9 @@ class MigrationOperator:
         """Begin."""
         self.cluster.kill_points.arm_among(FIRST_POINTS, 0.6)
         for broker in self.brokers:
-            self.world.at(self.rng.randrange(SECOND), broker.start)
+            # What another quorum left must be met before an old broker writes over it.
+            latest = 20 * SECOND if self.settings.foreign else SECOND
+            self.world.at(self.rng.randrange(latest), broker.start)
         self.world.at(SECOND, self._order_something)
         self.world.at(2 * SECOND, self._restart_brokers)
 

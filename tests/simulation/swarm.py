@@ -167,6 +167,7 @@ class Migrating(msgspec.Struct, frozen=True):
     `bridge`: the quorum begins in ZooKeeper; else nobody asks it for IDs until the migration was started.
     `absent`: there is no znode until an old broker makes one. `before`: the last ID that was handed out by others, -1
     for none; `foreign`: another quorum wrote that, else a broker. `unknown`: calls whose caller hears nothing.
+    `kafka_blocks`: the quorum's blocks are as long as the old brokers'.
     """
 
     present: bool
@@ -184,6 +185,7 @@ class Migrating(msgspec.Struct, frozen=True):
     finalize_from: int
     weights: dict[str, float]
     first_build: int
+    kafka_blocks: bool
 
     def initial(self) -> bytes | None:
         """The data of the znode at the beginning."""
@@ -205,7 +207,7 @@ def draw_migrating(rng: random.Random) -> Migrating:
         bridge=rng.random() < 0.8,
         absent=absent,
         before=-1 if absent else rng.choice((-1, 999, rng.randrange(1, 100_000))),
-        foreign=rng.random() < 0.3,
+        foreign=rng.random() < 0.4,
         brokers=rng.choice((1, 1, 2, 3)),
         think=rng.choice((10, 30, 100, 300)) * MILLISECOND,
         delay=rng.choice((300, 1_000, 3_000, 15_000)),
@@ -216,4 +218,5 @@ def draw_migrating(rng: random.Random) -> Migrating:
         finalize_from=rng.choice((5, 10, 20, 35, 60)) * SECOND,
         weights=weights,
         first_build=rng.choice((BASE, TRANSACTIONS)),
+        kafka_blocks=rng.random() < 0.3,
     )
