@@ -274,14 +274,27 @@ MIGRATION: Final = (
         ),
     ),
     Planted(
+        "claim-outlives-its-phase",
+        _SAME_BLOCKS,
+        "a rollback has given the rest of the claim back to the brokers of ZooKeeper",
+        (
+            Edit(DRAFT, "claimed.begun_in is not self.migration or ", ""),
+            Edit(
+                CLAIMS,
+                "            self._begun_in, self._known = self._machine.migration.record, None\n",
+                "            self._begun_in = self._machine.migration.record\n",
+            ),
+        ),
+    ),
+    Planted(
         "handed-out-unclaimed",
         "nothing is handed out that was not claimed",
         "KIP-730: the block is handed out once ZooKeeper has taken it",
         (
             Edit(
                 DRAFT,
-                "        if claimed is None or max(",
-                "        if claimed is None:\n            return\n        if max(",
+                "        if claimed is None or claimed.begun_in",
+                "        if claimed is None:\n            return\n        if claimed.begun_in",
             ),
             Edit(
                 MEMBER_SIDE,
@@ -307,7 +320,11 @@ MIGRATION: Final = (
                 "            self._conflicts_in_a_row += 1\n            self._known = None\n",
                 "            self._conflicts_in_a_row += 1\n",
             ),
-            Edit(CLAIMS, "        self.failures += 1\n        self._known = None\n", "        self.failures += 1\n"),
+            Edit(
+                CLAIMS,
+                "        self.trouble = failure.detail\n        self._known = None\n",
+                "        self.trouble = failure.detail\n",
+            ),
         ),
     ),
     Planted(
@@ -336,8 +353,8 @@ MIGRATION: Final = (
         "KIP-866: a cluster that has allocated by itself cannot begin in ZooKeeper",
         one(
             MEMBER_SIDE,
-            "            if self._is_to_begin() and isinstance(request, AllocateProducerIds):\n",
-            "            if False:\n",
+            "            if isinstance(request, AllocateProducerIds) and (reason := self._not_begun()) is not None:\n",
+            "            if False and (reason := self._not_begun()) is not None:\n",
         ),
     ),
 )

@@ -135,8 +135,8 @@ STATE: Final = (
             ),
             Edit(
                 DRIVER,
-                "        if self._was_leader and not leads:\n",
-                "        if self._was_leader and self.faulted:\n",
+                "        if self._led_term not in {None, led_term}:\n",
+                "        if self._led_term is not None and self.faulted:\n",
             ),
         ),
         (_DECIDER,),
@@ -149,8 +149,8 @@ STATE: Final = (
             Edit(DECIDER, "batch.index == entry.index and batch.term == entry.term:", "batch.index == entry.index:"),
             Edit(
                 DRIVER,
-                "        if self._was_leader and not leads:\n",
-                "        if self._was_leader and self.faulted:\n",
+                "        if self._led_term not in {None, led_term}:\n",
+                "        if self._led_term is not None and self.faulted:\n",
             ),
         ),
         (_DECIDER,),
@@ -162,8 +162,8 @@ STATE: Final = (
         (
             Edit(
                 DECISIONS,
-                "    draft.check_broker(request.broker_id, request.broker_epoch)\n    first, size",
-                "    first, size",
+                "    draft.check_broker(request.broker_id, request.broker_epoch)\n    size = ",
+                "    size = ",
             ),
             Edit(
                 MACHINE,
