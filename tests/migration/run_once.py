@@ -200,7 +200,7 @@ class Run:
                 return None
             last = answer.json()
             phase = last.get("phase")
-            if phase is None and "in the phase FINALIZED" in last["detail"]:
+            if phase is None and "there is no way back" in last["detail"]:
                 phase = "finalized"
             return (phase, member) if phase in goals else None
 
