@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import random
 import secrets
 import signal
 import socket
@@ -26,6 +27,8 @@ from snapshots.files import OsFiles
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS: Final = 30.0
+LISTEN_PORTS: Final = range(20_000, 32_768)
+"""Below those that Linux gives to outgoing connections, one of which could get such a port before it is listened on."""
 STOP_SECONDS: Final = 10.0
 
 
@@ -325,12 +328,22 @@ def import_root() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
+    """Ports that nobody listens on now. Raises OSError if there are not so many."""
+    found: dict[int, socket.socket] = {}
     try:
-        for one in sockets:
-            one.bind((HOST, 0))
-        return [one.getsockname()[1] for one in sockets]
+        for port in random.sample(LISTEN_PORTS, len(LISTEN_PORTS)):
+            if len(found) == count:
+                return list(found)
+            one = socket.socket()
+            try:
+                one.bind((HOST, port))
+            except OSError:
+                one.close()
+            else:
+                found[port] = one
+        raise OSError(
+            f"fewer than {count} ports of {HOST} are free from {LISTEN_PORTS.start} to {LISTEN_PORTS.stop - 1}"
+        )
     finally:
-        for one in sockets:
+        for one in found.values():
             one.close()

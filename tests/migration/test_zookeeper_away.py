@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from kazoo.security import make_acl
 
+from controller.migration.zookeeper import BLOCK_PATH
 from tests.migration.quorum_client import BROKER, Quorum, quorum_on, readiness, znode_at, zookeeper_metrics
 from tests.support.cluster import ledger, register, wait_until
 from tests.support.http_calls import Answer, call
@@ -134,25 +136,55 @@ def test_nobody_misses_zookeeper_after_the_end(zookeeper: Ensemble, chroot: str,
             assert call(leader.http, "GET", "/readyz").status == 200
 
 
-@pytest.mark.parametrize("end", ["finalized", "rolled_back"])
-def test_the_last_step_waits_for_zookeeper(zookeeper: Ensemble, chroot: str, tmp_path: Path, end: str) -> None:
-    """Finalising without ZooKeeper hands out nothing until the znode is sealed, and can be called off."""
+def test_nothing_is_finalised_while_zookeeper_is_away(zookeeper: Ensemble, chroot: str, tmp_path: Path) -> None:
+    with quorum_on(chroot, tmp_path) as one:
+        one.start()
+        with away(zookeeper, "killed", [1]):
+            leader = one.cluster.leader()
+            wait_until(lambda: zookeeper_metrics(leader) == (0.0, 1.0), "the session to be lost")
+            answer = one.order("finalize", agreed=True)
+            assert (answer.status, answer.json()["code"]) == (409, "MIGRATION_REFUSED")
+            assert answer.json()["detail"].startswith("not now: no session with ZooKeeper")
+            assert one.describe()["phase"] == "dual_write"
+        wait_until(lambda: one.describe()["zookeeper"] is None, "ZooKeeper to be back")
+        one.finalize()
+        assert one.first() == 0
+
+
+def test_a_rollback_waits_for_zookeeper(zookeeper: Ensemble, chroot: str, tmp_path: Path) -> None:
     old = OldBroker(chroot, 7)
     with quorum_on(chroot, tmp_path) as one, contextlib.closing(old):
         one.start()
         assert [one.first(), old.allocate().first] == [0, 1000]
         with away(zookeeper, "killed", [1]):
-            assert one.order("finalize", agreed=True).json() == {"phase": "finalizing"}
+            assert one.order("rollback").json() == {"phase": "rolling_back"}
             wait_until(lambda: "no session with ZooKeeper" in (one.describe()["trouble"] or ""), "the trouble")
             answer = one.allocate()
             assert (answer.status, answer.json()["code"]) == (503, "MIGRATION_UNDER_WAY")
             assert "[-]zookeeper failed" in readiness(one.cluster.leader())
-            if end == "rolled_back":
-                assert one.order("rollback").json() == {"phase": "rolling_back"}
+        one.reach("rolled_back")
+        with contextlib.closing(OldBroker(chroot, 8)) as other:
+            assert other.allocate().first == 2000
+
+
+@pytest.mark.parametrize("end", ["finalized", "rolled_back"])
+def test_a_seal_that_is_not_permitted_waits_and_can_be_called_off(chroot: str, tmp_path: Path, end: str) -> None:
+    """Allocation pauses meanwhile: nobody knows better than the operator whether to go on or back."""
+    old = OldBroker(chroot, 7)
+    with quorum_on(chroot, tmp_path) as one, contextlib.closing(old), znode_at(chroot) as znode:
+        one.start()
+        assert [one.first(), old.allocate().first] == [0, 1000]
+        znode.client.set_acls(BLOCK_PATH, [make_acl("world", "anyone", read=True, admin=True)])
+        assert one.order("finalize", agreed=True).json() == {"phase": "finalizing"}
+        wait_until(lambda: "ACL" in (one.describe()["trouble"] or ""), "the trouble")
+        assert one.allocate().json()["code"] == "MIGRATION_UNDER_WAY"
+        if end == "rolled_back":
+            assert one.order("rollback").json() == {"phase": "rolling_back"}
+        znode.client.set_acls(BLOCK_PATH, [make_acl("world", "anyone", all=True)])
         one.reach(end)
         assert one.first() == 2000
         if end == "finalized":
             with pytest.raises(Exhausted):
                 old.allocate()
         else:
-            assert wait_until(lambda: old.allocate().first, "ZooKeeper to answer the broker") == 3000
+            assert old.allocate().first == 3000
