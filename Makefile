@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo run test check fix sim crash fuzz mutants bench peers lock clean
+.PHONY: setup demo run test check fix sim migration crash fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -47,6 +47,10 @@ TRACE ?= build/simulation-seed-$(SEED).txt
 sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n writes down one again, SEED=n STEP=1 goes through it
 	$(BIN)/python -m tests.simulation.run \
 	    $(if $(SEED),--seed $(SEED) $(if $(STEP),--step,--trace $(TRACE)),--seeds $(SEEDS) --jobs 2)
+
+RUNS ?= 200
+migration: $(VENV)/.dev  ## the migration from a real ZooKeeper, again and again, while leaders are killed; needs Java 17
+	$(BIN)/python -m tests.migration.soak --runs $(RUNS)
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run
