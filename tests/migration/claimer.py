@@ -12,7 +12,7 @@ from tests.support.http_calls import Answer, call
 CALL_SECONDS: Final = 1.5
 """A controller that was paused does not answer; another one leads long before."""
 PAUSE_SECONDS: Final = 0.002
-WAIT_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 60.0
 
 
 class Claimer:

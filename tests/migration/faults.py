@@ -15,7 +15,7 @@ from tests.migration.plan import Fault, Plan
 from tests.support.zookeeper import Ensemble
 
 ASK_SECONDS: Final = 0.3
-WAIT_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.01
 
 

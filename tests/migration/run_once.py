@@ -32,7 +32,7 @@ OLD_BROKER_PAUSE_SECONDS: Final = 0.015
 ORDER_SECONDS: Final = 1.5
 """What an order may take: ZooKeeper away is found out in half of it."""
 POLL_SECONDS: Final = 0.01
-WAIT_SECONDS: Final = 30.0
+WAIT_SECONDS: Final = 60.0
 """When a run gives up on what must come."""
 PATH: Final = "/v1/migration/zookeeper"
 BODIES: Final[dict[str, dict[str, Any]]] = {"start": {}, "rollback": {}, "finalize": {"agreed": True}}
