@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from tests.support.kafka_broker import KafkaBroker, why_unavailable
 
 
 @pytest.fixture(scope="session")
-def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directory of a broker after real producers wrote to it; the broker is gone, so nothing changes there."""
     if (reason := why_unavailable()) is not None:
         pytest.skip(reason)

@@ -1,4 +1,4 @@
-"""A real Kafka broker on loopback, from the jars of tools/fetch-kafka-broker: one process, broker and controller at once."""
+"""A real Kafka broker on loopback, from the jars of tools/fetch-kafka-broker: one process is broker and controller."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from cli.local_cluster import free_ports
 
