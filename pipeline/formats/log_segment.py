@@ -309,43 +309,36 @@ class SegmentReader:
         self._last_offset = base_offset + delta
 
     def _bad_crc(self, position: int, stop: int, why: str) -> int:
-        """Skip by the length, unless no batch starts there but one within: then it is the length that is wrong."""
-        after = self._window.peek(stop, HEADER_BYTES)
-        found = None if self._may_follow(after) else self._search(position + 1, stop)
+        """Skip by the length, unless no good batch starts there but one within: then it is the length that is wrong."""
+        ends_well = stop == self._end or self._is_good(stop)
+        found = None if ends_well else self._search(position + 1, stop)
         if found is not None:
             self._problem("lost_boundary", position, f"{why}; the next good batch starts at byte {found}, not {stop}")
             return found
         self._problem("bad_crc", position, f"{why}; skipped its {stop - position} bytes")
         return stop
 
-    def _may_follow(self, start: bytes) -> bool:
-        if len(start) < _OLD_HEADER_BYTES or not any(start):
-            return True  # The end, a torn batch or a zero tail.
-        offset, length = int.from_bytes(start[:8], "big", signed=True), int.from_bytes(start[8:12], "big", signed=True)
-        least = min(LEAST_OLD_LENGTH.values()) if start[_MAGIC_AT] != MAGIC else LEAST_LENGTH
-        return start[_MAGIC_AT] <= MAGIC and length >= least and self._first_offset <= offset < self._offset_limit
-
-    def _search(self, position: int, end: int) -> int | None:
-        """Where the first good batch starts in [position, end); None if there is none."""
-        while position + HEADER_BYTES <= end:
+    def _search(self, position: int, before: int) -> int | None:
+        """Where the first good batch starts in [position, before); None if there is none."""
+        while position < before and position + HEADER_BYTES <= self._end:
             index = self._window.hold(position, HEADER_BYTES)
             at = self._window.data.find(_MAGIC_BYTE, index + _MAGIC_AT)
             if at < 0:
                 position = self._window.origin + len(self._window.data) - _MAGIC_AT
                 continue
             position = self._window.origin + at - _MAGIC_AT
-            if self._is_good(position, end):
+            if position < before and self._is_good(position):
                 return position
             position += 1
         return None
 
-    def _is_good(self, position: int, end: int) -> bool:
-        if position + HEADER_BYTES > end:
+    def _is_good(self, position: int) -> bool:
+        if position + HEADER_BYTES > self._end:
             return False
         index = self._window.hold(position, HEADER_BYTES)
         offset, length, _, magic, crc, attributes, delta = START.unpack_from(self._window.data, index)
         whole = PREFIX_BYTES + length
-        fits = length >= LEAST_LENGTH and whole <= min(MAX_RESYNC_BATCH_BYTES, end - position)
+        fits = length >= LEAST_LENGTH and whole <= min(MAX_RESYNC_BATCH_BYTES, self._end - position)
         known = magic == MAGIC and attributes & ~KNOWN_ATTRIBUTES == 0 and delta >= 0
         if not (fits and known and self._first_offset <= offset < self._offset_limit):
             return False
