@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.pipeline.real_producers import write_everything
-from tests.support.kafka_broker import KafkaBroker, why_unavailable
+from tests.support import kafka_broker, zookeeper
+from tests.support.kafka_broker import HOST, KafkaBroker
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+SPARK_SETTINGS: Final = {
+    "spark.driver.memory": "512m",
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+}
+
+
+def why_no_spark() -> str | None:
+    """None if a session with Python data sources can start here, else what is missing."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return "no Spark data source: pyarrow is not installed"
+    missing = zookeeper.why_unavailable()
+    return None if missing is None else missing.replace("no ZooKeeper", "no Spark")
 
 
 @pytest.fixture(scope="session")
 def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directory of a broker after real producers wrote to it; the broker is gone, so nothing changes there."""
-    if (reason := why_unavailable()) is not None:
+    if (reason := kafka_broker.why_unavailable()) is not None:
         pytest.skip(reason)
     broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
     try:
@@ -22,3 +48,24 @@ def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     finally:
         broker.close()
     return broker.logs
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of the test run: two threads of this machine, Python workers with this interpreter."""
+    if (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+    # The Java process and the workers take these over when they start, so they need not stay.
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PYSPARK_PYTHON", sys.executable)
+        environment.setenv("PYTHONPATH", str(REPOSITORY))
+        environment.setenv("SPARK_LOCAL_IP", HOST)
+        builder = SparkSession.builder.master("local[2]").appName("pidkeeper-tests")
+        for name, value in SPARK_SETTINGS.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+    from pipeline.sources.kafka_segment import register
+
+    register(session)
+    yield session
+    session.stop()

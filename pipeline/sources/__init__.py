@@ -1,0 +1,1 @@
+"""Data sources for Spark over the readers in pipeline.formats."""
