@@ -48,7 +48,7 @@ def _walk(file: ReadableFile, size: int, range_bytes: int) -> Iterator[tuple[int
     while position + START.size <= size:
         start = window.hold(position, START.size)
         base_offset, length, _, magic, *_ = START.unpack_from(window.data, start)
-        if magic != MAGIC or length < LEAST_LENGTH or position + PREFIX_BYTES + length > size:
+        if magic != MAGIC or length < LEAST_LENGTH:
             return
         if position >= cut:
             yield position, base_offset

@@ -167,6 +167,31 @@ def test_a_batch_inside_a_record_is_no_batch_of_the_segment() -> None:
     assert offsets(chunks(batch(BASE, [inner]) + batch(BASE + 1))) == [BASE, BASE + 1]
 
 
+def test_a_batch_inside_a_damaged_record_is_skipped_with_it() -> None:
+    outer = batch(BASE, [batch(BASE + 5), b"more"])
+    assert problems(chunks(flipped(len(outer) - 3, 1, outer) + batch(BASE + 1))) == [("bad_crc", 0)]
+    assert offsets(chunks(flipped(len(outer) - 3, 1, outer) + batch(BASE + 1))) == [BASE + 1]
+    assert problems(chunks(flipped(len(outer) - 3, 1, outer))) == [("bad_crc", 0)]
+
+
+def test_a_length_that_is_too_short_skips_so_much_and_searches_from_there() -> None:
+    shorter = flipped(11, 8)
+    assert shorter[11] < SEGMENT[11]
+    assert problems(chunks(shorter)) == [("bad_crc", 0), ("lost_boundary", STARTS[1] - 8)]
+    assert offsets(chunks(shorter)) == [BASE + 2, BASE + 3, BASE + 4]
+
+
+def test_the_search_believes_in_no_batch_of_another_segment() -> None:
+    data = flipped(16, 0x10, PIECES[0]) + batch(BASE - 1) + PIECES[1]
+    found = chunks(data)
+    assert (problems(found), offsets(found)) == ([("lost_boundary", 0)], [BASE + 2])
+
+
+def test_a_batch_behind_old_messages_must_follow_them() -> None:
+    data = old_message(1, BASE) + old_message(1, BASE + 4) + batch(BASE + 4)
+    assert problems(chunks(data)) == [("old_magic", 0), ("offset_order", len(data) - len(batch(0)))]
+
+
 def test_a_batch_larger_than_a_chunk_is_read_in_pieces() -> None:
     large = batch(BASE + 1, payload=b"\x02" * (3 * CHUNK_BYTES), record_count=1)
     data = batch(BASE) + large + batch(BASE + 2)
@@ -177,6 +202,15 @@ def test_a_batch_larger_than_a_chunk_is_read_in_pieces() -> None:
     broken = flipped(len(data) - 500, 1, data)
     assert problems(chunks(broken)) == [("bad_crc", len(batch(BASE)))]
     assert offsets(chunks(broken)) == [BASE, BASE + 2]
+
+
+def test_a_control_batch_larger_than_a_chunk_gives_its_marker() -> None:
+    records = marker(0, (7, 0), commit=True, coordinator_epoch=4)[HEADER_BYTES:]
+    large = batch(BASE, control=True, payload=records + bytes(CHUNK_BYTES), record_count=1)
+    (header,) = headers(chunks(large))
+    assert (header.marker_type, header.coordinator_epoch) == (1, 4)
+    tail = batch(BASE + 2)
+    assert problems(chunks(large + tail + batch(BASE + 1))) == [("offset_order", len(large) + len(tail))]
 
 
 def test_many_batches_come_in_bounded_chunks() -> None:
@@ -200,6 +234,11 @@ def test_a_range_is_read_to_its_end_and_no_further() -> None:
     middle = ByteRange(STARTS[1], STARTS[3], BASE + 4)
     found = chunks(SEGMENT, part=middle)
     assert (problems(found), offsets(found)) == ([], [BASE + 2, BASE + 3])
+
+
+def test_the_last_offset_of_a_range_stays_below_the_next_batch() -> None:
+    assert not problems(chunks(SEGMENT, part=ByteRange(0, STARTS[1], BASE + 2)))
+    assert problems(chunks(SEGMENT, part=ByteRange(0, STARTS[1], BASE + 1))) == [("offset_order", 0)]
 
 
 def test_damage_at_the_end_of_a_range_is_not_taken_for_the_end_of_the_segment() -> None:

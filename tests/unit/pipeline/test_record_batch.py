@@ -112,6 +112,12 @@ def test_a_control_record_of_the_quorum_has_no_coordinator_epoch() -> None:
     assert read_marker(marker(0, (-1, -1), commit=False, kind=2)) == (2, None)
 
 
+@pytest.mark.parametrize("delta", [-1, 0, 63, 64, 8191, 8192, (1 << 62), -(1 << 63)])
+def test_a_marker_is_found_behind_varints_of_any_length(delta: int) -> None:
+    content = record(0, b"\0\0\0\0\0\x09", b"\0\0\0\1", timestamp_delta=delta)
+    assert read_marker(batch(0, payload=content)) == (1, 9)
+
+
 @pytest.mark.parametrize(
     "records",
     [b"\x01", b"\xff" * 20, record(0, b"", b"\0\0"), record(0, b"\0\0", b"\0\0\0\1"), b"", record(0, b"v")],

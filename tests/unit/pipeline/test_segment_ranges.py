@@ -67,3 +67,19 @@ def test_the_segments_of_an_unknown_base_offset_are_split_without_the_index() ->
     parts = split(io.BytesIO(SEGMENT), len(SEGMENT), index=GOOD_INDEX, range_bytes=1000)
     assert {part.start for part in parts} <= set(STARTS)
     assert len(parts) == 3
+
+
+def test_an_index_that_points_into_a_record_is_not_believed() -> None:
+    inner, other = batch(BASE + 1, [b"inside"]), batch(BASE + 3000, [b"another offset"])
+    damaged = inner[:-1] + b"?"
+    outer = batch(BASE, [damaged, other])
+    data = outer + batch(BASE + 2)
+    index = struct.pack(">iiii", 1, data.index(damaged), 1, data.index(other)) + struct.pack(">ii", 2, len(outer))
+    assert [part.start for part in cut(data, 50, index)] == [0, len(outer)]
+    assert read(data, cut(data, 50, index)) == ([0, len(outer)], [])
+
+
+def test_a_torn_end_is_in_the_last_range() -> None:
+    torn = SEGMENT[:-5]
+    parts = cut(torn, 100)
+    assert read(torn, parts) == (STARTS[:-1], ["torn"])
