@@ -43,7 +43,7 @@ class BadFileError(RuntimeError):
 
 
 class KafkaSegmentSource(DataSource):
-    """See the module. Raises ValueError for an option that is none, FileNotFoundError if nothing is at a path."""
+    """See the module. Raises ValueError for an option that is none."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
@@ -64,23 +64,22 @@ class KafkaSegmentSource(DataSource):
         return BATCHES_TABLES[self._table]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Lists the segments and splits the large ones; runs where the driver is."""
-        files = list_segments(_paths(self.options))
-        tasks = plan(files, whole=self._table == "files")
-        return KafkaSegmentReader(tasks, self._table, fail=self._policy == "fail")
+        """Reads one table of what is at the paths. Raises ValueError without a path."""
+        return KafkaSegmentReader(_paths(self.options), self._table, fail=self._policy == "fail")
 
 
 class KafkaSegmentReader(DataSourceReader):
-    """Reads one table of the parts of one task after another."""
+    """Goes to every task, so it knows paths and not files: those are in the tasks."""
 
-    def __init__(self, tasks: list[list[Part]], table: str, *, fail: bool) -> None:
-        self._tasks = tasks
+    def __init__(self, paths: list[str], table: str, *, fail: bool) -> None:
+        self._paths = paths
         self._table = table
         self._fail = fail
 
     def partitions(self) -> list[InputPartition]:
-        """One for each task."""
-        return [InputPartition(task) for task in self._tasks]
+        """One for each task: lists the segments and splits large ones. Raises FileNotFoundError for an empty path."""
+        tasks = plan(list_segments(self._paths), whole=self._table == "files")
+        return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Arrow batches of the table. Spark makes a partition without a value where there is none."""

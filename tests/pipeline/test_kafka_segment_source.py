@@ -84,7 +84,7 @@ def test_a_bad_file_ends_the_reading_only_if_asked_to(spark: SparkSession) -> No
     assert load(spark, GOLDEN / "plain-0", on_bad_file="fail").count() == 2
 
 
-def test_large_segments_are_shared_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_glob_reads_several_topics(spark: SparkSession, tmp_path: Path) -> None:
     for topic in ("one-0", "two-0"):
         shutil.copytree(GOLDEN / "transactional-0", tmp_path / topic)
     assert load(spark, tmp_path / "*-0").groupBy("topic").count().orderBy("topic").collect() == [("one", 4), ("two", 4)]

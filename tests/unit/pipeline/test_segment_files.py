@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,8 @@ def test_a_link_to_nothing_is_unreadable(logs: Path) -> None:
     ((part,),) = plan([file])
     (chunk,) = read_part(part)
     assert [(each.kind, each.detail) for each in chunk.problems] == [("unreadable", "no such file")]
+
+
+def test_what_a_task_gets_survives_the_way_to_it(logs: Path) -> None:
+    tasks = plan(list_segments([str(logs)]), range_bytes=100)
+    assert pickle.loads(pickle.dumps(tasks)) == tasks
