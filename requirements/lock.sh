@@ -10,4 +10,5 @@ lock() {
 }
 lock runtime.txt
 lock demo.txt --extra demo
-lock dev.txt --extra demo --extra dev
+lock audit.txt --extra demo --extra audit
+lock dev.txt --extra demo --extra audit --extra dev
