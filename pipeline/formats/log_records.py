@@ -1,0 +1,155 @@
+"""The records in the entries of a log, as rows of one width: a column that a type of record does not have is None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from pipeline.formats.problems import MALFORMED, Problem
+from pipeline.formats.write_ahead_log import LogEntry
+from protocol.migration import MigrationRecord, ZooKeeperBlockRecord
+from protocol.records import (
+    AllocateProducerIdsRecord,
+    BrokerEndpointRecord,
+    BrokerRegistrationChangeRecord,
+    FeatureLevelRecord,
+    LeaderChangeRecord,
+    ProducerIdFloorRecord,
+    Record,
+    RecordError,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+    VotersRecord,
+    decode_batch,
+)
+from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class RecordRow(msgspec.Struct, frozen=True, gc=False):
+    """One record. `position`: of its entry's frame. `record_number`: within its entry. `schemas` says the rest."""
+
+    segment: str
+    position: int
+    index: int
+    term: int
+    offset: int | None
+    record_number: int
+    record_type: str
+    committed: bool
+    first_id: int | None = None
+    last_id: int | None = None
+    broker_id: int | None = None
+    broker_epoch: int | None = None
+    incarnation_id: str | None = None
+    fenced: bool | None = None
+    kafka: str | None = None
+    next_producer_id: int | None = None
+    metadata_version: int | None = None
+    leader_id: int | None = None
+    voters: str | None = None
+    phase: str | None = None
+    claimed_by: str | None = None
+    znode_version: int | None = None
+    transactional_id: str | None = None
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    transaction_status: int | None = None
+    timestamp_ms: int | None = None
+
+
+def _renamed(**names: str) -> Callable[[Any], dict[str, Any]]:
+    """Reads columns from a record's fields; `names`: column by field."""
+    return lambda record: {column: getattr(record, field) for field, column in names.items()}
+
+
+def _migration(record: MigrationRecord) -> dict[str, Any]:
+    return {
+        "phase": record.phase.name,
+        "claimed_by": record.claimed_by,
+        "znode_version": record.znode_version,
+        "timestamp_ms": record.timestamp_ms,
+    }
+
+
+def _voters(record: VotersRecord) -> dict[str, Any]:
+    return {"voters": msgspec.json.encode(record.members).decode()}
+
+
+_BROKER: Final = {"broker_id": "broker_id", "broker_epoch": "broker_epoch"}
+_COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
+    LeaderChangeRecord: _renamed(leader_id="leader_id"),
+    AllocateProducerIdsRecord: _renamed(
+        **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
+    ),
+    RegisterBrokerRecord: _renamed(**_BROKER, incarnation_id="incarnation_id"),
+    UnregisterBrokerRecord: _renamed(**_BROKER),
+    BrokerRegistrationChangeRecord: _renamed(**_BROKER, fenced="fenced"),
+    ProducerIdFloorRecord: _renamed(next_producer_id="next_producer_id", timestamp_ms="timestamp_ms"),
+    VotersRecord: _voters,
+    FeatureLevelRecord: _renamed(metadata_version="metadata_version"),
+    TransactionRecord: _renamed(
+        transactional_id="transactional_id",
+        producer_id="producer_id",
+        producer_epoch="producer_epoch",
+        status="transaction_status",
+        update_ms="timestamp_ms",
+    ),
+    ForgetTransactionRecord: _renamed(transactional_id="transactional_id"),
+    BrokerEndpointRecord: _renamed(**_BROKER, kafka="kafka"),
+    MigrationRecord: _migration,
+    ZooKeeperBlockRecord: _renamed(
+        next_producer_id="next_producer_id",
+        broker_id="broker_id",
+        znode_version="znode_version",
+        timestamp_ms="timestamp_ms",
+    ),
+}
+
+
+def record_rows(entry: LogEntry) -> Iterator[RecordRow | Problem]:
+    """The records of one entry, and what is wrong with them: an entry that cannot be decoded gives no row at all."""
+    if not entry.payload:
+        return
+    try:
+        records = decode_batch(entry.payload)
+    except RecordError as error:
+        yield _problem(entry, str(error))
+        return
+    for number, record in enumerate(records):
+        yield from _record(entry, number, record)
+
+
+def _record(entry: LogEntry, number: int, record: Record) -> Iterator[RecordRow | Problem]:
+    columns = _COLUMNS[type(record)](record)
+    too_large = [name for name, value in columns.items() if isinstance(value, int) and value not in _INT64]
+    if too_large:
+        yield _problem(entry, f"record {number}: {too_large[0]} {columns[too_large[0]]} does not fit into 64 bits")
+        return
+    if isinstance(record, AllocateProducerIdsRecord):
+        ids = record.producer_id_end - record.producer_id_start + 1
+        if ids != record.length:
+            yield _problem(
+                entry,
+                f"record {number}: {record.length} IDs from {record.producer_id_start} do not end at "
+                f"{record.producer_id_end}",
+            )
+    offset = None if entry.offset is None else entry.offset + number
+    yield RecordRow(
+        entry.segment,
+        entry.position,
+        entry.index,
+        entry.term,
+        offset,
+        number,
+        type(record).__name__,
+        entry.committed,
+        **columns,
+    )
+
+
+def _problem(entry: LogEntry, detail: str) -> Problem:
+    return Problem(entry.segment, MALFORMED, entry.position, detail, entry.index)
