@@ -44,6 +44,7 @@ MAX_FILE_BYTES: Final = HEADER_BYTES + MAX_ARCHIVE_ROWS * ROW_BYTES
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})\.arc")
 _MAGIC: Final = b"PIDARCH1"
 _VERSION_AT: Final = 8
+_CLUSTER_AT: Final = 12
 _NAMED_AT: Final = 76
 _ATTEMPTS: Final = 3
 """Listings of a directory in which files may be merged away. A merge comes once in 17 snapshots."""
@@ -94,9 +95,9 @@ def spans(names: Iterable[str]) -> list[FileName]:
     return found
 
 
-def read_whole(name: str, data: bytes) -> WholeFile:
-    """Verify a file. Raises BadFile."""
-    header = read_file_header(name, data)
+def read_whole(name: str, data: bytes, cluster_id: str | None = None) -> WholeFile:
+    """Verify a file; `cluster_id` None accepts any cluster's. Raises BadFile."""
+    header = read_file_header(name, data, cluster_id)
     expected = HEADER_BYTES + header.rows * ROW_BYTES
     if len(data) < expected:
         raise _bad(name, TORN, len(data), f"{header.rows} rows end at byte {expected}, the file at {len(data)}")
@@ -109,8 +110,8 @@ def read_whole(name: str, data: bytes) -> WholeFile:
     return WholeFile(name, header, rows)
 
 
-def read_file_header(name: str, data: bytes) -> ArchiveHeader:
-    """Verify the header at the start of a file. Raises BadFile."""
+def read_file_header(name: str, data: bytes, cluster_id: str | None = None) -> ArchiveHeader:
+    """Verify the header at the start of a file; `cluster_id` None accepts any cluster's. Raises BadFile."""
     if not data:
         raise _bad(name, EMPTY, 0, "the file has no bytes")
     if not data.startswith(_MAGIC[: len(data)]):
@@ -126,39 +127,74 @@ def read_file_header(name: str, data: bytes) -> ArchiveHeader:
     named = FileName(header.from_offset, header.to_offset).name
     if named != name:
         raise _bad(name, MISNAMED, _NAMED_AT, f"by its header this is {named}")
+    if cluster_id is not None and header.cluster_id != cluster_id:
+        raise _bad(name, FOREIGN, _CLUSTER_AT, f"it is of cluster {header.cluster_id}, not of {cluster_id}")
     return header
 
 
 def read_span(
-    span: FileName, names: Callable[[], Iterable[str]], read: Callable[[str], bytes]
+    span: FileName,
+    names: Callable[[], Iterable[str]],
+    read: Callable[[str], bytes],
+    cluster_id: str | None = None,
 ) -> Iterator[Piece | Problem]:
     """Every row of the offsets in `span` once, from verified files, and the problems of the files that were read.
 
     `names` lists the directory, `read` gives a file's bytes, at most MAX_FILE_BYTES + 1. Both may raise OSError. A
     file that was merged away meanwhile is found in the one that it went into.
     """
-    covered, gone = span.from_offset, ""
-    before: FileName | None = None
+    reading = _SpanReading(span, read, cluster_id)
     for _ in range(_ATTEMPTS):
-        gone = ""
-        for file in _overlapping(span, names()):
-            if file.to_offset <= covered:
+        yield from reading.attempt(overlapping(span, names()))
+        if reading.complete:
+            break
+    yield from reading.lost()
+
+
+class _SpanReading:
+    """How far a span is read."""
+
+    def __init__(self, span: FileName, read: Callable[[str], bytes], cluster_id: str | None) -> None:
+        self.complete = False
+        self._span = span
+        self._read = read
+        self._cluster_id = cluster_id
+        self._covered = span.from_offset
+        self._used: list[FileName] = []
+        self._gone: set[FileName] = set()
+
+    def attempt(self, files: Iterable[FileName]) -> Iterator[Piece | Problem]:
+        """Go on with the files of a directory, up to one that is not there any more."""
+        self.complete = False
+        for file in files:
+            if file.to_offset <= self._covered:
                 continue
             try:
-                whole = read_whole(file.name, read(file.name))
+                whole = read_whole(file.name, self._read(file.name), self._cluster_id)
             except FileNotFoundError:
-                gone = file.name
-                break
+                self._gone.add(file)
+                return
             except (BadFile, OSError) as error:
                 yield as_problem(file.name, error)
                 continue
-            if before is not None and before.from_offset < file.from_offset < covered:
-                yield Problem(file.name, OVERLAP, _NAMED_AT, f"offsets up to {covered} are in the file before it too")
-            yield Piece(whole, max(covered, file.from_offset), min(file.to_offset, span.to_offset))
-            covered, before = file.to_offset, file
-        if not gone:
-            return
-    yield Problem(gone, UNREADABLE, 0, f"it went away {_ATTEMPTS} times after the directory was listed")
+            if self._used and self._used[-1].from_offset < file.from_offset < self._covered:
+                detail = f"offsets up to {self._covered} are in the file before it too"
+                yield Problem(file.name, OVERLAP, _NAMED_AT, detail)
+            yield Piece(whole, max(self._covered, file.from_offset), min(file.to_offset, self._span.to_offset))
+            self._covered = file.to_offset
+            self._used.append(file)
+        self.complete = True
+
+    def lost(self) -> Iterator[Problem]:
+        """The files that went away and are in no file that was read."""
+        for file in sorted(self._gone):
+            if not any(within(file, other) for other in self._used):
+                yield Problem(file.name, UNREADABLE, 0, "it went away after the directory was listed")
+
+
+def within(file: FileName, other: FileName) -> bool:
+    """Whether `other` holds all offsets of `file`."""
+    return other.from_offset <= file.from_offset and file.to_offset <= other.to_offset
 
 
 def as_problem(name: str, error: BadFile | OSError) -> Problem:
@@ -166,7 +202,7 @@ def as_problem(name: str, error: BadFile | OSError) -> Problem:
     return error.problem if isinstance(error, BadFile) else Problem(name, UNREADABLE, 0, str(error))
 
 
-def _overlapping(span: FileName, names: Iterable[str]) -> list[FileName]:
+def overlapping(span: FileName, names: Iterable[str]) -> list[FileName]:
     """The files with offsets in `span`; of those that start at the same one, the widest first."""
     files = (file for name in names if (file := file_name(name)) is not None)
     inside = (file for file in files if file.from_offset < span.to_offset and file.to_offset > span.from_offset)

@@ -183,6 +183,23 @@ def test_a_file_that_is_never_there_ends_the_attempts() -> None:
     assert (problem.kind, problem.file) == (UNREADABLE, named(0, 4))
 
 
+def test_a_file_that_is_removed_and_merged_nowhere_is_named() -> None:
+    states = [directory((0, 3), (3, 5), (5, 8)), directory((0, 3), (5, 8))]
+    removing = Merging(states, (0,))
+    items = list(read_span(FileName(0, 8), lambda: list(removing.files()), removing.read))
+    assert [row.offset for item in items if isinstance(item, Piece) for row in rows(item)] == [0, 1, 2, 5, 6, 7]
+    (problem,) = (item for item in items if isinstance(item, Problem))
+    assert (problem.kind, problem.file) == (UNREADABLE, named(3, 5))
+
+
+def test_another_clusters_file_is_told_and_hides_no_other() -> None:
+    files = directory((0, 3))
+    files[named(0, 6)] = encode_archive("cluster-b", 0, 6, blocks(0, 6))
+    items = list(read_span(FileName(0, 6), lambda: list(files), files.__getitem__, CLUSTER))
+    assert [row for item in items if isinstance(item, Piece) for row in rows(item)] == blocks(0, 3)
+    assert [(item.file, item.kind) for item in items if isinstance(item, Problem)] == [(named(0, 6), FOREIGN)]
+
+
 def test_a_file_that_may_not_be_read_is_named() -> None:
     def refused(name: str) -> bytes:
         raise PermissionError(13, "Permission denied")
