@@ -30,8 +30,9 @@ SPARK_SETTINGS: Final = {
 
 def why_no_spark() -> str | None:
     """None if a session with Python data sources can start here, else what is missing."""
-    if importlib.util.find_spec("pyarrow") is None:
-        return "no Spark data source: pyarrow is not installed"
+    absent = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
+    if absent:
+        return f"no Spark: {', '.join(absent)} not installed"
     missing = zookeeper.why_unavailable()
     return None if missing is None else missing.replace("no ZooKeeper", "no Spark")
 
@@ -51,7 +52,7 @@ def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the test run: two threads of this machine, Python workers with this interpreter."""
     if (reason := why_no_spark()) is not None:
         pytest.skip(reason)
@@ -61,10 +62,11 @@ def spark() -> Iterator[SparkSession]:
         environment.setenv("PYTHONPATH", str(REPOSITORY))
         environment.setenv("SPARK_LOCAL_IP", HOST)
         builder = SparkSession.builder.master("local[2]").appName("pidkeeper-tests")
-        for name, value in SPARK_SETTINGS.items():
+        warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+        for name, value in (SPARK_SETTINGS | warehouse).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-    from pipeline.sources.kafka_segment import register
+    from pipeline.sources import register
 
     register(session)
     yield session

@@ -12,6 +12,7 @@ from pipeline.sources.tables import BadFileError
 from pipeline.sources.write_ahead_log import LogSource
 from protocol.records import AllocateProducerIdsRecord
 from tests.support.member_files import CLUSTER, MemberFiles
+from tests.support.source_rows import table
 
 
 def test_records_of_all_members_come_with_their_places(tmp_path: Path) -> None:
