@@ -6,8 +6,8 @@ Tables by option("table", ...): `blocks`, `snapshots`, `files`, `problems` (`pip
 Option `on_bad_file` is `report` (a bad file gives no rows and a row of `problems`) or `fail`.
 
 A task of `blocks` reads one file, or the few that overlap after a crash: a file is at most 48 MiB under one checksum,
-which is thus computed once, on the executor, over the very bytes that the rows come from. With what Arrow makes of them
-a task needs three times MAX_FILE_BYTES. A snapshot is read by one task and may take MAX_SNAPSHOT_BYTES.
+which is thus computed once, on the executor, over the very bytes that the rows come from. A snapshot is read by one
+task, and at most MAX_SNAPSHOT_BYTES of it.
 
 `spark.readStream` gives the blocks of new files as members archive them, see `archive_stream`.
 """

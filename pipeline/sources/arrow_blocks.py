@@ -12,7 +12,7 @@ from pipeline.formats.archive import Piece
 from pipeline.formats.archive_rows import piece_rows
 
 BATCH_ROWS: Final = 64 * 1024
-"""Rows in a record batch: 5 MiB on the way to Spark."""
+"""Rows in a record batch: 16 of them are a file of the largest size."""
 
 _NUMBERS: Final = {
     "first_id": np.int64,

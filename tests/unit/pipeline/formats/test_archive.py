@@ -124,6 +124,7 @@ def test_a_crash_within_a_merge_leaves_every_block_once() -> None:
     both |= {name: files.read_bytes(ARCHIVE / name) for name in files.listdir(ARCHIVE)}
     assert len(both) == MAX_SMALL_FILES + 1
     (span,) = spans(both)
+    assert len(list(read_span(span, lambda: list(both), both.__getitem__))) == 1, "the widest file has it all"
     assert read(both, span) == (blocks(0, MAX_SMALL_FILES + 1), [])
 
 

@@ -207,6 +207,7 @@ def test_a_batch_whose_files_are_gone_is_refused_and_not_skipped(tmp_path: Path)
     member.found("archive")[1].unlink()
     with pytest.raises(MissingOffsetsError, match="reached to log offset 8"):
         stream(tmp_path).partitions({}, end)
+    assert stream(tmp_path).latestOffset(end, None) == end
     member.found("archive")[0].unlink()
     with pytest.raises(MissingOffsetsError):
         stream(tmp_path).partitions({}, end)
