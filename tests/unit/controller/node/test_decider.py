@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.node import decider as decider_module
 from controller.answers import not_controller
+from controller.node import decider as decider_module
 from controller.node.decider import Decider
 from controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from controller.state.decide import RECORD_BYTES, REGISTRATION_BYTES
