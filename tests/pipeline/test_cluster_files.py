@@ -50,7 +50,10 @@ def members(files: Files) -> list[Path]:
 
 
 def test_archives_and_logs_of_all_members_together_are_the_history(killed: Files) -> None:
-    """A member alone lacks what was allocated while it was down, where it went on behind a received snapshot."""
+    """A member alone lacks what was allocated while it was down, where it went on behind a received snapshot.
+
+    One that was killed right behind such a snapshot has no record in its log at all.
+    """
     assert len(killed.history) >= 480
     known = {block.offset: block for block in killed.history}
     found: set[int] = set()
@@ -62,9 +65,10 @@ def test_archives_and_logs_of_all_members_together_are_the_history(killed: Files
         assert logged == [known[block.offset] for block in logged]
         mine = {block.offset for block in [*archived, *logged]}
         covered = [range(row["from_offset"], row["to_offset"]) for row in table(ArchiveSource, data, "files")]
-        covered.append(range(min(row["offset"] for row in table(LogSource, data, "records")), max(known) + 1))
+        offsets = [row["offset"] for row in table(LogSource, data, "records")]
+        covered.append(range(min(offsets, default=0), max(offsets, default=-1) + 1))
         assert mine == {offset for offset in known if any(offset in one for one in covered)}
-        assert len(mine) >= 100
+        assert mine
         found |= mine
     assert found == set(known)
 
