@@ -1,0 +1,43 @@
+"""Checks of the quorum's own data: archives, logs and snapshots of all members."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from pipeline.checks.limits import DEFAULT, Limits
+from pipeline.checks.quorum.burn_down import burn_down
+from pipeline.checks.quorum.coverage import coverage
+from pipeline.checks.quorum.epochs import epoch_regress, stale_epoch
+from pipeline.checks.quorum.gap import gap
+from pipeline.checks.quorum.overlap import overlap
+from pipeline.checks.quorum.quota import quota
+from pipeline.checks.quorum.regress import regress
+from pipeline.checks.quorum.replicas_disagree import replicas_disagree
+from pipeline.checks.quorum.snapshot_behind import snapshot_behind
+from pipeline.checks.quorum.storm import storm
+from pipeline.inputs import AuditInputs
+
+Check = Callable[[AuditInputs], DataFrame]
+
+
+def quorum_checks(limits: Limits = DEFAULT) -> tuple[tuple[str, Check], ...]:
+    """Name and check, in the order in which a report shows them."""
+    return (
+        ("overlap", overlap),
+        ("regress", regress),
+        ("gap", gap),
+        ("replicas_disagree", replicas_disagree),
+        ("epoch_regress", epoch_regress),
+        ("stale_epoch", stale_epoch),
+        ("coverage", coverage),
+        ("snapshot_behind", snapshot_behind),
+        ("storm", partial(storm, limits=limits)),
+        ("burn_down", partial(burn_down, limits=limits)),
+        ("quota", partial(quota, limits=limits)),
+    )
+
+
+QUORUM_CHECKS = quorum_checks()

@@ -1,0 +1,90 @@
+"""IDs that nobody was given. Gaps are legal (KIP-730); a record in the log should say why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+from pipeline.checks.quorum.history import BLOCK, committed, history
+from pipeline.checks.quorum.intervals import log_intervals, merged
+from pipeline.checks.rows import PLACE, before, block_text, findings, id_text, place
+from pipeline.findings import NOTE, WARNING
+from pipeline.inputs import AuditInputs
+
+JUMPS: Final = ("ProducerIdFloorRecord", "ZooKeeperBlockRecord")
+"""The records that raise the next producer ID without giving a block to a broker (S3)."""
+
+
+def gap(inputs: AuditInputs) -> DataFrame:
+    """IDs between one block and the next higher one that neither has; place and offset are those of the higher one.
+
+    The last jump before a block goes to just where the block starts, so it is found by that ID.
+    """
+    gaps = _gaps(inputs).join(_jumps(inputs), F.col("block.first_id") == F.col("next_producer_id"), "left")
+    in_order = F.coalesce(F.col("jump.offset") < F.col("block.offset"), F.lit(True))
+    gaps = gaps.withColumn("jump", F.when(in_order, F.col("jump"))).crossJoin(_log_runs(inputs))
+    block, jump, first, last = F.col("block"), F.col("jump"), F.col("gap_from"), F.col("gap_to")
+    return findings(
+        gaps,
+        "gap",
+        F.when(jump.isNotNull(), F.lit(NOTE)).otherwise(F.lit(WARNING)),
+        subject=id_text(first, last),
+        first_id=first,
+        last_id=last,
+        offset=block["offset"],
+        timestamp_ms=block["timestamp_ms"],
+        **place(block),
+        detail=F.format_string(
+            "nobody has %s, the next are %s; %s", id_text(first, last), block_text(block), _reason()
+        ),
+    )
+
+
+def _gaps(inputs: AuditInputs) -> DataFrame:
+    """`gap_from`, `gap_to`, the `block` above, and the offset of the one below."""
+    whole = F.struct(*BLOCK, *PLACE)
+    handed_out = F.max("last_id").over(before(F.asc_nulls_first("offset")))
+    # A block below what was handed out before did not move the next ID: `regress` or `overlap` has it.
+    rising = F.col("offset").isNull() | F.col("handed_out").isNull() | (F.col("last_id") > F.col("handed_out"))
+    blocks = history(inputs).withColumn("block", whole).withColumn("handed_out", handed_out).filter(rising)
+    below = F.max(F.struct("last_id", "offset")).over(before("first_id", "last_id", "offset"))
+    gap_from = F.coalesce(F.col("below.last_id"), F.lit(-1)) + 1
+    found = blocks.withColumn("below", below).withColumn("gap_from", gap_from).filter("gap_from < first_id")
+    after = F.when(F.col("below").isNull(), F.lit(-1)).otherwise(F.col("below.offset")).cast("long")
+    return found.select("gap_from", (F.col("first_id") - 1).alias("gap_to"), "block", after.alias("after"))
+
+
+def _jumps(inputs: AuditInputs) -> DataFrame:
+    """The first committed `jump` to each `next_producer_id`."""
+    jumps = committed(inputs).filter(F.col("record_type").isin(*JUMPS))
+    return jumps.groupBy("next_producer_id").agg(F.min(F.struct("offset", "record_type", *PLACE)).alias("jump"))
+
+
+def _log_runs(inputs: AuditInputs) -> DataFrame:
+    """One row: `runs`, the intervals that some member's log still holds; a few, as a log has hardly any hole."""
+    return merged(log_intervals(inputs)).agg(F.collect_list(F.struct("from_offset", "to_offset")).alias("runs"))
+
+
+def _reason() -> Column:
+    after, offset, jump = F.col("after"), F.col("block.offset"), F.col("jump")
+    explained = F.format_string(
+        "explained: %s at offset %s (member %s, %s, byte %d) raised the next producer ID to %d",
+        jump["record_type"],
+        F.coalesce(jump["offset"].cast("string"), F.lit("unknown")),
+        *[jump[name] for name in PLACE],
+        F.col("next_producer_id"),
+    )
+    between = F.format_string("between offsets %d and %d", after, offset)
+    gone = F.format_string("the log that could explain it is gone: no member has all records %s any more", between)
+    kept = F.exists("runs", lambda run: (run["from_offset"] <= after + 1) & (run["to_offset"] >= offset))
+    told = (after + 1 >= offset) | kept
+    silent = F.format_string("no record %s explains it: a block starts at the next producer ID", between)
+    unknown = F.lit("the log that could explain it is gone: the offset of a block is unknown")
+    return (
+        F.when(jump.isNotNull(), explained)
+        .when(after.isNull() | offset.isNull(), unknown)
+        .when(told, silent)
+        .otherwise(gone)
+    )

@@ -1,0 +1,132 @@
+"""Members never disagree about what is committed (R14, log matching: Raft paper, figure 3)."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the customary name
+
+from pipeline.checks.quorum.history import ALLOCATION, ARCHIVE, BLOCK, committed, distinct_blocks, history
+from pipeline.checks.quorum.intervals import archive_intervals
+from pipeline.checks.rows import PLACE, block_text, findings, place, place_text
+from pipeline.findings import VIOLATION
+from pipeline.inputs import AuditInputs
+
+_NAME = "replicas_disagree"
+_NOT_CONTENT = frozenset({"member", "cluster_id", "file", "segment", "position", "index", "offset", "committed"})
+
+
+def replicas_disagree(inputs: AuditInputs) -> DataFrame:
+    """Copies of one block that differ, blocks that a copy of their offset does not have, entries that differ.
+
+    A finding names the copy that fewer members have; of an entry that differs in several records, the first.
+    """
+    return _versions(inputs).unionByName(_absent(inputs)).unionByName(_entries(inputs))
+
+
+def _versions(inputs: AuditInputs) -> DataFrame:
+    blocks = distinct_blocks(inputs).filter("offset is not null").withColumn("block", F.struct(*BLOCK, *PLACE))
+    agreed = F.first(F.struct("block", "copies", "members")).over(Window.partitionBy("offset").orderBy("version"))
+    found = blocks.withColumn("agreed", agreed).filter("version > 1")
+    detail = F.format_string(
+        "%s, epoch %d, %d ms; but %d copies of %d members say: %s, epoch %d, %d ms",
+        block_text(F.col("block")),
+        F.col("broker_epoch"),
+        F.col("timestamp_ms"),
+        F.col("agreed.copies"),
+        F.col("agreed.members"),
+        block_text(F.col("agreed.block")),
+        F.col("agreed.block.broker_epoch"),
+        F.col("agreed.block.timestamp_ms"),
+    )
+    return findings(
+        found,
+        _NAME,
+        VIOLATION,
+        subject=F.format_string("offset %d, member %s", F.col("offset"), F.col("member")),
+        **{name: F.col(name) for name in ("first_id", "last_id", "broker_id", "offset", "timestamp_ms")},
+        **place(),
+        detail=detail,
+    )
+
+
+def _absent(inputs: AuditInputs) -> DataFrame:
+    """Blocks of one copy at an offset that another copy covers without a block."""
+    blocks = history(inputs).filter("offset is not null").withColumn("block", F.struct(*BLOCK, *PLACE))
+    logged = committed(inputs).filter(F.col("record_type") != ALLOCATION)
+    others = logged.select("offset", F.col("record_type").alias("instead"), F.struct(*PLACE).alias("copy"))
+    lacking = blocks.join(others, "offset").select("block", "copy", "instead")
+    lacking = lacking.unionByName(_absent_in_archives(inputs, blocks))
+    block, copy = F.col("block"), F.col("copy")
+    return findings(
+        lacking,
+        _NAME,
+        VIOLATION,
+        subject=F.format_string("offset %d, member %s", block["offset"], copy["member"]),
+        **{name: block[name] for name in ("first_id", "last_id", "broker_id", "offset", "timestamp_ms")},
+        **place(copy),
+        detail=F.format_string(
+            "%s; but member %s has %s there (%s)", block_text(block), copy["member"], F.col("instead"), copy["file"]
+        ),
+    )
+
+
+def _absent_in_archives(inputs: AuditInputs, blocks: DataFrame) -> DataFrame:
+    """By a sweep over each member's files and all blocks, in order of offset: at most nine members times the blocks."""
+    files = archive_intervals(inputs)
+    starts = files.select("member", F.col("from_offset").alias("offset"), F.struct("to_offset", "file").alias("reach"))
+    wanted = files.select("member").distinct().crossJoin(blocks.select("offset", "block"))
+    events = starts.unionByName(wanted, allowMissingColumns=True)
+    order = Window.partitionBy("member").orderBy("offset", F.col("block").isNotNull())
+    covered = events.withColumn("reach", F.max("reach").over(order)).filter("block is not null")
+    covered = covered.filter("reach.to_offset > offset")
+    held = inputs.archive_blocks.select("member", "offset")
+    copy = F.struct("member", F.col("reach.file").alias("file"), F.lit(None).cast("long").alias("position"))
+    lacking = covered.join(held, ["member", "offset"], "left_anti")
+    return lacking.select("block", copy.alias("copy"), F.lit(f"no block in the {ARCHIVE}").alias("instead"))
+
+
+def _entries(inputs: AuditInputs) -> DataFrame:
+    """Committed entries of one index with different terms or records.
+
+    What a record of an allocation says is left to `_versions` and `_absent`, which see the archives too.
+    """
+    rows = committed(inputs)
+    names = [name for name in rows.columns if name not in _NOT_CONTENT]
+    by_record = Window.partitionBy("index", "record_number")
+    of_block = (F.col("record_type") == ALLOCATION) & F.col("offset").isNotNull()
+    rows = rows.withColumn("of_block", F.max(of_block).over(by_record))
+    rows = rows.withColumn("records", F.count("*").over(Window.partitionBy("member", "index")))
+    # JSON leaves nulls out by name, so that no two contents look alike.
+    whole = F.to_json(F.struct("records", *names))
+    rows = rows.withColumn(
+        "content", F.when(F.col("of_block"), F.to_json(F.struct("term", "records"))).otherwise(whole)
+    )
+    copy = F.struct(*PLACE, "index", "term", "record_number", "record_type", "offset", "content")
+    versions = rows.groupBy("index", "record_number", F.sha2("content", 256).alias("digest")).agg(
+        F.min(copy).alias("copy"), F.count("*").alias("members")
+    )
+    ranked = by_record.orderBy(F.desc("members"), "copy")
+    versions = versions.withColumn("agreed", F.first(F.struct("copy", "members")).over(ranked))
+    versions = versions.withColumn("version", F.row_number().over(ranked)).filter("version > 1")
+    first = versions.groupBy("index", "copy.member").agg(
+        F.min_by(F.struct("copy", "agreed"), "record_number").alias("found")
+    )
+    mine, agreed = F.col("found.copy"), F.col("found.agreed.copy")
+    return findings(
+        first,
+        _NAME,
+        VIOLATION,
+        subject=F.format_string("log index %d, member %s", F.col("index"), mine["member"]),
+        offset=mine["offset"],
+        **place(mine),
+        detail=F.format_string(
+            "entry %d, record %d of %s: %s; but %d members have %s (%s)",
+            F.col("index"),
+            mine["record_number"],
+            place_text(mine),
+            mine["content"],
+            F.col("found.agreed.members"),
+            agreed["content"],
+            place_text(agreed),
+        ),
+    )
