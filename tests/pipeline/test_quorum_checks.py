@@ -1,0 +1,397 @@
+"""The checks of the quorum's own data: a sound history, and every fault planted alone, found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.quorum_tables import START_MS, STEP_MS, History, QuorumTables, Row, run, three_members, tiny_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark")
+
+from pipeline.checks import QUORUM_CHECKS
+from pipeline.checks.limits import Limits
+from pipeline.checks.quorum import quorum_checks
+
+CHECKS = dict(QUORUM_CHECKS)
+OF_BLOCKS = ("overlap", "regress", "gap", "replicas_disagree", "epoch_regress", "stale_epoch", "snapshot_behind")
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    with tiny_tables(spark) as tiny:
+        yield tiny
+
+
+def sound() -> History:
+    """Blocks of ten at offsets 3 to 10, 12 to 15, 17 to 22, 24 to 27; a floor at 11, broker 1 anew at 16."""
+    history = History(1, 2)
+    for number in range(8):
+        history.allocate(1 + number % 2)
+    history.jump(200)
+    for number in range(4):
+        history.allocate(1 + number % 2)
+    history.register(1)
+    for number in range(6):
+        history.allocate(1 + number % 2)
+    history.term += 1
+    history.elect()
+    for number in range(4):
+        history.allocate(1 + number % 2)
+    return history
+
+
+def found(session: SparkSession, tables: QuorumTables, *names: str) -> list[Row]:
+    """Findings of these checks, or of all, above a note."""
+    checks = [(name, CHECKS[name]) for name in names] or QUORUM_CHECKS
+    return [row for row in run(checks, tables.inputs(session)) if row["severity"] != "note"]
+
+
+def facts(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.get(name) for name in names) for row in rows)
+
+
+def test_a_sound_history_gives_notes_alone(session: SparkSession) -> None:
+    rows = run(QUORUM_CHECKS, three_members(sound()).inputs(session))
+    assert facts(rows, "check", "severity", "subject") == [
+        ("burn_down", "note", f"{2**63 - 1 - 340} IDs left"),
+        ("coverage", "note", "member 3, offset 27"),
+        ("coverage", "note", "member 3, offsets 4 to 8"),
+        ("gap", "note", "IDs 80 to 199"),
+    ]
+    (gap,) = [row for row in rows if row["check"] == "gap"]
+    assert "explained: ProducerIdFloorRecord at offset 11 (member 1, 1/wal/0.wal, byte 4800)" in gap["detail"]
+
+
+def test_no_files_give_no_findings(session: SparkSession) -> None:
+    assert run(QUORUM_CHECKS, QuorumTables().inputs(session)) == []
+
+
+def test_one_member_with_one_block(session: SparkSession) -> None:
+    history = History(1)
+    history.allocate(1)
+    tables = QuorumTables()
+    tables.add_member(history, "1", [(0, 3)])
+    (row,) = run(QUORUM_CHECKS, tables.inputs(session))
+    assert (row["check"], row["severity"], row["first_id"]) == ("burn_down", "note", 10)
+    assert row["detail"].endswith("all blocks are of one moment, so there is no rate")
+
+
+def test_one_shared_id_is_an_overlap_and_nothing_else(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(20, first_id=269)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert row == {
+        "check": "overlap",
+        "severity": "violation",
+        "subject": "ID 269",
+        "first_id": 269,
+        "last_id": 269,
+        "broker_id": 2,
+        "offset": 20,
+        "timestamp_ms": START_MS + 20 * STEP_MS,
+        "member": "1",
+        "file": "1/wal/0.wal",
+        "position": 4096 + 64 * 20,
+        "detail": "ID 269 is in two blocks: "
+        "IDs 260 to 269 of broker 1 at offset 19 (member 1, 1/wal/0.wal, byte 5312), and "
+        "IDs 269 to 279 of broker 2 at offset 20 (member 1, 1/wal/0.wal, byte 5376); "
+        "two producers may have the same ID",
+    }
+
+
+def test_a_long_block_overlaps_all_that_it_covers(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(17, last_id=262)
+    rows = found(session, tables, "overlap", "regress", "gap")
+    assert facts(rows, "check", "first_id", "last_id", "offset") == [
+        ("overlap", 250, 259, 18),
+        ("overlap", 260, 262, 19),
+    ]
+
+
+def test_a_block_that_starts_lower_overlaps_in_the_order_of_the_log(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(20, first_id=200, last_id=209)
+    rows = found(session, tables, "overlap", "regress")
+    # It lies below the block before it, and shares IDs with another one: one finding for each pair.
+    assert facts(rows, "check", "first_id", "last_id", "offset") == [
+        ("overlap", 200, 209, 20),
+        ("regress", 200, 209, 20),
+    ]
+
+
+def test_a_block_in_a_gap_is_a_regress_and_nothing_else(session: SparkSession) -> None:
+    history = sound()
+    history.allocate(2, first_id=100, last_id=109)
+    history.next_id -= 10
+    history.allocate(1)
+    (row,) = found(session, three_members(history), *OF_BLOCKS)
+    assert facts([row], "check", "severity", "first_id", "last_id", "broker_id", "offset", "file") == [
+        ("regress", "violation", 100, 109, 2, 28, "1/wal/0.wal")
+    ]
+    assert "came after IDs 330 to 339 of broker 2 at offset 27" in row["detail"]
+
+
+def without_floor(tables: QuorumTables) -> None:
+    for row in tables.log:
+        if row["offset"] == 11:
+            row.update(record_type="LeaderChangeRecord", leader_id=1, next_producer_id=None)
+
+
+def with_other_floor(tables: QuorumTables) -> None:
+    for row in tables.log:
+        if row["offset"] == 11:
+            row.update(next_producer_id=199)
+
+
+@pytest.mark.parametrize("plant", [without_floor, with_other_floor])
+def test_a_gap_without_its_record_is_a_warning(session: SparkSession, plant: Callable[[QuorumTables], None]) -> None:
+    tables = three_members(sound())
+    plant(tables)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert facts([row], "check", "severity", "first_id", "last_id", "offset") == [("gap", "warning", 80, 199, 12)]
+    assert "no record between offsets 10 and 12 explains it" in row["detail"]
+
+
+def test_a_gap_whose_log_is_gone_says_so(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.log = [row for row in tables.log if row["offset"] > 11]
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert (row["check"], row["severity"], row["first_id"]) == ("gap", "warning", 80)
+    assert "the log that could explain it is gone" in row["detail"]
+
+
+def test_what_zookeeper_handed_out_is_explained(session: SparkSession) -> None:
+    history = History(1)
+    history.add("MigrationRecord", phase="IMPORT", claimed_by="q", znode_version=4)
+    history.jump(5000, zookeeper=True)
+    for _ in range(6):
+        history.allocate(1)
+    tables = three_members(history)
+    rows = run([("gap", CHECKS["gap"])], tables.inputs(session))
+    assert facts(rows, "severity", "first_id", "last_id") == [("note", 0, 4999)]
+    tables.log = []
+    assert facts(found(session, tables, "gap"), "severity", "first_id", "last_id") == [("warning", 0, 4999)]
+    for row in tables.snapshots:
+        row["phase"] = "FINALIZED"
+    rows = run([("gap", CHECKS["gap"])], tables.inputs(session))
+    assert facts(rows, "severity", "first_id", "last_id") == [("note", 0, 4999)]
+
+
+DISAGREE = "replicas_disagree"
+
+
+def test_a_copy_that_names_another_owner_disagrees(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(5, "2", broker_id=9)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert facts([row], "check", "severity", "offset", "member", "broker_id", "file") == [
+        (DISAGREE, "violation", 5, "2", 9, "2/archive/0-18.arc")
+    ]
+    assert "but 1 copies of 1 members say: IDs 20 to 29 of broker 1 at offset 5" in row["detail"]
+
+
+def test_archive_and_log_of_one_member_disagree(session: SparkSession) -> None:
+    tables = three_members(sound())
+    (row,) = [row for row in tables.blocks if (row["member"], row["offset"]) == ("2", 17)]
+    row["last_id"] = 248
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert facts([row], "check", "offset", "member", "last_id", "file") == [
+        (DISAGREE, 17, "2", 248, "2/archive/0-18.arc")
+    ]
+
+
+def test_an_archive_without_a_block_of_its_offsets_disagrees(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.blocks = [row for row in tables.blocks if (row["member"], row["offset"]) != ("2", 5)]
+    (row,) = found(session, tables)
+    assert facts([row], "check", "offset", "member", "first_id", "file") == [
+        (DISAGREE, 5, "2", 20, "2/archive/0-18.arc")
+    ]
+    assert "member 2 has no block in the archive there" in row["detail"]
+
+
+def test_a_log_with_another_record_at_the_offset_of_a_block_disagrees(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(20, "2", record_type="LeaderChangeRecord", first_id=None, last_id=None, broker_id=None)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert facts([row], "check", "offset", "member", "first_id") == [(DISAGREE, 20, "2", 270)]
+    assert "member 2 has LeaderChangeRecord there" in row["detail"]
+
+
+@pytest.mark.parametrize("columns", [{"term": 1}, {"leader_id": 7}])
+def test_entries_of_one_index_that_differ_disagree(session: SparkSession, columns: Row) -> None:
+    tables = three_members(sound())
+    (row,) = [row for row in tables.log if (row["member"], row["offset"]) == ("3", 23)]
+    row.update(columns)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert facts([row], "check", "severity", "subject", "offset", "member", "position") == [
+        (DISAGREE, "violation", "log index 24, member 3", 23, "3", 4096 + 64 * 23)
+    ]
+
+
+def test_what_is_not_committed_may_differ(session: SparkSession) -> None:
+    tables = three_members(sound())
+    (row,) = [row for row in tables.log if (row["member"], row["offset"]) == ("3", 26)]
+    row.update(committed=False, broker_id=7, first_id=0, last_id=900)
+    assert found(session, tables, *OF_BLOCKS) == []
+
+
+def test_an_epoch_that_falls_is_found_without_registrations(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.log = [row for row in tables.log if row["offset"] != 16]
+    tables.change(21, broker_epoch=1)
+    (row,) = found(session, tables)
+    assert facts([row], "check", "severity", "subject", "broker_id", "offset") == [
+        ("epoch_regress", "violation", "broker 1, epoch 1", 1, 21)
+    ]
+
+
+def test_a_block_of_an_ended_registration_is_stale(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(17, broker_epoch=1)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert facts([row], "check", "severity", "broker_id", "offset") == [("stale_epoch", "violation", 1, 17)]
+    assert row["detail"].endswith("for epoch 1, but the broker had registered anew with epoch 16")
+
+
+def test_an_epoch_above_the_block_is_impossible(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(26, broker_epoch=26)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert facts([row], "check", "subject", "offset") == [("stale_epoch", "broker 1, epoch 26", 26)]
+
+
+def test_offsets_that_nobody_holds_are_missing(session: SparkSession) -> None:
+    tables = QuorumTables()
+    for member in "123":
+        tables.add_member(sound(), member, [(0, 9), (10, 18)], (17, 28))
+    rows = found(session, tables, "coverage", "overlap", DISAGREE)
+    assert facts(rows, "check", "severity", "subject", "offset") == [("coverage", "violation", "offset 9", 9)]
+    assert rows[0]["detail"] == "missing: no one of 3 members holds offset 9"
+    alone = QuorumTables()
+    alone.add_member(sound(), "1", [(0, 9), (10, 18)])
+    assert facts(found(session, alone, "coverage"), "severity", "subject") == [("warning", "offset 9")]
+
+
+def test_what_only_one_member_holds_is_a_warning(session: SparkSession) -> None:
+    tables = QuorumTables()
+    tables.add_member(sound(), "1", [(0, 18)], (17, 28))
+    for member in "23":
+        tables.add_member(sound(), member, [(0, 9), (12, 18)], (17, 28))
+    rows = found(session, tables, "coverage")
+    assert facts(rows, "severity", "member", "offset", "detail") == [
+        ("warning", member, 9, f"member {member} lacks offsets 9 to 11; only member 1 holds them all")
+        for member in "23"
+    ]
+
+
+def test_archive_files_that_overlap_are_named_and_a_superseded_one_is_not(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.add_archive(sound(), "1", 7, 12)
+    tables.files.append(tables.files[0] | {"file": "1/archive/0-3.arc", "to_offset": 3, "rows": 0, "superseded": True})
+    (first, second) = found(session, tables, "coverage", DISAGREE)
+    assert (first["file"], first["subject"]) == ("1/archive/7-12.arc", "member 1, offsets 7 to 8")
+    assert (second["file"], second["subject"]) == ("1/archive/9-18.arc", "member 1, offsets 9 to 11")
+
+
+def test_a_damaged_archive_file_is_not_taken_for_an_empty_one(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.blocks = [row for row in tables.blocks if row["member"] != "2"]
+    rows = run([(name, CHECKS[name]) for name in (DISAGREE, "coverage")], tables.inputs(session))
+    assert facts(rows, "severity", "subject") == [
+        ("note", "member 3, offset 27"),
+        ("warning", "member 2, offsets 0 to 15"),
+        ("warning", "member 3, offsets 4 to 8"),
+    ]
+
+
+BEHIND = "snapshot_behind"
+
+
+def test_a_snapshot_below_a_block_that_it_covers(session: SparkSession) -> None:
+    tables = three_members(sound())
+    for row in tables.snapshots:
+        row["next_producer_id"] = 249
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert row["file"] == "1/snapshots/18.snap"
+    assert facts([row], "check", "severity", "subject", "first_id", "last_id", "offset") == [
+        (BEHIND, "violation", "snapshot at index 18", 249, 249, 18)
+    ]
+
+
+def test_a_snapshot_counts_no_block_after_it(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.change(18, first_id=250, last_id=259)
+    for row in tables.snapshots:
+        assert row["next_producer_id"] == 250
+    assert found(session, tables, BEHIND) == []
+
+
+def test_a_snapshot_of_one_member_that_differs(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.snapshots[1]["brokers"] = 3
+    (row,) = found(session, tables, BEHIND)
+    assert facts([row], "severity", "subject", "member", "file") == [
+        ("violation", "snapshot at index 18", "2", "2/snapshots/18.snap")
+    ]
+    assert '"brokers":3' in row["detail"]
+
+
+def test_a_next_id_that_falls_with_a_newer_snapshot(session: SparkSession) -> None:
+    tables = three_members(sound())
+    first = tables.snapshots[0]
+    newer = {"file": "1/snapshots/20.snap", "index": 20, "next_offset": 20, "next_producer_id": 290}
+    last = {"file": "1/snapshots/22.snap", "index": 22, "next_offset": 22, "next_producer_id": 289}
+    tables.snapshots += [first | newer, first | last]
+    tables.log = [row for row in tables.log if row["offset"] < 20]
+    (row,) = found(session, tables, BEHIND)
+    assert facts([row], "subject", "first_id", "last_id", "file") == [
+        ("snapshot at index 22", 289, 289, "1/snapshots/22.snap")
+    ]
+
+
+def test_rates_are_compared_with_the_limits_given(session: SparkSession) -> None:
+    history = History(1, 2, 3)
+    for number in range(12):
+        history.allocate(1, timestamp_ms=START_MS + number)
+    history.allocate(2, timestamp_ms=START_MS + 50_000)
+    history.allocate(3, timestamp_ms=START_MS + 86_400_000)
+    inputs = three_members(history).inputs(session)
+    strict = Limits(
+        storm_blocks_per_minute=11, storm_least_blocks=50, quota_per_second=100, quota_burst=12, horizon_days=2**62
+    )
+    checks = {name: check for name, check in quorum_checks(strict) if name in {"storm", "quota", "burn_down"}}
+    rows = run(checks.items(), inputs)
+    assert facts(rows, "check", "severity", "broker_id") == [
+        ("burn_down", "warning", None),
+        ("quota", "warning", 1),
+        ("storm", "warning", 1),
+    ]
+    by_check = {row["check"]: row["detail"] for row in rows}
+    assert "took 12 blocks, 12 of them within one minute; the others took 1.0 on average" in by_check["storm"]
+    assert "had used 11 of the burst of 12 blocks of its quota, 100 blocks a second" in by_check["quota"]
+    assert by_check["burn_down"].count("140 a day") == 1
+    ratio = Limits(storm_least_blocks=12, quota_per_second=100, quota_burst=13)
+    assert facts(run(quorum_checks(ratio)[8:], inputs), "check", "severity") == [
+        ("burn_down", "note"),
+        ("storm", "warning"),
+    ]
+    calm = Limits(storm_least_blocks=13, quota_per_second=1000, quota_burst=12)
+    assert facts(run(quorum_checks(calm)[8:], inputs), "check") == [("burn_down",)]
+
+
+def test_the_date_of_exhaustion_is_given_when_it_is_near(session: SparkSession) -> None:
+    history = History(1)
+    history.allocate(1, timestamp_ms=START_MS)
+    history.next_id = 2**63 - 1 - 100
+    history.allocate(1, timestamp_ms=START_MS + 86_400_000)
+    (row,) = run([("burn_down", CHECKS["burn_down"])], three_members(history).inputs(session))
+    assert (row["severity"], row["subject"]) == ("warning", "90 IDs left")
+    assert row["detail"].endswith("none is left on 2023-11-20")

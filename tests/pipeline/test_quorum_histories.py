@@ -1,0 +1,121 @@
+"""Whatever a sound quorum does, no check finds more than a note; whatever is spoilt, the right check finds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.quorum_tables import History, QuorumTables, Row, run, three_members, tiny_tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark")
+
+from pipeline.checks import QUORUM_CHECKS
+
+EXAMPLES = settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+"""Eleven queries for each example take seconds on a busy machine; the planted faults are the systematic part."""
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from("aaaaaarjze"), st.integers(1, 3), st.integers(1, 5000)), min_size=12, max_size=60
+)
+
+
+@pytest.fixture(scope="module")
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    with tiny_tables(spark) as tiny:
+        yield tiny
+
+
+def history_of(steps: list[tuple[str, int, int]]) -> History:
+    """Each step: what happens, which broker, how many IDs. Nothing is passed over before the logs begin."""
+    history = History(1, 2, 3)
+    for what, broker, ids in steps:
+        if what == "a":
+            history.allocate(broker, ids)
+        elif what == "r":
+            history.register(broker)
+        elif what == "e":
+            history.term += 1
+            history.elect()
+        else:
+            # Two jumps in a row: the second one explains the gap.
+            history.jump(history.next_id + ids, zookeeper=what == "z")
+    history.allocate(1, 10)
+    history.allocate(2, 10)
+    return history
+
+
+def everything(history: History) -> QuorumTables:
+    """As `three_members`, with whole logs, which explain every gap."""
+    tables = three_members(history)
+    tables.log = []
+    for member in "123":
+        tables.add_member(history, member, [], (0, len(history.records)))
+    return tables
+
+
+def worse_than_notes(session: SparkSession, tables: QuorumTables) -> list[Row]:
+    return [row for row in run(QUORUM_CHECKS, tables.inputs(session)) if row["severity"] != "note"]
+
+
+@EXAMPLES
+@given(steps=STEPS)
+@pytest.mark.timeout(500)
+def test_a_sound_history_has_no_finding_above_a_note(session: SparkSession, steps: list[tuple[str, int, int]]) -> None:
+    assert worse_than_notes(session, everything(history_of(steps))) == []
+
+
+def share_an_id(tables: QuorumTables, offset: int) -> None:
+    """The last block but one ends with the first ID of the last."""
+    last = tables.copies(offset)[0]["last_id"]
+    tables.change(offset, last_id=last + 1)
+
+
+def name_another_broker(tables: QuorumTables, offset: int) -> None:
+    tables.change(offset, "2", broker_id=77)
+
+
+def name_a_later_epoch(tables: QuorumTables, offset: int) -> None:
+    tables.change(offset, broker_epoch=offset + 1)
+
+
+def forget_an_id(tables: QuorumTables, offset: int) -> None:
+    for row in tables.snapshots:
+        row.update(next_producer_id=tables.copies(offset)[0]["first_id"], next_offset=offset + 1)
+
+
+def lose_an_offset(tables: QuorumTables, offset: int) -> None:
+    tables.files.clear()
+    tables.blocks.clear()
+    tables.log = [row for row in tables.log if row["offset"] != offset]
+
+
+FAULTS: dict[str, Callable[[QuorumTables, int], None]] = {
+    "overlap": share_an_id,
+    "replicas_disagree": name_another_broker,
+    "stale_epoch": name_a_later_epoch,
+    "snapshot_behind": forget_an_id,
+    "coverage": lose_an_offset,
+}
+
+
+@settings(EXAMPLES, max_examples=6)
+@given(steps=STEPS, check=st.sampled_from(sorted(FAULTS)))
+@pytest.mark.timeout(500)
+def test_a_fault_anywhere_is_found_by_its_check(
+    session: SparkSession, steps: list[tuple[str, int, int]], check: str
+) -> None:
+    history = history_of(steps)
+    tables = everything(history)
+    offset = len(history.records) - 2
+    FAULTS[check](tables, offset)
+    violations = [row for row in worse_than_notes(session, tables) if row["severity"] == "violation"]
+    assert [(row["check"], row["offset"] - offset) for row in violations] == [
+        (check, 1 if check in {"overlap", "snapshot_behind"} else 0)
+    ]
