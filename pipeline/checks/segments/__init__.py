@@ -1,0 +1,31 @@
+"""Checks of Kafka's segments, against the rules of producers' sequences and against the quorum's allocation.
+
+They share the plan of logs.py and streams.py. Spark computes what is the same in them once if their findings are
+united into one query before anything is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from pipeline.checks.segments.allocation import unallocated
+from pipeline.checks.segments.burning import id_burner
+from pipeline.checks.segments.fencing import fenced_epoch
+from pipeline.checks.segments.sequences import duplicate, out_of_sequence
+from pipeline.checks.segments.shared import shared_producer
+from pipeline.checks.segments.transactions import hanging_transaction
+from pipeline.inputs import AuditInputs
+
+SEGMENT_CHECKS: Final[tuple[tuple[str, Callable[[AuditInputs], DataFrame]], ...]] = (
+    ("unallocated", unallocated),
+    ("duplicate", duplicate),
+    ("out_of_sequence", out_of_sequence),
+    ("fenced_epoch", fenced_epoch),
+    ("shared_producer", shared_producer),
+    ("hanging_transaction", hanging_transaction),
+    ("id_burner", id_burner),
+)
+"""Name and function, in the order of the report."""

@@ -1,0 +1,504 @@
+"""Planted faults are found by the check that is theirs, once; lawful logs have no finding above a note."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from functools import reduce
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.checks.segments import SEGMENT_CHECKS
+from pipeline.checks.segments.burning import id_burner
+from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS
+from pipeline.findings import FINDINGS
+from pipeline.inputs import AuditInputs
+from tests.pipeline.segment_rows import MAX_SEQUENCE, Log, compact, inputs, lawful_logs
+from tests.support.segment_builder import batch, marker
+
+pytestmark = pytest.mark.timeout(600)
+HOUR_MS: Final = 3_600_000
+P: Final = 17
+"""The producer of most tests."""
+
+Found = tuple[Any, ...]
+
+
+def everything(given_inputs: AuditInputs) -> DataFrame:
+    """The findings of all checks in one query, without the notes on brokers' shares."""
+    frames = [check(given_inputs) for _, check in SEGMENT_CHECKS]
+    assert all(frame.schema.names == FINDINGS.names for frame in frames)
+    return reduce(DataFrame.unionByName, frames).where("NOT (check = 'id_burner' AND severity = 'note')")
+
+
+def found(spark: SparkSession, *logs: Log, **others: Any) -> list[Found]:
+    rows = everything(inputs(spark, [row for log in logs for row in log.rows], **others)).collect()
+    assert all(row.detail and "?" not in row.detail and row.subject for row in rows), rows
+    return sorted((row.check, row.severity, row.first_id, row.offset) for row in rows)
+
+
+def ordered(*sequences: int, epoch: int = 0, transactional: bool = False) -> Log:
+    log = Log()
+    log.run(P, epoch, sequences, transactional=transactional)
+    return log
+
+
+def wrapping() -> Log:
+    log = Log()
+    for sequence, count in ((MAX_SEQUENCE - 5, 3), (MAX_SEQUENCE - 2, 5), (2, 3), (5, 3)):
+        log.data(P, 0, sequence, count)
+    return log
+
+
+def bumped() -> Log:
+    log = ordered(100, 103)
+    log.run(P, 1, (0, 3))
+    return log
+
+
+def ended(kind: str, epochs: tuple[int, int]) -> Log:
+    """A transaction, its end of the second epoch, and long after it the next one in that epoch and its end."""
+    log = ordered(0, 3, epoch=epochs[0], transactional=True)
+    log.marker(P, epochs[1], kind)
+    log.run(P, epochs[1], (6 if epochs[0] == epochs[1] else 0,), transactional=True)
+    log.marker(P, epochs[1])
+    log.now_ms += 9 * HOUR_MS
+    log.data(P + 1, 0, 0)
+    return log
+
+
+def without(log: Log, *places: int) -> Log:
+    log.rows = [row for place, row in enumerate(log.rows) if place not in places]
+    return log
+
+
+def coordinator() -> Log:
+    log = Log("__consumer_offsets")
+    log.run(P, 0, (0, 0, 0), transactional=True)
+    log.marker(P, 0)
+    return log
+
+
+def empty_marker() -> Log:
+    log = Log()
+    log.marker(P, 3, "abort")
+    log.run(P, 3, (0, 3), transactional=True)
+    log.marker(P, 3)
+    log.marker(P, 3)
+    return log
+
+
+def without_producer() -> Log:
+    log = Log()
+    for _ in range(3):
+        log.data(-1, -1, -1)
+    return log
+
+
+LAWFUL: Final[dict[str, Callable[[], Log]]] = {
+    "in order from anywhere": lambda: ordered(50, 53, 56),
+    "wrapped": wrapping,
+    "epoch bumped": bumped,
+    "compacted": lambda: without(ordered(0, 3, 6, 9, 12), 1, 2),
+    "first of an epoch compacted": lambda: without(bumped(), 2),
+    "committed": lambda: ended("commit", (0, 0)),
+    "aborted": lambda: ended("abort", (0, 0)),
+    "aborted by fencing": lambda: ended("abort", (0, 1)),
+    "marker alone": empty_marker,
+    "of the coordinator": coordinator,
+    "no producer": without_producer,
+}
+
+
+@pytest.mark.parametrize("name", LAWFUL)
+def test_what_is_lawful_has_no_finding(spark: SparkSession, name: str) -> None:
+    assert found(spark, LAWFUL[name]()) == []
+
+
+def twice() -> Log:
+    log = ordered(0, 3, 6, 9)
+    log.run(P, 0, (3, 12))
+    return log
+
+
+def overlapping() -> Log:
+    log = ordered(0, 3, 6, 9)
+    log.data(P, 0, 4, 3)
+    log.data(P, 0, 12)
+    return log
+
+
+def fenced_by_data() -> Log:
+    log = bumped()
+    log.run(P, 0, (106, 109))
+    log.run(P, 1, (6,))
+    return log
+
+
+def fenced_by_marker() -> Log:
+    log = ordered(0, 3, transactional=True)
+    log.marker(P, 1, "abort")
+    log.data(P, 0, 6, transactional=True)
+    return log
+
+
+def interleaved() -> Log:
+    log = ordered(0, 3, 6)
+    log.run(P, 0, (0, 9, 3, 12, 6, 9, 12, 15))
+    return log
+
+
+def mixed() -> Log:
+    log = ordered(0, 3)
+    log.data(P, 0, 6, transactional=True)
+    log.marker(P, 0)
+    return log
+
+
+def hanging(hours: float, marker_epoch: int | None = None) -> Log:
+    log = ordered(0, epoch=1, transactional=True)
+    log.marker(P, 1)
+    log.run(P, 1, (3, 6), transactional=True)
+    if marker_epoch is not None:
+        log.marker(P, marker_epoch)
+    log.now_ms += int(hours * HOUR_MS)
+    log.data(P + 1, 0, 0)
+    return log
+
+
+def silent(*sequences: int) -> Log:
+    log = ordered(0, 3, 6)
+    log.now_ms += PRODUCER_ID_EXPIRATION_MS
+    log.run(P, 0, sequences)
+    return log
+
+
+def unknown_id() -> Log:
+    log = ordered(0, 3)
+    log.run(1_000_000, 0, (0, 3))
+    return log
+
+
+FAULTS: Final[dict[str, tuple[Callable[[], Log], list[Found]]]] = {
+    "id of no block": (unknown_id, [("unallocated", "violation", 1_000_000, 6)]),
+    "a batch twice": (twice, [("duplicate", "violation", P, 12)]),
+    "the first batch twice": (lambda: ordered(0, 3, 0, 6), [("duplicate", "violation", P, 6)]),
+    "a part twice": (overlapping, [("duplicate", "violation", P, 12)]),
+    "written before what is retained": (lambda: ordered(50, 53, 20), [("duplicate", "violation", P, 6)]),
+    "two batches changed places": (lambda: ordered(0, 3, 9, 6, 12), [("out_of_sequence", "violation", P, 6)]),
+    "the first two changed places": (lambda: ordered(53, 50, 56), [("out_of_sequence", "violation", P, 3)]),
+    "a batch lost": (lambda: ordered(0, 3, 9, 12), [("out_of_sequence", "violation", P, 6)]),
+    "more sequences than offsets lost": (
+        lambda: without(ordered(0, 3, 6, 10), 1, 2),
+        [("out_of_sequence", "violation", P, 9)],
+    ),
+    "a wrap to 1": (lambda: ordered(MAX_SEQUENCE - 2, 1), [("out_of_sequence", "violation", P, 3)]),
+    "an epoch from 3": (
+        lambda: (log := ordered(0), log.run(P, 1, (3, 6)), log)[-1],
+        [("out_of_sequence", "violation", P, 3)],
+    ),
+    "data of a fenced epoch": (fenced_by_data, [("fenced_epoch", "violation", P, 12)]),
+    "data behind a fencing marker": (fenced_by_marker, [("fenced_epoch", "violation", P, 7)]),
+    "two streams": (interleaved, [("shared_producer", "violation", P, 9)]),
+    "in and out of transactions": (mixed, [("shared_producer", "violation", P, 6)]),
+    "no marker for 2 hours": (lambda: hanging(2), [("hanging_transaction", "violation", P, 4)]),
+    "no marker for half an hour": (lambda: hanging(0.5), [("hanging_transaction", "warning", P, 4)]),
+    "a marker of an older epoch": (lambda: hanging(2, 0), [("hanging_transaction", "violation", P, 4)]),
+    "a marker of a newer epoch": (lambda: hanging(2, 2), []),
+    "no marker yet": (lambda: hanging(0.2), []),
+    "goes on after a silence": (lambda: silent(9, 12), []),
+    "restarts after a silence": (lambda: silent(0, 3), [("out_of_sequence", "note", P, 9)]),
+    "jumps after a silence": (lambda: silent(500, 503), [("out_of_sequence", "note", P, 9)]),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found_once(spark: SparkSession, name: str) -> None:
+    make, expected = FAULTS[name]
+    assert found(spark, make()) == expected
+
+
+def test_a_fault_in_every_copy_is_one_finding_and_in_one_copy_too(spark: SparkSession) -> None:
+    log = twice()
+    clean = ordered(0, 3, 6, 9, 12).copy("2")
+    assert found(spark, log, log.copy("3"), clean) == [("duplicate", "violation", P, 12)]
+
+
+def test_a_replica_that_lacks_the_marker_yet_has_no_hanging_transaction(spark: SparkSession) -> None:
+    log = hanging(2, 1)
+    lagging = without(log.copy("2"), 4)
+    assert found(spark, log, lagging) == []
+    assert found(spark, lagging) == [("hanging_transaction", "warning", P, 4)]
+
+
+def test_two_partitions_know_nothing_of_each_other(spark: SparkSession) -> None:
+    other = Log(partition=1)
+    other.run(P, 0, (0, 3))
+    assert found(spark, ordered(0, 3), other) == []
+
+
+@pytest.mark.parametrize(("broker_clock", "severity"), [(True, "violation"), (False, "note")])
+def test_an_old_epoch_that_goes_on_elsewhere(spark: SparkSession, broker_clock: bool, severity: str) -> None:
+    old, new = Log(broker_clock=broker_clock), Log(partition=1, broker_clock=broker_clock)
+    old.run(P, 0, (0, 3))
+    new.run(P, 1, (0, 3))
+    old.run(P, 0, (6,))
+    assert found(spark, old, new) == []
+    old.now_ms += HOUR_MS
+    old.run(P, 0, (9,))
+    assert found(spark, old, new) == [("shared_producer", severity, P, 9)]
+
+
+def test_damage_explains_a_gap_only_where_it_lies(spark: SparkSession) -> None:
+    log = without(ordered(0, 3, 6, 9, 12), 2)
+    bad = {"file": log.file, "member": "1", "kind": "bad_crc", "detail": "bad"}
+    assert found(spark, log, problems=[bad | {"position": 600}]) == [("out_of_sequence", "warning", P, 9)]
+    assert found(spark, log, problems=[bad | {"position": 100}]) == []
+    lost = ordered(0, 3, 9)
+    assert found(spark, lost, problems=[bad | {"position": 500}]) == [("out_of_sequence", "violation", P, 6)]
+
+
+def test_ids_against_blocks(spark: SparkSession) -> None:
+    """Wide and narrow blocks over one another, ends, a hole, ranges far apart, and what is below and not committed."""
+    log = Log()
+    for producer in (5, 10, 19, 20, 1 << 21, 5 << 20, (5 << 20) + 1, 1 << 40):
+        log.data(producer, 0, 0)
+    blocks = [(10, 19, 1), (12, 13, 1), (1 << 20, 5 << 20, 2), ((1 << 20) + 5, (1 << 20) + 6, 2)]
+    records = [
+        {"first_id": 20, "last_id": 20, "broker_id": 1, "committed": False},
+        {"first_id": 1 << 40, "last_id": 1 << 40, "broker_id": 1, "committed": True},
+        {"next_producer_id": 3, "committed": True},
+    ]
+    assert found(spark, log, blocks=blocks, records=records) == [
+        ("unallocated", "violation", 20, 9),
+        ("unallocated", "violation", (5 << 20) + 1, 18),
+        ("unallocated", "warning", 5, None),
+    ]
+
+
+def test_without_any_block_there_is_one_note(spark: SparkSession) -> None:
+    assert found(spark, ordered(0, 3), unknown_id().copy("2"), blocks=()) == [("unallocated", "note", P, None)]
+
+
+def test_burnt_ids_and_the_share_of_a_broker(spark: SparkSession) -> None:
+    logs = [Log(partition=0), Log(partition=1)]
+    for producer in range(60):
+        logs[producer % 2].data(producer, 0, 0)
+    logs[0].run(100, 0, (0, 3, 6))
+    rows = [row for log in (*logs, logs[0].copy("2")) for row in log.rows]
+    given_inputs = inputs(spark, rows, blocks=((0, 999, 1), (1000, 1999, 1)))
+    some = id_burner(given_inputs, many_producers=60).orderBy("severity").collect()
+    assert [(row.severity, row.topic, row.broker_id, row.first_id, row.last_id) for row in some] == [
+        ("note", None, 1, 0, 1999),
+        ("warning", "orders", None, 0, 59),
+    ]
+    assert "61 of 2000 IDs in 2 blocks wrote, 3.05 percent" in some[0].detail
+    assert [row.severity for row in id_burner(given_inputs, many_producers=61).collect()] == ["note"]
+
+
+def test_what_a_client_may_write_does_not_end_the_run(spark: SparkSession) -> None:
+    log = ordered(0, 3, 6)
+    for row, stamp in zip(log.rows, ((1 << 63) - 1, -(1 << 63), -1), strict=True):
+        row["max_timestamp_ms"] = stamp
+    log.rows[1] |= {"base_offset": -(1 << 63), "last_offset": -(1 << 63) + 2, "producer_id": -1}
+    far = Log("far")
+    far.data(P + 1, 0, 0)
+    far.rows[0] |= {"base_offset": (1 << 63) - 5, "last_offset": (1 << 63) - 3}
+    stray = [row | {"topic": None, "partition": None, "segment_base_offset": None} for row in ordered(0, 3).rows]
+    other = Log("stray")
+    other.rows = [row | {"file": "/odd/a.log"} for row in stray]
+    found(spark, log, far, other)
+
+
+# Chance: many small logs in one query, each in topics of its own.
+
+
+def allowed(spark: SparkSession, logs: Iterable[Log]) -> dict[str, list[Found]]:
+    by_topic: dict[str, list[Found]] = {}
+    rows = everything(inputs(spark, [row for log in logs for row in log.rows])).where("severity != 'note'").collect()
+    for row in rows:
+        by_topic.setdefault(row.topic, []).append((row.check, row.first_id, row.partition, row.offset, row.detail))
+    return by_topic
+
+
+@settings(max_examples=3, deadline=None, derandomize=True)
+@given(st.integers(0, 1 << 32))
+def test_lawful_logs_made_by_chance_have_no_finding(spark: SparkSession, seed: int) -> None:
+    chance = random.Random(seed)
+    logs = [log for n in range(40) for log in lawful_logs(chance, f"topic{n}", n * 10)]
+    for log in logs:
+        if chance.random() < 0.6:
+            compact(chance, log)
+        if chance.random() < 0.3:
+            log.rows = log.rows[chance.randrange(len(log.rows) or 1) :]
+    assert allowed(spark, logs) == {}
+
+
+def newest(log: Log) -> list[dict[str, Any]]:
+    """Batches of data in the newest epoch of their producer."""
+    top: dict[int, int] = {}
+    for row in log.rows:
+        top[row["producer_id"]] = max(row["producer_epoch"], top.get(row["producer_id"], 0))
+    return [row for row in log.rows if not row["is_control"] and row["producer_epoch"] == top[row["producer_id"]]]
+
+
+def again(chance: random.Random, log: Log) -> str | None:
+    row = chance.choice(newest(log) or [None])
+    if row is None:
+        return None
+    log.data(
+        row["producer_id"],
+        row["producer_epoch"],
+        row["base_sequence"],
+        row["last_offset"] - row["base_offset"] + 1,
+        transactional=row["is_transactional"],
+    )
+    return "duplicate"
+
+
+def neighbours(log: Log) -> list[tuple[int, int]]:
+    """Places of batches that follow each other in one stream, the first of them not the stream's first sign."""
+    pairs, last, seen = [], {}, set()
+    for place, row in enumerate(log.rows):
+        key = (row["producer_id"], row["producer_epoch"])
+        if not row["is_control"]:
+            if key in last and (row["producer_id"], last[key]) in seen:
+                pairs.append((last[key], place))
+            if any(producer == row["producer_id"] for producer, _ in seen):
+                seen.add((row["producer_id"], place))
+            else:
+                seen.add((row["producer_id"], -1))
+            last[key] = place
+    return pairs
+
+
+def lose(chance: random.Random, log: Log) -> str | None:
+    pairs = neighbours(log)
+    if not pairs:
+        return None
+    del log.rows[chance.choice(pairs)[0]]
+    log.close_up()
+    return "out_of_sequence"
+
+
+def swap(chance: random.Random, log: Log) -> str | None:
+    pairs = neighbours(log)
+    if not pairs:
+        return None
+    first, second = (log.rows[place] for place in chance.choice(pairs))
+    for name in ("base_sequence", "last_sequence", "record_count"):
+        first[name], second[name] = second[name], first[name]
+    lengths = [row["last_offset"] - row["base_offset"] for row in (second, first)]
+    for row, length in zip((first, second), lengths, strict=True):
+        row["last_offset"] = row["base_offset"] + length
+    log.close_up()
+    return "out_of_sequence"
+
+
+def fence(chance: random.Random, log: Log) -> str | None:
+    rows = [row for row in log.rows if row["producer_epoch"] > 0]
+    if not rows:
+        return None
+    row = chance.choice(rows)
+    kind = row["is_transactional"]
+    log.data(row["producer_id"], row["producer_epoch"] - 1, 1234, transactional=kind)
+    return "fenced_epoch"
+
+
+def restart(chance: random.Random, log: Log) -> str | None:
+    rows = [row for row in newest(log) if row["last_sequence"] < 1 << 30]
+    if not rows:
+        return None
+    row = chance.choice(rows)
+    for sequence in (0, 7):
+        log.data(row["producer_id"], row["producer_epoch"], sequence, 7, transactional=row["is_transactional"])
+    return "shared_producer"
+
+
+def hang(chance: random.Random, log: Log) -> str | None:
+    data = {row["producer_id"] for row in log.rows if row["is_transactional"] and not row["is_control"]}
+    if not data:
+        return None
+    producer = chance.choice(sorted(data))
+    row = [row for row in log.rows if row["producer_id"] == producer][-1]
+    follows = (row["last_sequence"] + 1) & MAX_SEQUENCE
+    if row["is_control"]:
+        last = [each for each in newest(log) if each["producer_id"] == producer]
+        follows = (last[-1]["last_sequence"] + 1) & MAX_SEQUENCE if last else 0
+    log.data(producer, row["producer_epoch"], follows, transactional=True)
+    log.now_ms += 2 * HOUR_MS
+    log.data(-1, -1, -1)
+    return "hanging_transaction"
+
+
+def strange(chance: random.Random, log: Log) -> str | None:
+    log.data(1_000_000 + chance.randrange(10), 0, chance.choice((0, 1000)))
+    return "unallocated"
+
+
+@settings(max_examples=3, deadline=None, derandomize=True)
+@given(st.integers(0, 1 << 32))
+def test_an_edit_by_chance_is_found_by_its_check(spark: SparkSession, seed: int) -> None:
+    chance = random.Random(seed)
+    edits = (again, lose, swap, fence, restart, hang)
+    expected: dict[str, str] = {}
+    logs = []
+    for number in range(48):
+        made = lawful_logs(chance, f"topic{number}", number * 10)
+        logs += made
+        check = edits[number % len(edits)](chance, chance.choice(made))
+        if check is not None:
+            expected[f"topic{number}"] = check
+    strange(chance, logs[0])
+    result = allowed(spark, logs)
+    assert "unallocated" in [each[0] for each in result[logs[0].topic]]
+    result[logs[0].topic] = [each for each in result[logs[0].topic] if each[0] != "unallocated"]
+    assert {topic: [each[0] for each in some] for topic, some in result.items() if some} == {
+        topic: [check] for topic, check in expected.items()
+    }, result
+    assert len(expected) > 30, "too few edits were possible"
+
+
+# From real bytes.
+
+
+def of_files(spark: SparkSession, path: Path, **others: Any) -> list[Found]:
+    load = spark.read.format("kafka_segment")
+    problems = spark.read.format("kafka_segment").option("table", "problems").load(str(path))
+    rows = everything(inputs(spark, load.load(str(path)), problems=problems, **others)).collect()
+    return sorted((row.check, row.severity, row.first_id, row.offset) for row in rows)
+
+
+def write(path: Path, *batches: bytes) -> None:
+    path.mkdir()
+    (path / f"{0:020}.log").write_bytes(b"".join(batches))
+
+
+def test_segments_with_a_bad_batch_and_a_torn_end(spark: SparkSession, tmp_path: Path) -> None:
+    values = (b"one", b"two")
+    stream = [batch(2 * n, values, producer=(P, 0, 2 * n)) for n in range(6)]
+    write(tmp_path / "whole-0", *stream)
+    bad = bytearray(stream[2])
+    bad[-1] ^= 1
+    write(tmp_path / "bad-0", *stream[:2], bytes(bad), *stream[3:])
+    write(tmp_path / "torn-0", *stream[:3], stream[3][:-5])
+    (tmp_path / "torn-0" / f"{8:020}.log").write_bytes(b"".join(stream[4:]))
+    write(tmp_path / "lost-0", *stream[:2], *[batch(2 * n, values, producer=(P, 0, 2 * n + 2)) for n in range(2, 5)])
+    write(
+        tmp_path / "ended-0", batch(0, producer=(P + 1, 0, 0), transactional=True), marker(1, (P + 1, 0), commit=True)
+    )
+    assert of_files(spark, tmp_path) == [
+        ("out_of_sequence", "violation", P, 4),
+        ("out_of_sequence", "warning", P, 6),
+        ("out_of_sequence", "warning", P, 8),
+    ]
+
+
+def test_what_a_real_broker_wrote_is_lawful(spark: SparkSession, kafka_logs: Path) -> None:
+    assert of_files(spark, kafka_logs, blocks=((0, 5_000_000, 1),)) == []
+    assert [each[:2] for each in of_files(spark, kafka_logs, blocks=())] == [("unallocated", "note")]
