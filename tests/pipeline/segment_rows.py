@@ -54,6 +54,8 @@ class Log:
     end: int = 0
     now_ms: int = START_MS
     broker_clock: bool = False
+    damaged: list[int] = field(default_factory=list)
+    """Bytes at which the source reports a batch with a bad CRC."""
 
     @property
     def file(self) -> str:
@@ -96,10 +98,11 @@ class Log:
         self.end += count
         return row
 
-    def run(self, producer: int, epoch: int, sequences: Sequence[int], *, transactional: bool = False) -> None:
+    def run(self, producer: int, epoch: int, sequences: Sequence[int], *, transactional: bool = False) -> Log:
         """Batches of three records at these sequences."""
         for sequence in sequences:
             self.data(producer, epoch, sequence, transactional=transactional)
+        return self
 
     def close_up(self) -> None:
         """Give offsets and positions anew: what was taken out of `rows` was never there."""
@@ -108,6 +111,21 @@ class Log:
             count = row["last_offset"] - row["base_offset"] + 1
             row |= {"base_offset": self.end, "last_offset": self.end + count - 1, "position": self.end * 100}
             self.end += count
+
+    def problems(self) -> list[Row]:
+        """Rows of the table problems."""
+        bad = {"member": self.member, "file": self.file, "kind": "bad_crc", "detail": "a wrong CRC"}
+        return [bad | {"position": position} for position in self.damaged]
+
+    def moved(self, topic: str, more: int) -> Log:
+        """The same log in another topic, unless it is one of the coordinators', with other producers."""
+        other = Log(self.topic if self.topic.startswith("__") else topic, self.partition, self.member)
+        other.damaged = self.damaged
+        for row in self.rows:
+            producer = row["producer_id"]
+            named = {"topic": other.topic, "file": other.file, "producer_id": producer + more * (producer >= 0)}
+            other.rows.append(row | named)
+        return other
 
     def copy(self, member: str) -> Log:
         """The same log on another member."""

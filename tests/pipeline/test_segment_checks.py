@@ -115,11 +115,6 @@ LAWFUL: Final[dict[str, Callable[[], Log]]] = {
 }
 
 
-@pytest.mark.parametrize("name", LAWFUL)
-def test_what_is_lawful_has_no_finding(spark: SparkSession, name: str) -> None:
-    assert found(spark, LAWFUL[name]()) == []
-
-
 def twice() -> Log:
     log = ordered(0, 3, 6, 9)
     log.run(P, 0, (3, 12))
@@ -180,12 +175,12 @@ def silent(*sequences: int) -> Log:
 
 def unknown_id() -> Log:
     log = ordered(0, 3)
-    log.run(1_000_000, 0, (0, 3))
+    log.run(900, 0, (0, 3))
     return log
 
 
 FAULTS: Final[dict[str, tuple[Callable[[], Log], list[Found]]]] = {
-    "id of no block": (unknown_id, [("unallocated", "violation", 1_000_000, 6)]),
+    "id of no block": (unknown_id, [("unallocated", "violation", 900, 6)]),
     "a batch twice": (twice, [("duplicate", "violation", P, 12)]),
     "the first batch twice": (lambda: ordered(0, 3, 0, 6), [("duplicate", "violation", P, 6)]),
     "a part twice": (overlapping, [("duplicate", "violation", P, 12)]),
@@ -198,10 +193,7 @@ FAULTS: Final[dict[str, tuple[Callable[[], Log], list[Found]]]] = {
         [("out_of_sequence", "violation", P, 9)],
     ),
     "a wrap to 1": (lambda: ordered(MAX_SEQUENCE - 2, 1), [("out_of_sequence", "violation", P, 3)]),
-    "an epoch from 3": (
-        lambda: (log := ordered(0), log.run(P, 1, (3, 6)), log)[-1],
-        [("out_of_sequence", "violation", P, 3)],
-    ),
+    "an epoch from 3": (lambda: ordered(0).run(P, 1, (3, 6)), [("out_of_sequence", "violation", P, 3)]),
     "data of a fenced epoch": (fenced_by_data, [("fenced_epoch", "violation", P, 12)]),
     "data behind a fencing marker": (fenced_by_marker, [("fenced_epoch", "violation", P, 7)]),
     "two streams": (interleaved, [("shared_producer", "violation", P, 9)]),
@@ -210,57 +202,86 @@ FAULTS: Final[dict[str, tuple[Callable[[], Log], list[Found]]]] = {
     "no marker for half an hour": (lambda: hanging(0.5), [("hanging_transaction", "warning", P, 4)]),
     "a marker of an older epoch": (lambda: hanging(2, 0), [("hanging_transaction", "violation", P, 4)]),
     "a marker of a newer epoch": (lambda: hanging(2, 2), []),
-    "no marker yet": (lambda: hanging(0.2), []),
+    "no marker yet": (lambda: hanging(0.2).copy("young"), []),
     "goes on after a silence": (lambda: silent(9, 12), []),
     "restarts after a silence": (lambda: silent(0, 3), [("out_of_sequence", "note", P, 9)]),
     "jumps after a silence": (lambda: silent(500, 503), [("out_of_sequence", "note", P, 9)]),
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found_once(spark: SparkSession, name: str) -> None:
-    make, expected = FAULTS[name]
-    assert found(spark, make()) == expected
-
-
-def test_a_fault_in_every_copy_is_one_finding_and_in_one_copy_too(spark: SparkSession) -> None:
-    log = twice()
-    clean = ordered(0, 3, 6, 9, 12).copy("2")
-    assert found(spark, log, log.copy("3"), clean) == [("duplicate", "violation", P, 12)]
-
-
-def test_a_replica_that_lacks_the_marker_yet_has_no_hanging_transaction(spark: SparkSession) -> None:
-    log = hanging(2, 1)
-    lagging = without(log.copy("2"), 4)
-    assert found(spark, log, lagging) == []
-    assert found(spark, lagging) == [("hanging_transaction", "warning", P, 4)]
-
-
-def test_two_partitions_know_nothing_of_each_other(spark: SparkSession) -> None:
-    other = Log(partition=1)
-    other.run(P, 0, (0, 3))
-    assert found(spark, ordered(0, 3), other) == []
-
-
-@pytest.mark.parametrize(("broker_clock", "severity"), [(True, "violation"), (False, "note")])
-def test_an_old_epoch_that_goes_on_elsewhere(spark: SparkSession, broker_clock: bool, severity: str) -> None:
+def elsewhere(hours: float, *, broker_clock: bool) -> list[Log]:
+    """An epoch that goes on in one partition after the next one began in another."""
     old, new = Log(broker_clock=broker_clock), Log(partition=1, broker_clock=broker_clock)
     old.run(P, 0, (0, 3))
     new.run(P, 1, (0, 3))
-    old.run(P, 0, (6,))
-    assert found(spark, old, new) == []
-    old.now_ms += HOUR_MS
-    old.run(P, 0, (9,))
-    assert found(spark, old, new) == [("shared_producer", severity, P, 9)]
+    old.now_ms += int(hours * HOUR_MS)
+    return [old.run(P, 0, (6,)), new]
 
 
-def test_damage_explains_a_gap_only_where_it_lies(spark: SparkSession) -> None:
-    log = without(ordered(0, 3, 6, 9, 12), 2)
-    bad = {"file": log.file, "member": "1", "kind": "bad_crc", "detail": "bad"}
-    assert found(spark, log, problems=[bad | {"position": 600}]) == [("out_of_sequence", "warning", P, 9)]
-    assert found(spark, log, problems=[bad | {"position": 100}]) == []
-    lost = ordered(0, 3, 9)
-    assert found(spark, lost, problems=[bad | {"position": 500}]) == [("out_of_sequence", "violation", P, 6)]
+def damaged(log: Log, *positions: int) -> list[Log]:
+    log.damaged = list(positions)
+    return [log]
+
+
+def hole() -> Log:
+    return without(ordered(0, 3, 6, 9, 12), 2)
+
+
+def lagging() -> Log:
+    return without(hanging(2, 1).copy("2"), 4)
+
+
+SEVERAL: Final[dict[str, tuple[Callable[[], list[Log]], list[Found]]]] = {
+    "a fault in two copies": (
+        lambda: [twice(), twice().copy("2"), ordered(0, 3, 6, 9, 12).copy("3")],
+        [("duplicate", "violation", P, 12)],
+    ),
+    "a copy without the marker": (lambda: [hanging(2, 1), lagging()], []),
+    "only that copy": (lambda: [lagging()], [("hanging_transaction", "warning", P, 4)]),
+    "two partitions": (lambda: [ordered(0, 3), Log(partition=1).run(P, 0, (0, 3))], []),
+    "an old epoch on its way": (lambda: elsewhere(0.1, broker_clock=True), []),
+    "an old epoch goes on": (lambda: elsewhere(1, broker_clock=True), [("shared_producer", "violation", P, 6)]),
+    "or records are old": (lambda: elsewhere(1, broker_clock=False), [("shared_producer", "note", P, 6)]),
+    "damage in the gap": (lambda: damaged(hole(), 600), [("out_of_sequence", "warning", P, 9)]),
+    "damage before the gap": (lambda: damaged(hole(), 100), []),
+    "damage, but no offset missing": (
+        lambda: damaged(ordered(0, 3, 9), 500),
+        [("out_of_sequence", "violation", P, 6)],
+    ),
+}
+APART: Final = 1000
+"""Between the producers of two cases, which all go into one query."""
+
+
+def cases() -> dict[str, tuple[list[Log], list[Found]]]:
+    single = {name: ([make()], expected) for name, (make, expected) in FAULTS.items()}
+    several = {name: (make(), expected) for name, (make, expected) in SEVERAL.items()}
+    return {name: ([make()], []) for name, make in LAWFUL.items()} | single | several
+
+
+@pytest.fixture(scope="module")
+def of_cases(spark: SparkSession) -> dict[str, list[Found]]:
+    """What is found in each case, each in a topic and with producers of its own."""
+    logs = [log.moved(f"case{n}", n * APART) for n, (case, _) in enumerate(cases().values()) for log in case]
+    blocks = [(n * APART, n * APART + 500, 1) for n in range(len(cases()))]
+    problems = [row for log in logs for row in log.problems()]
+    rows = everything(inputs(spark, [row for log in logs for row in log.rows], blocks, problems)).collect()
+    found: dict[str, list[Found]] = {name: [] for name in cases()}
+    for row in rows:
+        assert row.detail and "?" not in row.detail and row.subject, row
+        number, producer = divmod(row.first_id, APART)
+        found[list(found)[number]].append((row.check, row.severity, producer, row.offset))
+    return found
+
+
+@pytest.mark.parametrize("name", LAWFUL)
+def test_what_is_lawful_has_no_finding(of_cases: dict[str, list[Found]], name: str) -> None:
+    assert of_cases[name] == []
+
+
+@pytest.mark.parametrize("name", [*FAULTS, *SEVERAL])
+def test_a_planted_fault_is_found_once(of_cases: dict[str, list[Found]], name: str) -> None:
+    assert sorted(of_cases[name]) == (FAULTS | SEVERAL)[name][1]
 
 
 def test_ids_against_blocks(spark: SparkSession) -> None:
@@ -348,9 +369,10 @@ def newest(log: Log) -> list[dict[str, Any]]:
 
 
 def again(chance: random.Random, log: Log) -> str | None:
-    row = chance.choice(newest(log) or [None])
-    if row is None:
+    rows = newest(log)
+    if not rows:
         return None
+    row = chance.choice(rows)
     log.data(
         row["producer_id"],
         row["producer_epoch"],
@@ -363,17 +385,19 @@ def again(chance: random.Random, log: Log) -> str | None:
 
 def neighbours(log: Log) -> list[tuple[int, int]]:
     """Places of batches that follow each other in one stream, the first of them not the stream's first sign."""
-    pairs, last, seen = [], {}, set()
+    pairs: list[tuple[int, int]] = []
+    last: dict[tuple[int, int], int] = {}
+    known: set[int] = set()
+    checked: set[int] = set()
     for place, row in enumerate(log.rows):
-        key = (row["producer_id"], row["producer_epoch"])
+        producer, key = row["producer_id"], (row["producer_id"], row["producer_epoch"])
         if not row["is_control"]:
-            if key in last and (row["producer_id"], last[key]) in seen:
+            if last.get(key) in checked:
                 pairs.append((last[key], place))
-            if any(producer == row["producer_id"] for producer, _ in seen):
-                seen.add((row["producer_id"], place))
-            else:
-                seen.add((row["producer_id"], -1))
+            if producer in known:
+                checked.add(place)
             last[key] = place
+            known.add(producer)
     return pairs
 
 

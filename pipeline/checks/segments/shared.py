@@ -66,7 +66,10 @@ def _mixed(rows: DataFrame) -> DataFrame:
         inside="inside.base_offset", outside="outside.base_offset",
         one=_partition("inside"), other=_partition("outside"),
     )  # fmt: skip
-    return _sign(found.withColumn("detail", detail).select("producer_id", "detail", "outside.*"), 1)
+    inner, outer = F.col("inside"), F.col("outside")
+    later = F.when(inner["timestamp_ms"] > outer["timestamp_ms"], inner).otherwise(outer)
+    found = found.select("producer_id", detail.alias("detail"), later.alias("later"))
+    return _sign(found.select("producer_id", "detail", "later.*"), 1)
 
 
 def _restarted(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
