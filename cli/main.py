@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "migrate": ("cli.migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
     "log": ("cli.offline:log", "Read a member's write-ahead log."),
     "snapshot": ("cli.offline:snapshot", "List, inspect and verify a member's snapshots."),
+    "audit": ("cli.audit:audit", "Audit the IDs handed out from files alone; find the floor after a disaster."),
     "health": ("cli.health:health", "Tell whether the cluster is healthy, and why not."),
 }
 

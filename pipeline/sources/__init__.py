@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from typing import TYPE_CHECKING
 
-from pipeline.sources.archive import ArchiveSource
-from pipeline.sources.kafka_segment import KafkaSegmentSource
-from pipeline.sources.write_ahead_log import LogSource
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def register(spark: SparkSession) -> None:
     """Make every source known to a session: `pidkeeper_archive`, `pidkeeper_log`, `kafka_segment`."""
+    # Listing and reading files goes without Spark: only a session needs the sources themselves.
+    from pipeline.sources.archive import ArchiveSource
+    from pipeline.sources.kafka_segment import KafkaSegmentSource
+    from pipeline.sources.write_ahead_log import LogSource
+
     for source in (ArchiveSource, LogSource, KafkaSegmentSource):
         spark.dataSource.register(source)

@@ -3,7 +3,8 @@
     spark.read.format("kafka_segment").load("/var/lib/kafka")
 
 Options: `path` (or load(path)): segments, directories or globs; `table`: batches (the default), problems or files;
-`on_bad_file`: report (the default) or fail, which ends the reading at the first row that `problems` would have.
+`on_bad_file`: report (the default) or fail, which ends the reading at the first row that `problems` would have;
+`since`: a JSON object of byte positions by path, each the start of a batch: what stands before it is not read.
 """
 
 from __future__ import annotations
@@ -65,20 +66,22 @@ class KafkaSegmentSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads one table of what is at the paths. Raises ValueError without a path."""
-        return KafkaSegmentReader(_paths(self.options), self._table, fail=self._policy == "fail")
+        since = json.loads(self.options.get("since", "{}"))
+        return KafkaSegmentReader(_paths(self.options), self._table, fail=self._policy == "fail", since=since)
 
 
 class KafkaSegmentReader(DataSourceReader):
     """Goes to every task, so it knows paths and not files: those are in the tasks."""
 
-    def __init__(self, paths: list[str], table: str, *, fail: bool) -> None:
+    def __init__(self, paths: list[str], table: str, *, fail: bool, since: Mapping[str, int]) -> None:
         self._paths = paths
+        self._since = since
         self._table = table
         self._fail = fail
 
     def partitions(self) -> list[InputPartition]:
         """One for each task: lists the segments and splits large ones. Raises FileNotFoundError for an empty path."""
-        tasks = plan(list_segments(self._paths), whole=self._table == "files")
+        tasks = plan(list_segments(self._paths), whole=self._table == "files", since=self._since)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

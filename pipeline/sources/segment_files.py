@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Final
 
@@ -62,11 +62,22 @@ def list_segments(paths: Iterable[str]) -> list[SegmentFile]:
     return [_describe(root, path, members) for root, path in sorted(found)]
 
 
-def plan(files: Sequence[SegmentFile], *, whole: bool = False, range_bytes: int = RANGE_BYTES) -> list[list[Part]]:
-    """What each task reads: about `range_bytes`, a part of a large segment or many small ones. `whole`: no parts."""
+def plan(
+    files: Sequence[SegmentFile],
+    *,
+    whole: bool = False,
+    range_bytes: int = RANGE_BYTES,
+    since: Mapping[str, int] | None = None,
+) -> list[list[Part]]:
+    """What each task reads: about `range_bytes`, a part of a large segment or many small ones. `whole`: no parts.
+
+    `since`: by path, the start of a batch; what stands before it is left out.
+    """
     tasks: list[list[Part]] = []
     room = 0
-    for part in (part for file in files for part in _parts(file, range_bytes, whole=whole)):
+    starts = since or {}
+    parts = (part for file in files for part in _parts(file, range_bytes, whole=whole))
+    for part in (kept for part in parts if (kept := _from(part, starts.get(part.file.path, 0))) is not None):
         size = 0 if part.range is None else part.range.end - part.range.start
         if not tasks or size > room or len(tasks[-1]) == PARTS_PER_TASK:
             tasks.append([])
@@ -95,6 +106,14 @@ def open_file(root: str, path: str) -> BinaryIO:
         return Path(path).open("rb")
     file: BinaryIO = _file_system(root)[0].open_input_file(path)
     return file
+
+
+def _from(part: Part, start: int) -> Part | None:
+    """What of a part lies behind `start`; None if nothing does."""
+    if part.range is None or part.range.start >= start:
+        return part
+    found = part.range
+    return Part(part.file, ByteRange(start, found.end, found.next_offset)) if start < found.end else None
 
 
 def _parts(file: SegmentFile, range_bytes: int, *, whole: bool) -> list[Part]:
@@ -161,6 +180,13 @@ def _size(root: str, path: str) -> tuple[int | None, str]:
 
 
 # Looking up paths.
+
+
+def uri(file: SegmentFile) -> str:
+    """What `list_segments` finds this file by."""
+    if not file.root:
+        return file.path
+    return file.root.removesuffix(_file_system(file.root)[1]) + file.path
 
 
 def _is_glob(path: str) -> bool:

@@ -1,0 +1,268 @@
+"""`pidkeeper audit`: did any producer ID go out twice? Answered from files alone, by code of its own."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cli.failures import CommandError, ExitCode
+from cli.output import Command, output_option, print_facts, print_json, print_table
+from pipeline.session import DEFAULT_MEMORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pipeline.floor import Floor
+    from pipeline.paths import AuditPaths
+    from pipeline.report.verdict import Verdict
+
+DEFAULT_OUT: Final = Path("build/audit")
+DEFAULT_MARGIN: Final = 1_000_000
+"""IDs put on top of the highest one seen: a thousand blocks of the default size that may have gone out after the copies
+were made. It costs a 10^-13 part of the space."""
+_WHERE: Final = "A local path, a glob, or a URI as s3://bucket/path."
+
+
+def _paths_options(command: Command) -> Command:
+    options = (
+        click.argument("data", nargs=-1),
+        click.option(
+            "--cluster",
+            "clusters",
+            multiple=True,
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            help="Directory of `pidkeeper dev` or `pidkeeper demo --keep`: the data of all its members.",
+        ),
+        click.option("--segments", multiple=True, help=f"Log directory of a Kafka broker. {_WHERE}"),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _session_options(command: Command) -> Command:
+    options = (
+        click.option("--master", default="local[*]", show_default=True, help="Spark master, as spark://host:7077."),
+        click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Java heap, of each executor too."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _out_option(help_text: str) -> Callable[[Command], Command]:
+    return click.option(
+        "--out",
+        default=DEFAULT_OUT,
+        show_default=True,
+        type=click.Path(path_type=Path, file_okay=False),
+        help=help_text,
+    )
+
+
+@click.group()
+def audit() -> None:
+    """Audit the producer IDs that were handed out, from the files of the quorum and of Kafka.
+
+    Needs Java 17 or newer and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither.
+    """
+
+
+@audit.command()
+@_paths_options
+@_session_options
+@_out_option("Where tables, verdict and report go.")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep what was read here: next time only new files are read.",
+)
+@click.option(
+    "--on-bad-file",
+    default="report",
+    show_default=True,
+    type=click.Choice(["report", "fail"]),
+    help="What a malformed file does.",
+)
+@output_option
+def run(
+    data: tuple[str, ...],
+    clusters: tuple[Path, ...],
+    segments: tuple[str, ...],
+    master: str,
+    memory: str,
+    out: Path,
+    state: Path | None,
+    on_bad_file: str,
+    output: str,
+) -> None:
+    """Audit data directories of members, or archives, logs and snapshots below them, and Kafka segments.
+
+    Exits 0 if no check found a violation, 5 if one did, 1 if the audit itself failed. Every DATA is a path, a glob, or
+    a URI as s3://bucket/path.
+    """
+    paths = _paths(data, clusters, segments)
+    with _running(master, memory, out) as spark:
+        from pipeline.audit import AuditOptions, Checks, run_audit
+        from pipeline.checks import QUORUM_CHECKS, SEGMENT_CHECKS
+
+        options = AuditOptions(paths, out.absolute(), state and state.absolute(), on_bad_file == "fail")
+        verdict = run_audit(spark, options, Checks(QUORUM_CHECKS, SEGMENT_CHECKS))
+    _print_verdict(verdict, out, output)
+    _end(verdict.violations)
+
+
+@audit.command()
+@_session_options
+@_out_option("Output directory of an earlier run.")
+@output_option
+def report(master: str, memory: str, out: Path, output: str) -> None:
+    """Draw report.html again from the tables of an earlier run."""
+    with _running(master, memory, out) as spark:
+        from pipeline.audit import draw_again
+
+        verdict = draw_again(spark, out.absolute())
+    _print_verdict(verdict, out, output)
+
+
+@audit.command()
+@_paths_options
+@_session_options
+@click.option(
+    "--state",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keeps the blocks seen, the findings and the place in the stream.",
+)
+@click.option("--once", is_flag=True, help="End when all that is there now is checked.")
+@click.option("--every", default=10.0, show_default=True, type=click.FloatRange(0.5), help="Seconds between two looks.")
+def stream(
+    data: tuple[str, ...],
+    clusters: tuple[Path, ...],
+    segments: tuple[str, ...],
+    master: str,
+    memory: str,
+    state: Path,
+    once: bool,
+    every: float,
+) -> None:
+    """Check archive files as members write them: overlaps, and IDs that go back. Ends with Ctrl-C.
+
+    Exits 5 if there was a violation, then or in an earlier run with the same --state.
+    """
+    if segments:
+        raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
+    paths = _paths(data, clusters, ())
+    with _running(master, memory, state) as spark:
+        from pipeline.checks import QUORUM_CHECKS
+        from pipeline.stream import StreamOptions, run_stream
+
+        options = StreamOptions(paths.data, state.absolute(), once=once, every_seconds=every)
+        violations = run_stream(spark, options, dict(QUORUM_CHECKS), click.echo)
+    _end(violations)
+
+
+@audit.command()
+@_paths_options
+@click.option(
+    "--margin",
+    default=DEFAULT_MARGIN,
+    show_default=True,
+    type=click.IntRange(0),
+    help="IDs to put on top of the highest one seen.",
+)
+@output_option
+def floor(
+    data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...], margin: int, output: str
+) -> None:
+    """After a disaster: the highest ID seen in any file, committed or not, and how to go on above it.
+
+    Reads damaged files as far as possible and says what it could not read. Needs no Java.
+    """
+    from pipeline.floor import find_floor
+    from pipeline.paths import LoadingError
+
+    paths = _paths(data, clusters, segments)
+    try:
+        found = find_floor(paths, margin)
+    except LoadingError as error:
+        raise CommandError(str(error)) from error
+    if output == "json":
+        print_json(found)
+    else:
+        _print_floor(found)
+    if found.highest is None:
+        raise CommandError("no ID was found: there is nothing to raise the floor by")
+
+
+def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...]) -> AuditPaths:
+    from pipeline.paths import AuditPaths, LoadingError, cluster_paths
+
+    try:
+        members = [path for directory in clusters for path in cluster_paths(directory)]
+    except LoadingError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    if not data and not members and not segments:
+        raise click.UsageError("name what to audit: data directories, --cluster DIR or --segments PATH")
+    return AuditPaths([*data, *members], list(segments))
+
+
+@contextlib.contextmanager
+def _running(master: str, memory: str, out: Path) -> Iterator[SparkSession]:
+    """A session; every failure that has an explanation ends the command with it, without a trace."""
+    from pipeline.session import SessionError, session, why_no_spark
+
+    if (missing := why_no_spark()) is not None:
+        raise CommandError(missing)
+    from pipeline.audit import AuditError
+    from pipeline.paths import LoadingError
+    from pipeline.watermark import StateError
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with session(master, memory, out / "spark.log") as spark:
+            yield spark
+    except (SessionError, AuditError, LoadingError, StateError, OSError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _print_verdict(verdict: Verdict, out: Path, output: str) -> None:
+    if output == "json":
+        print_json(verdict)
+        return
+    rows = [(name, count.violations, count.warnings, count.notes) for name, count in verdict.checks.items()]
+    print_table(("Check", "Violations", "Warnings", "Notes"), rows)
+    for bad in verdict.bad_files:
+        click.echo(f"malformed: {bad.file}, byte {bad.position}: {bad.kinds}: {bad.detail}", err=True)
+    facts: list[tuple[str, object]] = [
+        ("IDs handed out", f"{verdict.ids:,} in {verdict.blocks:,} blocks to {verdict.brokers:,} brokers"),
+        ("Batches of Kafka", f"{verdict.batches:,}"),
+        ("Files read", f"{verdict.files_read:,}, of which {verdict.files_bad:,} malformed"),
+        ("Seconds", f"{verdict.wall_seconds:.1f}"),
+        ("Report", str(out / "report.html")),
+        ("Verdict", verdict.verdict if not verdict.violations else f"{verdict.violations:,} violations"),
+    ]
+    print_facts(facts)
+
+
+def _end(violations: int) -> None:
+    if violations:
+        raise click.exceptions.Exit(int(ExitCode.REFUSED))
+
+
+def _print_floor(found: Floor) -> None:
+    print_table(
+        ("Evidence", "Files", "Highest ID", "In"),
+        [(one.kind, one.files, one.highest, one.file or "-") for one in found.evidence],
+    )
+    for one in found.unread:
+        click.echo(f"not read: {one.file}, from byte {one.position}: {one.kind}: {one.detail}", err=True)
+    if found.warning:
+        click.echo(f"warning: {found.warning}", err=True)
+    if found.highest is not None:
+        click.echo(f"highest ID seen: {found.highest}; with a margin of {found.margin} the floor is {found.floor}:")
+        click.echo(f"  {found.command}")

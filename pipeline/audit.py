@@ -1,0 +1,202 @@
+"""One audit: load the tables, run the checks, write the tables, the verdict and the report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pipeline.findings import FINDINGS
+from pipeline.inputs import AuditInputs
+from pipeline.loading import Loader
+from pipeline.paths import AuditPaths, LoadingError
+from pipeline.progress import Progress
+from pipeline.report import tables
+from pipeline.report.html import write_report
+from pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark, read_verdict, write_verdict
+
+Check = Callable[[AuditInputs], DataFrame]
+NamedChecks = Sequence[tuple[str, Check]]
+
+MAX_NAMED_BAD_FILES: Final = 100
+"""So many are named in the verdict; the table `files` has all."""
+MAX_NAMED_PARTITIONS: Final = 100
+"""The same for the partitions in the verdict's watermark."""
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """The checks by what they look at; those of segments run if there are segments."""
+
+    quorum: NamedChecks
+    segments: NamedChecks
+
+
+class AuditOptions(msgspec.Struct, frozen=True):
+    """`state`: a directory that stays, so that the next run reads only what is new. `fail`: a bad file ends the run."""
+
+    paths: AuditPaths
+    out: Path
+    state: Path | None = None
+    fail: bool = False
+
+
+class AuditError(RuntimeError):
+    """The audit did not come to an end; the message says why."""
+
+
+def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Verdict:
+    """Run everything and leave the outputs in `options.out`. Raises AuditError, LoadingError, StateError."""
+    started = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
+    stage = options.state or Path(tempfile.mkdtemp(prefix=".stage-", dir=options.out))
+    stage.mkdir(parents=True, exist_ok=True)
+    try:
+        with Progress(spark.sparkContext).running() as progress:
+            loader = Loader(spark, stage.absolute(), options.paths, fail=options.fail)
+            progress.step("reading files")
+            inputs = _load(loader)
+            found = _run_checks(spark, inputs, _chosen(checks, options.paths), stage / "current" / "findings", progress)
+            progress.step("writing tables")
+            tables.write(options.out, inputs, found, loader.segment_files)
+            verdict = _verdict(spark, options.out, inputs, [name for name, _ in _chosen(checks, options.paths)])
+            verdict = msgspec.structs.replace(
+                verdict,
+                files_read_anew=loader.read_again,
+                wall_seconds=round(time.monotonic() - started, 2),
+            )
+            progress.step("drawing the report")
+            write_verdict(options.out, verdict)
+            write_report(spark, options.out, verdict)
+            loader.finish()
+    finally:
+        if options.state is None:
+            shutil.rmtree(stage, ignore_errors=True)
+    return verdict
+
+
+def draw_again(spark: SparkSession, out: Path) -> Verdict:
+    """The report of an earlier run, from its tables and its verdict. Raises LoadingError."""
+    try:
+        verdict = read_verdict(out)
+    except (OSError, msgspec.DecodeError) as error:
+        raise LoadingError(f"there is no audit in {out} ({error}): run `pidkeeper audit run --out {out}`") from error
+    write_report(spark, out, verdict)
+    return verdict
+
+
+def _load(loader: Loader) -> AuditInputs:
+    try:
+        return loader.load()
+    except PySparkException as error:
+        raise _explained(error) from error
+
+
+def _explained(error: PySparkException) -> Exception:
+    """A bad file that ends the run, without the trace of the worker that met it."""
+    for line in str(error).splitlines():
+        _, _, message = line.partition("BadFileError: ")
+        if message:
+            return LoadingError(f"{message} (--on-bad-file report goes on behind it)")
+    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return AuditError(f"the files could not be read: {first}")
+
+
+def _chosen(checks: Checks, paths: AuditPaths) -> NamedChecks:
+    quorum = checks.quorum if paths.data else ()
+    return [*quorum, *(checks.segments if paths.segments else ())]
+
+
+def _run_checks(
+    spark: SparkSession, inputs: AuditInputs, checks: NamedChecks, folder: Path, progress: Progress
+) -> DataFrame:
+    """The findings of all checks; each ran once and stands in a file, so that whoever asks does not run it again."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for number, (name, check) in enumerate(checks, 1):
+        progress.step(f"check {number} of {len(checks)}, {name}")
+        try:
+            check(inputs).select(*FINDINGS.fieldNames()).write.parquet(str(folder / f"{number:02d}"))
+        except PySparkException as error:
+            first = str(error).strip().splitlines()[0]
+            raise AuditError(f"the check {name} failed: {first}") from error
+    paths = [str(path) for path in sorted(folder.iterdir())]
+    return spark.read.schema(FINDINGS).parquet(*paths) if paths else spark.createDataFrame([], FINDINGS)
+
+
+def _verdict(spark: SparkSession, out: Path, inputs: AuditInputs, ran: list[str]) -> Verdict:
+    found = tables.read(spark, out, "findings").groupBy("check", "severity").count().collect()
+    counts = {name: CheckCount() for name in ran}
+    for row in found:
+        setattr(counts.setdefault(row["check"], CheckCount()), f"{row['severity']}s", row["count"])
+    files = tables.read(spark, out, "files")
+    bad = files.where(F.col("problems") > 0)
+    blocks = tables.read(spark, out, "blocks")
+    facts = blocks.agg(
+        F.count("*"),
+        F.coalesce(F.sum(F.col("last_id") - F.col("first_id") + 1), F.lit(0)),
+        F.min("timestamp_ms"),
+        F.max("timestamp_ms"),
+        F.max("last_id"),
+        F.countDistinct("broker_id"),
+    ).first()
+    batches = (
+        tables.read(spark, out, "batches_daily")
+        .agg(F.coalesce(F.sum("batches"), F.lit(0)), F.min("first_timestamp_ms"), F.max("last_timestamp_ms"))
+        .first()
+    )
+    assert facts is not None and batches is not None, "an aggregate without groups has one row"
+    violations = sum(count.violations for count in counts.values())
+    named = bad.orderBy("file").limit(MAX_NAMED_BAD_FILES).collect()
+    return Verdict(
+        verdict="violations" if violations else "clean",
+        violations=violations,
+        warnings=sum(count.warnings for count in counts.values()),
+        notes=sum(count.notes for count in counts.values()),
+        checks=counts,
+        files_read=files.count(),
+        files_bad=bad.count(),
+        bad_files=[BadFile(row.file, row.kinds, row.first_position, row.detail) for row in named],
+        blocks=facts[0],
+        ids=facts[1],
+        batches=batches[0],
+        first_ms=_least(facts[2], batches[1]),
+        last_ms=_most(facts[3], batches[2]),
+        highest_id=facts[4],
+        brokers=facts[5],
+        watermark=_watermark(inputs),
+        pidkeeper_version=importlib.metadata.version("pidkeeper"),
+    )
+
+
+def _watermark(inputs: AuditInputs) -> Watermark:
+    archived = inputs.archive_files.groupBy("member").agg(F.max("to_offset").alias("reach"))
+    committed = inputs.log_records.where("committed").groupBy("member").agg((F.max("offset") + 1).alias("reach"))
+    members = archived.unionByName(committed).groupBy("member").agg(F.max("reach").alias("reach")).collect()
+    partitions = (
+        inputs.batches.groupBy("topic", "partition")
+        .agg(F.max("last_offset").alias("last"))
+        .orderBy("topic", "partition")
+    )
+    named = partitions.limit(MAX_NAMED_PARTITIONS).collect()
+    return Watermark(
+        log_offsets={row.member: row.reach for row in members if row.reach is not None},
+        partition_offsets={f"{row.topic}-{row.partition}": row.last for row in named},
+        partitions=partitions.count(),
+    )
+
+
+def _least(*values: int | None) -> int | None:
+    return min((value for value in values if value is not None and value >= 0), default=None)
+
+
+def _most(*values: int | None) -> int | None:
+    return max((value for value in values if value is not None and value >= 0), default=None)

@@ -1,0 +1,178 @@
+"""The Spark session of the audit: bounded memory, quiet, and a clear word where something is missing."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEAST_JAVA: Final = 17
+"""What PySpark 4 asks for."""
+DEFAULT_MEMORY: Final = "2g"
+"""Java heap. What a source reads at once, an archive file of at most 48 MiB, is in its Python worker; the heap sees
+Arrow batches of some MiB. Sorts and joins get 60 % of it, 150 MiB for each of 8 cores, and spill to disk beyond that.
+The rest holds what is broadcast: the list of files of a kept state, 100 MB for 100,000 of them."""
+SHUFFLE_PARTITIONS_PER_CORE: Final = 2
+VERSION_SECONDS: Final = 30.0
+EXTRA: Final = "pip install 'pidkeeper[audit]'"
+_PACKAGES: Final = ("pipeline", "protocol", "snapshots")
+"""All that a task imports of this project."""
+_LOG_TAIL_LINES: Final = 5
+
+
+class SessionError(RuntimeError):
+    """There is no session; the message says what is missing and what to do."""
+
+
+def why_no_spark() -> str | None:
+    """None if a session can start here, else what is missing and how to get it."""
+    absent = [name for name in ("pyspark", "pyarrow", "numpy", "plotly") if importlib.util.find_spec(name) is None]
+    if absent:
+        return f"the audit needs {', '.join(absent)}: {EXTRA}"
+    return _why_no_java()
+
+
+def is_local(master: str) -> bool:
+    """Whether the executors are threads of this process's Java."""
+    return master == "local" or master.startswith("local[")
+
+
+@contextlib.contextmanager
+def session(master: str = "local[*]", memory: str = DEFAULT_MEMORY, log: Path | None = None) -> Iterator[SparkSession]:
+    """A session with the sources registered, stopped at the end. Raises SessionError.
+
+    `memory`: Java heap of the driver, and of every executor of a master that is not local. `log`: what Java and the
+    workers print, else it is dropped. A master that is not local gets this project's code as a zip file
+    (`addPyFile`), so its machines need Python of the same minor version with `numpy`, `pyarrow`, `msgspec` and
+    `google-crc32c`, and every path, the output directory's included, on a file system that they share.
+    """
+    if (missing := why_no_spark()) is not None:
+        raise SessionError(missing)
+    settings = _settings(master, memory)
+    spark = _start(master, settings, log)
+    try:
+        with tempfile.TemporaryDirectory(prefix="pidkeeper-code-") as directory:
+            if not is_local(master):
+                spark.sparkContext.addPyFile(str(_zip_code(Path(directory))))
+            from pipeline.sources import register
+
+            register(spark)
+            yield spark
+    finally:
+        with _streams_to(log):
+            spark.stop()
+
+
+def _settings(master: str, memory: str) -> dict[str, str]:
+    root = str(Path(__file__).resolve().parents[1])
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        # The same column names in other letters would be another table.
+        "spark.sql.caseSensitive": "true",
+    }
+    if is_local(master):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        paths = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
+        settings |= {
+            "spark.ui.enabled": "false",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(_cores(master) * SHUFFLE_PARTITIONS_PER_CORE),
+        }
+    else:
+        settings["spark.executor.memory"] = memory
+    return settings
+
+
+def _cores(master: str) -> int:
+    found = re.fullmatch(r"local\[(\d+).*\]", master)
+    return int(found[1]) if found else (os.cpu_count() or 1) if "*" in master else 1
+
+
+def _start(master: str, settings: dict[str, str], log: Path | None) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(master).appName("pidkeeper audit")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        with _streams_to(log):
+            return builder.getOrCreate()
+    except (PySparkException, OSError, RuntimeError) as error:
+        raise SessionError(f"Spark did not start with --master {master}: {error}{_tail(log)}") from error
+    except Exception as error:
+        # py4j passes on what Java threw: its first line says what it was.
+        if type(error).__module__.startswith("py4j"):
+            first = str(error).strip().splitlines()[:2]
+            raise SessionError(f"Spark did not start with --master {master}: {' '.join(first)}{_tail(log)}") from error
+        raise
+
+
+def _tail(log: Path | None) -> str:
+    if log is None or not log.exists():
+        return ""
+    lines = log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+    return "".join(f"\n  {line}" for line in lines) + f"\n  ({log})"
+
+
+@contextlib.contextmanager
+def _streams_to(log: Path | None) -> Iterator[None]:
+    """Java inherits standard error when it starts: give it a file, so that ours stays readable."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    target = os.open(os.devnull if log is None else log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(target, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(target)
+
+
+def _why_no_java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    ask = f"the audit needs Java {LEAST_JAVA} or newer (a JRE, as Debian's openjdk-{LEAST_JAVA}-jre-headless)"
+    if java is None:
+        return f"{ask}: there is no java on PATH, and JAVA_HOME is not set"
+    try:
+        ran = subprocess.run(  # noqa: S603 - the program that Spark starts in a moment
+            [java, "-version"], capture_output=True, text=True, timeout=VERSION_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{ask}: {java} does not run: {error}"
+    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr + ran.stdout)
+    if found is None or int(found[1]) < LEAST_JAVA:
+        return f"{ask}: {java} is {'of no known version' if found is None else f'Java {found[1]}'}"
+    return None
+
+
+def _zip_code(directory: Path) -> Path:
+    root = Path(__file__).resolve().parents[1]
+    target = directory / "pidkeeper.zip"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for package in _PACKAGES:
+            for source in sorted((root / package).rglob("*.py")):
+                archive.write(source, source.relative_to(root))
+    return target
