@@ -20,16 +20,18 @@ JUMPS: Final = ("ProducerIdFloorRecord", "ZooKeeperBlockRecord")
 def gap(inputs: AuditInputs) -> DataFrame:
     """IDs between one block and the next higher one that neither has; place and offset are those of the higher one.
 
-    The last jump before a block goes to just where the block starts, so it is found by that ID.
+    The last jump before a block goes to just where the block starts, so it is found by that ID. Below the first block
+    of a quorum that came from ZooKeeper lie the IDs of ZooKeeper's brokers.
     """
     gaps = _gaps(inputs).join(_jumps(inputs), F.col("block.first_id") == F.col("next_producer_id"), "left")
     in_order = F.coalesce(F.col("jump.offset") < F.col("block.offset"), F.lit(True))
     gaps = gaps.withColumn("jump", F.when(in_order, F.col("jump"))).crossJoin(_log_runs(inputs))
+    gaps = gaps.crossJoin(_migration(inputs)).withColumn("imported", F.col("migrated") & (F.col("gap_from") == 0))
     block, jump, first, last = F.col("block"), F.col("jump"), F.col("gap_from"), F.col("gap_to")
     return findings(
         gaps,
         "gap",
-        F.when(jump.isNotNull(), F.lit(NOTE)).otherwise(F.lit(WARNING)),
+        F.when(jump.isNotNull() | F.col("imported"), F.lit(NOTE)).otherwise(F.lit(WARNING)),
         subject=id_text(first, last),
         first_id=first,
         last_id=last,
@@ -62,6 +64,12 @@ def _jumps(inputs: AuditInputs) -> DataFrame:
     return jumps.groupBy("next_producer_id").agg(F.min(F.struct("offset", "record_type", *PLACE)).alias("jump"))
 
 
+def _migration(inputs: AuditInputs) -> DataFrame:
+    """One row: whether a log or a snapshot tells of a migration from ZooKeeper."""
+    phases = committed(inputs).select("phase").unionByName(inputs.snapshots.select("phase"))
+    return phases.agg((F.count("phase") > 0).alias("migrated"))
+
+
 def _log_runs(inputs: AuditInputs) -> DataFrame:
     """One row: `runs`, the intervals that some member's log still holds; a few, as a log has hardly any hole."""
     return merged(log_intervals(inputs)).agg(F.collect_list(F.struct("from_offset", "to_offset")).alias("runs"))
@@ -84,6 +92,7 @@ def _reason() -> Column:
     unknown = F.lit("the log that could explain it is gone: the offset of a block is unknown")
     return (
         F.when(jump.isNotNull(), explained)
+        .when(F.col("imported"), F.lit("explained: the quorum came from ZooKeeper, whose brokers may have them"))
         .when(after.isNull() | offset.isNull(), unknown)
         .when(told, silent)
         .otherwise(gone)
