@@ -14,7 +14,7 @@ from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.quorum_tables import Row, run, tiny_tables
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 pytest.importorskip("pyspark")
 
@@ -30,7 +30,7 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def findings(session: SparkSession, path: Path) -> list[Row]:
-    def load(source: str, name: str) -> object:
+    def load(source: str, name: str) -> DataFrame:
         return session.read.format(source).option("table", name).load(str(path)).localCheckpoint()
 
     inputs = AuditInputs(
