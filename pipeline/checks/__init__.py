@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from pipeline.checks.quorum import QUORUM_CHECKS
+from pipeline.checks.segments import SEGMENT_CHECKS
 
-__all__ = ["QUORUM_CHECKS"]
+__all__ = ["QUORUM_CHECKS", "SEGMENT_CHECKS"]
