@@ -37,6 +37,13 @@ def why_no_spark() -> str | None:
     return None if missing is None else missing.replace("no ZooKeeper", "no Spark")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A query of Spark takes seconds, and many of them on a loaded machine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @pytest.fixture(scope="session")
 def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The log directory of a broker after real producers wrote to it; the broker is gone, so nothing changes there."""
