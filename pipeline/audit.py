@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Final
 
@@ -64,10 +65,11 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
             loader = Loader(spark, stage.absolute(), options.paths, fail=options.fail)
             progress.step("reading files")
             inputs = _load(loader)
-            found = _run_checks(spark, inputs, _chosen(checks, options.paths), stage / "current" / "findings", progress)
+            chosen = _chosen(checks, options.paths)
+            found = _run_checks(spark, inputs, chosen, stage / "current" / "findings", progress)
             progress.step("writing tables")
             tables.write(options.out, inputs, found, loader.segment_files)
-            verdict = _verdict(spark, options.out, inputs, [name for name, _ in _chosen(checks, options.paths)])
+            verdict = _verdict(spark, options.out, inputs, [name for name, _ in chosen])
             verdict = msgspec.structs.replace(
                 verdict,
                 files_read_anew=loader.read_again,
@@ -118,18 +120,20 @@ def _chosen(checks: Checks, paths: AuditPaths) -> NamedChecks:
 def _run_checks(
     spark: SparkSession, inputs: AuditInputs, checks: NamedChecks, folder: Path, progress: Progress
 ) -> DataFrame:
-    """The findings of all checks; each ran once and stands in a file, so that whoever asks does not run it again."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for number, (name, check) in enumerate(checks, 1):
-        progress.step(f"check {number} of {len(checks)}, {name}")
-        try:
-            check(inputs).select(*FINDINGS.fieldNames()).write.parquet(str(folder / f"{number:02d}"))
-        except PySparkException as error:
-            first = str(error).strip().splitlines()[0]
-            raise AuditError(f"the check {name} failed: {first}") from error
-    paths = [str(path) for path in sorted(folder.iterdir())]
-    return spark.read.schema(FINDINGS).parquet(*paths) if paths else spark.createDataFrame([], FINDINGS)
+    """The findings of all checks, in a file, so that whoever asks does not run them again.
+
+    They are one query: then Spark does once what several have in common.
+    """
+    if not checks:
+        return spark.createDataFrame([], FINDINGS)
+    progress.step(f"{len(checks)} checks")
+    try:
+        planned = [check(inputs).select(*FINDINGS.fieldNames()) for _, check in checks]
+        reduce(DataFrame.unionByName, planned).write.mode("overwrite").parquet(str(folder))
+    except PySparkException as error:
+        first = str(error).strip().splitlines()[0]
+        raise AuditError(f"the checks failed: {first}") from error
+    return spark.read.schema(FINDINGS).parquet(str(folder))
 
 
 def _verdict(spark: SparkSession, out: Path, inputs: AuditInputs, ran: list[str]) -> Verdict:

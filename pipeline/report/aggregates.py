@@ -24,16 +24,16 @@ MAX_FINDINGS: Final = 300
 MAX_BAD_FILES: Final = 200
 OTHERS: Final = -1
 """Broker id of all brokers without a colour of their own."""
-_STEPS_MS: Final = tuple(
-    seconds * 1000
-    for seconds in (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-)
+_STEPS_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_STEPS_MS: Final = (10, 20, 50, 100, 200, 500, *(1000 * seconds for seconds in _STEPS_SECONDS))
 _DAY_MS: Final = 86_400_000
 
 
 class Drawn(msgspec.Struct):
-    """All that the report shows. Rows are dictionaries by column."""
+    """All that the report shows, of the time from `first_ms` to `last_ms`. Rows are dictionaries by column."""
 
+    first_ms: int
+    last_ms: int
     bucket_ms: int
     allocations: list[dict[str, Any]]
     lifetimes: list[dict[str, Any]]
@@ -54,6 +54,8 @@ def draw_from(blocks: DataFrame, findings: DataFrame, files: DataFrame, batches:
     timed = blocks.where(F.col("timestamp_ms") >= 0)
     bars, per_bar = _lifetimes(timed, span.stop)
     return Drawn(
+        first_ms=span.start,
+        last_ms=span.stop - 1,
         bucket_ms=bucket,
         allocations=_rows(_allocations(timed, bucket)),
         lifetimes=bars,

@@ -149,6 +149,8 @@ def anomalies(drawn: Drawn) -> Figure | None:
     checks = len({row["check"] for row in drawn.anomalies})
     layout = _layout("", 130 + 34 * checks) | {"hovermode": "closest"}
     layout["yaxis"] |= {"type": "category", "automargin": True}
+    edge = (drawn.last_ms - drawn.first_ms) * 0.03
+    layout["xaxis"] |= {"range": [drawn.first_ms - edge, drawn.last_ms + edge]} if edge else {}
     return {"data": data, "layout": layout}
 
 
@@ -180,7 +182,7 @@ def interval(milliseconds: int) -> str:
     for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
         if milliseconds % size == 0:
             count = milliseconds // size
-            return unit if count == 1 else f"{count} {unit}"
+            return f"{count} {unit}"
     return f"{milliseconds} ms"
 
 

@@ -156,12 +156,12 @@ def _plot(name: str, title: str, note: str, there: dict[str, Any]) -> str:
 
 
 def _checks(verdict: Verdict) -> str:
-    rows = []
+    cells, none = [], '<span class="tag ok">nothing</span>'
     for name, count in verdict.checks.items():
         found = ((VIOLATION, count.violations), (WARNING, count.warnings), (NOTE, count.notes))
         tags = " ".join(f'<span class="tag {kind}">{_count(number, kind)}</span>' for kind, number in found if number)
-        rows.append([("", f"<b>{_safe(name)}</b>"), ("", tags or '<span class="tag ok">nothing</span>')])
-    return _table(("Check", "Found"), rows, "No check ran.")
+        cells.append(f"<li><b>{_safe(name)}</b>{tags or none}</li>")
+    return f'<ul class="checks">{"".join(cells)}</ul>' if cells else '<p class="empty">No check ran.</p>'
 
 
 def _findings_note(verdict: Verdict, drawn: Drawn) -> str:

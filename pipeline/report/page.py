@@ -49,6 +49,10 @@ tr:last-child td { border-bottom: 0; }
 .violation { color: var(--bad); background: var(--bad-back); } .warning { color: var(--warn);
   background: var(--warn-back); } .note { color: var(--note); background: var(--note-back); }
 .ok { color: var(--good); background: var(--good-back); }
+.checks { list-style: none; margin: 12px 0 0; padding: 0; display: grid; gap: 0 32px;
+  grid-template-columns: repeat(auto-fill, minmax(300px, 1fr)); font-size: 13.5px; }
+.checks li { display: flex; gap: 6px; align-items: center; padding: 7px 0; border-bottom: 1px solid var(--line); }
+.checks b { font-weight: 560; margin-right: auto; }
 footer { color: var(--soft); font-size: 12.5px; margin-top: 24px; }
 @media (max-width: 640px) { main { padding: 18px 12px 40px; } section { padding: 16px 14px; border-radius: 10px; }
   .figures { grid-template-columns: 1fr 1fr; gap: 8px; } .figure b { font-size: 19px; } .verdict { padding: 16px; } }
