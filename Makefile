@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo run test check fix sim migration crash fuzz mutants bench peers lock clean
+.PHONY: setup demo audit run test check fix sim migration crash fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -14,13 +14,25 @@ $(VENV)/.demo: requirements/demo.txt pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+$(VENV)/.audit: requirements/audit.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@ $(VENV)/.demo
 
+$(VENV)/.dev: requirements/dev.txt pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@ $(VENV)/.audit $(VENV)/.demo
+
 demo: $(VENV)/.demo  ## real Kafka clients get IDs while leaders are killed; prints the proof
 	$(BIN)/pidkeeper demo
+
+AUDITED := build/audited-cluster
+audit: $(VENV)/.audit  ## the same, and then an audit of all that its cluster left; needs Java 17 or newer
+	@$(BIN)/python -c 'import sys; from pipeline.session import why_no_spark; sys.exit(why_no_spark())'
+	rm -rf $(AUDITED)
+	$(BIN)/pidkeeper demo --keep $(AUDITED)
+	$(BIN)/pidkeeper audit run --cluster $(AUDITED) --out build/audit
 
 run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
 	$(BIN)/pidkeeper dev --dir build/cluster

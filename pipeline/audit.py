@@ -142,7 +142,8 @@ def _verdict(spark: SparkSession, out: Path, inputs: AuditInputs, ran: list[str]
     for row in found:
         setattr(counts.setdefault(row["check"], CheckCount()), f"{row['severity']}s", row["count"])
     files = tables.read(spark, out, "files")
-    bad = files.where(F.col("problems") > 0)
+    bad = F.coalesce(F.sum((F.col("problems") > 0).cast("int")), F.lit(0))
+    counted = files.agg(F.count("*"), bad).first()
     blocks = tables.read(spark, out, "blocks")
     facts = blocks.agg(
         F.count("*"),
@@ -157,17 +158,17 @@ def _verdict(spark: SparkSession, out: Path, inputs: AuditInputs, ran: list[str]
         .agg(F.coalesce(F.sum("batches"), F.lit(0)), F.min("first_timestamp_ms"), F.max("last_timestamp_ms"))
         .first()
     )
-    assert facts is not None and batches is not None, "an aggregate without groups has one row"
+    assert counted is not None and facts is not None and batches is not None, "an aggregate without groups has one row"
     violations = sum(count.violations for count in counts.values())
-    named = bad.orderBy("file").limit(MAX_NAMED_BAD_FILES).collect()
+    named = files.where("problems > 0").orderBy("file").limit(MAX_NAMED_BAD_FILES).collect() if counted[1] else []
     return Verdict(
         verdict="violations" if violations else "clean",
         violations=violations,
         warnings=sum(count.warnings for count in counts.values()),
         notes=sum(count.notes for count in counts.values()),
         checks=counts,
-        files_read=files.count(),
-        files_bad=bad.count(),
+        files_read=counted[0],
+        files_bad=counted[1],
         bad_files=[BadFile(row.file, row.kinds, row.first_position, row.detail) for row in named],
         blocks=facts[0],
         ids=facts[1],

@@ -8,6 +8,7 @@ not in the file that grew alone, and members keep only a few megabytes of them.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path, PurePosixPath
@@ -56,6 +57,7 @@ class Loader:
 
     def load(self) -> AuditInputs:
         """Read what is new. Raises LoadingError if there is nothing at a path, StateError for a bad state."""
+        self._discard_leftovers()
         data = {suffix: self._paths.having(suffix) for suffix in SUFFIXES}
         archive = data[ARCHIVE_SUFFIX] + data[SNAPSHOT_SUFFIX]
         try:
@@ -87,13 +89,22 @@ class Loader:
         self._manifest.generation = self._generation
         save_manifest(self._stage, self._manifest)
 
+    def _discard_leftovers(self) -> None:
+        """What a run that died wrote for the generation that is due now."""
+        for table in (_ARCHIVE, _BATCHES):
+            shutil.rmtree(self._folder(table), ignore_errors=True)
+
+    def _folder(self, table: str) -> Path:
+        return self._stage / table / f"{self._generation:06d}"
+
     def _archives(self, paths: list[str]) -> tuple[DataFrame, DataFrame]:
         listings = list_folders({"paths": json.dumps(paths)}, ARCHIVE_SUFFIX) if paths else []
         stamps = archive_stamps(listings)
         where = {one.folder.join(name): _uri(one.folder, name) for one in listings for name in one.names}
         found = changes(self._manifest.files.get(_ARCHIVE, {}), stamps)
         fresh = [where[path] for path in found.read]
-        self._append(_ARCHIVE, self._read("pidkeeper_archive", "blocks", fresh, ARCHIVE_BLOCKS))
+        if fresh:
+            self._append(_ARCHIVE, self._read("pidkeeper_archive", "blocks", fresh, ARCHIVE_BLOCKS))
         read = {str(PurePosixPath(path).parent) for path in found.read}
         metas = [one.folder.beside("meta.json").path for one in listings if one.folder.path in read]
         known = self._problems_before(_ARCHIVE, [*found.read, *found.void, *metas])
@@ -110,8 +121,9 @@ class Loader:
         since = {path: last.position for path, last in grown.items()}
         fresh = [uri(files[path]) for path in found.read]
         options = {"since": json.dumps(since)}
-        rows = self._read("kafka_segment", "batches", fresh, BATCHES, **options)
-        self._append(_BATCHES, _behind(rows, since, self._spark))
+        if fresh:
+            rows = self._read("kafka_segment", "batches", fresh, BATCHES, **options)
+            self._append(_BATCHES, _behind(rows, since, self._spark))
         known = self._problems_before(_BATCHES, [path for path in found.read if path not in since] + found.void)
         kept = _before(known, since, self._spark)
         problems = kept.unionByName(self._read("kafka_segment", "problems", fresh, PROBLEMS, **options))
@@ -159,7 +171,7 @@ class Loader:
         return joined.where(F.col("_from").isNull() | (F.col("_g") >= F.col("_from"))).select(*schema.fieldNames())
 
     def _append(self, table: str, rows: DataFrame) -> None:
-        rows.write.mode("overwrite").parquet(str(self._stage / table / f"{self._generation:06d}"))
+        rows.write.mode("overwrite").parquet(str(self._folder(table)))
 
     def _problems_before(self, table: str, changed: list[str]) -> DataFrame:
         path = self._stage / f"{table}_problems" / f"{self._generation - 1:06d}"
@@ -169,12 +181,14 @@ class Loader:
         return self._spark.read.schema(PROBLEMS).parquet(str(path)).join(F.broadcast(gone), "file", "left_anti")
 
     def _problems_now(self, table: str, problems: DataFrame) -> DataFrame:
-        path = str(self._stage / f"{table}_problems" / f"{self._generation:06d}")
+        path = str(self._folder(f"{table}_problems"))
         problems.select(*PROBLEMS.fieldNames()).write.mode("overwrite").parquet(path)
         return self._spark.read.schema(PROBLEMS).parquet(path)
 
     def _fresh(self, name: str, source: str, table: str, paths: list[str], schema: StructType) -> DataFrame:
         """A table that every run reads whole."""
+        if not paths:
+            return self._empty(schema)
         path = str(self._stage / "current" / name)
         self._read(source, table, paths, schema).write.mode("overwrite").parquet(path)
         return self._spark.read.schema(schema).parquet(path)

@@ -39,7 +39,6 @@ class Drawn(msgspec.Struct):
     lifetimes: list[dict[str, Any]]
     blocks_per_bar: int
     curve: list[dict[str, Any]]
-    first_id: int | None
     anomalies: list[dict[str, Any]]
     timeless: int
     findings: list[dict[str, Any]]
@@ -61,7 +60,6 @@ def draw_from(blocks: DataFrame, findings: DataFrame, files: DataFrame, batches:
         lifetimes=bars,
         blocks_per_bar=per_bar,
         curve=_rows(_curve(timed, bucket)),
-        first_id=_least_id(blocks),
         anomalies=_rows(_anomalies(findings, bucket).limit(MAX_ANOMALIES)),
         timeless=findings.where("timestamp_ms is null").count(),
         findings=_rows(_worst_first(findings).limit(MAX_FINDINGS)),
@@ -127,11 +125,6 @@ def _curve(blocks: DataFrame, bucket: int) -> DataFrame:
     tops = blocks.groupBy(_bucket(bucket)).agg(F.max("last_id").alias("top"), F.max("timestamp_ms").alias("last_ms"))
     so_far = Window.orderBy("at_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return tops.select("last_ms", F.max("top").over(so_far).alias("highest_id")).orderBy("last_ms")
-
-
-def _least_id(blocks: DataFrame) -> int | None:
-    row = blocks.agg(F.min("first_id")).first()
-    return None if row is None else row[0]
 
 
 def _anomalies(findings: DataFrame, bucket: int) -> DataFrame:

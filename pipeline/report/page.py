@@ -24,7 +24,7 @@ h2 { font-size: 17px; letter-spacing: -0.01em; margin: 0 0 2px; font-weight: 620
 .verdict.violations { color: var(--bad); background: var(--bad-back); }
 .verdict b { display: block; font-size: 22px; letter-spacing: -0.01em; line-height: 1.3; }
 .verdict span { color: var(--ink); }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(168px, 1fr)); gap: 12px; margin: 0 0 20px; }
+.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 0 0 20px; }
 .figure, section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; }
 .figure { padding: 14px 16px; }
 .figure b { display: block; font-size: 23px; font-weight: 640; letter-spacing: -0.02em; line-height: 1.25;

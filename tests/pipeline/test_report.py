@@ -73,7 +73,6 @@ def full() -> Drawn:
         lifetimes=[block | {"from_ms": START_MS, "to_ms": START_MS + 9000, "open": False}],
         blocks_per_bar=1,
         curve=[{"last_ms": START_MS + at * 10_000, "highest_id": at * 1000 + 999} for at in range(4)],
-        first_id=0,
         anomalies=[finding | {"findings": 3, "first_ms": START_MS}],
         timeless=0,
         findings=[finding | {"timestamp_ms": START_MS, "member": HOSTILE, "file": HOSTILE, "position": 48}],
@@ -88,7 +87,7 @@ def full() -> Drawn:
 
 
 def empty() -> Drawn:
-    return Drawn(0, 0, 1000, [], [], 1, [], None, [], 0, [], [], [], [])
+    return Drawn(0, 0, 1000, [], [], 1, [], [], 0, [], [], [], [])
 
 
 def render(told: Verdict, drawn: Drawn) -> str:

@@ -1,0 +1,94 @@
+"""`pidkeeper audit` as its users run it: exit codes, what it prints, and what it says where something is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from controller.storage.archive import AllocationArchive
+from pipeline import session
+from protocol.messages import AllocatedBlock
+from tests.pipeline.conftest import REPOSITORY, why_no_spark
+from tests.support.member_files import CLUSTER, MemberFiles
+
+COMMAND_SECONDS = 110.0
+
+
+def pidkeeper(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    known = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment
+    command = [sys.executable, "-m", "cli", "audit", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, env=known, cwd=REPOSITORY
+    )
+
+
+def test_a_violation_ends_with_5_and_stands_in_every_output(tmp_path: Path) -> None:
+    if (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+    MemberFiles(tmp_path / "1").archive((0, 5))
+    member = MemberFiles(tmp_path / "2", 2)
+    again = AllocationArchive(member.files, member.path / "archive", CLUSTER)
+    again.append([AllocatedBlock(25, 34, 8, 3, 9, 1_700_000_000_000)], 5, 10)
+    out = tmp_path / "out"
+    ran = pidkeeper(
+        "run", str(tmp_path / "1"), str(tmp_path / "2"), "--out", str(out), "--master", "local[1]", "-o", "json"
+    )
+    assert ran.returncode == 5, ran.stderr
+    verdict = json.loads(ran.stdout)
+    assert verdict == json.loads((out / "verdict.json").read_text())
+    assert (verdict["verdict"], verdict["blocks"]) == ("violations", 6)
+    assert verdict["checks"]["overlap"]["violations"] > 0
+    assert "IDs 25 to 29" in (out / "report.html").read_text()
+    assert "WARN" not in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
+    ran = pidkeeper("run", str(tmp_path), "--out", str(tmp_path / "out"), PATH=str(tmp_path), JAVA_HOME="")
+    assert ran.returncode == 1
+    assert "Java 17 or newer" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else object())
+    assert session.why_no_spark() == "the audit needs pyarrow: pip install 'pidkeeper[audit]'"
+
+
+def test_nothing_to_audit_is_a_usage_error(tmp_path: Path) -> None:
+    for name in ("run", "floor"):
+        ran = pidkeeper(name)
+        assert ran.returncode == 2
+        assert "--cluster DIR or --segments PATH" in ran.stderr
+    ran = pidkeeper("run", "--cluster", str(tmp_path))
+    assert ran.returncode == 2
+    assert "cluster.json: No such file or directory" in ran.stderr
+
+
+def test_help_imports_no_spark() -> None:
+    program = (
+        "import sys, click.testing, cli.main as main\n"
+        "for name in ('run', 'stream', 'report', 'floor'):\n"
+        "    ran = click.testing.CliRunner().invoke(main.cli, ['audit', name, '--help'])\n"
+        "    assert ran.exit_code == 0, ran.output\n"
+        "assert not {'pyspark', 'pyarrow', 'numpy', 'plotly'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=COMMAND_SECONDS, cwd=REPOSITORY)
+
+
+def test_the_floor_is_a_number_and_a_command(tmp_path: Path) -> None:
+    member = MemberFiles(tmp_path / "1")
+    member.log(50, 10)
+    ran = pidkeeper("floor", str(member.path), "--margin", "100")
+    assert ran.returncode == 0
+    assert ran.stdout.splitlines()[-1].strip() == "pidkeeper ids raise-floor 600"
+    answer = json.loads(pidkeeper("floor", str(member.path), "-o", "json").stdout)
+    assert (answer["highest"], answer["floor"]) == (499, 1_000_500)
+    nothing = pidkeeper("floor", str(tmp_path / "1" / "archive"))
+    assert nothing.returncode == 1
