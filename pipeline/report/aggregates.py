@@ -49,9 +49,12 @@ class Drawn(msgspec.Struct):
 
 def draw_from(blocks: DataFrame, findings: DataFrame, files: DataFrame, batches: DataFrame, span: range) -> Drawn:
     """`span`: from the first to the last moment in milliseconds since the epoch."""
-    bucket = bucket_ms(len(span))
     timed = blocks.where(F.col("timestamp_ms") >= 0)
-    bars, per_bar = _lifetimes(timed, span.stop)
+    # Kafka's segments may reach back years before the first block: each axis has its own steps.
+    edges = timed.agg(F.min("timestamp_ms"), F.max("timestamp_ms")).first()
+    assert edges is not None, "an aggregate without groups has one row"
+    bucket = bucket_ms((edges[1] or 0) - (edges[0] or 0) + 1)
+    bars, per_bar = _lifetimes(timed, edges[1] or 0)
     return Drawn(
         first_ms=span.start,
         last_ms=span.stop - 1,
@@ -60,7 +63,7 @@ def draw_from(blocks: DataFrame, findings: DataFrame, files: DataFrame, batches:
         lifetimes=bars,
         blocks_per_bar=per_bar,
         curve=_rows(_curve(timed, bucket)),
-        anomalies=_rows(_anomalies(findings, bucket).limit(MAX_ANOMALIES)),
+        anomalies=_rows(_anomalies(findings, bucket_ms(len(span))).limit(MAX_ANOMALIES)),
         timeless=findings.where("timestamp_ms is null").count(),
         findings=_rows(_worst_first(findings).limit(MAX_FINDINGS)),
         bad_files=_rows(files.where("problems > 0").orderBy("file").limit(MAX_BAD_FILES)),

@@ -19,6 +19,8 @@ from protocol.ids import MAX_PRODUCER_ID
 NAME: Final = "report.html"
 MAX_DETAIL_CHARACTERS: Final = 600
 """A cell of foreign text is cut here; the table `findings` has all of it."""
+SHOWN_PARTS: Final = 3
+"""Names at the end of a path that are shown: member, folder and file. The tables have all of it."""
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 _UNSAFE: Final = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -112,6 +114,8 @@ def _figures(verdict: Verdict, drawn: Drawn) -> str:
 
 def _sections(verdict: Verdict, drawn: Drawn, there: dict[str, Any]) -> Iterable[str]:
     per_bar = "" if drawn.blocks_per_bar == 1 else f" A bar stands for {drawn.blocks_per_bar:,} blocks in a row."
+    left, how = figures.forecast(drawn)
+    lasts = "" if left == "-" else f"; what is left lasts {left} {how}"
     timeless = f" {_count(drawn.timeless, 'finding')} without a time: see the table." if drawn.timeless else ""
     yield _section("Checks", "What was looked for, and what was found.", _checks(verdict))
     yield _plot("anomalies", "Findings over time", f"Larger signs are more findings.{timeless}", there)
@@ -131,8 +135,7 @@ def _sections(verdict: Verdict, drawn: Drawn, there: dict[str, Any]) -> Iterable
     yield _plot(
         "burndown",
         "Burn-down of the ID space",
-        f"Highest ID handed out; dotted: on at the same rate. Of 2⁶³ IDs, what is left lasts "
-        f"{figures.forecast(drawn)[0]}.",
+        f"Highest ID handed out; dotted: on at the same rate. There are 2⁶³ IDs{lasts}.",
         there,
     )
     yield _section("Findings", _findings_note(verdict, drawn), _findings(drawn))
@@ -178,7 +181,7 @@ def _findings(drawn: Drawn) -> str:
             ("t", _safe(row["check"])),
             ("t", figures.moment(row["timestamp_ms"])),
             ("wide", _safe(row["subject"])),
-            ("wide", _safe(row["detail"])),
+            ("widest", _safe(row["detail"])),
             ("path", _place(row["file"], row["position"], row["member"])),
         ]
         for row in drawn.findings
@@ -250,7 +253,10 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], empty: str) -
 def _place(file: str | None, position: int | None, member: str | None) -> str:
     if file is None:
         return "-" if member is None else f"member {_safe(member)}"
-    return _safe(file) + ("" if position is None else f", byte {position:,}")
+    parts = file.rsplit("/", SHOWN_PARTS)
+    shown = file if len(parts) <= SHOWN_PARTS or not parts[0] else "…/" + "/".join(parts[1:])
+    byte = "" if position is None else f", byte {position:,}"
+    return f'<span title="{_safe(file)}">{_safe(shown)}</span>{byte}'
 
 
 def _safe(text: str | None) -> str:

@@ -43,8 +43,9 @@ tr:last-child td { border-bottom: 0; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .t { white-space: nowrap; font-variant-numeric: tabular-nums; }
 .path { font: 12.5px/1.5 ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere;
-  min-width: 190px; }
-.wide { min-width: 220px; }
+  min-width: 250px; }
+.wide { min-width: 170px; }
+.widest { min-width: 380px; overflow-wrap: anywhere; }
 .tag { display: inline-block; padding: 1px 9px; border-radius: 99px; font-size: 12px; font-weight: 560; }
 .violation { color: var(--bad); background: var(--bad-back); } .warning { color: var(--warn);
   background: var(--warn-back); } .note { color: var(--note); background: var(--note-back); }
