@@ -37,11 +37,13 @@ audit: $(VENV)/.audit  ## the same, and then an audit of all that its cluster le
 run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
 	$(BIN)/pidkeeper dev --dir build/cluster
 
-test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, with Maven and a JDK the Java client produces too
+test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, with Maven and a JDK a Kafka broker and the Java client run too
 	@if command -v go >/dev/null && ! command -v helm >/dev/null && [ ! -x .tools/bin/helm ]; then \
 	    deploy/install-helm.sh || echo "helm could not be built: the chart tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v javac >/dev/null && [ ! -d .tools/java ]; then \
 	    tools/fetch-java-client || echo "the Java client cannot be had: the tests that need it are skipped" >&2; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka ]; then \
+	    tools/fetch-kafka-broker || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
 	$(BIN)/python -m pytest -q
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing

@@ -22,7 +22,7 @@ from pipeline.loading import Loader
 from pipeline.paths import AuditPaths, LoadingError
 from pipeline.progress import Progress
 from pipeline.report import tables
-from pipeline.report.html import write_report
+from pipeline.report.markup import write_report
 from pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark, read_verdict, write_verdict
 
 Check = Callable[[AuditInputs], DataFrame]

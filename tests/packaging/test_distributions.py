@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = ["protocol", "snapshots", "controller", "broker_agent", "cli"]
+OURS = ["protocol", "snapshots", "controller", "broker_agent", "pipeline", "cli"]
 
 
 def imported_names() -> set[str]:

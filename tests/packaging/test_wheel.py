@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"protocol", "snapshots", "controller", "broker_agent", "cli"}
+PACKAGES = {"protocol", "snapshots", "controller", "broker_agent", "pipeline", "cli"}
 NEIGHBOURS = ["bench", "tests", "deploy", "helm", "docs", "tools"]
 
 

@@ -91,7 +91,7 @@ def empty() -> Drawn:
 
 
 def render(told: Verdict, drawn: Drawn) -> str:
-    from pipeline.report.html import render as render_page
+    from pipeline.report.markup import render as render_page
 
     return render_page(told, drawn)
 
