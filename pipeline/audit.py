@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import shutil
 import tempfile
@@ -16,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from pipeline.checks.quorum.history import distinct_blocks
 from pipeline.findings import FINDINGS
 from pipeline.inputs import AuditInputs
 from pipeline.loading import Loader
@@ -65,6 +67,9 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
             loader = Loader(spark, stage.absolute(), options.paths, fail=options.fail)
             progress.step("reading files")
             inputs = _load(loader)
+            if options.paths.data:
+                progress.step("comparing the members' blocks")
+                inputs = with_blocks(inputs, stage / "current" / "distinct_blocks")
             chosen = _chosen(checks, options.paths)
             found = _run_checks(spark, inputs, chosen, stage / "current" / "findings", progress)
             progress.step("writing tables")
@@ -100,6 +105,14 @@ def _load(loader: Loader) -> AuditInputs:
         return loader.load()
     except PySparkException as error:
         raise _explained(error) from error
+
+
+def with_blocks(inputs: AuditInputs, folder: Path) -> AuditInputs:
+    """The inputs with `blocks`, computed once and kept as Parquet in `folder`: a check reads only columns it needs."""
+    blocks = distinct_blocks(inputs)
+    blocks.write.mode("overwrite").parquet(str(folder))
+    kept = blocks.sparkSession.read.schema(blocks.schema).parquet(str(folder))
+    return dataclasses.replace(inputs, blocks=kept)
 
 
 def _explained(error: PySparkException) -> Exception:

@@ -12,7 +12,8 @@ class AuditInputs:
     """Tables by the schemas in `pipeline.schemas`; one without files is empty, never missing.
 
     `archive_blocks`, `archive_files`, `snapshots`, `log_records` and `log_files`: of all members of one quorum.
-    `batches`: of Kafka's segments. `problems`: of all sources together.
+    `batches`: of Kafka's segments. `problems`: of all sources together. `blocks`: what
+    `pipeline.checks.quorum.history.distinct_blocks` gives, where it is computed once for all checks.
     """
 
     archive_blocks: DataFrame
@@ -22,3 +23,4 @@ class AuditInputs:
     log_files: DataFrame
     batches: DataFrame
     problems: DataFrame
+    blocks: DataFrame | None = None

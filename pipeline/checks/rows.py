@@ -9,6 +9,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.findings import FINDINGS
 
+RANGE_BITS: Final = 16
+"""Values of the first column of an order are cut into ranges of 2^16 log offsets; see `with_highest_before`."""
+ID_RANGE_BITS: Final = 26
+"""The same for producer IDs: 2^16 blocks of the default size."""
+_NO_RANGE: Final = -(1 << 62)
+"""Below every range: nulls come first."""
+
 PLACE: Final = ("member", "file", "position")
 """Where a row can be looked at."""
 
@@ -29,8 +36,27 @@ def findings(
 
 
 def before(*order: str | Column) -> WindowSpec:
-    """All rows before the current one in this order."""
+    """All rows before the current one in this order: one task with all rows, so for tables of few rows alone."""
     return Window.orderBy(*order).rowsBetween(Window.unboundedPreceding, -1)
+
+
+def with_highest_before(
+    frame: DataFrame, name: str, value: str, key: str, *then: str | Column, bits: int = RANGE_BITS
+) -> DataFrame:
+    """`frame` with `name`: the greatest `value` of all rows before in order of `key`, nulls first, and of `then`.
+
+    `key` is cut into ranges of 2^`bits`: a running maximum within each range, and one over the ranges before it.
+    Cost for n rows, over r ranges: `frame` is computed twice, and its rows are sorted once within ranges, spread over
+    all tasks, spilled to disk where memory ends. A task holds no more than one range at a time, of which it sorts as
+    many rows as begin in it; the ranges before come in as one row each, r rows in one task and broadcast.
+    """
+    ranged = frame.withColumn("_range", F.coalesce(F.shiftright(key, bits).cast("long"), F.lit(_NO_RANGE)))
+    highest = ranged.groupBy("_range").agg(F.max(value).alias("_highest"))
+    carried = highest.select("_range", F.max("_highest").over(before("_range")).alias("_carried"))
+    within = Window.partitionBy("_range").orderBy(F.asc_nulls_first(key), *then)
+    own = F.max(value).over(within.rowsBetween(Window.unboundedPreceding, -1))
+    met = ranged.withColumn("_own", own).join(F.broadcast(carried), "_range")
+    return met.withColumn(name, F.greatest("_own", "_carried")).drop("_range", "_own", "_carried")
 
 
 def place(row: Column | None = None) -> dict[str, Column]:

@@ -9,7 +9,15 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.checks.quorum.history import BLOCK, committed, history
 from pipeline.checks.quorum.intervals import log_intervals, merged
-from pipeline.checks.rows import PLACE, before, block_text, findings, id_text, place
+from pipeline.checks.rows import (
+    ID_RANGE_BITS,
+    PLACE,
+    block_text,
+    findings,
+    id_text,
+    place,
+    with_highest_before,
+)
 from pipeline.findings import NOTE, WARNING
 from pipeline.inputs import AuditInputs
 
@@ -47,13 +55,14 @@ def gap(inputs: AuditInputs) -> DataFrame:
 def _gaps(inputs: AuditInputs) -> DataFrame:
     """`gap_from`, `gap_to`, the `block` above, and the offset of the one below."""
     whole = F.struct(*BLOCK, *PLACE)
-    handed_out = F.max("last_id").over(before(F.asc_nulls_first("offset")))
     # A block below what was handed out before did not move the next ID: `regress` or `overlap` has it.
     rising = F.col("offset").isNull() | F.col("handed_out").isNull() | (F.col("last_id") > F.col("handed_out"))
-    blocks = history(inputs).withColumn("block", whole).withColumn("handed_out", handed_out).filter(rising)
-    below = F.max(F.struct("last_id", "offset")).over(before("first_id", "last_id", "offset"))
+    blocks = history(inputs).withColumn("block", whole)
+    blocks = with_highest_before(blocks, "handed_out", "last_id", "offset").filter(rising)
+    blocks = blocks.withColumn("reach", F.struct("last_id", "offset"))
+    blocks = with_highest_before(blocks, "below", "reach", "first_id", "last_id", "offset", bits=ID_RANGE_BITS)
     gap_from = F.coalesce(F.col("below.last_id"), F.lit(-1)) + 1
-    found = blocks.withColumn("below", below).withColumn("gap_from", gap_from).filter("gap_from < first_id")
+    found = blocks.withColumn("gap_from", gap_from).filter("gap_from < first_id")
     after = F.when(F.col("below").isNull(), F.lit(-1)).otherwise(F.col("below.offset")).cast("long")
     return found.select("gap_from", (F.col("first_id") - 1).alias("gap_to"), "block", after.alias("after"))
 

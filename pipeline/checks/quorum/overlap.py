@@ -6,7 +6,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.checks.quorum.history import BLOCK, history
-from pipeline.checks.rows import PLACE, before, block_text, findings, id_text, place
+from pipeline.checks.rows import (
+    ID_RANGE_BITS,
+    PLACE,
+    block_text,
+    findings,
+    id_text,
+    place,
+    with_highest_before,
+)
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -19,8 +27,9 @@ def overlap(inputs: AuditInputs) -> DataFrame:
     """
     whole = F.struct("last_id", *[name for name in BLOCK if name != "last_id"], *PLACE)
     blocks = history(inputs).select(whole.alias("block"), "block.first_id", "block.last_id", "block.offset")
-    farthest = F.max("block").over(before("first_id", "last_id", "offset"))
-    found = blocks.withColumn("other", farthest).filter("other.last_id >= first_id")
+    in_order = ("first_id", "last_id", "offset")
+    found = with_highest_before(blocks, "other", "block", *in_order, bits=ID_RANGE_BITS)
+    found = found.filter("other.last_id >= first_id")
     swapped = F.col("other.offset") > F.col("block.offset")
     pairs = found.select(
         "first_id",

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.checks.quorum.history import BLOCK, history
-from pipeline.checks.rows import PLACE, before, block_text, findings, id_text, place
+from pipeline.checks.rows import PLACE, block_text, findings, id_text, place, with_highest_before
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -18,7 +18,7 @@ def regress(inputs: AuditInputs) -> DataFrame:
     """
     whole = F.struct("last_id", *[name for name in BLOCK if name != "last_id"], *PLACE)
     known = history(inputs).filter("offset is not null")
-    blocks = known.withColumn("block", whole).withColumn("highest", F.max("block").over(before("offset")))
+    blocks = with_highest_before(known.withColumn("block", whole), "highest", "block", "offset")
     found = blocks.filter("last_id < highest.first_id")
     return findings(
         found,

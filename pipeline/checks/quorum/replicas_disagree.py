@@ -7,7 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.checks.quorum.history import ALLOCATION, ARCHIVE, BLOCK, committed, distinct_blocks, history
 from pipeline.checks.quorum.intervals import archive_intervals
-from pipeline.checks.rows import PLACE, block_text, findings, place, place_text
+from pipeline.checks.rows import PLACE, RANGE_BITS, block_text, findings, place, place_text
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -24,7 +24,9 @@ def replicas_disagree(inputs: AuditInputs) -> DataFrame:
 
 
 def _versions(inputs: AuditInputs) -> DataFrame:
-    blocks = distinct_blocks(inputs).filter("offset is not null").withColumn("block", F.struct(*BLOCK, *PLACE))
+    # Usually none: only what differs is sorted.
+    blocks = distinct_blocks(inputs).filter("offset is not null and versions > 1")
+    blocks = blocks.withColumn("block", F.struct(*BLOCK, *PLACE))
     agreed = F.first(F.struct("block", "copies", "members")).over(Window.partitionBy("offset").orderBy("version"))
     found = blocks.withColumn("agreed", agreed).filter("version > 1")
     detail = F.format_string(
@@ -54,7 +56,7 @@ def _absent(inputs: AuditInputs) -> DataFrame:
     blocks = history(inputs).filter("offset is not null").withColumn("block", F.struct(*BLOCK, *PLACE))
     logged = committed(inputs).filter(F.col("record_type") != ALLOCATION)
     others = logged.select("offset", F.col("record_type").alias("instead"), F.struct(*PLACE).alias("copy"))
-    lacking = blocks.join(others, "offset").select("block", "copy", "instead")
+    lacking = blocks.join(F.broadcast(others), "offset").select("block", "copy", "instead")
     lacking = lacking.unionByName(_absent_in_archives(inputs, blocks))
     block, copy = F.col("block"), F.col("copy")
     return findings(
@@ -71,17 +73,20 @@ def _absent(inputs: AuditInputs) -> DataFrame:
 
 
 def _absent_in_archives(inputs: AuditInputs, blocks: DataFrame) -> DataFrame:
-    """By a sweep over each member's files and all blocks, in order of offset: at most nine members times the blocks."""
-    files = archive_intervals(inputs)
-    starts = files.select("member", F.col("from_offset").alias("offset"), F.struct("to_offset", "file").alias("reach"))
-    wanted = files.select("member").distinct().crossJoin(blocks.select("offset", "block"))
-    events = starts.unionByName(wanted, allowMissingColumns=True)
-    order = Window.partitionBy("member").orderBy("offset", F.col("block").isNotNull())
-    covered = events.withColumn("reach", F.max("reach").over(order)).filter("block is not null")
-    covered = covered.filter("reach.to_offset > offset")
+    """Cost: a join of all offsets with all members' archive rows, of two columns; what it leaves is usually nothing."""
+    offset_range = F.shiftright("offset", RANGE_BITS).alias("offset_range")
+    offsets = blocks.select("offset", offset_range)
+    # Files that cover a range of offsets: a few for each member, since members merge archive files.
+    ranges = offsets.select("offset_range").distinct()
+    start, end = (F.shiftright(name, RANGE_BITS) for name in ("from_offset", "to_offset"))
+    files = F.broadcast(archive_intervals(inputs)).join(ranges, F.col("offset_range").between(start, end))
+    files = files.select("offset_range", "member", "file", "from_offset", "to_offset")
+    covered = offsets.join(F.broadcast(files), "offset_range").filter("from_offset <= offset and offset < to_offset")
     held = inputs.archive_blocks.select("member", "offset")
-    copy = F.struct("member", F.col("reach.file").alias("file"), F.lit(None).cast("long").alias("position"))
     lacking = covered.join(held, ["member", "offset"], "left_anti")
+    reach = F.max(F.struct("to_offset", "file")).alias("reach")
+    lacking = lacking.groupBy("member", "offset").agg(reach).join(blocks.select("offset", "block"), "offset")
+    copy = F.struct("member", F.col("reach.file").alias("file"), F.lit(None).cast("long").alias("position"))
     return lacking.select("block", copy.alias("copy"), F.lit(f"no block in the {ARCHIVE}").alias("instead"))
 
 

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.checks.quorum.history import BLOCK, history
-from pipeline.checks.rows import PLACE, before, block_text, findings
+from pipeline.checks.rows import PLACE, block_text, findings, with_highest_before
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -39,8 +39,8 @@ def _against_blocks(inputs: AuditInputs, versions: DataFrame) -> DataFrame:
     blocks = history(inputs).filter("offset is not null").select("offset", whole.alias("block"))
     events = blocks.unionByName(versions.withColumn("offset", F.col("next_offset")), allowMissingColumns=True)
     # A block at the snapshot's next offset comes after it.
-    highest = F.max("block").over(before("offset", F.col("block").isNotNull()))
-    found = events.withColumn("highest", highest).filter("block is null and next_producer_id <= highest.last_id")
+    events = with_highest_before(events, "highest", "block", "offset", F.col("block").isNotNull())
+    found = events.filter("block is null and next_producer_id <= highest.last_id")
     detail = F.format_string(
         "the next producer ID is %d, but before offset %d came %s: whoever starts from it hands out IDs again",
         F.col("next_producer_id"),
