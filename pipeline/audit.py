@@ -108,9 +108,15 @@ def _load(loader: Loader) -> AuditInputs:
 
 
 def with_blocks(inputs: AuditInputs, folder: Path) -> AuditInputs:
-    """The inputs with `blocks`, computed once and kept as Parquet in `folder`: a check reads only columns it needs."""
+    """The inputs with `blocks`, computed once and kept as Parquet in `folder`: a check reads only the columns that it needs.
+
+    Raises AuditError.
+    """
     blocks = distinct_blocks(inputs)
-    blocks.write.mode("overwrite").parquet(str(folder))
+    try:
+        blocks.write.mode("overwrite").parquet(str(folder))
+    except PySparkException as error:
+        raise AuditError(f"the members' blocks could not be compared: {str(error).strip().splitlines()[0]}") from error
     kept = blocks.sparkSession.read.schema(blocks.schema).parquet(str(folder))
     return dataclasses.replace(inputs, blocks=kept)
 

@@ -46,9 +46,8 @@ def with_highest_before(
     """`frame` with `name`: the greatest `value` of all rows before in order of `key`, nulls first, and of `then`.
 
     `key` is cut into ranges of 2^`bits`: a running maximum within each range, and one over the ranges before it.
-    Cost for n rows, over r ranges: `frame` is computed twice, and its rows are sorted once within ranges, spread over
-    all tasks, spilled to disk where memory ends. A task holds no more than one range at a time, of which it sorts as
-    many rows as begin in it; the ranges before come in as one row each, r rows in one task and broadcast.
+    Cost for n rows in r ranges: `frame` is computed twice, and its rows are sorted once, range by range, in all tasks,
+    on disk where memory ends. Of the ranges before, one task sees r rows and all get them, so r is to be far below n.
     """
     ranged = frame.withColumn("_range", F.coalesce(F.shiftright(key, bits).cast("long"), F.lit(_NO_RANGE)))
     highest = ranged.groupBy("_range").agg(F.max(value).alias("_highest"))
