@@ -108,7 +108,7 @@ def _load(loader: Loader) -> AuditInputs:
 
 
 def with_blocks(inputs: AuditInputs, folder: Path) -> AuditInputs:
-    """The inputs with `blocks`, computed once and kept as Parquet in `folder`: a check reads only the columns that it needs.
+    """The inputs with `blocks`, computed once and kept as Parquet in `folder`, so that checks read few columns.
 
     Raises AuditError.
     """
