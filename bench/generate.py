@@ -7,6 +7,7 @@ by numpy; nothing here goes through a loop for each row.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -77,7 +78,8 @@ def write_workload(directory: Path, load: Workload) -> tuple[Path, Path]:
 def write_archive(data: Path, member: int, blocks: int) -> None:
     """The data directory of a member that has archived all blocks."""
     (data / "archive").mkdir(parents=True)
-    (data / "meta.json").write_bytes(msgspec.json.encode({"cluster_id": CLUSTER_ID, "node_id": member}))
+    identity = {"cluster_id": CLUSTER_ID, "node_id": member, "directory_id": uuid.UUID(int=member)}
+    (data / "meta.json").write_bytes(msgspec.json.encode(identity))
     for first in range(0, blocks, MAX_ARCHIVE_ROWS):
         rows = block_rows(first, min(first + MAX_ARCHIVE_ROWS, blocks))
         content = rows.tobytes()

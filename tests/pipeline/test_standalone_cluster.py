@@ -1,0 +1,76 @@
+"""The audit on a standalone cluster of Spark: executors of their own, the code as a zip file, the same verdict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+from pyspark.sql import SparkSession
+
+from bench.generate import CLUSTER_ID, FIRST_OFFSET, Workload, write_workload
+from bench.spark_cluster import SparkCluster
+from cli.failures import ExitCode
+from cli.local_cluster import import_root
+from pipeline.audit import AuditOptions, Checks, run_audit
+from pipeline.checks import QUORUM_CHECKS
+from pipeline.checks.segments import SEGMENT_CHECKS
+from pipeline.paths import AuditPaths
+from protocol.archive import encode_archive
+from protocol.messages import AllocatedBlock
+from tests.support.quorum_tables import tiny_tables
+
+pytestmark = pytest.mark.timeout(600)
+LOAD: Final = Workload(blocks=2000, batches=4000)
+RUN_SECONDS: Final = 500.0
+SMALL: Final = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""On little data planning and compiling is all the work."""
+
+
+def write_overlap(quorum: Path) -> None:
+    """Behind all blocks, in the archive of every member: the IDs 5500 to 6499 once more."""
+    offset = FIRST_OFFSET + LOAD.blocks
+    block = AllocatedBlock(5500, 6499, 7, 7, offset, 1_700_000_100_000)
+    for archive in quorum.glob("*/archive"):
+        name = f"{offset:020d}-{offset + 1:020d}.arc"
+        (archive / name).write_bytes(encode_archive(CLUSTER_ID, offset, offset + 1, [block]))
+
+
+def comparable(verdict: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in verdict.items() if name != "wall_seconds"}
+
+
+def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
+    quorum, kafka = write_workload(tmp_path, LOAD)
+    write_overlap(quorum)
+    options = AuditOptions(AuditPaths([str(quorum)], [str(kafka)]), tmp_path / "local")
+    with tiny_tables(spark):
+        local = json.loads(msgspec.json.encode(run_audit(spark, options, Checks(QUORUM_CHECKS, SEGMENT_CHECKS))))
+    assert local["checks"]["overlap"]["violations"] > 0
+    assert (local["files_bad"], local["batches"]) == (0, LOAD.batches)
+
+    command = ["audit", "run", str(quorum), "--segments", str(kafka), "--memory", "512m", "--output", "json"]
+    with SparkCluster(tmp_path / "cluster", memory="512m", settings=SMALL) as cluster:
+        ran = subprocess.run(
+            [sys.executable, "-m", "cli", *command, "--master", cluster.master, "--out", str(tmp_path / "out")],
+            capture_output=True,
+            text=True,
+            cwd=import_root(),
+            env=cluster.environment(),
+            timeout=RUN_SECONDS,
+            check=False,
+        )
+        pids = cluster.pids
+        tasks = cluster.tasks()
+    assert ran.returncode == ExitCode.REFUSED, f"{ran.stderr}\n{(tmp_path / 'out' / 'spark.log').read_text()}"
+    assert comparable(json.loads(ran.stdout)) == comparable(local)
+    assert set(tasks) == {"work-0", "work-1"}, f"tasks by worker: {tasks}"
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "a process of the cluster is left"
