@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +30,7 @@ from pipeline.session import DEFAULT_MEMORY, why_no_spark
 LOCAL: Final = "local[2]"
 KAFKA: Final = import_root() / ".tools" / "kafka"
 RUN_SECONDS: Final = 4 * 3600.0
-"""When a run is given up: ten million rows took a small part of that on two busy cores."""
+"""When a run is given up. A million of each took four minutes on two busy cores."""
 WORKER_MIB: Final = 512.0
 """Bar for a Python worker: an archive file (48 MiB) as read, as rows, as columns and as Arrow, and the interpreter with
 numpy and pyarrow; a segment takes less, 4 MiB and 65,536 headers at a time."""
@@ -37,12 +40,13 @@ _UNEQUAL: Final = frozenset({"wall_seconds"})
 
 
 class AuditBench:
-    """Measures in `directory`; rows of the report gather in `rows`, broken promises in `violations`."""
+    """Measures in `directory`. What it finds gathers in `rows`, `violations` and `notes`, its time in `cpu_seconds`."""
 
     def __init__(self, directory: Path, load: Workload) -> None:
         self.rows: list[Row] = []
         self.violations: list[str] = []
         self.notes: list[str] = []
+        self.cpu_seconds = 0.0
         self._directory = directory
         self._load = load
         self._quorum, self._kafka = write_workload(directory / "whole", load)
@@ -69,7 +73,7 @@ class AuditBench:
         env = dict(os.environ) if spark is None else spark.environment()
         beside = [] if spark is None else spark.pids
         click.echo(f"measuring: {name}", err=True)
-        usage = run_measured(command, RUN_SECONDS, cwd=import_root(), env=env, beside=beside, accepted=(0, 5))
+        usage = self._measured(command, env, beside, accepted=(0, 5))
         shutil.rmtree(out)
         return usage, msgspec.json.decode(usage.output)
 
@@ -117,7 +121,14 @@ class AuditBench:
     def _run(self, module: str) -> Usage:
         click.echo(f"measuring: {module}", err=True)
         command = [*_python(module), str(self._quorum), str(self._kafka)]
-        return run_measured(command, RUN_SECONDS, cwd=import_root(), env=os.environ)
+        return self._measured(command, os.environ)
+
+    def _measured(
+        self, command: list[str], env: Mapping[str, str], beside: Sequence[int] = (), accepted: Sequence[int] = (0,)
+    ) -> Usage:
+        usage = run_measured(command, RUN_SECONDS, cwd=import_root(), env=env, beside=beside, accepted=accepted)
+        self.cpu_seconds += usage.cpu_seconds
+        return usage
 
     def _dump_tool(self, whole: Usage) -> None:
         if (reason := _why_no_dump_tool()) is not None:
@@ -128,7 +139,7 @@ class AuditBench:
         click.echo("measuring: Kafka's dump tool", err=True)
         # What it prints would be more than the headers themselves: to a file, as anybody would.
         command = ["sh", "-c", 'exec "$@" >/dev/null', "dump", *tool, "--files", str(segment)]
-        usage = run_measured(command, RUN_SECONDS, cwd=self._directory, env=os.environ)
+        usage = self._measured(command, os.environ)
         total = sum(path.stat().st_size for path in self._kafka.glob("*-*/*.log"))
         scale = total / segment.stat().st_size
         remark = f"read {segment.stat().st_size >> 20} of {total >> 20} MiB, times {scale:.1f}; checks nothing but CRCs"
@@ -194,12 +205,15 @@ def run(blocks: int, batches: int, members: int, half: bool, cluster: bool, out:
     if (missing := why_no_spark()) is not None:
         raise click.ClickException(missing)
     out.parent.mkdir(parents=True, exist_ok=True)
-    bystanders = Bystanders()
+    bystanders, started = Bystanders(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-audit-", dir=out.parent) as scratch:
         machine = machine_facts(Path(scratch))
         bench = AuditBench(Path(scratch), Workload(blocks=blocks, batches=batches, members=members))
         bench.measure(half=half, cluster=cluster)
-    busy = bystanders.cores()
+    # Nobody waits for the JVM of a session, so the bystanders have its time too.
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    unwaited = max(0.0, bench.cpu_seconds - children.ru_utime - children.ru_stime)
+    busy = max(0.0, bystanders.cores() - unwaited / (time.monotonic() - started))
     if busy > DISTURBING_CORES:
         bench.notes.append(f"other processes kept {busy:.1f} cores busy: compare ratios, and processor time above all")
     spark = f"pyspark {version('pyspark')}, {_java()}"
