@@ -31,7 +31,7 @@ MAX_CLAIMED: Final = MAX_BATCH_RECORDS // 2
 """Requests of one claim. Each may take two records, and all of them shall fit into one batch."""
 
 MAX_CONFLICTS: Final = 100
-"""Attempts at one claim. Whoever conflicts has written, so brokers that go on like this get 100 blocks meanwhile."""
+"""Conflicts that one claim survives. Whoever conflicts has written, so brokers got 100 blocks meanwhile."""
 
 WantsIds = AllocateProducerIds | RaiseFloor
 

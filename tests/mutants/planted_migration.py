@@ -270,7 +270,11 @@ MIGRATION: Final = (
                 "        if self.phase in PAUSED:\n",
                 "        if self.phase in PAUSED and self.phase is not self.phase:\n",
             ),
-            Edit("controller/state/migration.py", "        assert self.phase not in PAUSED, ", "        assert True, "),
+            Edit(
+                "controller/state/migration.py",
+                "        assert self.phase not in PAUSED, ",
+                "        assert self.record, ",
+            ),
         ),
     ),
     Planted(
