@@ -107,11 +107,11 @@ def run(
     """
     paths = _paths(data, clusters, segments)
     with _running(master, memory, out) as spark:
-        from pipeline.audit import AuditOptions, Checks, run_audit
-        from pipeline.checks import QUORUM_CHECKS, SEGMENT_CHECKS
+        from pipeline.audit import AuditOptions, run_audit
+        from pipeline.checks import ALL_CHECKS
 
         options = AuditOptions(paths, out.absolute(), state and state.absolute(), on_bad_file == "fail")
-        verdict = run_audit(spark, options, Checks(QUORUM_CHECKS, SEGMENT_CHECKS))
+        verdict = run_audit(spark, options, ALL_CHECKS)
     _print_verdict(verdict, out, output)
     _end(verdict.violations)
 
@@ -158,7 +158,7 @@ def stream(
         raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
     paths = _paths(data, clusters, ())
     with _running(master, memory, state) as spark:
-        from pipeline.checks import QUORUM_CHECKS
+        from pipeline.checks.quorum import QUORUM_CHECKS
         from pipeline.stream import StreamOptions, run_stream
 
         options = StreamOptions(paths.data, state.absolute(), once=once, every_seconds=every)

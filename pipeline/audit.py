@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.metadata
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Final
@@ -17,7 +16,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pipeline.checks.quorum.history import distinct_blocks
+from pipeline.checks import Checks, NamedChecks
+from pipeline.derived import Derivation, keep
 from pipeline.findings import FINDINGS
 from pipeline.inputs import AuditInputs
 from pipeline.loading import Loader
@@ -27,20 +27,10 @@ from pipeline.report import tables
 from pipeline.report.markup import write_report
 from pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark, read_verdict, write_verdict
 
-Check = Callable[[AuditInputs], DataFrame]
-NamedChecks = Sequence[tuple[str, Check]]
-
 MAX_NAMED_BAD_FILES: Final = 100
 """So many are named in the verdict; the table `files` has all."""
 MAX_NAMED_PARTITIONS: Final = 100
 """The same for the partitions in the verdict's watermark."""
-
-
-class Checks(msgspec.Struct, frozen=True):
-    """The checks by what they look at; those of segments run if there are segments."""
-
-    quorum: NamedChecks
-    segments: NamedChecks
 
 
 class AuditOptions(msgspec.Struct, frozen=True):
@@ -67,10 +57,8 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
             loader = Loader(spark, stage.absolute(), options.paths, fail=options.fail)
             progress.step("reading files")
             inputs = _load(loader)
-            if options.paths.data:
-                progress.step("comparing the members' blocks")
-                inputs = with_blocks(inputs, stage / "current" / "distinct_blocks")
-            chosen = _chosen(checks, options.paths)
+            tables_due, chosen = _chosen(checks, options.paths)
+            inputs = _keep(inputs, tables_due, stage / "current", progress)
             found = _run_checks(spark, inputs, chosen, stage / "current" / "findings", progress)
             progress.step("writing tables")
             tables.write(options.out, inputs, found, loader.segment_files)
@@ -107,18 +95,19 @@ def _load(loader: Loader) -> AuditInputs:
         raise _explained(error) from error
 
 
-def with_blocks(inputs: AuditInputs, folder: Path) -> AuditInputs:
-    """The inputs with `blocks`, computed once and kept as Parquet in `folder`, so that checks read few columns.
+def _keep(inputs: AuditInputs, due: Sequence[Derivation], folder: Path, progress: Progress) -> AuditInputs:
+    """The inputs with the tables that checks share, as Parquet. Raises AuditError."""
 
-    Raises AuditError.
-    """
-    blocks = distinct_blocks(inputs)
+    def save(name: str, frame: DataFrame) -> DataFrame:
+        progress.step(name.replace("_", " "))
+        path = str(folder / name)
+        frame.write.mode("overwrite").parquet(path)
+        return frame.sparkSession.read.schema(frame.schema).parquet(path)
+
     try:
-        blocks.write.mode("overwrite").parquet(str(folder))
+        return keep(inputs, due, save)
     except PySparkException as error:
-        raise AuditError(f"the members' blocks could not be compared: {str(error).strip().splitlines()[0]}") from error
-    kept = blocks.sparkSession.read.schema(blocks.schema).parquet(str(folder))
-    return dataclasses.replace(inputs, blocks=kept)
+        raise AuditError(f"the files could not be compared: {_first_line(error)}") from error
 
 
 def _explained(error: PySparkException) -> Exception:
@@ -127,13 +116,17 @@ def _explained(error: PySparkException) -> Exception:
         _, _, message = line.partition("BadFileError: ")
         if message:
             return LoadingError(f"{message} (--on-bad-file report goes on behind it)")
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return AuditError(f"the files could not be read: {first}")
+    return AuditError(f"the files could not be read: {_first_line(error)}")
 
 
-def _chosen(checks: Checks, paths: AuditPaths) -> NamedChecks:
-    quorum = checks.quorum if paths.data else ()
-    return [*quorum, *(checks.segments if paths.segments else ())]
+def _first_line(error: PySparkException) -> str:
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _chosen(checks: Checks, paths: AuditPaths) -> tuple[Sequence[Derivation], NamedChecks]:
+    of_quorum = (checks.quorum_tables, checks.quorum) if paths.data else ((), ())
+    of_segments = (checks.segment_tables, checks.segments) if paths.segments else ((), ())
+    return [*of_quorum[0], *of_segments[0]], [*of_quorum[1], *of_segments[1]]
 
 
 def _run_checks(
@@ -150,8 +143,7 @@ def _run_checks(
         planned = [check(inputs).select(*FINDINGS.fieldNames()) for _, check in checks]
         reduce(DataFrame.unionByName, planned).write.mode("overwrite").parquet(str(folder))
     except PySparkException as error:
-        first = str(error).strip().splitlines()[0]
-        raise AuditError(f"the checks failed: {first}") from error
+        raise AuditError(f"the checks failed: {_first_line(error)}") from error
     return spark.read.schema(FINDINGS).parquet(str(folder))
 
 

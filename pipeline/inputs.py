@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
@@ -12,8 +13,8 @@ class AuditInputs:
     """Tables by the schemas in `pipeline.schemas`; one without files is empty, never missing.
 
     `archive_blocks`, `archive_files`, `snapshots`, `log_records` and `log_files`: of all members of one quorum.
-    `batches`: of Kafka's segments. `problems`: of all sources together. `blocks`: what
-    `pipeline.checks.quorum.history.distinct_blocks` gives, where it is computed once for all checks.
+    `batches`: of Kafka's segments. `problems`: of all sources together. `kept`: what `pipeline.derived.keep` computed
+    from these once for all checks, by name.
     """
 
     archive_blocks: DataFrame
@@ -23,4 +24,4 @@ class AuditInputs:
     log_files: DataFrame
     batches: DataFrame
     problems: DataFrame
-    blocks: DataFrame | None = None
+    kept: Mapping[str, DataFrame] = field(default_factory=dict)

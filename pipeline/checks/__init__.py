@@ -2,7 +2,28 @@
 
 from __future__ import annotations
 
-from pipeline.checks.quorum import QUORUM_CHECKS
-from pipeline.checks.segments import SEGMENT_CHECKS
+from collections.abc import Callable, Sequence
+from typing import Final
 
-__all__ = ["QUORUM_CHECKS", "SEGMENT_CHECKS"]
+import msgspec
+from pyspark.sql import DataFrame
+
+from pipeline.checks.quorum import QUORUM_CHECKS, QUORUM_TABLES
+from pipeline.checks.segments import SEGMENT_CHECKS, SEGMENT_TABLES
+from pipeline.derived import Derivation
+from pipeline.inputs import AuditInputs
+
+Check = Callable[[AuditInputs], DataFrame]
+NamedChecks = Sequence[tuple[str, Check]]
+
+
+class Checks(msgspec.Struct, frozen=True):
+    """The checks by what they look at, and the tables that they share; those of segments run if there are segments."""
+
+    quorum: NamedChecks
+    segments: NamedChecks
+    quorum_tables: Sequence[Derivation] = ()
+    segment_tables: Sequence[Derivation] = ()
+
+
+ALL_CHECKS: Final = Checks(QUORUM_CHECKS, SEGMENT_CHECKS, QUORUM_TABLES, SEGMENT_TABLES)

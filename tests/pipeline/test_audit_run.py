@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from pipeline.audit import AuditOptions, Checks, draw_again, run_audit
+from pipeline.audit import AuditOptions, draw_again, run_audit
+from pipeline.checks import Checks
 from pipeline.paths import AuditPaths, LoadingError
 from pipeline.report import tables
 from pipeline.report.verdict import Verdict, read_verdict

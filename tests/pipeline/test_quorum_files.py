@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from pipeline.checks import QUORUM_CHECKS
+from pipeline.checks.quorum import QUORUM_CHECKS
 from pipeline.inputs import AuditInputs
 from pipeline.schemas import BATCHES, PROBLEMS
 

@@ -16,9 +16,8 @@ from bench.generate import CLUSTER_ID, FIRST_OFFSET, Workload, write_workload
 from bench.spark_cluster import SparkCluster
 from cli.failures import ExitCode
 from cli.local_cluster import import_root
-from pipeline.audit import AuditOptions, Checks, run_audit
-from pipeline.checks import QUORUM_CHECKS
-from pipeline.checks.segments import SEGMENT_CHECKS
+from pipeline.audit import AuditOptions, run_audit
+from pipeline.checks import ALL_CHECKS
 from pipeline.paths import AuditPaths
 from protocol.archive import encode_archive
 from protocol.messages import AllocatedBlock
@@ -53,7 +52,7 @@ def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_p
     write_overlap(quorum)
     options = AuditOptions(AuditPaths([str(quorum)], [str(kafka)]), tmp_path / "local")
     with tiny_tables(spark):
-        local = json.loads(msgspec.json.encode(run_audit(spark, options, Checks(QUORUM_CHECKS, SEGMENT_CHECKS))))
+        local = json.loads(msgspec.json.encode(run_audit(spark, options, ALL_CHECKS)))
     assert local["checks"]["overlap"]["violations"] > 0
     assert (local["files_bad"], local["batches"]) == (0, LOAD.batches)
 

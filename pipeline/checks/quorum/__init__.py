@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from pyspark.sql import DataFrame
 
@@ -12,12 +13,14 @@ from pipeline.checks.quorum.burn_down import burn_down
 from pipeline.checks.quorum.coverage import coverage
 from pipeline.checks.quorum.epochs import epoch_regress, stale_epoch
 from pipeline.checks.quorum.gap import gap
+from pipeline.checks.quorum.history import distinct_blocks
 from pipeline.checks.quorum.overlap import overlap
 from pipeline.checks.quorum.quota import quota
 from pipeline.checks.quorum.regress import regress
 from pipeline.checks.quorum.replicas_disagree import replicas_disagree
 from pipeline.checks.quorum.snapshot_behind import snapshot_behind
 from pipeline.checks.quorum.storm import storm
+from pipeline.derived import Derivation
 from pipeline.inputs import AuditInputs
 
 Check = Callable[[AuditInputs], DataFrame]
@@ -41,3 +44,6 @@ def quorum_checks(limits: Limits = DEFAULT) -> tuple[tuple[str, Check], ...]:
 
 
 QUORUM_CHECKS = quorum_checks()
+
+QUORUM_TABLES: Final[tuple[Derivation, ...]] = (distinct_blocks,)
+"""What several of them look at, in an order in which each rests on those before it."""

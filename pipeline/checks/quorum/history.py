@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pipeline.checks.rows import PLACE
+from pipeline.derived import derived
 from pipeline.inputs import AuditInputs
 
 ARCHIVE: Final = "archive"
@@ -37,6 +38,7 @@ def allocations(inputs: AuditInputs) -> DataFrame:
     return archived.unionByName(logged.select(*columns, F.lit(LOG).alias("source")))
 
 
+@derived
 def distinct_blocks(inputs: AuditInputs) -> DataFrame:
     """One row for each block that any copy tells of: BLOCK, PLACE of its first copy, `copies`, `members`, and versions.
 
@@ -44,8 +46,6 @@ def distinct_blocks(inputs: AuditInputs) -> DataFrame:
     many there are. A copy without an offset counts only where no copy of the same block has one.
     Cost for n copies: one shuffle by offset of n rows of 80 bytes; no text is sorted, since files go by number.
     """
-    if inputs.blocks is not None:
-        return inputs.blocks
     copies = _with_best_offset(allocations(inputs))
     files = _numbered_files(copies)
     placed = F.col("file_number") * _POSITIONS + F.col("position")

@@ -17,6 +17,7 @@ from pipeline.checks.segments.fencing import fenced_epoch
 from pipeline.checks.segments.sequences import duplicate, out_of_sequence
 from pipeline.checks.segments.shared import shared_producer
 from pipeline.checks.segments.transactions import hanging_transaction
+from pipeline.derived import Derivation
 from pipeline.inputs import AuditInputs
 
 SEGMENT_CHECKS: Final[tuple[tuple[str, Callable[[AuditInputs], DataFrame]], ...]] = (
@@ -29,3 +30,6 @@ SEGMENT_CHECKS: Final[tuple[tuple[str, Callable[[AuditInputs], DataFrame]], ...]
     ("id_burner", id_burner),
 )
 """Name and function, in the order of the report."""
+
+SEGMENT_TABLES: Final[tuple[Derivation, ...]] = ()
+"""What several of them look at, in an order in which each rests on those before it."""
