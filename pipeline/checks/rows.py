@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
@@ -41,21 +42,25 @@ def before(*order: str | Column) -> WindowSpec:
 
 
 def with_highest_before(
-    frame: DataFrame, name: str, value: str, key: str, *then: str | Column, bits: int = RANGE_BITS
+    frame: DataFrame, values: Mapping[str, str], key: str, *then: str | Column, bits: int = RANGE_BITS
 ) -> DataFrame:
-    """`frame` with `name`: the greatest `value` of all rows before in order of `key`, nulls first, and of `then`.
+    """`frame` with a column for each of `values`, by name: the greatest value of its column in all rows before.
 
-    `key` is cut into ranges of 2^`bits`: a running maximum within each range, and one over the ranges before it.
+    The order is by `key`, nulls first, and `then`. `key` is cut into ranges of 2^`bits`: a running maximum within each
+    range, and one over the ranges before it.
     Cost for n rows in r ranges: `frame` is computed twice, and its rows are sorted once, range by range, in all tasks,
     on disk where memory ends. Of the ranges before, one task sees r rows and all get them, so r is to be far below n.
     """
     ranged = frame.withColumn("_range", F.coalesce(F.shiftright(key, bits).cast("long"), F.lit(_NO_RANGE)))
-    highest = ranged.groupBy("_range").agg(F.max(value).alias("_highest"))
-    carried = highest.select("_range", F.max("_highest").over(before("_range")).alias("_carried"))
+    highest = ranged.groupBy("_range").agg(*[F.max(value).alias(f"_{name}") for name, value in values.items()])
+    before_range = before("_range")
+    carried = highest.select("_range", *[F.max(f"_{name}").over(before_range).alias(f"_{name}") for name in values])
     within = Window.partitionBy("_range").orderBy(F.asc_nulls_first(key), *then)
-    own = F.max(value).over(within.rowsBetween(Window.unboundedPreceding, -1))
-    met = ranged.withColumn("_own", own).join(F.broadcast(carried), "_range")
-    return met.withColumn(name, F.greatest("_own", "_carried")).drop("_range", "_own", "_carried")
+    so_far = within.rowsBetween(Window.unboundedPreceding, -1)
+    own = ranged.withColumns({name: F.max(value).over(so_far) for name, value in values.items()})
+    met = own.join(F.broadcast(carried), "_range")
+    met = met.withColumns({name: F.greatest(name, f"_{name}") for name in values})
+    return met.drop("_range", *[f"_{name}" for name in values])
 
 
 def place(row: Column | None = None) -> dict[str, Column]:
@@ -80,7 +85,7 @@ def place_text(row: Column) -> Column:
 
 
 def block_text(row: Column) -> Column:
-    """A block in full, of a struct with the columns of `history.distinct_blocks`."""
+    """A block in full, of a struct that `history.located` gave its place."""
     return F.format_string(
         "%s of broker %d at offset %s (%s)",
         id_text(row["first_id"], row["last_id"]),

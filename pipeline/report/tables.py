@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
+from pipeline.checks.quorum.history import distinct_blocks
 from pipeline.findings import FINDINGS
 from pipeline.inputs import AuditInputs
 from pipeline.sources.segment_files import SegmentFile
@@ -84,14 +85,6 @@ def write(out: Path, inputs: AuditInputs, findings: DataFrame, segments: Sequenc
 def read(spark: SparkSession, out: Path, name: str) -> DataFrame:
     """A table that an audit left."""
     return spark.read.schema(TABLES[name]).parquet(str(out / name))
-
-
-def distinct_blocks(inputs: AuditInputs) -> DataFrame:
-    """Every block that was given out, once: of the archives, and of the logs what is committed."""
-    columns = ("first_id", "last_id", "offset", "broker_id", "broker_epoch", "timestamp_ms")
-    logged = inputs.log_records.where("committed and record_type = 'AllocateProducerIdsRecord'")
-    copies = inputs.archive_blocks.select("member", *columns).unionByName(logged.select("member", *columns))
-    return copies.groupBy(*columns).agg(F.countDistinct("member").alias("members"))
 
 
 def batches_daily(batches: DataFrame) -> DataFrame:

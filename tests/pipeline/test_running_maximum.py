@@ -34,6 +34,6 @@ def test_ranges_give_what_one_window_over_all_rows_gives(session: SparkSession) 
     frame = session.createDataFrame(rows, "key long, number long, high long, other long")
     frame = frame.withColumn("value", F.struct("high", "other"))
     plain = frame.withColumn("highest", F.max("value").over(before(F.asc_nulls_first("key"), "number")))
-    ranged = with_highest_before(frame, "highest", "value", "key", "number", bits=2)
+    ranged = with_highest_before(frame, {"highest": "value"}, "key", "number", bits=2)
     assert ranged.columns == plain.columns
     assert ranged.orderBy("number").collect() == plain.orderBy("number").collect()

@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from pipeline.checks.quorum import QUORUM_TABLES
+from pipeline.derived import keep
 from pipeline.inputs import AuditInputs
 from pipeline.schemas import (
     ARCHIVE_BLOCKS,
@@ -154,8 +156,14 @@ def three_members(history: History) -> QuorumTables:
     return copy.deepcopy(tables)
 
 
+def kept_here(name: str, frame: DataFrame) -> DataFrame:
+    """Computed, and a table of this process from here on: what `pipeline.derived.keep` may save with."""
+    return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
+
+
 def run(checks: Iterable[tuple[str, Check]], inputs: AuditInputs) -> list[Row]:
-    """The findings of these checks, without null columns."""
+    """The findings of these checks, without null columns. What they share is computed once, as in an audit."""
+    inputs = keep(inputs, QUORUM_TABLES, kept_here)
     found: list[Row] = []
     for name, check in checks:
         rows = [

@@ -13,7 +13,9 @@ from pipeline.checks.quorum.burn_down import burn_down
 from pipeline.checks.quorum.coverage import coverage
 from pipeline.checks.quorum.epochs import epoch_regress, stale_epoch
 from pipeline.checks.quorum.gap import gap
-from pipeline.checks.quorum.history import distinct_blocks
+from pipeline.checks.quorum.history import block_files, distinct_blocks
+from pipeline.checks.quorum.intervals import held_intervals
+from pipeline.checks.quorum.order import in_log_order, order_faults, out_of_order
 from pipeline.checks.quorum.overlap import overlap
 from pipeline.checks.quorum.quota import quota
 from pipeline.checks.quorum.regress import regress
@@ -45,5 +47,12 @@ def quorum_checks(limits: Limits = DEFAULT) -> tuple[tuple[str, Check], ...]:
 
 QUORUM_CHECKS = quorum_checks()
 
-QUORUM_TABLES: Final[tuple[Derivation, ...]] = (distinct_blocks,)
+QUORUM_TABLES: Final[tuple[Derivation, ...]] = (
+    block_files,
+    distinct_blocks,
+    in_log_order,
+    out_of_order,
+    order_faults,
+    held_intervals,
+)
 """What several of them look at, in an order in which each rests on those before it."""

@@ -43,7 +43,7 @@ def _lost(inputs: AuditInputs) -> DataFrame:
 
 def _lacking(inputs: AuditInputs) -> DataFrame:
     """What a member lacks and others hold: fewer than two others are a warning, unless the member is only behind."""
-    held = held_intervals(inputs)
+    held = held_intervals(inputs).select("member", "from_offset", "to_offset")
     span = held.agg(F.min("from_offset").alias("start"), F.max("to_offset").alias("end")).filter("start is not null")
     members = held.select("member").distinct().crossJoin(span)
     # What nobody holds is `_lost`, so it counts as held here.

@@ -7,17 +7,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import BLOCK, committed, history
+from pipeline.checks.quorum.history import committed
 from pipeline.checks.quorum.intervals import log_intervals, merged
-from pipeline.checks.rows import (
-    ID_RANGE_BITS,
-    PLACE,
-    block_text,
-    findings,
-    id_text,
-    place,
-    with_highest_before,
-)
+from pipeline.checks.quorum.order import order_faults
+from pipeline.checks.rows import PLACE, block_text, findings, id_text, place
 from pipeline.findings import NOTE, WARNING
 from pipeline.inputs import AuditInputs
 
@@ -53,18 +46,11 @@ def gap(inputs: AuditInputs) -> DataFrame:
 
 
 def _gaps(inputs: AuditInputs) -> DataFrame:
-    """`gap_from`, `gap_to`, the `block` above, and the offset of the one below."""
-    whole = F.struct(*BLOCK, *PLACE)
-    # A block below what was handed out before did not move the next ID: `regress` or `overlap` has it.
-    rising = F.col("offset").isNull() | F.col("handed_out").isNull() | (F.col("last_id") > F.col("handed_out"))
-    blocks = history(inputs).withColumn("block", whole)
-    blocks = with_highest_before(blocks, "handed_out", "last_id", "offset").filter(rising)
-    blocks = blocks.withColumn("reach", F.struct("last_id", "offset"))
-    blocks = with_highest_before(blocks, "below", "reach", "first_id", "last_id", "offset", bits=ID_RANGE_BITS)
-    gap_from = F.coalesce(F.col("below.last_id"), F.lit(-1)) + 1
-    found = blocks.withColumn("gap_from", gap_from).filter("gap_from < first_id")
-    after = F.when(F.col("below").isNull(), F.lit(-1)).otherwise(F.col("below.offset")).cast("long")
-    return found.select("gap_from", (F.col("first_id") - 1).alias("gap_to"), "block", after.alias("after"))
+    """`gap_from`, `gap_to`, the `block` above, and `after`: the offset of the one below."""
+    found = order_faults(inputs).filter("gap_from is not null")
+    return found.select(
+        "gap_from", (F.col("block.first_id") - 1).alias("gap_to"), "block", F.col("gap_offset").alias("after")
+    )
 
 
 def _jumps(inputs: AuditInputs) -> DataFrame:

@@ -5,16 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import BLOCK, history
-from pipeline.checks.rows import (
-    ID_RANGE_BITS,
-    PLACE,
-    block_text,
-    findings,
-    id_text,
-    place,
-    with_highest_before,
-)
+from pipeline.checks.quorum.order import order_faults
+from pipeline.checks.rows import block_text, findings, id_text, place
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -25,15 +17,11 @@ def overlap(inputs: AuditInputs) -> DataFrame:
     It names the one that reaches farthest, so that together the findings name every shared ID. Place, broker and
     offset are those of the block that was given out later.
     """
-    whole = F.struct("last_id", *[name for name in BLOCK if name != "last_id"], *PLACE)
-    blocks = history(inputs).select(whole.alias("block"), "block.first_id", "block.last_id", "block.offset")
-    in_order = ("first_id", "last_id", "offset")
-    found = with_highest_before(blocks, "other", "block", *in_order, bits=ID_RANGE_BITS)
-    found = found.filter("other.last_id >= first_id")
+    found = order_faults(inputs).filter("other.last_id >= block.first_id")
     swapped = F.col("other.offset") > F.col("block.offset")
     pairs = found.select(
-        "first_id",
-        F.least("last_id", "other.last_id").alias("shared_to"),
+        "block.first_id",
+        F.least("block.last_id", "other.last_id").alias("shared_to"),
         F.when(swapped, F.col("block")).otherwise(F.col("other")).alias("one"),
         F.when(swapped, F.col("other")).otherwise(F.col("block")).alias("two"),
     )

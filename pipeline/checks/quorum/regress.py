@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import BLOCK, history
-from pipeline.checks.rows import PLACE, block_text, findings, id_text, place, with_highest_before
+from pipeline.checks.quorum.order import order_faults
+from pipeline.checks.rows import block_text, findings, id_text, place
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -16,20 +16,16 @@ def regress(inputs: AuditInputs) -> DataFrame:
 
     A block that shares IDs with that one is not named here: `overlap` names the two.
     """
-    whole = F.struct("last_id", *[name for name in BLOCK if name != "last_id"], *PLACE)
-    known = history(inputs).filter("offset is not null")
-    blocks = with_highest_before(known.withColumn("block", whole), "highest", "block", "offset")
-    found = blocks.filter("last_id < highest.first_id")
+    found = order_faults(inputs).filter("block.last_id < highest.first_id")
+    block = F.col("block")
     return findings(
         found,
         "regress",
         VIOLATION,
-        subject=id_text(F.col("first_id"), F.col("last_id")),
-        **{name: F.col(name) for name in ("first_id", "last_id", "broker_id", "offset", "timestamp_ms")},
-        **place(),
+        subject=id_text(block["first_id"], block["last_id"]),
+        **{name: block[name] for name in ("first_id", "last_id", "broker_id", "offset", "timestamp_ms")},
+        **place(block),
         detail=F.format_string(
-            "%s came after %s: the next producer ID fell",
-            block_text(F.col("block")),
-            block_text(F.col("highest")),
+            "%s came after %s: the next producer ID fell", block_text(block), block_text(F.col("highest"))
         ),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import BLOCK, history
-from pipeline.checks.rows import PLACE, block_text, findings, with_highest_before
+from pipeline.checks.quorum.history import WHOLE, history, located
+from pipeline.checks.rows import RANGE_BITS, block_text, findings
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -35,19 +35,35 @@ def _versions(inputs: AuditInputs) -> DataFrame:
 
 
 def _against_blocks(inputs: AuditInputs, versions: DataFrame) -> DataFrame:
-    whole = F.struct("last_id", *[name for name in BLOCK if name != "last_id"], *PLACE)
-    blocks = history(inputs).filter("offset is not null").select("offset", whole.alias("block"))
-    events = blocks.unionByName(versions.withColumn("offset", F.col("next_offset")), allowMissingColumns=True)
-    # A block at the snapshot's next offset comes after it.
-    events = with_highest_before(events, "highest", "block", "offset", F.col("block").isNotNull())
-    found = events.filter("block is null and next_producer_id <= highest.last_id")
+    found = _with_highest(inputs, versions).filter("next_producer_id <= highest.last_id")
+    blocks = history(inputs).select(F.col("place").alias("_place"), F.struct(*WHOLE).alias("block"))
+    found = blocks.join(F.broadcast(found.withColumn("_place", F.col("highest.place"))), "_place")
+    found = located(found, inputs, "block")
     detail = F.format_string(
         "the next producer ID is %d, but before offset %d came %s: whoever starts from it hands out IDs again",
         F.col("next_producer_id"),
         F.col("next_offset"),
-        block_text(F.col("highest")),
+        block_text(F.col("block")),
     )
     return _chosen(found, detail, F.col("highest.last_id"))
+
+
+def _with_highest(inputs: AuditInputs, versions: DataFrame) -> DataFrame:
+    """The snapshots with `highest`: last_id and place of the block that reached farthest before their `next_offset`.
+
+    Cost: two passes over the blocks, one to see how far each range of offsets reaches, and one over the ranges in which
+    a snapshot ends. Snapshots are few.
+    """
+    blocks = history(inputs).filter("offset is not null")
+    reach = F.struct("last_id", "place").alias("reach")
+    blocks = blocks.select("offset", F.shiftright("offset", RANGE_BITS).alias("range"), reach)
+    ends = versions.select("next_offset", F.shiftright("next_offset", RANGE_BITS).alias("end_range")).distinct()
+    ranges = blocks.groupBy("range").agg(F.max("reach").alias("reach"))
+    whole = ranges.join(F.broadcast(ends), F.col("range") < F.col("end_range")).select("next_offset", "reach")
+    within = (F.col("range") == F.col("end_range")) & (F.col("offset") < F.col("next_offset"))
+    part = blocks.join(F.broadcast(ends), within).select("next_offset", "reach")
+    highest = whole.unionByName(part).groupBy("next_offset").agg(F.max("reach").alias("highest"))
+    return versions.join(highest, "next_offset")
 
 
 def _fallen(versions: DataFrame, behind: DataFrame) -> DataFrame:

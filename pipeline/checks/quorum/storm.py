@@ -21,13 +21,15 @@ def storm(inputs: AuditInputs, limits: Limits = DEFAULT) -> DataFrame:
 
     One finding for each broker, with its busiest minute, by the leaders' clocks.
     """
-    window = Window.partitionBy("broker_id").orderBy("timestamp_ms").rangeBetween(-_MINUTE_MS + 1, 0)
-    counted = history(inputs).withColumn("in_minute", F.count("*").over(window))
-    brokers = counted.groupBy("broker_id").agg(
-        F.count("*").alias("blocks"),
-        F.max(F.struct("in_minute", -F.col("timestamp_ms"))).alias("peak"),
-        F.min("first_id").alias("first_id"),
-        F.max("last_id").alias("last_id"),
+    brokers = (
+        _within_minutes(history(inputs))
+        .groupBy("broker_id")
+        .agg(
+            F.sum(F.when(F.col("more") > 0, F.col("more"))).alias("blocks"),
+            F.max(F.struct("in_minute", -F.col("timestamp_ms"))).alias("peak"),
+            F.min("first_id").alias("first_id"),
+            F.max("last_id").alias("last_id"),
+        )
     )
     everyone = Window.partitionBy()
     others = (F.sum("blocks").over(everyone) - F.col("blocks")) / (F.count("*").over(everyone) - 1)
@@ -53,3 +55,16 @@ def storm(inputs: AuditInputs, limits: Limits = DEFAULT) -> DataFrame:
             F.coalesce(shared, F.lit("")),
         ),
     )
+
+
+def _within_minutes(blocks: DataFrame) -> DataFrame:
+    """Each block twice, when it was given and a minute later: `in_minute` counts one up, and then down again.
+
+    Cost: one sort of both by broker and time, however dense a minute is.
+    """
+    given = blocks.select("broker_id", "timestamp_ms", "first_id", "last_id", F.lit(1).alias("more"))
+    later = F.try_add(F.col("timestamp_ms"), F.lit(_MINUTE_MS)).alias("timestamp_ms")
+    past = blocks.select("broker_id", later, F.lit(-1).alias("more"))
+    order = Window.partitionBy("broker_id").orderBy("timestamp_ms", "more").rowsBetween(Window.unboundedPreceding, 0)
+    counted = given.unionByName(past, allowMissingColumns=True)
+    return counted.withColumn("in_minute", F.sum("more").over(order))
