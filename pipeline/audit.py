@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import shutil
 import tempfile
@@ -26,6 +27,7 @@ from pipeline.progress import Progress
 from pipeline.report import tables
 from pipeline.report.markup import write_report
 from pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark, read_verdict, write_verdict
+from pipeline.small_tables import SMALL_ROWS, for_small_tables
 
 MAX_NAMED_BAD_FILES: Final = 100
 """So many are named in the verdict; the table `files` has all."""
@@ -53,10 +55,12 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
     stage = options.state or Path(tempfile.mkdtemp(prefix=".stage-", dir=options.out))
     stage.mkdir(parents=True, exist_ok=True)
     try:
-        with Progress(spark.sparkContext).running() as progress:
+        with Progress(spark.sparkContext).running() as progress, contextlib.ExitStack() as settings:
             loader = Loader(spark, stage.absolute(), options.paths, fail=options.fail)
             progress.step("reading files")
             inputs = _load(loader)
+            if _rows(inputs) <= SMALL_ROWS:
+                settings.enter_context(for_small_tables(spark))
             tables_due, chosen = _chosen(checks, options.paths)
             inputs = _keep(inputs, tables_due, stage / "current", progress)
             found = _run_checks(spark, inputs, chosen, stage / "current" / "findings", progress)
@@ -93,6 +97,12 @@ def _load(loader: Loader) -> AuditInputs:
         return loader.load()
     except PySparkException as error:
         raise _explained(error) from error
+
+
+def _rows(inputs: AuditInputs) -> int:
+    """Of the large tables; Parquet knows their number."""
+    large = (inputs.archive_blocks, inputs.log_records, inputs.batches)
+    return reduce(DataFrame.unionAll, [table.select(F.lit(1)) for table in large]).count()
 
 
 def _keep(inputs: AuditInputs, due: Sequence[Derivation], folder: Path, progress: Progress) -> AuditInputs:

@@ -24,6 +24,7 @@ from pipeline.schemas import (
     LOG_RECORDS,
     PROBLEMS,
 )
+from pipeline.small_tables import for_small_tables
 
 Row = dict[str, Any]
 Check = Callable[[AuditInputs], DataFrame]
@@ -174,28 +175,12 @@ def run(checks: Iterable[tuple[str, Check]], inputs: AuditInputs) -> list[Row]:
     return found
 
 
-_TINY = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""Settings that cost nothing on a hundred rows, where planning and compiling is all the work."""
-
-
 @contextmanager
 def tiny_tables(spark: SparkSession) -> Iterator[SparkSession]:
     """The session, for the time being made for tables of a hundred rows."""
-    before = {name: spark.conf.get(name, None) for name in _TINY}
     spark.sparkContext.setLogLevel("ERROR")
-    for name, value in _TINY.items():
-        spark.conf.set(name, value)
     try:
-        yield spark
+        with for_small_tables(spark):
+            yield spark
     finally:
         spark.sparkContext.setLogLevel("WARN")
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
