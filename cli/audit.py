@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
+from cli.audit_options import out_option
+from cli.audit_owner import owner
 from cli.failures import CommandError, ExitCode
 from cli.output import Command, output_option, print_facts, print_json, print_table
 from pipeline.session import DEFAULT_MEMORY
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from pipeline.paths import AuditPaths
     from pipeline.report.verdict import Verdict
 
-DEFAULT_OUT: Final = Path("build/audit")
 DEFAULT_MARGIN: Final = 1_000_000
 """IDs put on top of the highest one seen: a thousand blocks of the default size that may have gone out after the copies
 were made. It costs a 10^-13 part of the space."""
@@ -54,28 +55,22 @@ def _session_options(command: Command) -> Command:
     return command
 
 
-def _out_option(help_text: str) -> Callable[[Command], Command]:
-    return click.option(
-        "--out",
-        default=DEFAULT_OUT,
-        show_default=True,
-        type=click.Path(path_type=Path, file_okay=False),
-        help=help_text,
-    )
-
-
 @click.group()
 def audit() -> None:
     """Audit the producer IDs that were handed out, from the files of the quorum and of Kafka.
 
-    Needs Java 17 or newer and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither.
+    Needs Java 17 or newer and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither, `owner` no
+    Java.
     """
+
+
+audit.add_command(owner)
 
 
 @audit.command()
 @_paths_options
 @_session_options
-@_out_option("Where tables, verdict and report go.")
+@out_option("Where tables, verdict and report go.")
 @click.option(
     "--state",
     type=click.Path(path_type=Path, file_okay=False),
@@ -118,7 +113,7 @@ def run(
 
 @audit.command()
 @_session_options
-@_out_option("Output directory of an earlier run.")
+@out_option("Output directory of an earlier run.")
 @output_option
 def report(master: str, memory: str, out: Path, output: str) -> None:
     """Draw report.html again from the tables of an earlier run."""

@@ -47,6 +47,18 @@ def test_a_violation_ends_with_5_and_stands_in_every_output(tmp_path: Path) -> N
     assert "IDs 25 to 29" in (out / "report.html").read_text()
     assert "WARN" not in ran.stderr
     assert "Traceback" not in ran.stderr
+    assert_the_owners_are_told(out)
+
+
+def assert_the_owners_are_told(out: Path) -> None:
+    """Of the audit above, whose member 2 has IDs 25 to 34 once more."""
+    told = {producer_id: pidkeeper("owner", str(producer_id), "--out", str(out)) for producer_id in (24, 27, 34, 50)}
+    codes = {producer_id: ran.returncode for producer_id, ran in told.items()}
+    assert codes == {24: 0, 27: 5, 34: 5, 50: 1}, [ran.stderr for ran in told.values()]
+    assert "20 to 29 (10 IDs)" in told[24].stdout
+    assert "violation: 2 blocks hold producer ID 27" in told[27].stderr
+    assert "violation: overlap: IDs 25 to 29" in told[27].stdout
+    assert "the highest ID known is 49" in told[50].stderr
 
 
 def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
@@ -74,7 +86,7 @@ def test_nothing_to_audit_is_a_usage_error(tmp_path: Path) -> None:
 def test_help_imports_no_spark() -> None:
     program = (
         "import sys, click.testing, cli.main as main\n"
-        "for name in ('run', 'stream', 'report', 'floor'):\n"
+        "for name in ('run', 'stream', 'report', 'floor', 'owner'):\n"
         "    ran = click.testing.CliRunner().invoke(main.cli, ['audit', name, '--help'])\n"
         "    assert ran.exit_code == 0, ran.output\n"
         "assert not {'pyspark', 'pyarrow', 'numpy', 'plotly'} & set(sys.modules)\n"
