@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.floor import Floor
+    from pipeline.interrupts import Interrupts
     from pipeline.paths import AuditPaths
     from pipeline.report.verdict import Verdict
 
@@ -97,16 +98,17 @@ def run(
 ) -> None:
     """Audit data directories of members, or archives, logs and snapshots below them, and Kafka segments.
 
-    Exits 0 if no check found a violation, 5 if one did, 1 if the audit itself failed. Every DATA is a path, a glob, or
-    a URI as s3://bucket/path.
+    Exits 0 if no check found a violation, 5 if one did, 1 if the audit itself failed, 130 if it was interrupted: then
+    there is no verdict. Every DATA is a path, a glob, or a URI as s3://bucket/path.
     """
     paths = _paths(data, clusters, segments)
-    with _running(master, memory, out) as spark:
+    with _explained() as interrupts, _locked(state), _session(master, memory, out, interrupts) as spark:
         from pipeline.audit import AuditOptions, run_audit
         from pipeline.checks import ALL_CHECKS
 
         options = AuditOptions(paths, out.absolute(), state and state.absolute(), on_bad_file == "fail")
-        verdict = run_audit(spark, options, ALL_CHECKS)
+        with interrupts.cancelling(spark):
+            verdict = run_audit(spark, options, ALL_CHECKS)
     _print_verdict(verdict, out, output)
     _end(verdict.violations)
 
@@ -117,10 +119,11 @@ def run(
 @output_option
 def report(master: str, memory: str, out: Path, output: str) -> None:
     """Draw report.html again from the tables of an earlier run."""
-    with _running(master, memory, out) as spark:
+    with _explained() as interrupts, _session(master, memory, out, interrupts) as spark:
         from pipeline.audit import draw_again
 
-        verdict = draw_again(spark, out.absolute())
+        with interrupts.cancelling(spark):
+            verdict = draw_again(spark, out.absolute())
     _print_verdict(verdict, out, output)
 
 
@@ -145,19 +148,25 @@ def stream(
     once: bool,
     every: float,
 ) -> None:
-    """Check archive files as members write them: overlaps, and IDs that go back. Ends with Ctrl-C.
+    """Check archive files as members write them: overlaps, and IDs that go back.
 
-    Exits 5 if there was a violation, then or in an earlier run with the same --state.
+    Ctrl-C or SIGTERM ends it when the batch at work is done. Then it exits 0, or 5 if there was a violation, be it in
+    an earlier run with the same --state; 130 if it had not started yet.
     """
     if segments:
         raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
     paths = _paths(data, clusters, ())
-    with _running(master, memory, state) as spark:
+    with _explained() as interrupts, _locked(state):
         from pipeline.checks.quorum import QUORUM_CHECKS
-        from pipeline.stream import StreamOptions, run_stream
+        from pipeline.stream import StreamOptions, run_stream, watched
+        from pipeline.stream_state import claim
 
         options = StreamOptions(paths.data, state.absolute(), once=once, every_seconds=every)
-        violations = run_stream(spark, options, dict(QUORUM_CHECKS), click.echo)
+        watching = watched(options)
+        claim(state, paths.data)
+        click.echo(watching)
+        with _session(master, memory, state, interrupts) as spark:
+            violations = run_stream(spark, options, dict(QUORUM_CHECKS), click.echo, interrupts)
     _end(violations)
 
 
@@ -207,9 +216,10 @@ def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[st
 
 
 @contextlib.contextmanager
-def _running(master: str, memory: str, out: Path) -> Iterator[SparkSession]:
-    """A session; every failure that has an explanation ends the command with it, without a trace."""
-    from pipeline.session import SessionError, session, why_no_spark
+def _explained() -> Iterator[Interrupts]:
+    """Every failure that has an explanation ends the command with it and no trace; what a signal broke, with 130."""
+    from pipeline.interrupts import Interrupts
+    from pipeline.session import SessionError, why_no_spark
 
     if (missing := why_no_spark()) is not None:
         raise CommandError(missing)
@@ -217,12 +227,37 @@ def _running(master: str, memory: str, out: Path) -> Iterator[SparkSession]:
     from pipeline.paths import LoadingError
     from pipeline.watermark import StateError
 
+    interrupts = Interrupts()
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        with session(master, memory, out / "spark.log") as spark:
-            yield spark
-    except (SessionError, AuditError, LoadingError, StateError, OSError) as error:
-        raise CommandError(str(error)) from error
+        with interrupts.noted():
+            yield interrupts
+    except Exception as error:
+        if interrupts.asked:
+            raise KeyboardInterrupt from error
+        if isinstance(error, SessionError | AuditError | LoadingError | StateError | OSError):
+            raise CommandError(str(error)) from error
+        raise
+
+
+@contextlib.contextmanager
+def _session(master: str, memory: str, folder: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
+    """A session whose log is in `folder`."""
+    from pipeline.progress import starting
+    from pipeline.session import session
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        with starting("starting Spark"):
+            spark = stack.enter_context(session(master, memory, folder / "spark.log", interrupts))
+        yield spark
+
+
+@contextlib.contextmanager
+def _locked(state: Path | None) -> Iterator[None]:
+    from pipeline.stream_state import locked
+
+    with contextlib.nullcontext() if state is None else locked(state):
+        yield
 
 
 def _print_verdict(verdict: Verdict, out: Path, output: str) -> None:

@@ -10,10 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from pipeline.interrupts import GRACE_SECONDS, Interrupts, end_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,6 +33,7 @@ EXTRA: Final = "pip install 'pidkeeper[audit]'"
 _PACKAGES: Final = ("pipeline", "protocol", "snapshots")
 """All that a task imports of this project."""
 _LOG_TAIL_LINES: Final = 5
+START_POLL_SECONDS: Final = 0.2
 
 
 class SessionError(RuntimeError):
@@ -50,9 +54,15 @@ def is_local(master: str) -> bool:
 
 
 @contextlib.contextmanager
-def session(master: str = "local[*]", memory: str = DEFAULT_MEMORY, log: Path | None = None) -> Iterator[SparkSession]:
+def session(
+    master: str = "local[*]",
+    memory: str = DEFAULT_MEMORY,
+    log: Path | None = None,
+    interrupts: Interrupts | None = None,
+) -> Iterator[SparkSession]:
     """A session with the sources registered, stopped at the end. Raises SessionError.
 
+    `interrupts`: raises KeyboardInterrupt instead of a start that was interrupted.
     `memory`: Java heap of the driver, and of every executor of a master that is not local. `log`: what Java and the
     workers print, else it is dropped. A master that is not local gets this project's code as a zip file
     (`addPyFile`), so its machines need Python of the same minor version with `numpy`, `pyarrow`, `msgspec` and
@@ -61,7 +71,7 @@ def session(master: str = "local[*]", memory: str = DEFAULT_MEMORY, log: Path | 
     if (missing := why_no_spark()) is not None:
         raise SessionError(missing)
     settings = _settings(master, memory)
-    spark = _start(master, settings, log)
+    spark = _start_aside(master, settings, log, interrupts or Interrupts())
     try:
         with tempfile.TemporaryDirectory(prefix="pidkeeper-code-") as directory:
             if not is_local(master):
@@ -106,6 +116,35 @@ def _settings(master: str, memory: str) -> dict[str, str]:
 def _cores(master: str) -> int:
     found = re.fullmatch(r"local\[(\d+).*\]", master)
     return int(found[1]) if found else (os.cpu_count() or 1) if "*" in master else 1
+
+
+def _start_aside(master: str, settings: dict[str, str], log: Path | None, interrupts: Interrupts) -> SparkSession:
+    """Start in another thread: in the main one PySpark would put a handler of its own in place of ours."""
+    outcome: list[SparkSession | BaseException] = []
+
+    def start() -> None:
+        try:
+            outcome.append(_start(master, settings, log))
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            outcome.append(error)
+
+    thread = threading.Thread(target=start, daemon=True, name="start of Spark")
+    thread.start()
+    patience = GRACE_SECONDS
+    while thread.is_alive():
+        thread.join(START_POLL_SECONDS)
+        if interrupts.asked:
+            patience -= START_POLL_SECONDS
+            if interrupts.insisted or patience < 0:
+                end_java()
+                raise KeyboardInterrupt
+    if interrupts.asked:
+        if not isinstance(outcome[0], BaseException):
+            outcome[0].stop()
+        raise KeyboardInterrupt
+    if isinstance(outcome[0], BaseException):
+        raise outcome[0]
+    return outcome[0]
 
 
 def _start(master: str, settings: dict[str, str], log: Path | None) -> SparkSession:

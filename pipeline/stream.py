@@ -3,11 +3,15 @@
 The state directory keeps every block that was seen (`blocks`), the findings, and Spark's checkpoint. A batch that is
 due again after a kill replaces what it left. Only what new blocks alone can break is checked here: overlaps, and IDs
 that go back. The other checks need all tables: `pidkeeper audit run --state`.
+
+When it is asked to stop it lets the batch at work end first, and waits until Spark has noted that: else the batch would
+be due again, and what is said of it said twice.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -21,13 +25,19 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pipeline import schemas
 from pipeline.findings import FINDINGS, VIOLATION
 from pipeline.inputs import AuditInputs
+from pipeline.interrupts import Interrupts
 from pipeline.paths import ARCHIVE_SUFFIX, AuditPaths, LoadingError
 from pipeline.sources.listing import list_folders
+from pipeline.stream_state import BLOCKS, CHECKPOINT, claim
+from pipeline.stream_state import FINDINGS as FINDINGS_FOLDER
 
 CHECKS: Final = ("overlap", "regress")
 MAX_LINES: Final = 20
-"""Findings of one batch that are printed; all are in the state."""
+"""Folders that are named at the start, and findings of one batch; all of those are in the state."""
 POLL_SECONDS: Final = 0.5
+BATCH_SECONDS: Final = 60.0
+"""So long the batch at work has to end when the stream is asked to stop; service managers wait for 90 seconds. A batch
+that is cut is due again."""
 _SAME: Final = ("check", "subject", "first_id", "last_id", "offset")
 """What makes two findings one: blocks that overlap are found again whenever a new block touches them."""
 
@@ -43,32 +53,69 @@ class StreamOptions(msgspec.Struct, frozen=True):
     every_seconds: float = 10.0
 
 
-def run_stream(
-    spark: SparkSession, options: StreamOptions, checks: Mapping[str, Check], say: Callable[[str], None]
-) -> int:
-    """Check until an interrupt, or `once`; how many violations the state has by then. Raises LoadingError."""
-    paths = AuditPaths(options.data).having(ARCHIVE_SUFFIX)
+def watched(options: StreamOptions) -> str:
+    """What a stream of these options watches now, for the eye. Raises LoadingError if there is nothing at a path."""
     try:
-        list_folders({"paths": json.dumps(paths)}, ARCHIVE_SUFFIX)
+        listings = list_folders({"paths": json.dumps(_paths(options))}, ARCHIVE_SUFFIX)
     except (ValueError, FileNotFoundError) as error:
         raise LoadingError(str(error)) from error
+    often = "once" if options.once else f"every {options.every_seconds:g} s, until Ctrl-C"
+    shown = [f"  {one.folder.path}: {_many(len(one.names), 'archive file')}, member {one.member}" for one in listings]
+    if not shown:
+        shown = [f"  {path}: no archive files yet" for path in options.data]
+    rest = [f"  and {len(shown) - MAX_LINES:,} more"] if len(shown) > MAX_LINES else []
+    return "\n".join([f"watching {often}:", *shown[:MAX_LINES], *rest])
+
+
+def run_stream(
+    spark: SparkSession,
+    options: StreamOptions,
+    checks: Mapping[str, Check],
+    say: Callable[[str], None],
+    interrupts: Interrupts | None = None,
+) -> int:
+    """Check until it is interrupted, or `once`; how many violations the state has by then.
+
+    Raises LoadingError, StateError. The caller holds the state (`pipeline.stream_state.locked`).
+    """
+    interrupts = interrupts or Interrupts()
+    watched(options)
+    claim(options.state, options.data)
+    checkpoint = options.state / CHECKPOINT
     keeper = StreamKeeper(spark, options.state, [checks[name] for name in CHECKS if name in checks], say)
-    stream: Any = spark.readStream.format("pidkeeper_archive").option("paths", json.dumps(paths)).load()
-    writer = stream.writeStream.foreachBatch(keeper.take).option(
-        "checkpointLocation", str(options.state / "checkpoint")
-    )
+    stream: Any = spark.readStream.format("pidkeeper_archive").option("paths", json.dumps(_paths(options))).load()
+    writer = stream.writeStream.foreachBatch(keeper.take).option("checkpointLocation", str(checkpoint))
     trigger = {"availableNow": True} if options.once else {"processingTime": f"{options.every_seconds} seconds"}
     query = writer.trigger(**trigger).start()
     try:
-        while not query.awaitTermination(POLL_SECONDS):
+        while not interrupts.asked and not query.awaitTermination(POLL_SECONDS):
             continue
-    except KeyboardInterrupt:
-        say("stopping")
+        _let_end(keeper, checkpoint / "commits", interrupts, say)
     except PySparkException as error:
         raise LoadingError(f"the stream ended: {_first_line(error)}") from error
     finally:
         query.stop()
-    return keeper.violations()
+    violations = keeper.violations()
+    new = _many(keeper.copies, "new copy", "new copies")
+    say(f"{'stopped' if interrupts.asked else 'done'}: {new} of blocks; {_many(violations, 'violation')} in all")
+    return violations
+
+
+def _paths(options: StreamOptions) -> list[str]:
+    return AuditPaths(options.data).having(ARCHIVE_SUFFIX)
+
+
+def _let_end(keeper: StreamKeeper, commits: Path, interrupts: Interrupts, say: Callable[[str], None]) -> None:
+    """Wait until Spark has noted that the last batch is done, but not for ever."""
+
+    def at_work() -> bool:
+        return keeper.taken is not None and not (commits / str(keeper.taken)).exists()
+
+    if at_work():
+        say(f"stopping when batch {keeper.taken} is done; once more to stop now")
+    deadline = time.monotonic() + BATCH_SECONDS
+    while at_work() and not interrupts.insisted and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
 
 
 class StreamKeeper:
@@ -76,23 +123,28 @@ class StreamKeeper:
 
     def __init__(self, spark: SparkSession, state: Path, checks: list[Check], say: Callable[[str], None]) -> None:
         self._spark = spark
-        self._blocks = state / "blocks"
-        self._findings = state / "findings"
+        self._blocks = state / BLOCKS
+        self._findings = state / FINDINGS_FOLDER
         self._checks = checks
         self._say = say
+        self.taken: int | None = None
+        """The number of the last batch, whether it is done or not."""
+        self.copies = 0
+        """Rows of all batches so far; each member has its copy of a block."""
         self._blocks.mkdir(parents=True, exist_ok=True)
         self._findings.mkdir(parents=True, exist_ok=True)
 
     def take(self, batch: DataFrame, number: int) -> None:
         """Keep the blocks of a batch, and what is wrong with them beside the ones before."""
+        self.taken = number
         mine = self._blocks / f"{number:09d}"
         batch.write.mode("overwrite").parquet(str(mine))
         new = self._read(schemas.ARCHIVE_BLOCKS, [mine])
         facts = new.agg(
-            F.count("*"), F.min("first_id"), F.max("last_id"), F.min("offset"), F.max("timestamp_ms")
+            F.count("*"), F.min("first_id"), F.max("last_id"), F.min("offset"), F.count_distinct("member")
         ).first()
         assert facts is not None, "an aggregate without groups has one row"
-        count, first_id, last_id, offset, _ = facts
+        count, first_id, last_id, offset, members = facts
         if count == 0:
             return
         before = self._read(schemas.ARCHIVE_BLOCKS, _earlier(self._blocks, number))
@@ -107,10 +159,19 @@ class StreamKeeper:
         fresh = found.alias("f").join(known.alias("k"), same, "left_anti")
         target = self._findings / f"{number:09d}"
         fresh.write.mode("overwrite").parquet(str(target))
-        rows = self._read(FINDINGS, [target]).orderBy("check", "first_id").limit(MAX_LINES).collect()
-        self._say(f"batch {number}: {count:,} blocks, IDs {first_id:,} to {last_id:,}: {len(rows) or 'no'} finding(s)")
-        for row in rows:
+        copies = f"{_many(count, 'copy', 'copies')} of blocks from {_many(members, 'member')}"
+        self._tell(f"batch {number}: {copies}, IDs {first_id} to {last_id}", target)
+        self.copies += count
+
+    def _tell(self, batch: str, folder: Path) -> None:
+        findings = self._read(FINDINGS, [folder])
+        shown = findings.orderBy("check", "first_id").limit(MAX_LINES).collect()
+        count = findings.count() if len(shown) == MAX_LINES else len(shown)
+        self._say(f"{batch}: {_many(count, 'new finding')}")
+        for row in shown:
             self._say(f"  {row.severity}: {row.check}: {row.subject}: {row.detail}")
+        if count > MAX_LINES:
+            self._say(f"  and {count - MAX_LINES:,} more: all are in {folder}")
 
     def violations(self) -> int:
         """In all batches."""
@@ -131,6 +192,12 @@ class StreamKeeper:
         if not folders:
             return self._spark.createDataFrame([], schema)
         return self._spark.read.schema(schema).parquet(*(str(folder) for folder in folders))
+
+
+def _many(count: int, one: str, several: str | None = None) -> str:
+    """`no findings`, `1 finding`, `1,000 findings`."""
+    noun = one if count == 1 else several or f"{one}s"
+    return f"{count:,} {noun}" if count else f"no {noun}"
 
 
 def _earlier(folder: Path, number: int) -> list[Path]:

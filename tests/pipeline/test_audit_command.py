@@ -16,6 +16,7 @@ from pipeline import session
 from protocol.messages import AllocatedBlock
 from tests.pipeline.conftest import REPOSITORY, why_no_spark
 from tests.support.member_files import CLUSTER, MemberFiles
+from tests.support.terminal_program import CTRL_C, TerminalProgram
 
 COMMAND_SECONDS = 110.0
 
@@ -59,6 +60,28 @@ def assert_the_owners_are_told(out: Path) -> None:
     assert "violation: 2 blocks hold producer ID 27" in told[27].stderr
     assert "violation: overlap: IDs 25 to 29" in told[27].stdout
     assert "the highest ID known is 49" in told[50].stderr
+
+
+def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(tmp_path: Path) -> None:
+    if (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+    MemberFiles(tmp_path / "1").archive((0, 50))
+    out = tmp_path / "out"
+    arguments = ["-m", "cli", "audit", "run", str(tmp_path / "1"), "--out", str(out), "--master", "local[1]"]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "80"}
+    program = TerminalProgram(arguments, REPOSITORY, environment)
+    try:
+        program.wait_for(r"\r0:\d\d .*: \d+ of \d+ tasks", COMMAND_SECONDS)
+        program.press(CTRL_C)
+        assert program.wait(COMMAND_SECONDS) == 130, program.screen
+        assert program.wait_for_all(COMMAND_SECONDS) == []
+    finally:
+        program.close()
+    *lines, last, end = program.screen.split("\r\n")
+    assert (last, end) == ("interrupted", "")
+    assert "".join(lines).endswith("\r\x1b[K"), program.screen
+    assert len(lines) == 1, program.screen
+    assert [path.name for path in out.iterdir()] == ["spark.log"]
 
 
 def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:

@@ -1,0 +1,77 @@
+"""Whose a stream's state is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.stream_state import claim, locked
+from pipeline.watermark import StateError
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HOLD = (
+    "import pathlib, sys\n"
+    "from pipeline.stream_state import locked\n"
+    "with locked(pathlib.Path(sys.argv[1])):\n"
+    "    print('held', flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+
+
+def test_two_processes_cannot_hold_one_state(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(state)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        with pytest.raises(StateError, match="in use by another"), locked(state):
+            pytest.fail("it is held")
+        other.kill()
+        other.communicate(timeout=60)
+    with locked(state):
+        pass
+    with locked(state):
+        pass
+
+
+def test_a_state_stays_with_its_paths_and_takes_further_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    state = tmp_path / "state"
+    claim(state, ["one", "s3://bucket/two"])
+    claim(state, ["s3://bucket/two", str(tmp_path / "one")])
+    claim(state, ["one", "s3://bucket/two", "three"])
+    with pytest.raises(StateError, match=r"of other paths, as .*/three: name another --state"):
+        claim(state, ["one", "s3://bucket/two"])
+    claim(state, ["one", "s3://bucket/two", "three"])
+
+
+def test_what_is_no_state_of_a_stream_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "blocks" / "day=2023-11-14").mkdir(parents=True)
+    with pytest.raises(StateError, match=r"has blocks and no stream\.json"):
+        claim(tmp_path, ["one"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blocks"]
+
+
+def test_blocks_without_their_checkpoint_are_not_gone_on_with(tmp_path: Path) -> None:
+    claim(tmp_path, ["one"])
+    (tmp_path / "blocks" / "000000000").mkdir(parents=True)
+    with pytest.raises(StateError, match="its checkpoint is gone"):
+        claim(tmp_path, ["one"])
+    (tmp_path / "checkpoint").mkdir()
+    claim(tmp_path, ["one"])
+
+
+def test_a_state_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    for text, reason in (("{", "cannot be read"), ('{"data":[],"version":2}', "version 2, this build knows 1")):
+        (tmp_path / "stream.json").write_text(text)
+        with pytest.raises(StateError, match=reason):
+            claim(tmp_path, ["one"])
