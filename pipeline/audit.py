@@ -26,7 +26,15 @@ from pipeline.paths import AuditPaths, LoadingError
 from pipeline.progress import Progress
 from pipeline.report import tables
 from pipeline.report.markup import write_report
-from pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark, read_verdict, write_verdict
+from pipeline.report.verdict import (
+    BadFile,
+    CheckCount,
+    Verdict,
+    Watermark,
+    read_verdict,
+    withdraw_verdict,
+    write_verdict,
+)
 from pipeline.small_tables import SMALL_ROWS, for_small_tables
 
 MAX_NAMED_BAD_FILES: Final = 100
@@ -65,6 +73,7 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
             inputs = _keep(inputs, tables_due, stage / "current", progress)
             found = _run_checks(spark, inputs, chosen, stage / "current" / "findings", progress)
             progress.step("writing tables")
+            withdraw_verdict(options.out)
             tables.write(options.out, inputs, found, loader.segment_files)
             verdict = _verdict(spark, options.out, inputs, [name for name, _ in chosen])
             verdict = msgspec.structs.replace(

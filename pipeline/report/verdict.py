@@ -69,9 +69,16 @@ class Verdict(msgspec.Struct, frozen=True):
     wall_seconds: float = 0.0
 
 
+def withdraw_verdict(out: Path) -> None:
+    """Take away the verdict of an earlier run, before its tables are written over: without one they are unfinished."""
+    (out / NAME).unlink(missing_ok=True)
+
+
 def write_verdict(out: Path, verdict: Verdict) -> None:
-    """Write `verdict.json` into the output directory."""
-    (out / NAME).write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
+    """Write `verdict.json` into the output directory, whole or not at all."""
+    temporary = out / f"{NAME}.new"
+    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
+    temporary.replace(out / NAME)
 
 
 def read_verdict(out: Path) -> Verdict:
