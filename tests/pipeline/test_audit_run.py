@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from pipeline.audit import AuditOptions, draw_again, run_audit
+from pipeline.audit import AuditError, AuditOptions, draw_again, run_audit
 from pipeline.checks import Checks
+from pipeline.owner import OwnerError, find_owner
 from pipeline.paths import AuditPaths, LoadingError
 from pipeline.report import tables
 from pipeline.report.verdict import Verdict, read_verdict
@@ -95,6 +96,26 @@ def test_a_block_given_twice_is_a_violation_and_bad_files_are_named(spark: Spark
         run_audit(spark, AuditOptions(paths, tmp_path / "again", fail=True), CHECKS)
     with pytest.raises(LoadingError, match="nothing at"):
         run_audit(spark, AuditOptions(AuditPaths([str(tmp_path / "none")]), tmp_path / "again"), CHECKS)
+
+
+def test_a_run_that_ends_while_it_writes_does_not_look_finished(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    MemberFiles(tmp_path / "1").archive((0, 5))
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "verdict.json").write_text("of an earlier run")
+
+    def cut(path: Path, *rest: Any) -> None:
+        (path / "blocks").mkdir()
+        raise AuditError("cut")
+
+    monkeypatch.setattr(tables, "write", cut)
+    with pytest.raises(AuditError, match="cut"):
+        run_audit(spark, AuditOptions(AuditPaths([str(tmp_path / "1")]), out), Checks((), ()))
+    assert [path.name for path in out.iterdir()] == ["blocks"]
+    with pytest.raises(OwnerError, match="did not come to its end"):
+        find_owner(out, 5)
 
 
 def test_a_second_run_reads_what_is_new_and_says_what_a_full_run_says(spark: SparkSession, tmp_path: Path) -> None:
