@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -241,15 +242,23 @@ def _explained() -> Iterator[Interrupts]:
 
 @contextlib.contextmanager
 def _session(master: str, memory: str, folder: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
-    """A session whose log is in `folder`."""
+    """A session whose log is in `folder`. After a signal nothing that writes is left, and no stage of an audit."""
+    from pipeline.audit import STAGE_PREFIX
+    from pipeline.interrupts import end_java
     from pipeline.progress import starting
     from pipeline.session import session
 
     folder.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        with starting("starting Spark"):
-            spark = stack.enter_context(session(master, memory, folder / "spark.log", interrupts))
-        yield spark
+    try:
+        with contextlib.ExitStack() as stack:
+            with starting("starting Spark"):
+                spark = stack.enter_context(session(master, memory, folder / "spark.log", interrupts))
+            yield spark
+    finally:
+        if interrupts.asked:
+            end_java()
+            for stage in folder.glob(f"{STAGE_PREFIX}*"):
+                shutil.rmtree(stage, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -37,6 +37,8 @@ from pipeline.report.verdict import (
 )
 from pipeline.small_tables import SMALL_ROWS, for_small_tables
 
+STAGE_PREFIX: Final = ".stage-"
+"""Of the directory in `out` that a run without a state works in, and removes."""
 MAX_NAMED_BAD_FILES: Final = 100
 """So many are named in the verdict; the table `files` has all."""
 MAX_NAMED_PARTITIONS: Final = 100
@@ -60,7 +62,7 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
     """Run everything and leave the outputs in `options.out`. Raises AuditError, LoadingError, StateError."""
     started = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
-    stage = options.state or Path(tempfile.mkdtemp(prefix=".stage-", dir=options.out))
+    stage = options.state or Path(tempfile.mkdtemp(prefix=STAGE_PREFIX, dir=options.out))
     stage.mkdir(parents=True, exist_ok=True)
     try:
         with Progress(spark.sparkContext).running() as progress, contextlib.ExitStack() as settings:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import socketserver
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -46,20 +48,25 @@ class Interrupts:
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """From here on signals are noted, and have no other effect. For the main thread."""
-        before = {number: signal.signal(number, self.note) for number in SIGNALS}
+        before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
         try:
             yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def note(self, number: int = 0, frame: FrameType | None = None) -> None:
-        """Take note of a signal."""
+    def note(self) -> None:
+        """Ask, or insist."""
         if self.asked:
             self._insisted.set()
-        # py4j logs a stack trace for each call that fails because its job or its Java is gone: none of them is news.
-        logging.disable(logging.CRITICAL)
         self._asked.set()
+
+    def _signalled(self, number: int, frame: FrameType | None) -> None:
+        # py4j logs a stack trace for each call that fails because its job or its Java is gone, and PySpark's server of
+        # accumulators prints one: none of them is news.
+        logging.disable(logging.CRITICAL)
+        socketserver.BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+        self.note()
 
     @contextlib.contextmanager
     def cancelling(self, spark: SparkSession) -> Iterator[None]:
@@ -87,7 +94,7 @@ class Interrupts:
 
 
 def end_java() -> None:
-    """Ask the Java process that this one started to end; its temporary files go with it."""
+    """End the Java process that this one started, and wait for it; its temporary files go with it."""
     from pyspark import SparkContext
 
     # PySpark keeps the process there for its callers.
@@ -95,3 +102,5 @@ def end_java() -> None:
     process = getattr(gateway, "proc", None)
     if process is not None:
         process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.interrupts import GRACE_SECONDS, Interrupts, end_java
+from pipeline.interrupts import Interrupts, end_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +33,9 @@ EXTRA: Final = "pip install 'pidkeeper[audit]'"
 _PACKAGES: Final = ("pipeline", "protocol", "snapshots")
 """All that a task imports of this project."""
 _LOG_TAIL_LINES: Final = 5
-START_POLL_SECONDS: Final = 0.2
+START_POLL_SECONDS: Final = 0.1
+START_GRACE_SECONDS: Final = 5.0
+"""A start that was interrupted has so long to end by itself: on a machine at rest it takes that long."""
 
 
 class SessionError(RuntimeError):
@@ -129,13 +131,14 @@ def _start_aside(master: str, settings: dict[str, str], log: Path | None, interr
             outcome.append(error)
 
     thread = threading.Thread(target=start, daemon=True, name="start of Spark")
-    thread.start()
-    patience = GRACE_SECONDS
-    while thread.is_alive():
-        thread.join(START_POLL_SECONDS)
-        if interrupts.asked:
-            patience -= START_POLL_SECONDS
+    patience = START_GRACE_SECONDS
+    with _streams_to(log):
+        thread.start()
+        while thread.is_alive():
+            thread.join(START_POLL_SECONDS)
+            patience -= START_POLL_SECONDS if interrupts.asked else 0
             if interrupts.insisted or patience < 0:
+                # A Java process that is not known yet ends with its standard input, so with this process.
                 end_java()
                 raise KeyboardInterrupt
     if interrupts.asked:
@@ -155,8 +158,7 @@ def _start(master: str, settings: dict[str, str], log: Path | None) -> SparkSess
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        with _streams_to(log):
-            return builder.getOrCreate()
+        return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
         raise SessionError(f"Spark did not start with --master {master}: {error}{_tail(log)}") from error
     except Exception as error:

@@ -18,7 +18,7 @@ from tests.pipeline.conftest import REPOSITORY, why_no_spark
 from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.terminal_program import CTRL_C, TerminalProgram
 
-COMMAND_SECONDS = 110.0
+COMMAND_SECONDS = 280.0
 
 
 def pidkeeper(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,10 +75,7 @@ def test_an_interrupt_lets_the_batch_end_and_nothing_is_lost_or_said_twice(spark
         return overlap(inputs)
 
     during = Interrupts()
-    try:
-        assert run(during, once=False) == 0
-    finally:
-        logging.disable(logging.NOTSET)
+    assert run(during, once=False) == 0
     assert sorted(said) == [
         "batch 0: 30 copies of blocks from 1 member, IDs 0 to 299: no new findings",
         "stopped: 30 new copies of blocks; no violations in all",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socketserver
 from collections.abc import Iterator
 
 import pytest
@@ -13,7 +14,8 @@ from pipeline.interrupts import Interrupts
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_before() -> Iterator[None]:
+def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(socketserver.BaseServer, "handle_error", socketserver.BaseServer.handle_error)
     yield
     logging.disable(logging.NOTSET)
 
@@ -34,6 +36,7 @@ def test_a_signal_is_noted_and_a_second_one_insists(number: signal.Signals) -> N
 def test_stack_traces_of_calls_that_fail_by_it_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     logger = logging.getLogger("py4j")
     logger.error("before")
-    Interrupts().note()
+    with Interrupts().noted():
+        os.kill(os.getpid(), signal.SIGINT)
     logger.error("after")
     assert caplog.messages == ["before"]
