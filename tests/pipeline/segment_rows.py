@@ -31,12 +31,18 @@ def inputs(
     records: Iterable[Row] = (),
 ) -> AuditInputs:
     """All tables; `blocks` are first ID, last ID and broker."""
-    found = [{"first_id": first, "last_id": last, "broker_id": broker} for first, last, broker in blocks]
+    archived = {"member": "1", "file": "1/archive/0-9.arc"}
+    found = [
+        archived | {"position": 48 * n, "offset": n, "first_id": first, "last_id": last, "broker_id": broker}
+        for n, (first, last, broker) in enumerate(blocks)
+    ]
     return AuditInputs(
         archive_blocks=table(spark, schemas.ARCHIVE_BLOCKS, found),
         archive_files=table(spark, schemas.ARCHIVE_FILES, ()),
         snapshots=table(spark, schemas.ARCHIVE_SNAPSHOTS, ()),
-        log_records=table(spark, schemas.LOG_RECORDS, records),
+        log_records=table(
+            spark, schemas.LOG_RECORDS, [{"member": "1", "file": "1/wal/0.wal", "position": 0} | row for row in records]
+        ),
         log_files=table(spark, schemas.LOG_FILES, ()),
         batches=batches if isinstance(batches, DataFrame) else table(spark, schemas.BATCHES, batches),
         problems=problems if isinstance(problems, DataFrame) else table(spark, schemas.PROBLEMS, problems),

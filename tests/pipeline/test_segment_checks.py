@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -13,12 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.checks.segments import SEGMENT_CHECKS
+from pipeline.checks.quorum.history import ALLOCATION, distinct_blocks
+from pipeline.checks.segments import SEGMENT_CHECKS, SEGMENT_TABLES
 from pipeline.checks.segments.burning import id_burner
-from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS
+from pipeline.checks.segments.producers import PRODUCER_ID_EXPIRATION_MS
+from pipeline.derived import keep
 from pipeline.findings import FINDINGS
 from pipeline.inputs import AuditInputs
 from tests.pipeline.segment_rows import MAX_SEQUENCE, Log, compact, inputs, lawful_logs
+from tests.support.quorum_tables import tiny_tables
 from tests.support.segment_builder import batch, marker
 
 pytestmark = pytest.mark.timeout(600)
@@ -29,8 +32,24 @@ P: Final = 17
 Found = tuple[Any, ...]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _tiny(spark: SparkSession) -> Iterator[None]:
+    with tiny_tables(spark):
+        yield
+
+
+def kept(given_inputs: AuditInputs) -> AuditInputs:
+    """With the tables that checks share, collected, so that no plan holds that of another table."""
+
+    def save(name: str, frame: DataFrame) -> DataFrame:
+        return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
+
+    return keep(given_inputs, (distinct_blocks, *SEGMENT_TABLES), save)
+
+
 def everything(given_inputs: AuditInputs, *only: str) -> DataFrame:
     """The findings of all checks, or of some, in one query, without the notes on brokers' shares."""
+    given_inputs = kept(given_inputs)
     frames = [check(given_inputs) for name, check in SEGMENT_CHECKS if not only or name in only]
     assert all(frame.schema.names == FINDINGS.names for frame in frames)
     return reduce(DataFrame.unionByName, frames).where("NOT (check = 'id_burner' AND severity = 'note')")
@@ -291,8 +310,8 @@ def test_ids_against_blocks(spark: SparkSession) -> None:
         log.data(producer, 0, 0)
     blocks = [(10, 19, 1), (12, 13, 1), (1 << 20, 5 << 20, 2), ((1 << 20) + 5, (1 << 20) + 6, 2)]
     records = [
-        {"first_id": 20, "last_id": 20, "broker_id": 1, "committed": False},
-        {"first_id": 1 << 40, "last_id": 1 << 40, "broker_id": 1, "committed": True},
+        {"record_type": ALLOCATION, "first_id": 20, "last_id": 20, "broker_id": 1, "committed": False},
+        {"record_type": ALLOCATION, "first_id": 1 << 40, "last_id": 1 << 40, "broker_id": 1, "committed": True},
         {"next_producer_id": 3, "committed": True},
     ]
     assert found(spark, "unallocated", log, blocks=blocks, records=records) == [

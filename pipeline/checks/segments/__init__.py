@@ -1,7 +1,6 @@
 """Checks of Kafka's segments, against the rules of producers' sequences and against the quorum's allocation.
 
-They share the plan of logs.py and streams.py. Spark computes what is the same in them once if their findings are
-united into one query before anything is read.
+They share the tables of SEGMENT_TABLES. Tables of many rows hold numbers only; names come back with findings.
 """
 
 from __future__ import annotations
@@ -14,8 +13,12 @@ from pyspark.sql import DataFrame
 from pipeline.checks.segments.allocation import unallocated
 from pipeline.checks.segments.burning import id_burner
 from pipeline.checks.segments.fencing import fenced_epoch
+from pipeline.checks.segments.files import segment_files
+from pipeline.checks.segments.ids import producer_epochs, producer_ids
+from pipeline.checks.segments.producers import log_rows
 from pipeline.checks.segments.sequences import duplicate, out_of_sequence
 from pipeline.checks.segments.shared import shared_producer
+from pipeline.checks.segments.streams import sequence_faults
 from pipeline.checks.segments.transactions import hanging_transaction
 from pipeline.derived import Derivation
 from pipeline.inputs import AuditInputs
@@ -31,5 +34,11 @@ SEGMENT_CHECKS: Final[tuple[tuple[str, Callable[[AuditInputs], DataFrame]], ...]
 )
 """Name and function, in the order of the report."""
 
-SEGMENT_TABLES: Final[tuple[Derivation, ...]] = ()
+SEGMENT_TABLES: Final[tuple[Derivation, ...]] = (
+    segment_files,
+    log_rows,
+    producer_epochs,
+    producer_ids,
+    sequence_faults,
+)
 """What several of them look at, in an order in which each rests on those before it."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.blocks import allocated_blocks, with_block
+from pipeline.checks.segments.blocks import allocated_blocks
+from pipeline.checks.segments.files import named
+from pipeline.checks.segments.ids import producer_epochs, producer_ids
 from pipeline.checks.segments.rows import findings, text, where
 from pipeline.findings import NOTE, VIOLATION, WARNING
 from pipeline.inputs import AuditInputs
-
-_PLACE: Final = ("topic", "partition", "base_offset", "member", "file", "position", "max_timestamp_ms")
 
 
 def unallocated(inputs: AuditInputs) -> DataFrame:
@@ -21,24 +19,27 @@ def unallocated(inputs: AuditInputs) -> DataFrame:
     IDs below the first block that is known are one WARNING together: whoever gave out IDs before this quorum gave them,
     or the archive is not whole. Without any block there is one NOTE and nothing else.
 
-    Cost: one exchange of distinct IDs (partial aggregation first), then that of blocks.py.
+    Cost: nothing is moved but IDs outside of blocks, and of those above the first block one row for each log.
     """
-    ids = (
-        inputs.batches.where("producer_id >= 0")
-        .groupBy("producer_id")
-        .agg(F.min(F.struct(*_PLACE)).alias("start"), F.count("*").alias("batches"))
-    )
-    blocks = allocated_blocks(inputs)
     # One row, so that this is no cross join of two tables.
-    known = F.broadcast(blocks.agg(F.min("first_id").alias("known_from")))
-    outside = with_block(ids, blocks).where("block IS NULL").crossJoin(known)
-    outside = outside.select("producer_id", "batches", "known_from", "start.*")
-    outside = outside.withColumnRenamed("max_timestamp_ms", "timestamp_ms")
-    return _inside(outside).unionByName(_below(outside)).unionByName(_unknown(outside))
+    known = F.broadcast(allocated_blocks(inputs).agg(F.min("first_id").alias("known_from")))
+    outside = producer_ids(inputs).where("block IS NULL").select("producer_id", "batches").crossJoin(known)
+    return _inside(outside, inputs).unionByName(_below(outside)).unionByName(_unknown(outside))
 
 
-def _inside(outside: DataFrame) -> DataFrame:
-    found = outside.where("producer_id >= known_from")
+def _placed(found: DataFrame, inputs: AuditInputs) -> DataFrame:
+    """With the place of the first batch: of the first partition, of the first copy there."""
+    epochs = producer_epochs(inputs).where("first_file IS NOT NULL").drop("batches")
+    copies = epochs.join(F.broadcast(found), "producer_id")
+    place = ("partition_id", "first_offset", "first_file", "first_position", "first_ms")
+    first = copies.groupBy("producer_id", "batches").agg(F.min(F.struct(*place)).alias("start"))
+    columns = ("base_offset", "file_id", "position", "timestamp_ms")
+    start = [F.col(f"start.{name}").alias(column) for name, column in zip(place[1:], columns, strict=True)]
+    return named(first.select("producer_id", "batches", *start), inputs)
+
+
+def _inside(outside: DataFrame, inputs: AuditInputs) -> DataFrame:
+    found = _placed(outside.where("producer_id >= known_from").drop("known_from"), inputs)
     detail = text(
         "{batches} batches, the first at offset {base_offset}, have a producer id that no broker was given: another "
         "client may be given it later"

@@ -15,16 +15,17 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
+from pipeline.checks.quorum.history import distinct_blocks
 from pipeline.inputs import AuditInputs
 
 RANGE_BITS: Final = 20
 
 
 def allocated_blocks(inputs: AuditInputs) -> DataFrame:
-    """Each block once: first_id, last_id, broker_id. Of the log only what is committed."""
-    columns = ("first_id", "last_id", "broker_id")
-    logged = inputs.log_records.where(F.col("committed") & F.col("first_id").isNotNull()).select(*columns)
-    return inputs.archive_blocks.select(*columns).unionByName(logged).distinct()
+    """first_id, last_id and broker_id of each block, and of each version if members disagree. Of the log only what is
+    committed.
+    """
+    return distinct_blocks(inputs).select("first_id", "last_id", "broker_id")
 
 
 def with_block(ids: DataFrame, blocks: DataFrame) -> DataFrame:
@@ -32,9 +33,11 @@ def with_block(ids: DataFrame, blocks: DataFrame) -> DataFrame:
     block = F.struct("last_id", "first_id", "broker_id")
     starts = blocks.select(F.col("first_id").alias("producer_id"), F.lit(0).alias("kind"), block.alias("reach"))
     points = ids.withColumn("kind", F.lit(1)).unionByName(starts, allowMissingColumns=True)
-    points = points.withColumn("id_range", F.shiftright("producer_id", RANGE_BITS))
+    id_range = F.shiftright("producer_id", RANGE_BITS).alias("id_range")
+    points = points.select("*", id_range)
     up = Window.orderBy("id_range").rowsBetween(Window.unboundedPreceding, -1)
-    ranges = points.groupBy("id_range").agg(F.max("reach").alias("reach"))
+    begun = starts.groupBy(id_range).agg(F.max("reach").alias("reach"))
+    ranges = begun.join(ids.select(id_range).distinct(), "id_range", "full")
     carried = ranges.select("id_range", F.max("reach").over(up).alias("carried"))
     within = Window.partitionBy("id_range").orderBy("producer_id", "kind")
     reach = F.max("reach").over(within.rowsBetween(Window.unboundedPreceding, Window.currentRow))

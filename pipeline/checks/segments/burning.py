@@ -7,8 +7,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.blocks import allocated_blocks, with_block
-from pipeline.checks.segments.logs import LATEST_MS
+from pipeline.checks.segments.blocks import allocated_blocks
+from pipeline.checks.segments.files import segment_files
+from pipeline.checks.segments.ids import producer_epochs, producer_ids
 from pipeline.checks.segments.rows import findings, text
 from pipeline.findings import NOTE, WARNING
 from pipeline.inputs import AuditInputs
@@ -31,27 +32,33 @@ def id_burner(
     Windows are of the clients' or brokers' timestamps, aligned to the epoch. NOTE: for each broker how many of the IDs
     in its blocks ever wrote, in the segments that were given; retention removes others.
 
-    Cost: two aggregations with partial ones first; one row for each ID of each partition is moved.
+    Cost: one exchange of a row for each epoch of a producer in a log, and one of the distinct blocks.
     """
-    data = inputs.batches.where("producer_id >= 0 AND NOT is_control")
-    return _bursts(data, window_ms, few_batches, many_producers).unionByName(_shares(inputs, data))
+    return _bursts(inputs, window_ms, few_batches, many_producers).unionByName(_shares(inputs))
 
 
-def _bursts(data: DataFrame, window_ms: int, few_batches: int, many_producers: int) -> DataFrame:
-    stamp = F.when(F.col("max_timestamp_ms").between(0, LATEST_MS), F.col("max_timestamp_ms"))
-    copies = data.groupBy("topic", "partition", "member", "producer_id").agg(
-        F.count("*").alias("batches"), F.min(stamp).alias("timestamp_ms")
+def _by_topic(inputs: AuditInputs) -> DataFrame:
+    """For each producer of a topic its `batches` of data, in the copy of each partition that has most."""
+    partitions = segment_files(inputs).select("log_id", "topic_id").distinct()
+    rows = (
+        producer_epochs(inputs)
+        .where("data_batches > 0")
+        .select("producer_id", "log_id", "partition_id", "data_batches", "data_ms")
     )
-    partitions = copies.groupBy("topic", "partition", "producer_id").agg(
-        F.max("batches").alias("batches"), F.min("timestamp_ms").alias("timestamp_ms")
-    )
-    producers = partitions.groupBy("topic", "producer_id").agg(
-        F.sum("batches").alias("batches"), F.min("timestamp_ms").alias("timestamp_ms")
-    )
+    rows = rows.withColumnsRenamed({"data_batches": "batches", "data_ms": "timestamp_ms"}).repartition("producer_id")
+    earliest = F.min("timestamp_ms").alias("timestamp_ms")
+    copies = rows.groupBy("producer_id", "partition_id", "log_id").agg(F.sum("batches").alias("batches"), earliest)
+    copies = copies.join(F.broadcast(partitions), "log_id")
+    most = copies.groupBy("producer_id", "topic_id", "partition_id").agg(F.max("batches").alias("batches"), earliest)
+    return most.groupBy("producer_id", "topic_id").agg(F.sum("batches").alias("batches"), earliest)
+
+
+def _bursts(inputs: AuditInputs, window_ms: int, few_batches: int, many_producers: int) -> DataFrame:
     began = F.floor(F.col("timestamp_ms") / window_ms) * window_ms
     found = (
-        producers.where((F.col("batches") <= few_batches) & F.col("timestamp_ms").isNotNull())
-        .groupBy("topic", began.alias("timestamp_ms"))
+        _by_topic(inputs)
+        .where((F.col("batches") <= few_batches) & F.col("timestamp_ms").isNotNull())
+        .groupBy("topic_id", began.alias("timestamp_ms"))
         .agg(
             F.count("*").alias("ids"),
             F.min("producer_id").alias("first_id"),
@@ -60,6 +67,8 @@ def _bursts(data: DataFrame, window_ms: int, few_batches: int, many_producers: i
         )
         .where(F.col("ids") >= many_producers)
     )
+    topics = F.broadcast(segment_files(inputs).select("topic_id", "topic").distinct())
+    found = found.join(topics, "topic_id")
     detail = text(
         "{ids} producer ids wrote {batches} batches in all from here on for {window} s: clients make a producer for "
         "next to nothing, let them keep one",
@@ -68,10 +77,10 @@ def _bursts(data: DataFrame, window_ms: int, few_batches: int, many_producers: i
     return findings(found, "id_burner", WARNING, detail, subject=text("topic {topic}"))
 
 
-def _shares(inputs: AuditInputs, data: DataFrame) -> DataFrame:
-    blocks = allocated_blocks(inputs)
-    wrote = with_block(data.select("producer_id").distinct(), blocks).where("block IS NOT NULL")
+def _shares(inputs: AuditInputs) -> DataFrame:
+    wrote = producer_ids(inputs).where("data_batches > 0 AND block IS NOT NULL")
     used = wrote.groupBy(F.col("block.broker_id").alias("broker_id")).agg(F.count("*").alias("used"))
+    blocks = allocated_blocks(inputs).distinct()
     size = F.col("last_id").cast("decimal(20,0)") - F.col("first_id") + 1
     given = blocks.groupBy("broker_id").agg(
         F.count("*").alias("blocks"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.logs import producer_rows
+from pipeline.checks.segments.files import named
+from pipeline.checks.segments.producers import producer_rows
 from pipeline.checks.segments.rows import findings, once, text, where
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
@@ -14,14 +15,14 @@ from pipeline.inputs import AuditInputs
 def fenced_epoch(inputs: AuditInputs) -> DataFrame:
     """VIOLATION: data of an epoch below that of an earlier batch or marker of the same producer in the partition.
 
-    One finding for all such batches of one epoch, at the first.
+    One finding for all such batches of one epoch, at the first. Cost: only those batches are moved.
     """
     late = producer_rows(inputs).where(F.col("fenced_by").isNotNull() & ~F.col("is_control"))
-    first = F.struct("base_offset", "member", "file", "position", "timestamp_ms", "fenced_by")
-    grouped = late.groupBy("log", "topic", "partition", "producer_id", "epoch").agg(
+    first = F.struct("base_offset", "file_id", "position", "timestamp_ms", "fenced_by")
+    grouped = late.groupBy("log_id", "producer_id", "epoch").agg(
         F.min(first).alias("start"), F.count("*").alias("batches")
     )
-    found = grouped.select("topic", "partition", "producer_id", "epoch", "batches", "start.*")
+    found = named(grouped.select("producer_id", "epoch", "batches", "start.*"), inputs)
     detail = text(
         "{batches} batches of epoch {epoch}, the first at offset {base_offset}, stand behind epoch {fenced_by}, which "
         "fences them: the broker should have refused them"

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
+from pipeline.checks.segments.files import named
 from pipeline.checks.segments.rows import findings, once, text, where
-from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS, sequence_faults
+from pipeline.checks.segments.streams import sequence_faults
 from pipeline.findings import NOTE, WARNING
 from pipeline.inputs import AuditInputs
 
 
-def duplicate(inputs: AuditInputs, *, expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> DataFrame:
+def duplicate(inputs: AuditInputs) -> DataFrame:
     """VIOLATION: sequences of one producer and epoch are in a partition twice. Batches in a row are one finding."""
-    found = sequence_faults(inputs, expiration_ms).where("fault = 'duplicate'")
+    found = named(sequence_faults(inputs).where("fault = 'duplicate'"), inputs)
     detail = text(
         "sequences {base_sequence} to {last_sequence} of epoch {epoch}, in batches at offset {base_offset} and on "
         "({batches} in all), were written before: consumers see these records twice"
@@ -21,13 +22,13 @@ def duplicate(inputs: AuditInputs, *, expiration_ms: int = PRODUCER_ID_EXPIRATIO
     return _of_producer(found, "duplicate", detail)
 
 
-def out_of_sequence(inputs: AuditInputs, *, expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> DataFrame:
+def out_of_sequence(inputs: AuditInputs) -> DataFrame:
     """VIOLATION: records of a producer are missing or out of order, and no compaction explains it.
 
-    WARNING where a damaged file lies in the gap. NOTE where the producer had been silent for `expiration_ms`, in
-    milliseconds, so that the broker took any sequence.
+    WARNING where a damaged file lies in the gap. NOTE where the producer had been silent for PRODUCER_ID_EXPIRATION_MS,
+    so that the broker took any sequence.
     """
-    found = sequence_faults(inputs, expiration_ms).where("fault = 'out_of_sequence'")
+    found = named(sequence_faults(inputs).where("fault = 'out_of_sequence'"), inputs)
     about = text("sequence {base_sequence} of epoch {epoch} at offset {base_offset}: ")
     behind = text("{gap} sequences before it are not in the log, and {lost} offsets are missing there")
     why = (

@@ -12,7 +12,8 @@ producer that reprocesses old events is then lawful.
 What headers can not tell: two idempotent clients with the same id, both in epoch 0 and in different partitions, look
 exactly like one client. That an id was given twice is seen for sure in the allocations alone.
 
-Cost: one exchange by id on top of streams.py, of one row for each id, epoch and task before it.
+Cost: one exchange by id of a row for each epoch of a producer in a log, and a pass over all batches for the places of
+what was found; only those batches are moved.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.logs import producer_rows
+from pipeline.checks.segments.files import NAMES, named, segment_files
+from pipeline.checks.segments.ids import producer_epochs, producer_ids
+from pipeline.checks.segments.producers import OFFSETS, producer_rows
 from pipeline.checks.segments.rows import findings, rank, text, where
-from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS, sequence_faults
+from pipeline.checks.segments.streams import sequence_faults
 from pipeline.findings import NOTE, VIOLATION
 from pipeline.inputs import AuditInputs
 
@@ -32,16 +35,13 @@ EPOCH_SLACK_MS: Final = 900_000
 """How long a batch of an old epoch may be on its way: a producer gives up after `delivery.timeout.ms`, 2 minutes by
 default; brokers' clocks may differ."""
 
-_PLACE: Final = ("base_offset", "member", "file", "position", "topic", "partition", "timestamp_ms")
-_SIGN: Final = ("producer_id", "sign", "severity", "detail", *_PLACE)
+_PLACE: Final = (*OFFSETS, "timestamp_ms")
+_SIGN: Final = ("producer_id", "sign", "severity", "detail", *_PLACE, *NAMES)
 
 
-def shared_producer(
-    inputs: AuditInputs, *, expiration_ms: int = PRODUCER_ID_EXPIRATION_MS, slack_ms: int = EPOCH_SLACK_MS
-) -> DataFrame:
+def shared_producer(inputs: AuditInputs, *, slack_ms: int = EPOCH_SLACK_MS) -> DataFrame:
     """VIOLATION: one producer id is used by two clients; NOTE where only clients' clocks say so. Milliseconds."""
-    rows = producer_rows(inputs)
-    signs = _mixed(rows).unionByName(_restarted(inputs, expiration_ms)).unionByName(_overtaken(rows, slack_ms))
+    signs = _mixed(inputs).unionByName(_restarted(inputs)).unionByName(_overtaken(inputs, slack_ms))
     order = Window.partitionBy("producer_id").orderBy(rank(F.col("severity")), "sign", "topic", "partition", *_PLACE)
     found = signs.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
     return findings(
@@ -51,29 +51,32 @@ def shared_producer(
     )  # fmt: skip
 
 
-def _mixed(rows: DataFrame) -> DataFrame:
+def _mixed(inputs: AuditInputs) -> DataFrame:
+    mixed = F.broadcast(producer_ids(inputs).where("mixed").select("producer_id"))
+    rows = producer_rows(inputs).where(~F.col("is_control")).join(mixed, "producer_id", "left_semi")
     place = F.struct(*_PLACE)
     inside = F.col("is_transactional")
-    found = (
-        rows.where(~F.col("is_control"))
-        .groupBy("producer_id")
-        .agg(F.min(F.when(inside, place)).alias("inside"), F.min(F.when(~inside, place)).alias("outside"))
-        .where("inside IS NOT NULL AND outside IS NOT NULL")
+    found = rows.groupBy("producer_id").agg(
+        F.min(F.when(inside, place)).alias("inside"), F.min(F.when(~inside, place)).alias("outside")
     )
+    for name in ("inside", "outside"):
+        names = segment_files(inputs).select("file_id", F.struct(*NAMES).alias(f"{name}_names"))
+        same = F.col(f"{name}.file_id") == names["file_id"]
+        found = found.join(F.broadcast(names), same).drop(names["file_id"])
     detail = text(
         "writes in transactions, as at offset {inside} of {one}, and outside of them, as at offset {outside} of "
         "{other}: no client does both, so two have this id",
         inside="inside.base_offset", outside="outside.base_offset",
-        one=_partition("inside"), other=_partition("outside"),
+        one=_partition("inside_names"), other=_partition("outside_names"),
     )  # fmt: skip
-    inner, outer = F.col("inside"), F.col("outside")
-    later = F.when(inner["timestamp_ms"] > outer["timestamp_ms"], inner).otherwise(outer)
+    inner, outer = F.struct("inside.*", "inside_names.*"), F.struct("outside.*", "outside_names.*")
+    later = F.when(F.col("inside.timestamp_ms") > F.col("outside.timestamp_ms"), inner).otherwise(outer)
     found = found.select("producer_id", detail.alias("detail"), later.alias("later"))
     return _sign(found.select("producer_id", "detail", "later.*"), 1)
 
 
-def _restarted(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
-    found = sequence_faults(inputs, expiration_ms).where("fault = 'shared_producer'")
+def _restarted(inputs: AuditInputs) -> DataFrame:
+    found = named(sequence_faults(inputs).where("fault = 'shared_producer'"), inputs)
     detail = text(
         "a stream of epoch {epoch} begins at sequence 0 again at offset {base_offset} though sequence {top} had been "
         "reached: two clients write with this id"
@@ -81,30 +84,9 @@ def _restarted(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
     return _sign(found.withColumn("detail", detail), 2)
 
 
-def _overtaken(rows: DataFrame, slack_ms: int) -> DataFrame:
+def _overtaken(inputs: AuditInputs, slack_ms: int) -> DataFrame:
     """Epochs whose data goes on `slack_ms` after a higher epoch's first sign, by the brokers' clocks or by all."""
-    stamped = rows.where(F.col("fenced_by").isNull() & F.col("timestamp_ms").isNotNull())
-    by_broker = F.col("broker_clock")
-    data = ~F.col("is_control")
-    last = F.struct("timestamp_ms", *[name for name in _PLACE if name != "timestamp_ms"])
-    epochs = stamped.groupBy("producer_id", "epoch").agg(
-        F.min("timestamp_ms").alias("from_any"),
-        F.min(F.when(by_broker, F.col("timestamp_ms"))).alias("from_broker"),
-        F.max(F.when(data, last)).alias("to_any"),
-        F.max(F.when(data & by_broker, last)).alias("to_broker"),
-    )
-    above = Window.partitionBy("producer_id").orderBy(F.desc("epoch")).rowsBetween(Window.unboundedPreceding, -1)
-    epochs = epochs.withColumns(
-        {name: F.min(name).over(above).alias(name) for name in ("from_any", "from_broker")}
-        | {"newer": F.max("epoch").over(above)}
-    )
-    proven = F.col("to_broker.timestamp_ms") - F.col("from_broker") > slack_ms
-    likely = F.col("to_any.timestamp_ms") - F.col("from_any") > slack_ms
-    epochs = epochs.withColumn("proven", F.coalesce(proven, F.lit(False))).where(F.col("proven") | likely)
-    late = F.when(F.col("proven"), F.col("to_broker")).otherwise(F.col("to_any"))
-    since = F.when(F.col("proven"), F.col("from_broker")).otherwise(F.col("from_any"))
-    epochs = epochs.select("producer_id", "epoch", "newer", "proven", since.alias("since"), late.alias("late"))
-    found = epochs.select("producer_id", "epoch", "newer", "proven", "since", "late.*")
+    found = named(_last_batches(inputs, _late_epochs(inputs, slack_ms)), inputs)
     detail = F.concat(
         text(
             "writes in epoch {epoch} at {timestamp_ms} ms, though a newer epoch, {newer} at most, began at {since} ms"
@@ -115,6 +97,35 @@ def _overtaken(rows: DataFrame, slack_ms: int) -> DataFrame:
     )
     severity = F.when(F.col("proven"), F.lit(VIOLATION)).otherwise(F.lit(NOTE))
     return _sign(found.withColumn("detail", detail), 3, severity)
+
+
+def _late_epochs(inputs: AuditInputs, slack_ms: int) -> DataFrame:
+    """producer_id, epoch, `newer`, whether it is `proven`, `since` when and up to what `timestamp_ms`."""
+    figures = {"from_any": F.min, "from_broker": F.min, "to_any": F.max, "to_broker": F.max}
+    rows = producer_epochs(inputs).where("from_any IS NOT NULL").select("producer_id", "epoch", *figures)
+    # By id alone, so that the window below needs no other exchange.
+    grouped = rows.repartition("producer_id").groupBy("producer_id", "epoch")
+    epochs = grouped.agg(*[aggregate(name).alias(name) for name, aggregate in figures.items()])
+    above = Window.partitionBy("producer_id").orderBy(F.desc("epoch")).rowsBetween(Window.unboundedPreceding, -1)
+    epochs = epochs.withColumns(
+        {name: F.min(name).over(above) for name in ("from_any", "from_broker")} | {"newer": F.max("epoch").over(above)}
+    )
+    proven = F.coalesce(F.col("to_broker") - F.col("from_broker") > slack_ms, F.lit(False))
+    likely = F.col("to_any") - F.col("from_any") > slack_ms
+    epochs = epochs.withColumn("proven", proven).where(F.col("proven") | likely)
+    late = F.when(F.col("proven"), F.col("to_broker")).otherwise(F.col("to_any"))
+    since = F.when(F.col("proven"), F.col("from_broker")).otherwise(F.col("from_any"))
+    return epochs.select("producer_id", "epoch", "newer", "proven", since.alias("since"), late.alias("timestamp_ms"))
+
+
+def _last_batches(inputs: AuditInputs, epochs: DataFrame) -> DataFrame:
+    """The epochs with OFFSETS of the last batch of that timestamp."""
+    rows = producer_rows(inputs).where(~F.col("is_control") & F.col("fenced_by").isNull())
+    rows = rows.select("producer_id", "epoch", "timestamp_ms", "broker_clock", *OFFSETS)
+    met = rows.join(F.broadcast(epochs), ["producer_id", "epoch", "timestamp_ms"])
+    met = met.where(~F.col("proven") | F.col("broker_clock"))
+    last = met.groupBy(*epochs.columns).agg(F.max(F.struct(*OFFSETS)).alias("last"))
+    return last.select(*epochs.columns, "last.*")
 
 
 def _sign(found: DataFrame, sign: int, severity: Column | None = None) -> DataFrame:

@@ -19,60 +19,55 @@ What headers cannot tell: whether two clients with one id write to different par
 repeats sequences which retention removed; a silence by the broker's clock where timestamps are the client's; which of
 missing offsets were this producer's. Batches of an older epoch are left to `fenced_epoch`.
 
-Cost: the sorts of logs.py, then by producer within the same exchange (hashing by folder clusters the producers). Only
-lines on which some batch goes back are sorted by sequence. Windows keep running values; Spark holds the rows of one
-producer in one partition where a value of the whole line is needed, and spills them.
+Cost: only producers of which some row does not follow as it must are looked at (`suspect` in producers.py), with one
+exchange of their rows by log and producer; of the others, mostly all, no row is moved. Only lines on which some batch
+goes back are sorted by sequence once more. Spark holds the rows of one producer in one log, and spills them.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window, WindowSpec
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.logs import COORDINATOR_TOPICS, producer_rows
+from pipeline.checks.segments.producers import (
+    OFFSETS,
+    PRODUCER_ID_EXPIRATION_MS,
+    SEQUENCES,
+    around,
+    before,
+    producer_rows,
+    to_here,
+    with_missing,
+)
+from pipeline.derived import derived
 from pipeline.findings import NOTE, VIOLATION, WARNING
 from pipeline.inputs import AuditInputs
 
-PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
-"""Kafka's default of `producer.id.expiration.ms`."""
-SEQUENCES: Final = 1 << 31
-
-_OFFSETS: Final = ("base_offset", "file", "position")
-_LINE: Final = ("log", "producer_id", "line")
-_CARRIED: Final = ("member", "file", "position", "topic", "partition", "timestamp_ms", "epoch")
+_LINE: Final = ("log_id", "producer_id", "line")
+_CARRIED: Final = ("file_id", "position", "timestamp_ms", "epoch")
 
 
-def _before(order: WindowSpec) -> WindowSpec:
-    return order.rowsBetween(Window.unboundedPreceding, -1)
-
-
-def _to_here(order: WindowSpec) -> WindowSpec:
-    return order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-
-
-def _around(sequences: Column) -> Column:
-    return F.pmod(sequences, F.lit(SEQUENCES))
-
-
-def _lines(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
+def _lines(rows: DataFrame) -> DataFrame:
     """Numbers the lines of each producer, and says why each began; markers count for epochs and silences only."""
-    order = Window.partitionBy("log", "producer_id").orderBy(*_OFFSETS)
-    ours = ~F.coalesce(F.col("topic").isin(*COORDINATOR_TOPICS), F.lit(False))
-    rows = producer_rows(inputs).where(F.col("fenced_by").isNull() & ours)
+    order = Window.partitionBy("log_id", "producer_id").orderBy(*OFFSETS)
+    rows = rows.where(F.col("fenced_by").isNull() & F.col("sequenced"))
+    rows = rows.withColumns({name: F.col(name).cast("long") for name in ("base_sequence", "last_sequence")})
     entered = F.coalesce(F.col("epoch") > F.lag("epoch").over(order), F.lit(False))
-    silent = F.coalesce(F.col("timestamp_ms") - F.lag("timestamp_ms").over(order) >= expiration_ms, F.lit(False))
+    silent = F.coalesce(
+        F.col("timestamp_ms") - F.lag("timestamp_ms").over(order) >= PRODUCER_ID_EXPIRATION_MS, F.lit(False)
+    )
     rows = rows.withColumns({"entered": entered, "silent": silent})
     why = F.when(F.col("silent"), F.lit("silence")).when(F.col("entered"), F.lit("epoch"))
-    before = [F.lag(name).over(order).alias(name) for name in ("missing", "holes")]
-    since = F.when(F.col("entered"), F.struct(*before))
+    there = [F.lag(name).over(order).alias(name) for name in ("missing", "holes")]
+    since = F.when(F.col("entered"), F.struct(*there))
     rows = rows.withColumns({"why": why, "since": since})
     rows = rows.withColumns(
         {
-            "line": F.sum((F.col("entered") | F.col("silent")).cast("long")).over(_to_here(order)),
-            "began": F.last("why", ignorenulls=True).over(_to_here(order)),
-            "since_epoch": F.last("since", ignorenulls=True).over(_to_here(order)),
+            "line": F.sum((F.col("entered") | F.col("silent")).cast("long")).over(to_here(order)),
+            "began": F.last("why", ignorenulls=True).over(to_here(order)),
+            "since_epoch": F.last("since", ignorenulls=True).over(to_here(order)),
         }
     )
     data = rows.where(~F.col("is_control") & (F.col("base_sequence") >= 0))
@@ -83,23 +78,23 @@ def _lines(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
 
 
 def _unwrapped(lines: DataFrame) -> DataFrame:
-    order = Window.partitionBy(*_LINE).orderBy(*_OFFSETS)
+    order = Window.partitionBy(*_LINE).orderBy(*OFFSETS)
     half = SEQUENCES // 2
     previous = F.lag("last_sequence").over(order)
     rows = lines.withColumns(
         {
-            "length": _around(F.col("last_sequence") - F.col("base_sequence")) + 1,
-            "jump": F.coalesce(_around(F.col("base_sequence") - previous - 1 + half) - half, F.lit(0)),
-            "origin": F.first("base_sequence").over(_to_here(order)),
+            "length": around(F.col("last_sequence") - F.col("base_sequence")) + 1,
+            "jump": F.coalesce(around(F.col("base_sequence") - previous - 1 + half) - half, F.lit(0)),
+            "origin": F.first("base_sequence").over(to_here(order)),
         }
     )
-    lengths = F.coalesce(F.sum("length").over(_before(order)), F.lit(0))
-    rows = rows.withColumn("first", F.col("origin") + F.sum("jump").over(_to_here(order)) + lengths)
+    lengths = F.coalesce(F.sum("length").over(before(order)), F.lit(0))
+    rows = rows.withColumn("first", F.col("origin") + F.sum("jump").over(to_here(order)) + lengths)
     rows = rows.withColumn("last", F.col("first") + F.col("length") - 1)
-    rows = rows.withColumn("top", F.max("last").over(_before(order)))
+    rows = rows.withColumn("top", F.max("last").over(before(order)))
     rows = rows.withColumn("back", F.coalesce(F.col("first") <= F.col("top"), F.lit(False)))
     ahead = F.when(~F.col("back"), F.struct("missing", "holes"))
-    return rows.withColumn("since_top", F.last(ahead, ignorenulls=True).over(_before(order)))
+    return rows.withColumn("since_top", F.last(ahead, ignorenulls=True).over(before(order)))
 
 
 def _expected_gap() -> Column:
@@ -107,7 +102,7 @@ def _expected_gap() -> Column:
     latest = F.col("latest")
     forgotten = (
         F.when(latest.isNull(), F.lit(0))
-        .when(latest["epoch"] == F.col("epoch"), _around(F.col("base_sequence") - latest["last_sequence"] - 1))
+        .when(latest["epoch"] == F.col("epoch"), around(F.col("base_sequence") - latest["last_sequence"] - 1))
         .otherwise(F.col("base_sequence"))
     )
     return (
@@ -118,10 +113,10 @@ def _expected_gap() -> Column:
     )
 
 
-def judged(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
-    """Every batch of data on its line; `severity` says how bad the gap before it is, null if it is lawful.
+def judged(rows: DataFrame) -> DataFrame:
+    """Every batch of data on its line, from all rows of some producers.
 
-    `gap` is null for a batch that goes back.
+    `severity` says how bad the gap before it is, null if it is lawful; `gap` is null for a batch that goes back.
     """
     forgotten = F.struct(F.col("latest.missing").alias("missing"), F.col("latest.holes").alias("holes"))
     since = (
@@ -129,7 +124,7 @@ def judged(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
         .when(F.col("began") == "epoch", F.col("since_epoch"))
         .otherwise(forgotten)
     )
-    rows = _unwrapped(_lines(inputs, expiration_ms)).withColumn("since", since)
+    rows = _unwrapped(_lines(rows)).withColumn("since", since)
     rows = rows.withColumns(
         {
             "gap": F.when(~F.col("back"), _expected_gap()),
@@ -152,16 +147,14 @@ def _against_all(rows: DataFrame) -> DataFrame:
     """Lines on which a batch goes back, in the order of their sequences: what each such batch meets there."""
     any_back = F.max("back").over(Window.partitionBy(*_LINE))
     suspects = rows.withColumn("suspect", any_back).where("suspect").drop("suspect")
-    up = Window.partitionBy(*_LINE).orderBy("first", *_OFFSETS)
-    down = Window.partitionBy(*_LINE).orderBy(
-        F.desc("first"), F.desc("base_offset"), F.desc("file"), F.desc("position")
-    )
+    up = Window.partitionBy(*_LINE).orderBy("first", *OFFSETS)
+    down = Window.partitionBy(*_LINE).orderBy(F.desc("first"), *[F.desc(name) for name in OFFSETS])
     ahead = F.struct("first", (F.col("severity") == VIOLATION).alias("reported"), F.col("top").isNull().alias("start"))
     met = suspects.withColumns(
         {
-            "reach": F.max("last").over(_before(up)),
+            "reach": F.max("last").over(before(up)),
             "same": F.lag(F.struct("first", "last")).over(up) == F.struct("first", "last"),
-            "next": F.last(F.when(~F.col("back"), ahead), ignorenulls=True).over(_before(down)),
+            "next": F.last(F.when(~F.col("back"), ahead), ignorenulls=True).over(before(down)),
         }
     ).where("back")
     free = ~F.coalesce(F.col("reach") >= F.col("first"), F.lit(False)) & (F.col("next.first") > F.col("last"))
@@ -177,16 +170,16 @@ def _against_all(rows: DataFrame) -> DataFrame:
 
 def _repetitions(rows: DataFrame) -> DataFrame:
     """Batches that go back, one row for those that follow one another."""
-    order = Window.partitionBy(*_LINE).orderBy(*_OFFSETS)
+    order = Window.partitionBy(*_LINE).orderBy(*OFFSETS)
     back = _against_all(rows).where(~F.col("fills"))
     breaks = F.coalesce(F.col("first") != F.lag("last").over(order) + 1, F.lit(True))
     back = back.withColumn("breaks", breaks.cast("int"))
-    back = back.withColumn("chain", F.sum("breaks").over(_to_here(order)))
+    back = back.withColumn("chain", F.sum("breaks").over(to_here(order)))
     kept = (*_CARRIED, "base_offset", "base_sequence", "top", "same", "joins", "gap", "lost")
     chains = back.groupBy(*_LINE, "chain").agg(
-        F.min_by(F.struct(*kept), F.struct("base_offset", "file", "position")).alias("start"),
+        F.min_by(F.struct(*kept), F.struct(*OFFSETS)).alias("start"),
         F.count("*").alias("batches"),
-        F.max_by("last_sequence", F.struct("base_offset", "file", "position")).alias("last_sequence"),
+        F.max_by("last_sequence", F.struct(*OFFSETS)).alias("last_sequence"),
     )
     again = (F.col("base_sequence") == 0) & ~(F.col("same") & (F.col("batches") == 1))
     fault = (
@@ -198,9 +191,9 @@ def _repetitions(rows: DataFrame) -> DataFrame:
     return chains.withColumns({"fault": fault, "severity": F.lit(VIOLATION)})
 
 
-def sequence_faults(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
-    """Each fault of a copy's sequences once: `fault` is the name of the check that reports it."""
-    rows = judged(inputs, expiration_ms)
+def faults_among(rows: DataFrame) -> DataFrame:
+    """Each fault of the sequences of some producers once, from all of their rows: `producer_rows` `with_missing`."""
+    rows = judged(rows)
     gaps = rows.where(F.col("severity").isNotNull()).withColumns(
         {"fault": F.lit("out_of_sequence"), "batches": F.lit(1).cast("long")}
     )
@@ -211,3 +204,9 @@ def sequence_faults(inputs: AuditInputs, expiration_ms: int) -> DataFrame:
     shared = F.min(F.when(F.col("fault") == "shared_producer", F.col("base_offset")))
     both = both.withColumn("shared_at", shared.over(Window.partitionBy(*_LINE)))
     return both.where(F.col("shared_at").isNull() | (F.col("base_offset") <= F.col("shared_at"))).drop("shared_at")
+
+
+@derived
+def sequence_faults(inputs: AuditInputs) -> DataFrame:
+    """Each fault of a copy's sequences once: `fault` is the name of the check that reports it."""
+    return faults_among(with_missing(producer_rows(inputs).where("suspect"), inputs))

@@ -7,7 +7,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.logs import ordered_rows, producer_rows
+from pipeline.checks.segments.files import named, segment_files
+from pipeline.checks.segments.producers import log_ends, producer_rows, with_missing
 from pipeline.checks.segments.rows import findings, once, text, where
 from pipeline.findings import VIOLATION, WARNING
 from pipeline.inputs import AuditInputs
@@ -24,50 +25,39 @@ def hanging_transaction(
     """WARNING: data of a transaction without a marker behind it, older than `timeout_ms`; no one reads past it.
 
     VIOLATION when older than `certain_factor` times that, unless offsets are missing or a file is damaged behind it:
-    its marker may have been there. As in Kafka a marker ends it if its epoch is the same or newer (a coordinator that
-    fences the producer, or that knows KIP-890, ends it in the next epoch); one of an older epoch does not. A marker in
-    any copy will do, a lagging replica may not have it yet. Markers without a transaction are lawful.
+    its marker may have been there. Which marker ends a transaction is said in producers.py; a marker in any copy will
+    do, a lagging replica may not have it yet. Markers without a transaction are lawful.
 
     The age is from the newest timestamp in the log up to the start of the transaction, to the newest one in the log or
     of any broker clock (marker or LogAppendTime) of the same member. So a partition that is quiet on a member without
     markers anywhere shows nothing, and where clients stamp records with the time of old events in a log without
     markers, the age is too high.
 
-    Cost: no exchange by producer beyond that of logs.py but for one row for each producer of each copy.
+    Cost: only rows of open transactions are moved; beside them one row for each file.
     """
-    rows = producer_rows(inputs).where("fenced_by IS NULL")
-    ended = F.max(F.when(F.col("is_control"), F.col("base_offset"))).over(Window.partitionBy("log", "producer_id"))
-    rows = rows.withColumn("ended", ended)
-    # The cleaner empties batches, but never from the start of an open transaction on.
-    data = F.col("is_transactional") & ~F.col("is_control") & (F.col("record_count") > 0)
-    is_open = data & (F.col("base_offset") > F.coalesce(F.col("ended"), F.lit(-1)))
-    first = F.struct("base_offset", "epoch", "file", "position", "timestamp_ms", "seen_ms", "missing", "holes")
-    producers = rows.groupBy("log", "member", "topic", "partition", "producer_id").agg(
-        F.min(F.when(is_open, first)).alias("start"),
-        F.max("ended").alias("ended"),
-        F.count(F.when(is_open, True)).alias("batches"),
+    first = F.struct("base_offset", "epoch", "file_id", "position", "timestamp_ms", "seen_ms", "missing", "holes")
+    producers = (
+        with_missing(producer_rows(inputs).where("open"), inputs)
+        .groupBy("log_id", "producer_id")
+        .agg(F.min(first).alias("start"), F.count("*").alias("batches"))
     )
-    copies = Window.partitionBy(F.coalesce(F.col("topic"), F.col("log")), "partition", "producer_id")
-    producers = producers.withColumn("ended", F.max("ended").over(copies))
-    found = producers.where(
-        F.col("start").isNotNull() & (F.col("start.base_offset") > F.coalesce(F.col("ended"), F.lit(-1)))
-    ).select("log", "member", "topic", "partition", "producer_id", "batches", "start.*")
-    return _aged(found, ordered_rows(inputs), timeout_ms, certain_factor)
+    found = producers.select("log_id", "producer_id", "batches", "start.*").join(F.broadcast(_ends(inputs)), "log_id")
+    found = found.withColumn("age_ms", F.col("now_ms") - F.col("seen_ms")).where(F.col("age_ms") > timeout_ms)
+    return _judged(named(found, inputs), timeout_ms * certain_factor)
 
 
-def _aged(found: DataFrame, rows: DataFrame, timeout_ms: int, certain_factor: int) -> DataFrame:
-    logs = rows.groupBy("log", "member").agg(
-        F.max("missing").alias("end_missing"),
-        F.max("holes").alias("end_holes"),
-        F.max("seen_ms").alias("end_ms"),
-        F.max(F.when(F.col("broker_clock"), F.col("timestamp_ms"))).alias("clock_ms"),
-    )
+def _ends(inputs: AuditInputs) -> DataFrame:
+    """One row for each log: what is missing and damaged in all of it, and its time now."""
     clock = F.max("clock_ms").over(Window.partitionBy("member"))
-    ends = logs.withColumn("now_ms", F.greatest("end_ms", clock)).drop("member")
-    aged = found.join(ends, "log").withColumn("age_ms", F.col("now_ms") - F.col("seen_ms"))
-    aged = aged.where(F.col("age_ms") > timeout_ms)
+    figures = (F.max("newest_ms").alias("end_ms"), F.max("clock_ms").alias("clock_ms"))
+    logs = segment_files(inputs).groupBy("log_id", "member").agg(*figures)
+    now = logs.select("log_id", F.greatest("end_ms", clock).alias("now_ms"))
+    return now.join(log_ends(inputs), "log_id")
+
+
+def _judged(aged: DataFrame, certain_ms: int) -> DataFrame:
     whole = (F.col("end_missing") == F.col("missing")) & (F.col("end_holes") == F.col("holes"))
-    certain = (F.col("age_ms") > timeout_ms * certain_factor) & whole
+    certain = (F.col("age_ms") > certain_ms) & whole
     detail = F.concat(
         text("a transaction of epoch {epoch} is open since offset {base_offset}: {batches} batches and no marker "),
         text("behind them after {age} s; readers of committed records stop there", age=F.floor(F.col("age_ms") / 1000)),
