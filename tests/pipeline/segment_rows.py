@@ -11,6 +11,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from pipeline import schemas
+from pipeline.checks.quorum.history import distinct_blocks
+from pipeline.checks.segments import SEGMENT_TABLES
+from pipeline.derived import Derivation, keep
 from pipeline.inputs import AuditInputs
 
 START_MS: Final = 1_700_000_000_000
@@ -47,6 +50,15 @@ def inputs(
         batches=batches if isinstance(batches, DataFrame) else table(spark, schemas.BATCHES, batches),
         problems=problems if isinstance(problems, DataFrame) else table(spark, schemas.PROBLEMS, problems),
     )
+
+
+def kept(given: AuditInputs, *tables: Derivation) -> AuditInputs:
+    """With the tables that checks share, or some, collected, so that no plan holds that of another table."""
+
+    def save(name: str, frame: DataFrame) -> DataFrame:
+        return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
+
+    return keep(given, tables or (distinct_blocks, *SEGMENT_TABLES), save)
 
 
 @dataclass

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.checks.quorum.history import ALLOCATION, distinct_blocks
-from pipeline.checks.segments import SEGMENT_CHECKS, SEGMENT_TABLES
+from pipeline.checks.quorum.history import ALLOCATION
+from pipeline.checks.segments import SEGMENT_CHECKS
 from pipeline.checks.segments.burning import id_burner
 from pipeline.checks.segments.producers import PRODUCER_ID_EXPIRATION_MS
-from pipeline.derived import keep
 from pipeline.findings import FINDINGS
 from pipeline.inputs import AuditInputs
-from tests.pipeline.segment_rows import MAX_SEQUENCE, Log, compact, inputs, lawful_logs
+from tests.pipeline.segment_rows import MAX_SEQUENCE, Log, compact, inputs, kept, lawful_logs
 from tests.support.quorum_tables import tiny_tables
 from tests.support.segment_builder import batch, marker
 
@@ -36,15 +35,6 @@ Found = tuple[Any, ...]
 def _tiny(spark: SparkSession) -> Iterator[None]:
     with tiny_tables(spark):
         yield
-
-
-def kept(given_inputs: AuditInputs) -> AuditInputs:
-    """With the tables that checks share, collected, so that no plan holds that of another table."""
-
-    def save(name: str, frame: DataFrame) -> DataFrame:
-        return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
-
-    return keep(given_inputs, (distinct_blocks, *SEGMENT_TABLES), save)
 
 
 def everything(given_inputs: AuditInputs, *only: str) -> DataFrame:
@@ -333,7 +323,7 @@ def test_burnt_ids_and_the_share_of_a_broker(spark: SparkSession) -> None:
         logs[producer % 2].data(producer, 0, 0)
     logs[0].run(100, 0, (0, 3, 6))
     rows = [row for log in (*logs, logs[0].copy("2")) for row in log.rows]
-    given_inputs = inputs(spark, rows, blocks=((0, 999, 1), (1000, 1999, 1)))
+    given_inputs = kept(inputs(spark, rows, blocks=((0, 999, 1), (1000, 1999, 1))))
     some = id_burner(given_inputs, many_producers=60).orderBy("severity").collect()
     assert [(row.severity, row.topic, row.broker_id, row.first_id, row.last_id) for row in some] == [
         ("note", None, 1, 0, 1999),

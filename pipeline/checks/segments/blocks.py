@@ -6,6 +6,7 @@ where blocks overlap. Blocks begun in earlier ranges come in as one value a rang
 
 Cost: n distinct IDs and b distinct blocks take a sort of n + b rows, spread over ranges; the running maximum over the
 ranges is one task with one row for each 2^20 IDs in use; a task sorts at most 2^20 IDs and the blocks begun there.
+Both tables are computed twice, so they should be kept ones.
 """
 
 from __future__ import annotations
@@ -22,9 +23,7 @@ RANGE_BITS: Final = 20
 
 
 def allocated_blocks(inputs: AuditInputs) -> DataFrame:
-    """first_id, last_id and broker_id of each block, and of each version if members disagree. Of the log only what is
-    committed.
-    """
+    """first_id, last_id and broker_id of each committed block, and of each version of it if members disagree."""
     return distinct_blocks(inputs).select("first_id", "last_id", "broker_id")
 
 

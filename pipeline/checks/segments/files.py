@@ -24,6 +24,7 @@ COORDINATOR_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__sha
 NAMES: Final = ("member", "file", "topic", "partition")
 
 _SEGMENT_NAME: Final = r"(\d{20})\.log$"
+_FOLDER: Final = r"^(.*)[/\\]"
 _OF_BATCH: Final = (*NAMES, "segment_base_offset")
 _FIGURES: Final = ("reach", "newest_ms", "clock_ms", "holes")
 
@@ -71,7 +72,10 @@ def segment_files(inputs: AuditInputs) -> DataFrame:
 
 
 def _numbered(files: DataFrame) -> DataFrame:
-    files = files.withColumn("folder", F.regexp_extract("file", r"^(.*)[/\\]", 1))
+    files = files.withColumn("folder", F.regexp_extract("file", _FOLDER, 1))
+    # What a problem does not say of its file, the batches of the log do.
+    log = Window.partitionBy("folder")
+    files = files.withColumns({name: F.max(name).over(log) for name in ("member", "topic", "partition")})
     alone = F.when(F.col("topic").isNull(), F.col("folder"))
     return files.withColumns(
         {

@@ -49,7 +49,8 @@ def producer_ids(inputs: AuditInputs) -> DataFrame:
     """One row for each producer id: `batches`, `data_batches`; `mixed`: whether it wrote both in transactions and
     outside of them; `block`: `last_id`, `first_id` and `broker_id` of a block around it, null without one.
 
-    Cost: one exchange of a row for each epoch of a producer in a log, and then that of blocks.py.
+    Cost: an exchange of a row for each epoch of a producer in a log, once with these figures and once with the id
+    alone, and then that of blocks.py.
     """
     ids = (
         producer_epochs(inputs)

@@ -42,7 +42,7 @@ def file_rows(inputs: AuditInputs) -> DataFrame:
     Of the log: `holes`, problems of HOLES; `seen_ms`, the newest timestamp, which is the earliest time at which the
     batch can have been appended while clocks are right. `file_end` marks the last row of a file.
 
-    Cost: one exchange by file and one sort of about 100 bytes a batch; beyond Spark's limits the sort spills to disk.
+    Cost: one exchange by file and one sort of about 120 bytes a batch; beyond Spark's limits the sort spills to disk.
     """
     holes = hole_problems(inputs).select("file", "position", F.lit(1).alias("hole"))
     rows = _batch_rows(inputs).unionByName(holes, allowMissingColumns=True)

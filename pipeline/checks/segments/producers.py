@@ -46,8 +46,8 @@ def log_rows(inputs: AuditInputs) -> DataFrame:
     transaction that no marker behind it ends, in this copy or another. As in Kafka a marker ends it if its epoch is the
     same or newer (a coordinator that fences the producer, or that knows KIP-890, ends it in the next epoch).
 
-    Cost: that of `file_rows`, then one exchange by partition and producer and one sort of 130 bytes a batch. Spark
-    holds the rows of one producer in one partition and its copies, and spills them.
+    Cost: that of `file_rows`, then one exchange by partition and producer and one sort of about 150 bytes a batch.
+    Spark holds the rows of one producer in one partition and its copies, and spills them.
     """
     producer = Window.partitionBy("partition_id", "producer_id")
     rows = _followed(file_rows(inputs).repartition("partition_id", "producer_id"))
