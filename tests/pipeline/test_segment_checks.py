@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.checks.quorum.history import ALLOCATION
 from pipeline.checks.segments import SEGMENT_CHECKS
 from pipeline.checks.segments.burning import id_burner
-from pipeline.checks.segments.producers import PRODUCER_ID_EXPIRATION_MS
+from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS
 from pipeline.findings import FINDINGS
 from pipeline.inputs import AuditInputs
 from tests.pipeline.segment_rows import MAX_SEQUENCE, Log, compact, inputs, kept, lawful_logs

@@ -11,13 +11,12 @@ from pyspark.sql import SparkSession
 
 from pipeline.checks.segments.files import segment_files
 from pipeline.checks.segments.producers import (
-    PRODUCER_ID_EXPIRATION_MS,
     log_ends,
     log_rows,
     producer_rows,
     with_missing,
 )
-from pipeline.checks.segments.streams import faults_among, sequence_faults
+from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS, faults_among, sequence_faults
 from tests.pipeline.segment_rows import START_MS, Log, Row, compact, inputs, kept, lawful_logs
 from tests.support.quorum_tables import tiny_tables
 
@@ -170,9 +169,24 @@ def spoil(chance: random.Random, log: Log) -> None:
                 other |= held
 
 
+def edges(topic: str, producer: int) -> Log:
+    """Markers where data is compacted away: what begins behind them, and where, decides. Some are lawful."""
+    log = Log(topic)
+    log.marker(producer, 0)
+    log.data(producer, 0, 5)
+    for follower, first_epoch, sequence in ((1, 0, 5), (2, 1, 5), (3, 0, 0)):
+        log.marker(producer + follower, first_epoch)
+        log.marker(producer + follower, 1)
+        log.data(producer + follower, 1, sequence)
+    log.data(producer + 4, 0, 0)
+    log.marker(producer + 4, 1)
+    log.data(producer + 4, 1, 3)
+    return log
+
+
 def test_no_fault_is_lost_with_producers_that_are_not_looked_at(spark: SparkSession) -> None:
     chance = random.Random(11)
-    logs: list[Log] = []
+    logs = [edges("edges", 5000)]
     for number in range(120):
         made = lawful_logs(chance, f"topic{number}", number * 10, steps=20)
         copies = [log.copy("2") for log in made if chance.random() < 0.2]

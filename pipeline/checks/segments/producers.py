@@ -14,8 +14,6 @@ from pipeline.checks.segments.logs import file_rows, missing_before
 from pipeline.derived import derived
 from pipeline.inputs import AuditInputs
 
-PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
-"""Kafka's default of `producer.id.expiration.ms`."""
 SEQUENCES: Final = 1 << 31
 OFFSETS: Final = ("base_offset", "file_id", "position")
 """The order of a producer's rows in a log."""
@@ -71,7 +69,6 @@ def _followed(rows: DataFrame) -> DataFrame:
     rows = rows.withColumns(
         {
             "newest": F.max("epoch").over(before(order)),
-            "previous_ms": F.lag("timestamp_ms").over(order),
             "latest": F.last(latest, ignorenulls=True).over(before(order)),
             "first_epoch": F.first("epoch").over(to_here(order)),
             "is_first": F.lag(F.lit(True)).over(order).isNull(),
@@ -79,21 +76,22 @@ def _followed(rows: DataFrame) -> DataFrame:
     )
     fenced_by = F.when(F.col("newest") > F.col("epoch"), F.col("newest"))
     rows = rows.withColumns({"fenced_by": fenced_by, "regular": _regular(is_data)})
-    return rows.drop("newest", "previous_ms", "latest", "first_epoch")
+    return rows.drop("newest", "latest", "first_epoch")
 
 
 def _regular(is_data: Column) -> Column:
     """Whether a row follows the rows of its producer before it in the log exactly as it must.
 
-    Its epoch is not below theirs, the producer was not silent before it for as long as the broker remembers, and data
-    begins at sequence 0 in an epoch above that of the data before, or behind that data's last sequence in the same
-    epoch. The first data of the log may begin anywhere, unless an epoch began before it in the log.
+    Its epoch is not below theirs, and data begins at sequence 0 in an epoch above that of the data before, or behind
+    that data's last sequence in the same epoch. The first data of the log may begin anywhere, unless an epoch began
+    before it in the log.
 
-    Where all rows of a producer in a log are regular, streams.py finds nothing. No epoch falls, so no row is fenced.
-    There is no silence, so each line is one epoch. By induction along a line every jump is 0, for each batch begins
-    behind the one before: so it lies just above `top`, does not go back, and its gap is 0. The first batch of a line
-    has a gap only if the line began with an epoch, and then begins at 0, which is again a gap of 0. A line that began
-    with the log has none. Whatever is null makes a row irregular unless streams.py does not look at it.
+    Where all rows of a producer in a log are regular, streams.py finds nothing. No epoch falls, so no row is fenced,
+    and each line is of one epoch. By induction along a line every jump is 0, for each batch begins behind the one
+    before: so it lies just above `top`, does not go back, and its gap is 0. The first batch of a line that began with
+    an epoch begins at 0, a gap of 0. That of a line that began with a silence begins at 0 in a new epoch or goes on
+    in the old one, again a gap of 0, or is the first of the log. A line that began with the log has no gap. Whatever is
+    null makes a row irregular unless streams.py does not look at it.
     """
     epoch, newest, latest = F.col("epoch"), F.col("newest"), F.col("latest")
     from_zero = F.col("base_sequence") == 0
@@ -103,9 +101,7 @@ def _regular(is_data: Column) -> Column:
         .when(latest["epoch"] == epoch, F.col("base_sequence") == around(latest["last_sequence"] + 1))
         .otherwise(from_zero)
     )
-    silence = F.col("timestamp_ms") - F.col("previous_ms")
-    silent = F.coalesce(silence >= PRODUCER_ID_EXPIRATION_MS, F.lit(False))
-    return F.coalesce((newest.isNull() | (epoch >= newest)) & ~silent & (~is_data | follows), F.lit(False))
+    return F.coalesce((newest.isNull() | (epoch >= newest)) & (~is_data | follows), F.lit(False))
 
 
 def producer_rows(inputs: AuditInputs) -> DataFrame:

@@ -33,7 +33,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own
 
 from pipeline.checks.segments.producers import (
     OFFSETS,
-    PRODUCER_ID_EXPIRATION_MS,
     SEQUENCES,
     around,
     before,
@@ -44,6 +43,9 @@ from pipeline.checks.segments.producers import (
 from pipeline.derived import derived
 from pipeline.findings import NOTE, VIOLATION, WARNING
 from pipeline.inputs import AuditInputs
+
+PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's default of `producer.id.expiration.ms`."""
 
 _LINE: Final = ("log_id", "producer_id", "line")
 _CARRIED: Final = ("file_id", "position", "timestamp_ms", "epoch")
