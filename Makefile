@@ -43,7 +43,9 @@ test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, wit
 	@if command -v mvn >/dev/null && command -v javac >/dev/null && [ ! -d .tools/java ]; then \
 	    tools/fetch-java-client || echo "the Java client cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka ]; then \
-	    tools/fetch-kafka-broker || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
+	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/hadoop ]; then \
+	    tools/fetch-jars hadoop || echo "HDFS cannot be had: the tests that need it are skipped" >&2; fi
 	$(BIN)/python -m pytest -q
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing

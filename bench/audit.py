@@ -189,7 +189,7 @@ def _why_no_dump_tool() -> str | None:
     if shutil.which("java") is None:
         return "there is no java on PATH"
     if not list(KAFKA.glob("kafka_2.13-*.jar")):
-        return ".tools/kafka is empty; tools/fetch-kafka-broker fills it with Maven"
+        return ".tools/kafka is empty; tools/fetch-jars kafka fills it with Maven"
     return None
 
 

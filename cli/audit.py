@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from cli.audit_options import out_option
+from cli.audit_options import PlaceType, SparkOptions, out_option, paths_options, spark_options
 from cli.audit_owner import owner
+from cli.audit_session import explained, locked, running
 from cli.failures import CommandError, ExitCode
-from cli.output import Command, output_option, print_facts, print_json, print_table
-from pipeline.session import DEFAULT_MEMORY
+from cli.output import output_option, print_facts, print_json, print_table
+from pipeline.store import Place, is_uri, join_place, open_store
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from pipeline.floor import Floor
-    from pipeline.interrupts import Interrupts
     from pipeline.paths import AuditPaths
     from pipeline.report.verdict import Verdict
 
 DEFAULT_MARGIN: Final = 1_000_000
 """IDs put on top of the highest one seen: a thousand blocks of the default size that may have gone out after the copies
 were made. It costs a 10^-13 part of the space."""
-_WHERE: Final = "A local path, a glob, or a URI as s3://bucket/path."
-
-
-def _paths_options(command: Command) -> Command:
-    options = (
-        click.argument("data", nargs=-1),
-        click.option(
-            "--cluster",
-            "clusters",
-            multiple=True,
-            type=click.Path(path_type=Path, exists=True, file_okay=False),
-            help="Directory of `pidkeeper dev` or `pidkeeper demo --keep`: the data of all its members.",
-        ),
-        click.option("--segments", multiple=True, help=f"Log directory of a Kafka broker. {_WHERE}"),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _session_options(command: Command) -> Command:
-    options = (
-        click.option("--master", default="local[*]", show_default=True, help="Spark master, as spark://host:7077."),
-        click.option("--memory", default=DEFAULT_MEMORY, show_default=True, help="Java heap, of each executor too."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.group()
@@ -70,12 +37,12 @@ audit.add_command(owner)
 
 
 @audit.command()
-@_paths_options
-@_session_options
+@paths_options
+@spark_options
 @out_option("Where tables, verdict and report go.")
 @click.option(
     "--state",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PlaceType(),
     help="Keep what was read here: next time only new files are read.",
 )
 @click.option(
@@ -90,10 +57,9 @@ def run(
     data: tuple[str, ...],
     clusters: tuple[Path, ...],
     segments: tuple[str, ...],
-    master: str,
-    memory: str,
-    out: Path,
-    state: Path | None,
+    spark_options: SparkOptions,
+    out: Place,
+    state: Place | None,
     on_bad_file: str,
     output: str,
 ) -> None:
@@ -103,11 +69,11 @@ def run(
     there is no verdict. Every DATA is a path, a glob, or a URI as s3://bucket/path.
     """
     paths = _paths(data, clusters, segments)
-    with _explained() as interrupts, _locked(state), _session(master, memory, out, interrupts) as spark:
+    with explained() as interrupts, locked(state), running(spark_options, out, interrupts) as spark:
         from pipeline.audit import AuditOptions, run_audit
         from pipeline.checks import ALL_CHECKS
 
-        options = AuditOptions(paths, out.absolute(), state and state.absolute(), on_bad_file == "fail")
+        options = AuditOptions(paths, out, state, on_bad_file == "fail")
         with interrupts.cancelling(spark):
             verdict = run_audit(spark, options, ALL_CHECKS)
     _print_verdict(verdict, out, output)
@@ -115,26 +81,26 @@ def run(
 
 
 @audit.command()
-@_session_options
+@spark_options
 @out_option("Output directory of an earlier run.")
 @output_option
-def report(master: str, memory: str, out: Path, output: str) -> None:
+def report(spark_options: SparkOptions, out: Place, output: str) -> None:
     """Draw report.html again from the tables of an earlier run."""
-    with _explained() as interrupts, _session(master, memory, out, interrupts) as spark:
+    with explained() as interrupts, running(spark_options, out, interrupts) as spark:
         from pipeline.audit import draw_again
 
         with interrupts.cancelling(spark):
-            verdict = draw_again(spark, out.absolute())
+            verdict = draw_again(spark, out)
     _print_verdict(verdict, out, output)
 
 
 @audit.command()
-@_paths_options
-@_session_options
+@paths_options
+@spark_options
 @click.option(
     "--state",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=PlaceType(),
     help="Keeps the blocks seen, the findings and the place in the stream.",
 )
 @click.option("--once", is_flag=True, help="End when all that is there now is checked.")
@@ -143,9 +109,8 @@ def stream(
     data: tuple[str, ...],
     clusters: tuple[Path, ...],
     segments: tuple[str, ...],
-    master: str,
-    memory: str,
-    state: Path,
+    spark_options: SparkOptions,
+    state: Place,
     once: bool,
     every: float,
 ) -> None:
@@ -157,22 +122,23 @@ def stream(
     if segments:
         raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
     paths = _paths(data, clusters, ())
-    with _explained() as interrupts, _locked(state):
+    with explained() as interrupts, locked(state):
         from pipeline.checks.quorum import QUORUM_CHECKS
         from pipeline.stream import StreamOptions, run_stream, watched
         from pipeline.stream_state import claim
 
-        options = StreamOptions(paths.data, state.absolute(), once=once, every_seconds=every)
+        options = StreamOptions(paths.data, state, once=once, every_seconds=every)
         watching = watched(options)
-        claim(state, paths.data)
+        if not is_uri(state):
+            claim(open_store(state), paths.data)
         click.echo(watching)
-        with _session(master, memory, state, interrupts) as spark:
+        with running(spark_options, state, interrupts) as spark:
             violations = run_stream(spark, options, dict(QUORUM_CHECKS), click.echo, interrupts)
     _end(violations)
 
 
 @audit.command()
-@_paths_options
+@paths_options
 @click.option(
     "--margin",
     default=DEFAULT_MARGIN,
@@ -216,60 +182,7 @@ def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[st
     return AuditPaths([*data, *members], list(segments))
 
 
-@contextlib.contextmanager
-def _explained() -> Iterator[Interrupts]:
-    """Every failure that has an explanation ends the command with it and no trace; what a signal broke, with 130."""
-    from pipeline.interrupts import Interrupts
-    from pipeline.session import SessionError, why_no_spark
-
-    if (missing := why_no_spark()) is not None:
-        raise CommandError(missing)
-    from pipeline.audit import AuditError
-    from pipeline.paths import LoadingError
-    from pipeline.watermark import StateError
-
-    interrupts = Interrupts()
-    try:
-        with interrupts.noted():
-            yield interrupts
-    except Exception as error:
-        if interrupts.asked:
-            raise KeyboardInterrupt from error
-        if isinstance(error, SessionError | AuditError | LoadingError | StateError | OSError):
-            raise CommandError(str(error)) from error
-        raise
-
-
-@contextlib.contextmanager
-def _session(master: str, memory: str, folder: Path, interrupts: Interrupts) -> Iterator[SparkSession]:
-    """A session whose log is in `folder`. After a signal nothing that writes is left, and no stage of an audit."""
-    from pipeline.audit import STAGE_PREFIX
-    from pipeline.interrupts import end_java
-    from pipeline.progress import starting
-    from pipeline.session import session
-
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with contextlib.ExitStack() as stack:
-            with starting("starting Spark"):
-                spark = stack.enter_context(session(master, memory, folder / "spark.log", interrupts))
-            yield spark
-    finally:
-        if interrupts.asked:
-            end_java()
-            for stage in folder.glob(f"{STAGE_PREFIX}*"):
-                shutil.rmtree(stage, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(state: Path | None) -> Iterator[None]:
-    from pipeline.stream_state import locked
-
-    with contextlib.nullcontext() if state is None else locked(state):
-        yield
-
-
-def _print_verdict(verdict: Verdict, out: Path, output: str) -> None:
+def _print_verdict(verdict: Verdict, out: Place, output: str) -> None:
     if output == "json":
         print_json(verdict)
         return
@@ -282,7 +195,7 @@ def _print_verdict(verdict: Verdict, out: Path, output: str) -> None:
         ("Batches of Kafka", f"{verdict.batches:,}"),
         ("Files read", f"{verdict.files_read:,}, of which {verdict.files_bad:,} malformed"),
         ("Seconds", f"{verdict.wall_seconds:.1f}"),
-        ("Report", str(out / "report.html")),
+        ("Report", str(join_place(out, "report.html"))),
         ("Verdict", verdict.verdict if not verdict.violations else f"{verdict.violations:,} violations"),
     ]
     print_facts(facts)

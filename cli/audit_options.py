@@ -2,23 +2,110 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
+import msgspec
 
-from cli.output import Command
+from pipeline.session import DEFAULT_MEMORY, why_not
+from pipeline.store import is_uri
+
+Function = Callable[..., Any]
+"""What becomes a command."""
 
 DEFAULT_OUT: Final = Path("build/audit")
+_WHERE: Final = "A local path, a glob, or a URI as s3://bucket/path or webhdfs://namenode:9870/path."
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
 
-def out_option(help_text: str) -> Callable[[Command], Command]:
-    """Add `--out DIR`."""
-    return click.option(
-        "--out",
-        default=DEFAULT_OUT,
-        show_default=True,
-        type=click.Path(path_type=Path, file_okay=False),
-        help=help_text,
+class SparkOptions(msgspec.Struct, frozen=True):
+    """What a session is made with. Without `memory` a master has its own; `conf`: settings of Spark by name."""
+
+    master: str
+    memory: str | None
+    conf: dict[str, str]
+
+
+class PlaceType(click.Path):
+    """A local directory, or a URI, which only its file system can check."""
+
+    name = "directory or URI"
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, file_okay=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A Path or a URI. Ends the command for what is neither."""
+        if not is_uri(value):
+            return super().convert(value, param, ctx)
+        if _URI.fullmatch(value) is None:
+            self.fail(f"{value} is no URI: write SCHEME://HOST/PATH, as hdfs://namenode:8020/audit", param, ctx)
+        return value
+
+
+def out_option(help_text: str) -> Callable[[Function], Function]:
+    """Add `--out`: a local directory or a URI."""
+    text = f"{help_text} A local path, or a URI of a Hadoop file system."
+    return click.option("--out", default=DEFAULT_OUT, show_default=True, type=PlaceType(), help=text)
+
+
+def paths_options(command: Function) -> Function:
+    """Add what to read: `data`, `clusters` and `segments`."""
+    return _with_options(
+        command,
+        click.argument("data", nargs=-1),
+        click.option(
+            "--cluster",
+            "clusters",
+            multiple=True,
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            help="Directory of `pidkeeper dev` or `pidkeeper demo --keep`: the data of all its members.",
+        ),
+        click.option("--segments", multiple=True, help=f"Log directory of a Kafka broker. {_WHERE}"),
     )
+
+
+def spark_options(command: Function) -> Function:
+    """Add `--master`, `--memory` and `--conf`; the command gets them as one `spark_options`."""
+
+    @functools.wraps(command)
+    def bundled(*args: Any, master: str, memory: str | None, conf: dict[str, str], **others: Any) -> Any:
+        return command(*args, spark_options=SparkOptions(master, memory, conf), **others)
+
+    return _with_options(
+        bundled,
+        click.option("--master", default="local[*]", show_default=True, help="Spark master, as spark://host:7077."),
+        click.option(
+            "--memory",
+            help=f"Java heap, of each executor too; without it {DEFAULT_MEMORY} locally, else what Spark is set to.",
+        ),
+        click.option(
+            "--conf",
+            multiple=True,
+            metavar="NAME=VALUE",
+            callback=_settings,
+            help="A setting of Spark, over that of spark-defaults.conf. May be repeated.",
+        ),
+    )
+
+
+def _with_options(function: Function, *options: Callable[[Function], Function]) -> Function:
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for text in values:
+        name, sign, value = (part.strip() for part in text.partition("="))
+        if not sign or not name:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, as spark.executor.memory=4g")
+        if (reason := why_not(name, value)) is not None:
+            raise click.BadParameter(f"{text!r}: {reason}")
+        settings[name] = value
+    return settings

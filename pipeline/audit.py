@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import shutil
-import tempfile
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
-from pathlib import Path
 from typing import Final
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -36,6 +35,7 @@ from pipeline.report.verdict import (
     write_verdict,
 )
 from pipeline.small_tables import SMALL_ROWS, for_small_tables
+from pipeline.store import Place, Store, first_line, join_place, open_store
 
 STAGE_PREFIX: Final = ".stage-"
 """Of the directory in `out` that a run without a state works in, and removes."""
@@ -46,11 +46,14 @@ MAX_NAMED_PARTITIONS: Final = 100
 
 
 class AuditOptions(msgspec.Struct, frozen=True):
-    """`state`: a directory that stays, so that the next run reads only what is new. `fail`: a bad file ends the run."""
+    """`state`: a directory that stays, so that the next run reads only what is new. `fail`: a bad file ends the run.
+
+    Both are where the executors can write: a directory that all of them see, or a URI of a Hadoop file system.
+    """
 
     paths: AuditPaths
-    out: Path
-    state: Path | None = None
+    out: Place
+    state: Place | None = None
     fail: bool = False
 
 
@@ -59,54 +62,82 @@ class AuditError(RuntimeError):
 
 
 def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Verdict:
-    """Run everything and leave the outputs in `options.out`. Raises AuditError, LoadingError, StateError."""
+    """Run everything and leave the outputs in `options.out`. Raises AuditError, LoadingError, StateError, OSError."""
     started = time.monotonic()
-    options.out.mkdir(parents=True, exist_ok=True)
-    stage = options.state or Path(tempfile.mkdtemp(prefix=STAGE_PREFIX, dir=options.out))
-    stage.mkdir(parents=True, exist_ok=True)
-    try:
-        with Progress(spark.sparkContext).running() as progress, contextlib.ExitStack() as settings:
-            loader = Loader(spark, stage.absolute(), options.paths, fail=options.fail)
-            progress.step("reading files")
-            inputs = _load(loader)
-            if _rows(inputs) <= SMALL_ROWS:
-                settings.enter_context(for_small_tables(spark))
-            tables_due, chosen = _chosen(checks, options.paths)
-            inputs = _keep(inputs, tables_due, stage / "current", progress)
-            found = _run_checks(spark, inputs, chosen, stage / "current" / "findings", progress)
-            progress.step("writing tables")
-            withdraw_verdict(options.out)
+    out = open_store(options.out, spark)
+    out.make()
+    with (
+        _stage(options, spark) as stage,
+        Progress(spark.sparkContext).running() as progress,
+        contextlib.ExitStack() as settings,
+    ):
+        loader = Loader(spark, stage.place, options.paths, fail=options.fail)
+        progress.step("reading files")
+        inputs = _load(loader)
+        if _rows(inputs) <= SMALL_ROWS:
+            settings.enter_context(for_small_tables(spark))
+        tables_due, chosen = _chosen(checks, options.paths)
+        inputs = _keep(inputs, tables_due, stage, progress)
+        found = _run_checks(spark, inputs, chosen, stage.location("current/findings"), progress)
+        progress.step("writing tables")
+        with _failing("the tables could not be written"):
+            withdraw_verdict(out)
             tables.write(options.out, inputs, found, loader.segment_files)
             verdict = _verdict(spark, options.out, inputs, [name for name, _ in chosen])
-            verdict = msgspec.structs.replace(
-                verdict,
-                files_read_anew=loader.read_again,
-                wall_seconds=round(time.monotonic() - started, 2),
-            )
-            progress.step("drawing the report")
-            write_verdict(options.out, verdict)
-            write_report(spark, options.out, verdict)
-            loader.finish()
-    finally:
-        if options.state is None:
-            shutil.rmtree(stage, ignore_errors=True)
+        verdict = msgspec.structs.replace(
+            verdict,
+            files_read_anew=loader.read_again,
+            wall_seconds=round(time.monotonic() - started, 2),
+        )
+        progress.step("drawing the report")
+        write_verdict(out, verdict)
+        _draw(spark, out, verdict)
+        loader.finish()
     return verdict
 
 
-def draw_again(spark: SparkSession, out: Path) -> Verdict:
-    """The report of an earlier run, from its tables and its verdict. Raises LoadingError."""
+def draw_again(spark: SparkSession, out: Place) -> Verdict:
+    """The report of an earlier run, from its tables and its verdict. Raises LoadingError, AuditError, OSError."""
     try:
-        verdict = read_verdict(out)
+        verdict = read_verdict(out, spark)
     except (OSError, msgspec.DecodeError) as error:
         raise LoadingError(f"there is no audit in {out} ({error}): run `pidkeeper audit run --out {out}`") from error
-    write_report(spark, out, verdict)
+    _draw(spark, open_store(out, spark), verdict)
     return verdict
+
+
+def _draw(spark: SparkSession, out: Store, verdict: Verdict) -> None:
+    with _failing("the report could not be drawn"):
+        write_report(spark, out, verdict)
+
+
+@contextlib.contextmanager
+def _stage(options: AuditOptions, spark: SparkSession) -> Iterator[Store]:
+    """The state, else a folder in the output directory, where executors can write, until the end of the run."""
+    stage = open_store(options.state or join_place(options.out, f"{STAGE_PREFIX}{secrets.token_hex(8)}"), spark)
+    stage.make()
+    try:
+        yield stage
+    finally:
+        if options.state is None:
+            # What ended the run is the news, and not that the folder could not be removed on top of it.
+            with contextlib.suppress(OSError):
+                stage.delete()
+
+
+@contextlib.contextmanager
+def _failing(what: str) -> Iterator[None]:
+    """What Spark and Java throw becomes an AuditError."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise AuditError(f"{what}: {first_line(error)}") from error
 
 
 def _load(loader: Loader) -> AuditInputs:
     try:
         return loader.load()
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise _explained(error) from error
 
 
@@ -116,32 +147,26 @@ def _rows(inputs: AuditInputs) -> int:
     return reduce(DataFrame.unionAll, [table.select(F.lit(1)) for table in large]).count()
 
 
-def _keep(inputs: AuditInputs, due: Sequence[Derivation], folder: Path, progress: Progress) -> AuditInputs:
+def _keep(inputs: AuditInputs, due: Sequence[Derivation], stage: Store, progress: Progress) -> AuditInputs:
     """The inputs with the tables that checks share, as Parquet. Raises AuditError."""
 
     def save(name: str, frame: DataFrame) -> DataFrame:
         progress.step(name.replace("_", " "))
-        path = str(folder / name)
+        path = stage.location(f"current/{name}")
         frame.write.mode("overwrite").parquet(path)
         return frame.sparkSession.read.schema(frame.schema).parquet(path)
 
-    try:
+    with _failing("the files could not be compared"):
         return keep(inputs, due, save)
-    except PySparkException as error:
-        raise AuditError(f"the files could not be compared: {_first_line(error)}") from error
 
 
-def _explained(error: PySparkException) -> Exception:
+def _explained(error: Exception) -> Exception:
     """A bad file that ends the run, without the trace of the worker that met it."""
     for line in str(error).splitlines():
         _, _, message = line.partition("BadFileError: ")
         if message:
             return LoadingError(f"{message} (--on-bad-file report goes on behind it)")
-    return AuditError(f"the files could not be read: {_first_line(error)}")
-
-
-def _first_line(error: PySparkException) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    return AuditError(f"the files could not be read: {first_line(error)}")
 
 
 def _chosen(checks: Checks, paths: AuditPaths) -> tuple[Sequence[Derivation], NamedChecks]:
@@ -151,7 +176,7 @@ def _chosen(checks: Checks, paths: AuditPaths) -> tuple[Sequence[Derivation], Na
 
 
 def _run_checks(
-    spark: SparkSession, inputs: AuditInputs, checks: NamedChecks, folder: Path, progress: Progress
+    spark: SparkSession, inputs: AuditInputs, checks: NamedChecks, folder: str, progress: Progress
 ) -> DataFrame:
     """The findings of all checks, in a file, so that whoever asks does not run them again.
 
@@ -160,15 +185,13 @@ def _run_checks(
     if not checks:
         return spark.createDataFrame([], FINDINGS)
     progress.step(f"{len(checks)} checks")
-    try:
+    with _failing("the checks failed"):
         planned = [check(inputs).select(*FINDINGS.fieldNames()) for _, check in checks]
-        reduce(DataFrame.unionByName, planned).write.mode("overwrite").parquet(str(folder))
-    except PySparkException as error:
-        raise AuditError(f"the checks failed: {_first_line(error)}") from error
-    return spark.read.schema(FINDINGS).parquet(str(folder))
+        reduce(DataFrame.unionByName, planned).write.mode("overwrite").parquet(folder)
+    return spark.read.schema(FINDINGS).parquet(folder)
 
 
-def _verdict(spark: SparkSession, out: Path, inputs: AuditInputs, ran: list[str]) -> Verdict:
+def _verdict(spark: SparkSession, out: Place, inputs: AuditInputs, ran: list[str]) -> Verdict:
     found = tables.read(spark, out, "findings").groupBy("check", "severity").count().collect()
     counts = {name: CheckCount() for name in ran}
     for row in found:

@@ -60,7 +60,7 @@ class Floor(msgspec.Struct):
 
 
 def find_floor(paths: AuditPaths, margin: int) -> Floor:
-    """Look through everything. Raises LoadingError if there is nothing at a path."""
+    """Look through everything. Raises LoadingError if a path cannot be listed."""
     search = _Search()
     try:
         for suffix, look in (
@@ -72,7 +72,7 @@ def find_floor(paths: AuditPaths, margin: int) -> Floor:
                 look(listing)
         for segment in list_segments(paths.segments) if paths.segments else []:
             search.segment(segment)
-    except FileNotFoundError as error:
+    except OSError as error:
         raise LoadingError(str(error)) from error
     return search.result(margin)
 

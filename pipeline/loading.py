@@ -8,11 +8,9 @@ not in the file that grew alone, and members keep only a few megabytes of them.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from functools import reduce
-from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -21,8 +19,10 @@ from pyspark.sql.types import StructType
 from pipeline.inputs import AuditInputs
 from pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SUFFIXES, AuditPaths, LoadingError
 from pipeline.schemas import ARCHIVE_BLOCKS, ARCHIVE_FILES, ARCHIVE_SNAPSHOTS, BATCHES, LOG_FILES, LOG_RECORDS, PROBLEMS
+from pipeline.sources.files import FilePlace, parent
 from pipeline.sources.listing import Folder, list_folders
-from pipeline.sources.segment_files import SegmentFile, list_segments, uri
+from pipeline.sources.segment_files import SegmentFile, list_segments
+from pipeline.store import Place, open_store
 from pipeline.watermark import (
     Changes,
     LastBatch,
@@ -40,30 +40,33 @@ _ARCHIVE: Final = "archive_blocks"
 _BATCHES: Final = "batches"
 _LAST_COLUMNS: Final = ("position", "base_offset", "crc")
 
+Paths = Sequence[str | FilePlace]
+"""For the option `paths` of a source: what a user named, or files that were found there."""
+
 
 class Loader:
     """Fills a stage directory. `fail`: a bad file ends the run. Nothing counts before `finish`."""
 
-    def __init__(self, spark: SparkSession, stage: Path, paths: AuditPaths, *, fail: bool = False) -> None:
+    def __init__(self, spark: SparkSession, stage: Place, paths: AuditPaths, *, fail: bool = False) -> None:
         self._spark = spark
-        self._stage = stage
+        self._store = open_store(stage, spark)
         self._paths = paths
         self._policy = "fail" if fail else "report"
-        self._manifest: Manifest = load_manifest(stage)
+        self._manifest: Manifest = load_manifest(self._store)
         self._generation = self._manifest.generation + 1
         self.segment_files: list[SegmentFile] = []
         self.read_again = 0
         """Files that were read, of those whose reading a state can save."""
 
     def load(self) -> AuditInputs:
-        """Read what is new. Raises LoadingError if there is nothing at a path, StateError for a bad state."""
+        """Read what is new. Raises LoadingError if a path cannot be listed, StateError for a bad state."""
         self._discard_leftovers()
         data = {suffix: self._paths.having(suffix) for suffix in SUFFIXES}
         archive = data[ARCHIVE_SUFFIX] + data[SNAPSHOT_SUFFIX]
         try:
             blocks, archive_problems = self._archives(data[ARCHIVE_SUFFIX])
             batches, segment_problems = self._segments()
-        except FileNotFoundError as error:
+        except OSError as error:
             raise LoadingError(str(error)) from error
         snapshot_files = _files_named(data[SNAPSHOT_SUFFIX], SNAPSHOT_SUFFIX)
         problems = [
@@ -87,25 +90,29 @@ class Loader:
     def finish(self) -> None:
         """Let what was read count from the next run on."""
         self._manifest.generation = self._generation
-        save_manifest(self._stage, self._manifest)
+        save_manifest(self._store, self._manifest)
 
     def _discard_leftovers(self) -> None:
         """What a run that died wrote for the generation that is due now."""
         for table in (_ARCHIVE, _BATCHES):
-            shutil.rmtree(self._folder(table), ignore_errors=True)
+            self._store.delete(self._name(table, self._generation))
 
-    def _folder(self, table: str) -> Path:
-        return self._stage / table / f"{self._generation:06d}"
+    def _name(self, table: str, generation: int) -> str:
+        return f"{table}/{generation:06d}"
+
+    def _folder(self, table: str) -> str:
+        """What Spark writes to."""
+        return self._store.location(self._name(table, self._generation))
 
     def _archives(self, paths: list[str]) -> tuple[DataFrame, DataFrame]:
         listings = list_folders({"paths": json.dumps(paths)}, ARCHIVE_SUFFIX) if paths else []
         stamps = archive_stamps(listings)
-        where = {one.folder.join(name): _uri(one.folder, name) for one in listings for name in one.names}
+        where = {one.folder.join(name): _place(one.folder, name) for one in listings for name in one.names}
         found = changes(self._manifest.files.get(_ARCHIVE, {}), stamps)
         fresh = [where[path] for path in found.read]
         if fresh:
             self._append(_ARCHIVE, self._read("pidkeeper_archive", "blocks", fresh, ARCHIVE_BLOCKS))
-        read = {str(PurePosixPath(path).parent) for path in found.read}
+        read = {parent(path) for path in found.read}
         metas = [one.folder.beside("meta.json").path for one in listings if one.folder.path in read]
         known = self._problems_before(_ARCHIVE, [*found.read, *found.void, *metas])
         problems = known.unionByName(self._read("pidkeeper_archive", "problems", fresh, PROBLEMS))
@@ -119,7 +126,7 @@ class Loader:
         grown = self._grown([files[path] for path in changes(before, stamps).read if path in before], before, stamps)
         found = changes(before, stamps, grown)
         since = {path: last.position for path, last in grown.items()}
-        fresh = [uri(files[path]) for path in found.read]
+        fresh: Paths = [FilePlace(files[path].root, path) for path in found.read]
         options = {"since": json.dumps(since)}
         if fresh:
             rows = self._read("kafka_segment", "batches", fresh, BATCHES, **options)
@@ -158,9 +165,9 @@ class Loader:
         """The rows of all runs up to `until`, without those that are void."""
         last = self._manifest.generation if until is None else until
         stale = self._manifest.stale.get(table, {})
-        folders = [self._stage / table / f"{number:06d}" for number in range(1, last + 1)]
-        found = [(number, folder) for number, folder in enumerate(folders, 1) if folder.exists()]
-        frames = [(number, self._spark.read.schema(schema).parquet(str(folder))) for number, folder in found]
+        there = set(self._store.names(table))
+        names = {number: self._name(table, number) for number in range(1, last + 1) if f"{number:06d}" in there}
+        frames = [(number, self._stored(name, schema)) for number, name in names.items()]
         if not frames:
             return self._empty(schema)
         if not stale:
@@ -171,29 +178,32 @@ class Loader:
         return joined.where(F.col("_from").isNull() | (F.col("_g") >= F.col("_from"))).select(*schema.fieldNames())
 
     def _append(self, table: str, rows: DataFrame) -> None:
-        rows.write.mode("overwrite").parquet(str(self._folder(table)))
+        rows.write.mode("overwrite").parquet(self._folder(table))
+
+    def _stored(self, name: str, schema: StructType) -> DataFrame:
+        return self._spark.read.schema(schema).parquet(self._store.location(name))
 
     def _problems_before(self, table: str, changed: list[str]) -> DataFrame:
-        path = self._stage / f"{table}_problems" / f"{self._generation - 1:06d}"
-        if not path.exists():
+        name = self._name(f"{table}_problems", self._generation - 1)
+        if not self._store.exists(name):
             return self._empty(PROBLEMS)
         gone = self._spark.createDataFrame([(file,) for file in changed], "file string")
-        return self._spark.read.schema(PROBLEMS).parquet(str(path)).join(F.broadcast(gone), "file", "left_anti")
+        return self._stored(name, PROBLEMS).join(F.broadcast(gone), "file", "left_anti")
 
     def _problems_now(self, table: str, problems: DataFrame) -> DataFrame:
-        path = str(self._folder(f"{table}_problems"))
-        problems.select(*PROBLEMS.fieldNames()).write.mode("overwrite").parquet(path)
-        return self._spark.read.schema(PROBLEMS).parquet(path)
+        name = self._name(f"{table}_problems", self._generation)
+        problems.select(*PROBLEMS.fieldNames()).write.mode("overwrite").parquet(self._store.location(name))
+        return self._stored(name, PROBLEMS)
 
-    def _fresh(self, name: str, source: str, table: str, paths: list[str], schema: StructType) -> DataFrame:
+    def _fresh(self, name: str, source: str, table: str, paths: Paths, schema: StructType) -> DataFrame:
         """A table that every run reads whole."""
         if not paths:
             return self._empty(schema)
-        path = str(self._stage / "current" / name)
-        self._read(source, table, paths, schema).write.mode("overwrite").parquet(path)
-        return self._spark.read.schema(schema).parquet(path)
+        current = f"current/{name}"
+        self._read(source, table, paths, schema).write.mode("overwrite").parquet(self._store.location(current))
+        return self._stored(current, schema)
 
-    def _read(self, source: str, table: str, paths: list[str], schema: StructType, **options: str) -> DataFrame:
+    def _read(self, source: str, table: str, paths: Paths, schema: StructType, **options: str) -> DataFrame:
         if not paths:
             return self._empty(schema)
         reader = self._spark.read.format(source).option("table", table).option("on_bad_file", self._policy)
@@ -228,13 +238,12 @@ def _meta(stamp: str) -> str:
     return stamp.rpartition(";")[2]
 
 
-def _uri(folder: Folder, name: str) -> str:
-    file: Any = SegmentFile(folder.join(name), folder.root, "", None, None, None, None)
-    return uri(file)
+def _place(folder: Folder, name: str) -> FilePlace:
+    return FilePlace(folder.root, folder.join(name))
 
 
-def _files_named(paths: list[str], suffix: str) -> list[str]:
+def _files_named(paths: list[str], suffix: str) -> list[FilePlace]:
     if not paths:
         return []
     listings = list_folders({"paths": json.dumps(paths)}, suffix)
-    return [_uri(one.folder, name) for one in listings for name in one.names]
+    return [_place(one.folder, name) for one in listings for name in one.names]

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,6 +28,13 @@ DEFAULT_MEMORY: Final = "2g"
 Arrow batches of some MiB. Sorts and joins get 60 % of it, 150 MiB for each of 8 cores, and spill to disk beyond that.
 The rest holds what is broadcast: the list of files of a kept state, 100 MB for 100,000 of them."""
 SHUFFLE_PARTITIONS_PER_CORE: Final = 2
+REQUIRED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    # The same column names in other letters would be another table.
+    "spark.sql.caseSensitive": "true",
+}
+"""What the tables rest on, so that nobody can set it otherwise."""
 VERSION_SECONDS: Final = 30.0
 EXTRA: Final = "pip install 'pidkeeper[audit]'"
 _PACKAGES: Final = ("pipeline", "protocol", "snapshots")
@@ -58,21 +65,26 @@ def is_local(master: str) -> bool:
 @contextlib.contextmanager
 def session(
     master: str = "local[*]",
-    memory: str = DEFAULT_MEMORY,
+    memory: str | None = None,
     log: Path | None = None,
+    conf: Mapping[str, str] | None = None,
     interrupts: Interrupts | None = None,
 ) -> Iterator[SparkSession]:
     """A session with the sources registered, stopped at the end. Raises SessionError.
 
-    `interrupts`: raises KeyboardInterrupt instead of a start that was interrupted.
-    `memory`: Java heap of the driver, and of every executor of a master that is not local. `log`: what Java and the
-    workers print, else it is dropped. A master that is not local gets this project's code as a zip file
+    `memory`: Java heap of the driver, and of every executor of a master that is not local; without it a local one gets
+    DEFAULT_MEMORY and any other what spark-defaults.conf says. `log`: what Java and the workers print, else it is
+    dropped. `conf`: settings of Spark, which win over all but REQUIRED; those of spark-defaults.conf (in
+    SPARK_CONF_DIR) hold where nothing here sets them. `interrupts`: once asked, a start ends with KeyboardInterrupt.
+
+    A master that is not local gets this project's code as a zip file
     (`addPyFile`), so its machines need Python of the same minor version with `numpy`, `pyarrow`, `msgspec` and
-    `google-crc32c`, and every path, the output directory's included, on a file system that they share.
+    `google-crc32c` (and `fsspec` and `requests` for webhdfs://), and every path, the output directory's included, is a
+    URI or on a file system that they share.
     """
     if (missing := why_no_spark()) is not None:
         raise SessionError(missing)
-    settings = _settings(master, memory)
+    settings = _settings(master, memory) | dict(conf or {}) | REQUIRED
     spark = _start_aside(master, settings, log, interrupts or Interrupts())
     try:
         with tempfile.TemporaryDirectory(prefix="pidkeeper-code-") as directory:
@@ -87,17 +99,21 @@ def session(
             spark.stop()
 
 
-def _settings(master: str, memory: str) -> dict[str, str]:
+def why_not(name: str, value: str) -> str | None:
+    """None if a user may give a setting of Spark this value, else what is wrong with it."""
+    if not name.startswith("spark."):
+        return f"Spark drops settings that do not start with spark.; one of Hadoop is spark.hadoop.{name}"
+    if name == "spark.master":
+        return "the master is named by --master"
+    if REQUIRED.get(name, value) != value:
+        return f"the audit needs {name}={REQUIRED[name]}"
+    return None
+
+
+def _settings(master: str, memory: str | None) -> dict[str, str]:
+    """A cluster is for its users to set up: it gets what belongs to this command alone, and the rest is theirs."""
     root = str(Path(__file__).resolve().parents[1])
-    settings = {
-        "spark.driver.memory": memory,
-        "spark.sql.session.timeZone": "UTC",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.log.level": "ERROR",
-        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-        # The same column names in other letters would be another table.
-        "spark.sql.caseSensitive": "true",
-    }
+    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -105,13 +121,14 @@ def _settings(master: str, memory: str) -> dict[str, str]:
         paths = [root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
         settings |= {
+            "spark.driver.memory": memory or DEFAULT_MEMORY,
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(_cores(master) * SHUFFLE_PARTITIONS_PER_CORE),
         }
-    else:
-        settings["spark.executor.memory"] = memory
+    elif memory is not None:
+        settings |= {"spark.driver.memory": memory, "spark.executor.memory": memory}
     return settings
 
 

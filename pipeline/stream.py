@@ -14,10 +14,10 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from functools import reduce
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -28,8 +28,8 @@ from pipeline.inputs import AuditInputs
 from pipeline.interrupts import Interrupts
 from pipeline.paths import ARCHIVE_SUFFIX, AuditPaths, LoadingError
 from pipeline.sources.listing import list_folders
-from pipeline.stream_state import BLOCKS, CHECKPOINT, claim
-from pipeline.stream_state import FINDINGS as FINDINGS_FOLDER
+from pipeline.store import Place, Store, first_line, open_store
+from pipeline.stream_state import BLOCKS, CHECKPOINT, FOUND, claim
 
 CHECKS: Final = ("overlap", "regress")
 MAX_LINES: Final = 20
@@ -48,7 +48,7 @@ class StreamOptions(msgspec.Struct, frozen=True):
     """`data`: as for an audit. `once`: end when all that is there is checked."""
 
     data: list[str]
-    state: Path
+    state: Place
     once: bool = False
     every_seconds: float = 10.0
 
@@ -57,7 +57,7 @@ def watched(options: StreamOptions) -> str:
     """What a stream of these options watches now, for the eye. Raises LoadingError if there is nothing at a path."""
     try:
         listings = list_folders({"paths": json.dumps(_paths(options))}, ARCHIVE_SUFFIX)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         raise LoadingError(str(error)) from error
     often = "once" if options.once else f"every {options.every_seconds:g} s, until Ctrl-C"
     shown = [f"  {one.folder.path}: {_many(len(one.names), 'archive file')}, member {one.member}" for one in listings]
@@ -80,17 +80,20 @@ def run_stream(
     """
     interrupts = interrupts or Interrupts()
     watched(options)
-    claim(options.state, options.data)
-    checkpoint = options.state / CHECKPOINT
-    keeper = StreamKeeper(spark, options.state, [checks[name] for name in CHECKS if name in checks], say)
+    state = open_store(options.state, spark)
+    claim(state, options.data)
+    keeper = StreamKeeper(spark, state, [checks[name] for name in CHECKS if name in checks], say)
     stream: Any = spark.readStream.format("pidkeeper_archive").option("paths", json.dumps(_paths(options))).load()
-    writer = stream.writeStream.foreachBatch(keeper.take).option("checkpointLocation", str(checkpoint))
+    writer = stream.writeStream.foreachBatch(keeper.take).option("checkpointLocation", state.location(CHECKPOINT))
     trigger = {"availableNow": True} if options.once else {"processingTime": f"{options.every_seconds} seconds"}
-    query = writer.trigger(**trigger).start()
+    try:
+        query = writer.trigger(**trigger).start()
+    except (PySparkException, Py4JError) as error:
+        raise LoadingError(f"the stream did not start: {first_line(error)}") from error
     try:
         while not interrupts.asked and not query.awaitTermination(POLL_SECONDS):
             continue
-        _let_end(keeper, checkpoint / "commits", interrupts, say)
+        _let_end(keeper, interrupts, say)
     except PySparkException as error:
         raise LoadingError(f"the stream ended: {_first_line(error)}") from error
     finally:
@@ -105,40 +108,37 @@ def _paths(options: StreamOptions) -> list[str]:
     return AuditPaths(options.data).having(ARCHIVE_SUFFIX)
 
 
-def _let_end(keeper: StreamKeeper, commits: Path, interrupts: Interrupts, say: Callable[[str], None]) -> None:
+def _let_end(keeper: StreamKeeper, interrupts: Interrupts, say: Callable[[str], None]) -> None:
     """Wait until Spark has noted that the last batch is done, but not for ever."""
-
-    def at_work() -> bool:
-        return keeper.taken is not None and not (commits / str(keeper.taken)).exists()
-
-    if at_work():
+    if keeper.at_work():
         say(f"stopping when batch {keeper.taken} is done; once more to stop now")
     deadline = time.monotonic() + BATCH_SECONDS
-    while at_work() and not interrupts.insisted and time.monotonic() < deadline:
+    while keeper.at_work() and not interrupts.insisted and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
 
 
 class StreamKeeper:
     """The kept state of a stream, and what is done with a batch."""
 
-    def __init__(self, spark: SparkSession, state: Path, checks: list[Check], say: Callable[[str], None]) -> None:
+    def __init__(self, spark: SparkSession, state: Store, checks: list[Check], say: Callable[[str], None]) -> None:
         self._spark = spark
-        self._blocks = state / BLOCKS
-        self._findings = state / FINDINGS_FOLDER
+        self._state = state
         self._checks = checks
         self._say = say
         self.taken: int | None = None
         """The number of the last batch, whether it is done or not."""
         self.copies = 0
         """Rows of all batches so far; each member has its copy of a block."""
-        self._blocks.mkdir(parents=True, exist_ok=True)
-        self._findings.mkdir(parents=True, exist_ok=True)
+
+    def at_work(self) -> bool:
+        """Whether Spark has yet to note that the last batch is done."""
+        return self.taken is not None and not self._state.exists(f"{CHECKPOINT}/commits/{self.taken}")
 
     def take(self, batch: DataFrame, number: int) -> None:
         """Keep the blocks of a batch, and what is wrong with them beside the ones before."""
         self.taken = number
-        mine = self._blocks / f"{number:09d}"
-        batch.write.mode("overwrite").parquet(str(mine))
+        mine = f"{BLOCKS}/{number:09d}"
+        batch.write.mode("overwrite").parquet(self._state.location(mine))
         new = self._read(schemas.ARCHIVE_BLOCKS, [mine])
         facts = new.agg(
             F.count("*"), F.min("first_id"), F.max("last_id"), F.min("offset"), F.count_distinct("member")
@@ -147,23 +147,23 @@ class StreamKeeper:
         count, first_id, last_id, offset, members = facts
         if count == 0:
             return
-        before = self._read(schemas.ARCHIVE_BLOCKS, _earlier(self._blocks, number))
+        before = self._read(schemas.ARCHIVE_BLOCKS, self._batches(BLOCKS, number))
         # A block before the batch is only in question where its IDs or its offset are not below all of the batch's.
         touched = before.where((F.col("last_id") >= first_id) | (F.col("offset") >= offset))
         inputs = self._inputs(new.unionByName(touched))
         found = reduce(DataFrame.unionByName, [check(inputs).select(*FINDINGS.fieldNames()) for check in self._checks])
-        known = self._read(FINDINGS, _earlier(self._findings, number)).select(*_SAME)
+        known = self._read(FINDINGS, self._batches(FOUND, number)).select(*_SAME)
         same = reduce(
             lambda one, other: one & other, [F.col(f"f.{name}").eqNullSafe(F.col(f"k.{name}")) for name in _SAME]
         )
         fresh = found.alias("f").join(known.alias("k"), same, "left_anti")
-        target = self._findings / f"{number:09d}"
-        fresh.write.mode("overwrite").parquet(str(target))
+        target = f"{FOUND}/{number:09d}"
+        fresh.write.mode("overwrite").parquet(self._state.location(target))
         copies = f"{_many(count, 'copy', 'copies')} of blocks from {_many(members, 'member')}"
         self._tell(f"batch {number}: {copies}, IDs {first_id} to {last_id}", target)
         self.copies += count
 
-    def _tell(self, batch: str, folder: Path) -> None:
+    def _tell(self, batch: str, folder: str) -> None:
         findings = self._read(FINDINGS, [folder])
         shown = findings.orderBy("check", "first_id").limit(MAX_LINES).collect()
         count = findings.count() if len(shown) == MAX_LINES else len(shown)
@@ -171,11 +171,11 @@ class StreamKeeper:
         for row in shown:
             self._say(f"  {row.severity}: {row.check}: {row.subject}: {row.detail}")
         if count > MAX_LINES:
-            self._say(f"  and {count - MAX_LINES:,} more: all are in {folder}")
+            self._say(f"  and {count - MAX_LINES:,} more: all are in {self._state.location(folder)}")
 
     def violations(self) -> int:
         """In all batches."""
-        return self._read(FINDINGS, sorted(self._findings.iterdir())).where(F.col("severity") == VIOLATION).count()
+        return self._read(FINDINGS, self._batches(FOUND)).where(F.col("severity") == VIOLATION).count()
 
     def _inputs(self, blocks: DataFrame) -> AuditInputs:
         return AuditInputs(
@@ -188,10 +188,14 @@ class StreamKeeper:
             problems=self._read(schemas.PROBLEMS, []),
         )
 
-    def _read(self, schema: Any, folders: list[Path]) -> DataFrame:
+    def _batches(self, table: str, before: int | None = None) -> list[str]:
+        """The folders of all batches, or of those with a lower number."""
+        return [f"{table}/{name}" for name in self._state.names(table) if before is None or int(name) < before]
+
+    def _read(self, schema: Any, folders: list[str]) -> DataFrame:
         if not folders:
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*(str(folder) for folder in folders))
+        return self._spark.read.schema(schema).parquet(*(self._state.location(folder) for folder in folders))
 
 
 def _many(count: int, one: str, several: str | None = None) -> str:
@@ -200,13 +204,9 @@ def _many(count: int, one: str, several: str | None = None) -> str:
     return f"{count:,} {noun}" if count else f"no {noun}"
 
 
-def _earlier(folder: Path, number: int) -> list[Path]:
-    return [path for path in sorted(folder.iterdir()) if int(path.name) < number]
-
-
 def _first_line(error: PySparkException) -> str:
     for line in str(error).splitlines():
         _, _, message = line.partition("Error: ")
         if message:
             return message
-    return str(error).splitlines()[0]
+    return first_line(error)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from pipeline.store import Place, Store, is_uri
 from pipeline.watermark import StateError
 from snapshots.files import OsFiles
 
@@ -17,9 +17,8 @@ STREAM_VERSION: Final = 1
 NAME: Final = "stream.json"
 LOCK: Final = "lock"
 BLOCKS: Final = "blocks"
-FINDINGS: Final = "findings"
+FOUND: Final = "findings"
 CHECKPOINT: Final = "checkpoint"
-_SCHEME: Final = "://"
 _ANOTHER: Final = "name another --state, or remove it to start anew"
 
 
@@ -29,8 +28,15 @@ class _StreamState(msgspec.Struct):
 
 
 @contextlib.contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Keep other processes from a state directory, which is made if it is not there. Raises StateError, OSError."""
+def locked(state: Place) -> Iterator[None]:
+    """Keep other processes from a state directory, which is made if it is not there. Raises StateError, OSError.
+
+    One on another file system is not locked: Hadoop's have no locks that end with their process.
+    """
+    if is_uri(state):
+        yield
+        return
+    directory = Path(state)
     directory.mkdir(parents=True, exist_ok=True)
     files = OsFiles()
     try:
@@ -45,41 +51,32 @@ def locked(directory: Path) -> Iterator[None]:
         files.close(handle)
 
 
-def claim(directory: Path, data: list[str]) -> None:
+def claim(state: Store, data: list[str]) -> None:
     """Note that the state, which is made if it is not there, is of these paths.
 
     Further paths may come to those of before, as when a member is added. Without one of those of before, the state
-    would tell of what nobody watches. Raises StateError for such paths, and for what is not a stream's state.
+    would tell of what nobody watches. Raises StateError for such paths, and for what is not a stream's state; OSError.
     """
-    paths = [path if _SCHEME in path else str(Path(path).absolute()) for path in data]
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / NAME
+    paths = [path if is_uri(path) else str(Path(path).absolute()) for path in data]
+    state.make()
+    file = state.location(NAME)
     try:
-        known = msgspec.json.decode(file.read_bytes(), type=_StreamState)
+        known = msgspec.json.decode(state.read(NAME), type=_StreamState)
     except FileNotFoundError:
-        _check_that_it_is_new(directory)
+        _check_that_it_is_new(state)
     except (msgspec.DecodeError, OSError) as error:
         raise StateError(f"{file} cannot be read ({error}): {_ANOTHER}") from error
     else:
         if known.version != STREAM_VERSION:
             raise StateError(f"{file} is of version {known.version}, this build knows {STREAM_VERSION}: {_ANOTHER}")
         if missing := sorted(set(known.data) - set(paths)):
-            raise StateError(f"{directory} is the state of a stream of other paths, as {missing[0]}: {_ANOTHER}")
-        if not (directory / CHECKPOINT).is_dir() and any((directory / BLOCKS).glob("*")):
-            raise StateError(f"{directory} has blocks, and its {CHECKPOINT} is gone: {_ANOTHER}")
-    _write(file, _StreamState(paths))
+            raise StateError(f"{state.place} is the state of a stream of other paths, as {missing[0]}: {_ANOTHER}")
+        if not state.exists(CHECKPOINT) and state.names(BLOCKS):
+            raise StateError(f"{state.place} has blocks, and its {CHECKPOINT} is gone: {_ANOTHER}")
+    state.write(NAME, msgspec.json.encode(_StreamState(paths)))
 
 
-def _check_that_it_is_new(directory: Path) -> None:
-    there = sorted(path.name for path in directory.iterdir() if path.name in {BLOCKS, FINDINGS, CHECKPOINT})
+def _check_that_it_is_new(state: Store) -> None:
+    there = sorted({BLOCKS, FOUND, CHECKPOINT} & set(state.names()))
     if there:
-        raise StateError(f"{directory} has {', '.join(there)} and no {NAME}: it is not a stream's state; {_ANOTHER}")
-
-
-def _write(file: Path, state: _StreamState) -> None:
-    temporary = file.with_suffix(".new")
-    with temporary.open("wb") as opened:
-        opened.write(msgspec.json.encode(state))
-        opened.flush()
-        os.fsync(opened.fileno())
-    temporary.replace(file)
+        raise StateError(f"{state.place} has {', '.join(there)} and no {NAME}: it is not a stream's state; {_ANOTHER}")

@@ -10,17 +10,17 @@ member. So damage that a disk does without a write is found by a run without a s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePosixPath
 from typing import Final
 
 import msgspec
 
 from pipeline.formats.archive import file_name
 from pipeline.formats.record_batch import START
+from pipeline.sources.files import join, open_file, parent, stamp
 from pipeline.sources.listing import Listing
-from pipeline.sources.segment_files import SegmentFile, open_file
+from pipeline.sources.segment_files import SegmentFile
+from pipeline.store import Store
 
 STATE_VERSION: Final = 1
 NAME: Final = "state.json"
@@ -51,38 +51,33 @@ class LastBatch(msgspec.Struct, frozen=True):
     crc: int
 
 
-def load_manifest(directory: Path) -> Manifest:
+def load_manifest(state: Store) -> Manifest:
     """That of a state directory; an empty one where there is none. Raises StateError."""
-    path = directory / NAME
+    path = state.location(NAME)
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(state.read(NAME), type=Manifest)
     except FileNotFoundError:
         return Manifest()
     except (msgspec.DecodeError, OSError) as error:
-        raise StateError(f"{path} cannot be read ({error}): remove {directory} to audit everything again") from error
+        raise StateError(f"{path} cannot be read ({error}): remove {state.place} to audit everything again") from error
     if manifest.version != STATE_VERSION:
         raise StateError(
-            f"{path} is of version {manifest.version}, this build knows {STATE_VERSION}: remove {directory}"
+            f"{path} is of version {manifest.version}, this build knows {STATE_VERSION}: remove {state.place}"
         )
     return manifest
 
 
-def save_manifest(directory: Path, manifest: Manifest) -> None:
-    """Replace it at once, so that a run that dies leaves the one before."""
-    temporary = directory / f"{NAME}.new"
-    with temporary.open("wb") as file:
-        file.write(msgspec.json.encode(manifest))
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(directory / NAME)
+def save_manifest(state: Store, manifest: Manifest) -> None:
+    """Replace it at once, so that a run that dies leaves the one before. Raises OSError."""
+    state.write(NAME, msgspec.json.encode(manifest))
 
 
 def archive_stamps(listings: Iterable[Listing]) -> dict[str, str]:
     """A stamp for each archive file by its path. Files that overlap are read together, so they share theirs."""
     stamps: dict[str, str] = {}
     for listing in listings:
-        meta = _stamp(listing.folder.root, listing.folder.beside("meta.json").path)
-        own = {name: _stamp(listing.folder.root, listing.folder.join(name)) for name in listing.names}
+        meta = stamp(listing.folder.root, listing.folder.beside("meta.json").path)
+        own = {name: stamp(listing.folder.root, listing.folder.join(name)) for name in listing.names}
         for group in _overlapping(listing.names):
             together = ";".join(f"{name}={own[name]}" for name in group)
             stamps |= {listing.folder.join(name): f"{together};{meta}" for name in group}
@@ -94,10 +89,10 @@ def segment_stamps(files: Iterable[SegmentFile]) -> dict[str, str]:
     metas: dict[str, str] = {}
     stamps = {}
     for file in files:
-        logs = str(PurePosixPath(file.path).parent.parent)
+        logs = parent(parent(file.path))
         if logs not in metas:
-            metas[logs] = _stamp(file.root, f"{logs}/meta.properties")
-        stamps[file.path] = f"{_stamp(file.root, file.path)};{metas[logs]}"
+            metas[logs] = stamp(file.root, join(logs, "meta.properties"))
+        stamps[file.path] = f"{stamp(file.root, file.path)};{metas[logs]}"
     return stamps
 
 
@@ -152,16 +147,3 @@ def _overlapping(names: Iterable[str]) -> list[list[str]]:
             groups.append([file.name])
         end = max(end, file.to_offset)
     return groups + [[name] for name in names if file_name(name) is None]
-
-
-def _stamp(root: str, path: str) -> str:
-    if root:
-        from pyarrow import fs
-
-        info = fs.FileSystem.from_uri(root)[0].get_file_info(path)
-        return f"{info.size}@{info.mtime_ns}"
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return "-"
-    return f"{found.st_size}@{found.st_mtime_ns}"

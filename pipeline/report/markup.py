@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
@@ -14,6 +13,7 @@ from pipeline.findings import NOTE, VIOLATION, WARNING
 from pipeline.report import figures, page, tables
 from pipeline.report.aggregates import MAX_FINDINGS, Drawn, draw_from
 from pipeline.report.verdict import Verdict
+from pipeline.store import Store
 from protocol.ids import MAX_PRODUCER_ID
 
 NAME: Final = "report.html"
@@ -28,14 +28,12 @@ Cell = tuple[str, str]
 """Class and content, which is HTML."""
 
 
-def write_report(spark: SparkSession, out: Path, verdict: Verdict) -> Path:
-    """Draw `report.html` from the tables in the output directory."""
-    read = {name: tables.read(spark, out, name) for name in tables.TABLES}
+def write_report(spark: SparkSession, out: Store, verdict: Verdict) -> None:
+    """Draw `report.html` from the tables in the output directory. Raises OSError."""
+    read = {name: tables.read(spark, out.place, name) for name in tables.TABLES}
     span = range(verdict.first_ms or 0, (verdict.last_ms or 0) + 1)
     drawn = draw_from(read["blocks"], read["findings"], read["files"], read["batches_daily"], span)
-    path = out / NAME
-    path.write_text(render(verdict, drawn), encoding="utf-8")
-    return path
+    out.write(NAME, render(verdict, drawn).encode())
 
 
 def render(verdict: Verdict, drawn: Drawn) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,6 +13,7 @@ from pipeline.checks.quorum.history import distinct_blocks
 from pipeline.findings import FINDINGS
 from pipeline.inputs import AuditInputs
 from pipeline.sources.segment_files import SegmentFile
+from pipeline.store import Place, locate
 
 DAY: Final = "day"
 MAX_TABLE_FILES: Final = 1
@@ -68,8 +68,8 @@ TABLES: Final = {
 }
 
 
-def write(out: Path, inputs: AuditInputs, findings: DataFrame, segments: Sequence[SegmentFile]) -> None:
-    """Write all tables, over those of an earlier run."""
+def write(out: Place, inputs: AuditInputs, findings: DataFrame, segments: Sequence[SegmentFile]) -> None:
+    """Write all tables below `out`, over those of an earlier run."""
     frames = {
         "blocks": distinct_blocks(inputs).withColumn(DAY, _day(F.col("timestamp_ms"))),
         "batches_daily": batches_daily(inputs.batches),
@@ -79,12 +79,12 @@ def write(out: Path, inputs: AuditInputs, findings: DataFrame, segments: Sequenc
     for name, frame in frames.items():
         typed = frame.select(*(F.col(field.name).cast(field.dataType) for field in TABLES[name]))
         by_day = typed.repartition(MAX_TABLE_FILES, DAY) if name == "files" else typed.repartition(DAY)
-        by_day.write.mode("overwrite").partitionBy(DAY).parquet(str(out / name))
+        by_day.write.mode("overwrite").partitionBy(DAY).parquet(locate(out, name))
 
 
-def read(spark: SparkSession, out: Path, name: str) -> DataFrame:
+def read(spark: SparkSession, out: Place, name: str) -> DataFrame:
     """A table that an audit left."""
-    return spark.read.schema(TABLES[name]).parquet(str(out / name))
+    return spark.read.schema(TABLES[name]).parquet(locate(out, name))
 
 
 def batches_daily(batches: DataFrame) -> DataFrame:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+
+from pipeline.store import Place, Store, open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SCHEMA_VERSION: Final = 1
 """Of `verdict.json` and of the tables: goes up when a name or a type changes."""
@@ -69,18 +73,19 @@ class Verdict(msgspec.Struct, frozen=True):
     wall_seconds: float = 0.0
 
 
-def withdraw_verdict(out: Path) -> None:
-    """Take away the verdict of an earlier run, before its tables are written over: without one they are unfinished."""
-    (out / NAME).unlink(missing_ok=True)
+def withdraw_verdict(out: Store) -> None:
+    """Take away the verdict of an earlier run, before its tables are written over: without one they are unfinished.
+
+    Raises OSError.
+    """
+    out.delete(NAME)
 
 
-def write_verdict(out: Path, verdict: Verdict) -> None:
-    """Write `verdict.json` into the output directory, whole or not at all."""
-    temporary = out / f"{NAME}.new"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
-    temporary.replace(out / NAME)
+def write_verdict(out: Store, verdict: Verdict) -> None:
+    """Write `verdict.json` into the output directory, whole or not at all. Raises OSError."""
+    out.write(NAME, msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
 
 
-def read_verdict(out: Path) -> Verdict:
-    """That of an earlier run. Raises OSError, msgspec.DecodeError."""
-    return msgspec.json.decode((out / NAME).read_bytes(), type=Verdict)
+def read_verdict(out: Place, spark: SparkSession | None = None) -> Verdict:
+    """That of an earlier run; a URI needs the session. Raises OSError, msgspec.DecodeError."""
+    return msgspec.json.decode(open_store(out, spark).read(NAME), type=Verdict)

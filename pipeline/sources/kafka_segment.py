@@ -33,7 +33,8 @@ from pipeline.formats.record_batch import (
     Chunk,
 )
 from pipeline.schemas import BATCHES_TABLES
-from pipeline.sources.segment_files import Part, SegmentFile, list_segments, plan, read_part
+from pipeline.sources.listing import files_of
+from pipeline.sources.segment_files import SUFFIX, Part, SegmentFile, describe_segments, plan, read_part
 
 POLICIES: Final = ("report", "fail")
 _ARROW_TYPES: Final = {"b": pa.int8(), "h": pa.int16(), "i": pa.int32(), "I": pa.uint32(), "q": pa.int64()}
@@ -65,23 +66,25 @@ class KafkaSegmentSource(DataSource):
         return BATCHES_TABLES[self._table]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads one table of what is at the paths. Raises ValueError without a path."""
+        """Reads one table of what is at the paths."""
         since = json.loads(self.options.get("since", "{}"))
-        return KafkaSegmentReader(_paths(self.options), self._table, fail=self._policy == "fail", since=since)
+        return KafkaSegmentReader(self.options, self._table, fail=self._policy == "fail", since=since)
 
 
 class KafkaSegmentReader(DataSourceReader):
     """Goes to every task, so it knows paths and not files: those are in the tasks."""
 
-    def __init__(self, paths: list[str], table: str, *, fail: bool, since: Mapping[str, int]) -> None:
-        self._paths = paths
+    def __init__(self, options: Mapping[str, str], table: str, *, fail: bool, since: Mapping[str, int]) -> None:
+        self._options = {name: options[name] for name in ("path", "paths") if name in options}
         self._since = since
         self._table = table
         self._fail = fail
 
     def partitions(self) -> list[InputPartition]:
-        """One for each task: lists the segments and splits large ones. Raises FileNotFoundError for an empty path."""
-        tasks = plan(list_segments(self._paths), whole=self._table == "files", since=self._since)
+        """One for each task: lists the segments and splits large ones. Raises as `files_of`."""
+        tasks = plan(
+            describe_segments(files_of(self._options, SUFFIX)), whole=self._table == "files", since=self._since
+        )
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -113,14 +116,6 @@ class KafkaSegmentReader(DataSourceReader):
 def register(spark: Any) -> None:
     """Make the source known to a session under its name."""
     spark.dataSource.register(KafkaSegmentSource)
-
-
-def _paths(options: Mapping[str, str]) -> list[str]:
-    paths = json.loads(options["paths"]) if options.get("paths") else []
-    paths += [options["path"]] if options.get("path") else []
-    if not paths:
-        raise ValueError("name what to read: load(path), segments, directories or globs")
-    return [str(path) for path in paths]
 
 
 def _cast(values: Any, field: pa.Field) -> pa.Array:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Final
+from pathlib import PurePosixPath
+from typing import Final
 
 import msgspec
 
 from pipeline.formats.log_segment import ByteRange, SegmentReader
 from pipeline.formats.record_batch import Chunk, Problem
 from pipeline.formats.segment_ranges import RANGE_BYTES, split
+from pipeline.sources.files import FilePlace, find_files, join, open_file, parent
 
 SUFFIX: Final = ".log"
 MAX_INDEX_BYTES: Final = 10 << 20
@@ -21,8 +21,6 @@ MAX_INDEX_BYTES: Final = 10 << 20
 MAX_META_BYTES: Final = 64 << 10
 PARTS_PER_TASK: Final = 256
 """A task has little segments for as long as all of them have RANGE_BYTES, but not more than so many."""
-_SCHEME: Final = "://"
-_WILD: Final = "*?["
 _PARTITION_FOLDER: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
 _SEGMENT_NAME: Final = re.compile(r"\d{20}")
 _NODE_ID: Final = re.compile(r"^(?:node|broker)\.id=(\d+)\s*$", re.MULTILINE)
@@ -31,7 +29,7 @@ _NODE_ID: Final = re.compile(r"^(?:node|broker)\.id=(\d+)\s*$", re.MULTILINE)
 class SegmentFile(msgspec.Struct, frozen=True):
     """A segment: `topic`, `partition` and `base_offset` are None where its path does not say them.
 
-    `root`: a URI of its file system, empty on this machine. `size` is None if `why_unreadable` says why.
+    `root` and `path` as in `pipeline.sources.files`. `size` is None if `why_unreadable` says why.
     """
 
     path: str
@@ -54,12 +52,15 @@ class Part(msgspec.Struct, frozen=True):
 def list_segments(paths: Iterable[str]) -> list[SegmentFile]:
     """The segments at files, directories (all below them) and globs, each once, sorted by path.
 
-    A path with a scheme is looked up by pyarrow; any other is on this machine. A file that is named outright is taken
-    under whatever name. Raises FileNotFoundError if there is nothing at a path.
+    A file that is named outright is taken under whatever name. Raises FileNotFoundError if there is nothing at a path.
     """
-    found = {place for path in paths for place in (_remote_at(path) if _SCHEME in path else _local_at(path))}
+    return describe_segments(file for path in paths for file in find_files(path, SUFFIX))
+
+
+def describe_segments(files: Iterable[FilePlace]) -> list[SegmentFile]:
+    """The same of files that were found."""
     members: dict[tuple[str, str], str] = {}
-    return [_describe(root, path, members) for root, path in sorted(found)]
+    return [_describe(root, path, members) for root, path in sorted(set(files))]
 
 
 def plan(
@@ -100,14 +101,6 @@ def read_part(part: Part) -> Iterator[Chunk]:
         yield Chunk(problems=[Problem("unreadable", part.range.start, str(error))])
 
 
-def open_file(root: str, path: str) -> BinaryIO:
-    """Raises OSError."""
-    if not root:
-        return Path(path).open("rb")
-    file: BinaryIO = _file_system(root)[0].open_input_file(path)
-    return file
-
-
 def _from(part: Part, start: int) -> Part | None:
     """What of a part lies behind `start`; None if nothing does."""
     if part.range is None or part.range.start >= start:
@@ -133,7 +126,7 @@ def _parts(file: SegmentFile, range_bytes: int, *, whole: bool) -> list[Part]:
 
 def _read_index(file: SegmentFile) -> bytes:
     try:
-        with open_file(file.root, str(PurePosixPath(file.path).with_suffix(".index"))) as index:
+        with open_file(file.root, f"{file.path.removesuffix(SUFFIX)}.index") as index:
             return index.read(MAX_INDEX_BYTES)
     except OSError:
         return b""
@@ -145,7 +138,7 @@ def _read_index(file: SegmentFile) -> bytes:
 def _describe(root: str, path: str, members: dict[tuple[str, str], str]) -> SegmentFile:
     pure = PurePosixPath(path)
     folder = _PARTITION_FOLDER.fullmatch(pure.parent.name)
-    logs = str(pure.parent.parent)
+    logs = parent(parent(path))
     if (root, logs) not in members:
         members[root, logs] = _member(root, logs)
     size, why = _size(root, path)
@@ -164,7 +157,7 @@ def _describe(root: str, path: str, members: dict[tuple[str, str], str]) -> Segm
 def _member(root: str, logs: str) -> str:
     """The node id of the broker whose log directory this is, else the directory."""
     try:
-        with open_file(root, str(PurePosixPath(logs) / "meta.properties")) as file:
+        with open_file(root, join(logs, "meta.properties")) as file:
             found = _NODE_ID.search(file.read(MAX_META_BYTES).decode(errors="replace"))
     except OSError:
         found = None
@@ -177,60 +170,3 @@ def _size(root: str, path: str) -> tuple[int | None, str]:
             return file.seek(0, os.SEEK_END), ""
     except OSError as error:
         return None, str(error)
-
-
-# Looking up paths.
-
-
-def uri(file: SegmentFile) -> str:
-    """What `list_segments` finds this file by."""
-    if not file.root:
-        return file.path
-    return file.root.removesuffix(_file_system(file.root)[1]) + file.path
-
-
-def _is_glob(path: str) -> bool:
-    return any(sign in path for sign in _WILD)
-
-
-def _local_at(path: str) -> list[tuple[str, str]]:
-    exact = Path(path).absolute()
-    if exact.exists():
-        matches = [exact]
-    elif _is_glob(path):
-        matches = list(Path(exact.anchor).glob(str(exact.relative_to(exact.anchor))))
-    else:
-        raise FileNotFoundError(f"there is nothing at {path}: name a segment, a directory above segments, or a glob")
-    found: list[tuple[str, str]] = []
-    for match in matches:
-        if match.is_dir():
-            found += [("", str(file)) for file in match.rglob(f"*{SUFFIX}") if file.is_file()]
-        elif match.name.endswith(SUFFIX) or match == exact:
-            found.append(("", str(match)))
-    return found
-
-
-def _file_system(uri: str) -> tuple[Any, str]:
-    from pyarrow import fs
-
-    system, path = fs.FileSystem.from_uri(uri)
-    return system, path
-
-
-def _remote_at(uri: str) -> list[tuple[str, str]]:
-    from pyarrow import fs
-
-    wild = min((uri.index(sign) for sign in _WILD if sign in uri), default=len(uri))
-    base = uri if wild == len(uri) else uri[: uri.rindex("/", 0, wild)]
-    system, path = _file_system(base)
-    if system.get_file_info(path).is_file:
-        return [(base, path)]
-    pattern = path + uri[len(base) :]
-    files = [each.path for each in system.get_file_info(fs.FileSelector(path, recursive=True)) if each.is_file]
-    named = [each for each in files if each.endswith(SUFFIX)]
-    matched = named if base == uri else [each for each in named if _matches(each, pattern)]
-    return [(base, each) for each in matched]
-
-
-def _matches(path: str, pattern: str) -> bool:
-    return fnmatch.fnmatch(path, pattern) or fnmatch.fnmatch(path, f"{pattern}/*")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.local_cluster import free_ports
 from controller.storage.archive import AllocationArchive
 from pipeline import session
 from protocol.messages import AllocatedBlock
@@ -104,6 +105,32 @@ def test_nothing_to_audit_is_a_usage_error(tmp_path: Path) -> None:
     ran = pidkeeper("run", "--cluster", str(tmp_path))
     assert ran.returncode == 2
     assert "cluster.json: No such file or directory" in ran.stderr
+
+
+def test_settings_and_places_that_are_none_are_usage_errors(tmp_path: Path) -> None:
+    for arguments, reason in (
+        (["--conf", "spark.executor.memory"], "'spark.executor.memory' is not NAME=VALUE"),
+        (["--conf", "=4g"], "is not NAME=VALUE"),
+        (["--conf", "fs.defaultFS=hdfs://h"], "spark.hadoop.fs.defaultFS"),
+        (["--conf", "spark.sql.session.timeZone=CET"], "the audit needs spark.sql.session.timeZone=UTC"),
+        (["--out", "hdfs://"], "hdfs:// is no URI"),
+        (["--state", "://host/x"], "://host/x is no URI"),
+    ):
+        ran = pidkeeper("run", str(tmp_path), *arguments)
+        assert (ran.returncode, reason in ran.stderr) == (2, True), ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_an_output_that_cannot_be_had_ends_with_1_and_its_address(tmp_path: Path) -> None:
+    if (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+    (port,) = free_ports(1)
+    conf = f"spark.hadoop.fs.defaultFS=hdfs://127.0.0.1:{port}"
+    out = "hdfs:///audit"
+    ran = pidkeeper("report", "--out", out, "--master", "local[1]", "--conf", conf, TMPDIR=str(tmp_path))
+    assert ran.returncode == 1
+    assert f"there is no audit in {out}" in ran.stderr and f":{port} failed on connection exception" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 def test_help_imports_no_spark() -> None:

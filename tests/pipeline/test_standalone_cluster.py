@@ -32,6 +32,7 @@ SMALL: Final = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 """On little data planning and compiling is all the work."""
+EXECUTOR_MEMORY: Final = "500m"
 
 
 def write_overlap(quorum: Path) -> None:
@@ -41,6 +42,15 @@ def write_overlap(quorum: Path) -> None:
     for archive in quorum.glob("*/archive"):
         name = f"{offset:020d}-{offset + 1:020d}.arc"
         (archive / name).write_bytes(encode_archive(CLUSTER_ID, offset, offset + 1, [block]))
+
+
+def properties(events: Path) -> dict[str, str]:
+    """What Spark says that it was set to, of the one driver."""
+    (log,) = events.iterdir()
+    lines = log.read_text().splitlines()
+    found = [json.loads(line) for line in lines if line.startswith('{"Event":"SparkListenerEnvironmentUpdate"')]
+    settings: dict[str, str] = found[0]["Spark Properties"]
+    return settings
 
 
 def comparable(verdict: dict[str, Any]) -> dict[str, Any]:
@@ -56,8 +66,19 @@ def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_p
     assert local["checks"]["overlap"]["violations"] > 0
     assert (local["files_bad"], local["batches"]) == (0, LOAD.batches)
 
-    command = ["audit", "run", str(quorum), "--segments", str(kafka), "--memory", "512m", "--output", "json"]
-    with SparkCluster(tmp_path / "cluster", memory="512m", settings=SMALL) as cluster:
+    command = [
+        "audit",
+        "run",
+        str(quorum),
+        "--segments",
+        str(kafka),
+        "--conf",
+        "spark.driver.memory=512m",
+        "-o",
+        "json",
+    ]
+    settings = SMALL | {"spark.executor.memory": EXECUTOR_MEMORY, "spark.sql.session.timeZone": "CET"}
+    with SparkCluster(tmp_path / "cluster", memory="512m", settings=settings) as cluster:
         ran = subprocess.run(
             [sys.executable, "-m", "cli", *command, "--master", cluster.master, "--out", str(tmp_path / "out")],
             capture_output=True,
@@ -72,4 +93,7 @@ def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_p
     assert ran.returncode == ExitCode.REFUSED, f"{ran.stderr}\n{(tmp_path / 'out' / 'spark.log').read_text()}"
     assert comparable(json.loads(ran.stdout)) == comparable(local)
     assert set(tasks) == {"work-0", "work-1"}, f"tasks by worker: {tasks}"
+    used = properties(tmp_path / "cluster" / "events")
+    assert (used["spark.executor.memory"], used["spark.driver.memory"]) == (EXECUTOR_MEMORY, "512m")
+    assert used["spark.sql.session.timeZone"] == "UTC"
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "a process of the cluster is left"

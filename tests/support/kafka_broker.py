@@ -1,4 +1,4 @@
-"""A real Kafka broker on loopback, from the jars of tools/fetch-kafka-broker: one process is broker and controller."""
+"""A real Kafka broker on loopback, from the jars of tools/fetch-jars kafka: one process is broker and controller."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def why_unavailable() -> str | None:
     if found is None or int(found[1]) < LEAST_JAVA:
         return missing
     if not list(JARS.glob("kafka_2.13-*.jar")):
-        return "no Kafka broker: .tools/kafka is empty; tools/fetch-kafka-broker fills it with Maven"
+        return "no Kafka broker: .tools/kafka is empty; tools/fetch-jars kafka fills it with Maven"
     return None
 
 

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from cli.main import cli
 from pipeline.owner import BLOCK_COLUMNS, FINDING_COLUMNS, MAX_BLOCKS, MAX_FINDINGS, OwnerError, find_owner
 from pipeline.report.verdict import CheckCount, Verdict, Watermark, write_verdict
+from pipeline.store import open_store
 from protocol.ids import MAX_PRODUCER_ID
 
 pa = pytest.importorskip("pyarrow")
@@ -73,7 +74,7 @@ def write_audit(out: Path, blocks: list[Any], findings: list[Any], **changes: An
         watermark=Watermark({"1": 5, "2": 5, "3": 5}),
         pidkeeper_version="1",
     )
-    write_verdict(out, msgspec.structs.replace(verdict, **changes))
+    write_verdict(open_store(out), msgspec.structs.replace(verdict, **changes))
     return out
 
 

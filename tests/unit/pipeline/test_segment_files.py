@@ -52,7 +52,7 @@ def test_a_file_named_outright_needs_no_suffix(logs: Path) -> None:
 
 
 def test_a_path_with_nothing_there_is_refused(logs: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"there is nothing at .*nowhere: name a segment"):
+    with pytest.raises(FileNotFoundError, match=r"there is nothing at .*nowhere: name a file"):
         list_segments([str(logs / "nowhere")])
 
 

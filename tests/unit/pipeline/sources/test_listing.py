@@ -83,11 +83,11 @@ def test_a_folder_reads_its_files(tmp_path: Path) -> None:
 def test_a_uri_is_listed_and_read_as_a_path_is(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow", reason="other file systems are read with pyarrow, which is not installed")
     one, two = member(tmp_path / "one", 1), member(tmp_path / "two", 2)
-    both = {str(path / "archive"): ["a.arc"] for path in (one, two)}
+    both = {f"file://{path}/archive": ["a.arc"] for path in (one, two)}
     assert found(f"file://{tmp_path}") == both
     assert found(f"file://{tmp_path}/*/archive") == both
     assert found(f"file://{tmp_path}/*/archive/*.arc") == both
-    assert found(f"file://{one}/archive/a.arc") == {str(one / "archive"): ["a.arc"]}
+    assert found(f"file://{one}/archive/a.arc") == {f"file://{one}/archive": ["a.arc"]}
     (listing,) = list_folders({"path": f"file://{one}"}, ".arc")
     assert (listing.member, listing.cluster_id) == ("1", "cluster-a")
     folder = listing.folder

@@ -1,0 +1,32 @@
+"""What the audit sets of Spark, and what it leaves to whoever runs a cluster."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline import session
+from pipeline.session import DEFAULT_MEMORY, REQUIRED, why_not
+
+
+@pytest.mark.parametrize("master", ["spark://host:7077", "k8s://https://host:6443", "yarn", "local-cluster[1,1,512]"])
+def test_a_cluster_gets_what_was_asked_for_and_no_more(master: str) -> None:
+    settings = session._settings(master, None)
+    assert set(settings) == {"spark.ui.showConsoleProgress", "spark.log.level"}
+    settings = session._settings(master, "3g")
+    assert (settings["spark.driver.memory"], settings["spark.executor.memory"]) == ("3g", "3g")
+
+
+def test_local_threads_share_a_bounded_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP", "PYTHONPATH"):
+        monkeypatch.setenv(name, "")
+    assert session._settings("local[2]", None)["spark.driver.memory"] == DEFAULT_MEMORY
+    assert session._settings("local[2]", "1g")["spark.driver.memory"] == "1g"
+
+
+def test_what_the_tables_rest_on_cannot_be_set_otherwise() -> None:
+    assert why_not("spark.executor.memory", "4g") is None
+    assert why_not("spark.sql.session.timeZone", "UTC") is None
+    reason = why_not("spark.sql.session.timeZone", "CET")
+    assert reason == f"the audit needs spark.sql.session.timeZone={REQUIRED['spark.sql.session.timeZone']}"
+    assert why_not("spark.master", "local") == "the master is named by --master"
+    assert "spark.hadoop.fs.defaultFS" in (why_not("fs.defaultFS", "hdfs://h") or "")
