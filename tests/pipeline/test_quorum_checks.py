@@ -386,6 +386,18 @@ def test_rates_are_compared_with_the_limits_given(session: SparkSession) -> None
     assert facts(run(quorum_checks(calm)[8:], inputs), "check") == [("burn_down",)]
 
 
+@pytest.mark.parametrize(("apart_ms", "within"), [(59_999, True), (60_000, False)])
+def test_a_minute_of_a_storm_is_sixty_seconds(session: SparkSession, apart_ms: int, within: bool) -> None:
+    history = History(1)
+    for number in range(3):
+        history.allocate(1, timestamp_ms=START_MS + number * apart_ms)
+    strict = dict(quorum_checks(Limits(storm_blocks_per_minute=1)))
+    rows = run([("storm", strict["storm"])], three_members(history).inputs(session))
+    assert [row["detail"].partition(";")[0] for row in rows] == [
+        "broker 1 took 3 blocks, 2 of them within one minute"
+    ] * within
+
+
 def test_the_date_of_exhaustion_is_given_when_it_is_near(session: SparkSession) -> None:
     history = History(1)
     history.allocate(1, timestamp_ms=START_MS)

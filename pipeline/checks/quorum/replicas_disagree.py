@@ -102,7 +102,7 @@ def _absent_in_archives(inputs: AuditInputs) -> DataFrame:
 def doubtful_blocks(inputs: AuditInputs) -> DataFrame:
     """Blocks with not just one copy for each archive file that covers their offset: `offset_range`, `offset`, `block`.
 
-    Of a block that all of these files hold none can lack it. Few are left: those of which copies disagree, or of which
+    Where all of these files hold the block none can lack it. Few are left: those of which copies disagree, or of which
     files of one member overlap, or which are indeed absent.
     """
     blocks = distinct_blocks(inputs).filter("offset is not null and version = 1")
@@ -112,8 +112,7 @@ def doubtful_blocks(inputs: AuditInputs) -> DataFrame:
     pieces = _pieces(archive_intervals(inputs)).join(ranges, F.col("offset_range").between(start, last))
     pieces = F.broadcast(pieces.select("offset_range", "from_offset", "to_offset", "files"))
     covered = blocks.join(pieces, "offset_range").filter("from_offset <= offset and offset < to_offset")
-    found = covered.filter((F.col("versions") > 1) | (F.col("archived") != F.col("files")))
-    return found.select("offset_range", "offset", F.struct(*WHOLE).alias("block"))
+    return covered.filter("archived != files").select("offset_range", "offset", F.struct(*WHOLE).alias("block"))
 
 
 def _pieces(files: DataFrame) -> DataFrame:
