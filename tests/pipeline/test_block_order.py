@@ -83,7 +83,7 @@ def expected_overlaps(blocks: list[Block]) -> list[tuple[int, int, int]]:
 
 def highest_before(blocks: list[Block], block: Block) -> Block | None:
     return max(
-        (one for one in blocks if one.offset < block.offset), key=lambda one: (one.last, one.first), default=None
+        (one for one in blocks if one.offset < block.offset), key=lambda one: (one.last, one.offset), default=None
     )
 
 

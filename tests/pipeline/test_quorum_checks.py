@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.quorum_tables import START_MS, STEP_MS, History, QuorumTables, Row, run, three_members, tiny_tables
+from tests.support.quorum_tables import (
+    START_MS,
+    STEP_MS,
+    History,
+    QuorumTables,
+    Row,
+    run,
+    snapshot,
+    three_members,
+    tiny_tables,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -260,6 +270,14 @@ def test_a_block_of_an_ended_registration_is_stale(session: SparkSession) -> Non
     assert row["detail"].endswith("for epoch 1, but the broker had registered anew with epoch 16")
 
 
+def test_an_impossible_epoch_needs_no_registrations(session: SparkSession) -> None:
+    tables = three_members(sound())
+    tables.log = []
+    tables.change(15, broker_epoch=15)
+    (row,) = found(session, tables, "stale_epoch")
+    assert facts([row], "subject", "offset") == [("broker 2, epoch 15", 15)]
+
+
 def test_an_epoch_above_the_block_is_impossible(session: SparkSession) -> None:
     tables = three_members(sound())
     tables.change(26, broker_epoch=26)
@@ -323,6 +341,43 @@ def test_a_snapshot_below_a_block_that_it_covers(session: SparkSession) -> None:
     assert facts([row], "check", "severity", "subject", "first_id", "last_id", "offset") == [
         (BEHIND, "violation", "snapshot at index 18", 249, 249, 18)
     ]
+
+
+def test_blocks_of_one_log_entry_are_told_apart(session: SparkSession) -> None:
+    """A batch of requests is one entry, so all of its blocks stand at one byte of the log."""
+    tables = QuorumTables()
+    tables.add_member(sound(), "1", [], (0, 28))
+    for row in tables.log:
+        row["position"] = min(row["position"], 4096 + 64 * 24)
+    tables.change(26, first_id=319)
+    for row in (snapshot(sound(), "1", 27), snapshot(sound(), "1", 28)):
+        tables.snapshots.append(row | {"next_producer_id": 325})
+    rows = found(session, tables, "overlap", BEHIND)
+    assert facts(rows, "check", "subject", "offset") == [
+        ("overlap", "ID 319", 26),
+        (BEHIND, "snapshot at index 27", 27),
+        (BEHIND, "snapshot at index 28", 28),
+    ]
+    details = sorted(row["detail"] for row in rows)
+    assert "IDs 310 to 319 of broker 2 at offset 25" in details[0]
+    assert "IDs 319 to 329 of broker 1 at offset 26" in details[0]
+    assert "before offset 27 came IDs 319 to 329" in details[1]
+    assert "before offset 28 came IDs 330 to 339" in details[2]
+
+
+def test_a_snapshot_far_behind_the_block_that_it_forgot(session: SparkSession) -> None:
+    """Offsets are cut into ranges of 2^16; the block lies two of them below the snapshot, and lower ones between."""
+    tables = QuorumTables()
+    place = {"member": "1", "cluster_id": "c", "file": "1/archive/all.arc", "position": 128}
+    for offset, first_id in ((5, 900), (70_000, 100), (140_000, 200)):
+        ids = {"first_id": first_id, "last_id": first_id + 9, "offset": offset}
+        tables.blocks.append(place | ids | {"broker_id": 1, "broker_epoch": 0, "timestamp_ms": START_MS})
+    state = {"member": "1", "file": "1/snapshots/9.snap", "index": 9, "next_offset": 140_001}
+    tables.snapshots = [state | {"next_producer_id": next_id} for next_id in (909, 910)]
+    tables.snapshots[1].update(index=10, file="1/snapshots/10.snap")
+    (row,) = found(session, tables, BEHIND)
+    assert facts([row], "file", "first_id", "last_id") == [("1/snapshots/9.snap", 909, 909)]
+    assert "before offset 140001 came IDs 900 to 909" in row["detail"]
 
 
 def test_a_snapshot_counts_no_block_after_it(session: SparkSession) -> None:

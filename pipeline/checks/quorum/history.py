@@ -17,6 +17,8 @@ BLOCK: Final = ("offset", "first_id", "last_id", "broker_id", "broker_epoch", "t
 """What is said of a block; the copies of one agree in all of it."""
 WHOLE: Final = (*BLOCK, "place")
 """A block, and where its first copy stands."""
+KEY: Final = ("offset", "first_id", "place")
+"""Which block it is, as a struct: the blocks of one log entry stand at one place, and an offset may be unknown."""
 MAX_MEMBERS: Final = 63
 """Members are counted by the bits of a long. A quorum has nine voters at most; the others are copies of copies."""
 

@@ -6,10 +6,10 @@ differs from that is all that `overlap`, `regress` and `gap` look at.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import WHOLE, history, located
+from pipeline.checks.quorum.history import KEY, WHOLE, history, located
 from pipeline.checks.rows import ID_RANGE_BITS, with_highest_before
 from pipeline.derived import derived
 from pipeline.inputs import AuditInputs
@@ -19,12 +19,12 @@ _ROLES = ("block", "highest", "other")
 
 @derived
 def in_log_order(inputs: AuditInputs) -> DataFrame:
-    """`place`, `first_id`, `last_id`, `offset` of each block, and `highest`: the one before it that reached farthest.
+    """KEY and `last_id` of each block, and `highest`: `last_id` and KEY of the one before it that reached farthest.
 
-    `highest` has last_id, first_id, place. A block without an offset is not in this order, so it has no `highest`.
+    A block without an offset is not in this order, so it has no `highest`.
     """
-    blocks = history(inputs).select("place", "first_id", "last_id", "offset")
-    reach = F.when(F.col("offset").isNotNull(), F.struct("last_id", "first_id", "place"))
+    blocks = history(inputs).select(*KEY, "last_id")
+    reach = F.when(F.col("offset").isNotNull(), F.struct("last_id", *KEY))
     return with_highest_before(blocks.withColumn("_reach", reach), {"highest": "_reach"}, "offset").drop("_reach")
 
 
@@ -32,7 +32,7 @@ def in_log_order(inputs: AuditInputs) -> DataFrame:
 def out_of_order(inputs: AuditInputs) -> DataFrame:
     """The blocks that share IDs with one before in order of ID, fall in the log, or begin behind a gap.
 
-    The places of the block, of `highest` and of `other`, which reaches farthest of those before it in order of ID;
+    KEY of the `block`, of `highest` and of `other`, which reaches farthest of those before it in order of ID;
     `gap_from`: the first ID of the gap below it, else null; `gap_offset`: the offset of the block below the gap, -1
     without one. A block that did not raise the next ID has no gap below it: it is `overlap` or `regress` that has it.
     """
@@ -40,7 +40,7 @@ def out_of_order(inputs: AuditInputs) -> DataFrame:
     blocks = in_log_order(inputs).withColumns(
         {
             "_rising": rising,
-            "_reach": F.struct("last_id", "offset", "place"),
+            "_reach": F.struct("last_id", *KEY),
             "_risen": F.when(rising, F.struct("last_id", "offset")),
         }
     )
@@ -51,9 +51,9 @@ def out_of_order(inputs: AuditInputs) -> DataFrame:
     falls = F.col("last_id") < F.col("highest.first_id")
     shares = F.col("other.last_id") >= F.col("first_id")
     return met.filter(gap | falls | shares).select(
-        F.col("place").alias("block_place"),
-        F.col("highest.place").alias("highest_place"),
-        F.col("other.place").alias("other_place"),
+        F.struct(*KEY).alias("block"),
+        _key("highest").alias("highest"),
+        _key("other").alias("other"),
         F.when(gap, gap_from).alias("gap_from"),
         F.when(F.col("below").isNull(), F.lit(-1).cast("long")).otherwise(F.col("below.offset")).alias("gap_offset"),
     )
@@ -62,10 +62,14 @@ def out_of_order(inputs: AuditInputs) -> DataFrame:
 @derived
 def order_faults(inputs: AuditInputs) -> DataFrame:
     """`out_of_order` with `block`, `highest` and `other` in full: BLOCK and PLACE, null where there is none."""
-    found = out_of_order(inputs)
-    places = [f"{role}_place" for role in _ROLES]
-    asked = found.select("*", F.posexplode(F.array(*places)).alias("_role", "_place")).filter("_place is not null")
-    blocks = history(inputs).select(F.col("place").alias("_place"), F.struct(*WHOLE).alias("_block"))
-    told = asked.join(blocks, "_place").groupBy(*found.columns)
-    roles = [F.max(F.when(F.col("_role") == at, F.col("_block"))).alias(role) for at, role in enumerate(_ROLES)]
-    return located(told.agg(*roles).drop(*places), inputs, *_ROLES)
+    found = out_of_order(inputs).withColumnsRenamed({role: f"_{role}" for role in _ROLES})
+    keys = F.array(*[f"_{role}" for role in _ROLES])
+    asked = found.select("*", F.posexplode(keys).alias("_role", "_key")).filter("_key is not null")
+    blocks = history(inputs).select(F.struct(*KEY).alias("_key"), F.struct(*WHOLE).alias("_whole"))
+    told = asked.join(blocks, "_key").groupBy(*found.columns)
+    roles = [F.max(F.when(F.col("_role") == at, F.col("_whole"))).alias(role) for at, role in enumerate(_ROLES)]
+    return located(told.agg(*roles).drop(*[f"_{role}" for role in _ROLES]), inputs, *_ROLES)
+
+
+def _key(reach: str) -> Column:
+    return F.when(F.col(reach).isNotNull(), F.struct(*[F.col(f"{reach}.{name}") for name in KEY]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import WHOLE, history, located
+from pipeline.checks.quorum.history import KEY, WHOLE, history, located
 from pipeline.checks.rows import RANGE_BITS, block_text, findings
 from pipeline.findings import VIOLATION
 from pipeline.inputs import AuditInputs
@@ -36,8 +36,9 @@ def _versions(inputs: AuditInputs) -> DataFrame:
 
 def _against_blocks(inputs: AuditInputs, versions: DataFrame) -> DataFrame:
     found = _with_highest(inputs, versions).filter("next_producer_id <= highest.last_id")
-    blocks = history(inputs).select(F.col("place").alias("_place"), F.struct(*WHOLE).alias("block"))
-    found = blocks.join(F.broadcast(found.withColumn("_place", F.col("highest.place"))), "_place")
+    found = found.withColumn("_key", F.struct(*[F.col(f"highest.{name}") for name in KEY]))
+    blocks = history(inputs).select(F.struct(*KEY).alias("_key"), F.struct(*WHOLE).alias("block"))
+    found = blocks.join(F.broadcast(found), "_key")
     found = located(found, inputs, "block")
     detail = F.format_string(
         "the next producer ID is %d, but before offset %d came %s: whoever starts from it hands out IDs again",
@@ -49,13 +50,13 @@ def _against_blocks(inputs: AuditInputs, versions: DataFrame) -> DataFrame:
 
 
 def _with_highest(inputs: AuditInputs, versions: DataFrame) -> DataFrame:
-    """The snapshots with `highest`: last_id and place of the block that reached farthest before their `next_offset`.
+    """The snapshots with `highest`: `last_id` and KEY of the block that reached farthest before their `next_offset`.
 
     Cost: two passes over the blocks, one to see how far each range of offsets reaches, and one over the ranges in which
     a snapshot ends. Snapshots are few.
     """
     blocks = history(inputs).filter("offset is not null")
-    reach = F.struct("last_id", "place").alias("reach")
+    reach = F.struct("last_id", *KEY).alias("reach")
     blocks = blocks.select("offset", F.shiftright("offset", RANGE_BITS).alias("range"), reach)
     ends = versions.select("next_offset", F.shiftright("next_offset", RANGE_BITS).alias("end_range")).distinct()
     ranges = blocks.groupBy("range").agg(F.max("reach").alias("reach"))
