@@ -35,8 +35,9 @@ WORKER_MIB: Final = 512.0
 """Bar for a Python worker: an archive file (48 MiB) as read, as rows, as columns and as Arrow, and the interpreter with
 numpy and pyarrow; a segment takes less, 4 MiB and 65,536 headers at a time."""
 HEAP_MIB: Final = 1024.0 * int(DEFAULT_MEMORY.removesuffix("g"))
-BESIDES_MIB: Final = 1536.0
-"""What Java may take besides its heap: classes, compiled code, threads, and the buffers of Arrow, Parquet and Netty."""
+BESIDES_MIB: Final = HEAP_MIB + 512.0
+"""What Java may take besides its heap: buffers outside of it, which the JVM bounds by the heap's size unless it is told
+otherwise (MaxDirectMemorySize), and classes, compiled code and threads."""
 WORKERS: Final = 2
 DISTURBING_CORES: Final = 0.2
 _UNEQUAL: Final = frozenset({"wall_seconds"})
