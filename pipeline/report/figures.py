@@ -16,6 +16,8 @@ PALETTE: Final = (
     "#4c78e0", "#e8a317", "#e8604c", "#2fa98c", "#9b62d6", "#d9669f", "#5aa3d8", "#8a9a2b", "#b0764a", "#6f7b8c",
 )  # fmt: skip
 """Ten hues that stand apart on white and on near-black."""
+OTHERS_COLOUR: Final = "#b9c0cb"
+"""Of all brokers that have no hue of their own."""
 SEVERITY_COLOURS: Final = {VIOLATION: "#dc3b3b", WARNING: "#e8a317", NOTE: "#4c78e0"}
 SEVERITY_SIGNS: Final = {VIOLATION: "x", WARNING: "triangle-up", NOTE: "circle"}
 MAX_SIGN_PIXELS: Final = 26
@@ -43,7 +45,7 @@ def allocations(drawn: Drawn) -> Figure | None:
             "width": width * 0.9,
             "customdata": [f"{row['ids']:,} IDs in {row['blocks']:,} blocks" for row in rows],
             "hovertemplate": "%{customdata}<extra>" + broker_name(broker) + "</extra>",
-            "marker": {"color": colour(position)},
+            "marker": {"color": OTHERS_COLOUR if broker == OTHERS else colour(position)},
         }
         for position, (broker, rows) in enumerate(sorted(by_broker.items(), key=_others_last))
     ]

@@ -19,6 +19,8 @@ from protocol.ids import MAX_PRODUCER_ID
 NAME: Final = "report.html"
 MAX_DETAIL_CHARACTERS: Final = 600
 """A cell of foreign text is cut here; the table `findings` has all of it."""
+FIGURE_SIGNS: Final = 11
+"""A longer figure is set smaller, so that it stays on one line: 2^63 has 25."""
 SHOWN_PARTS: Final = 3
 """Names at the end of a path that are shown: member, folder and file. The tables have all of it."""
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -105,7 +107,9 @@ def _figures(verdict: Verdict, drawn: Drawn) -> str:
         ("files read", f"{verdict.files_read:,}", f"{verdict.files_bad:,} malformed"),
     ]
     cells = "".join(
-        f'<div class="figure"><i>{name}</i><b>{value}</b><small>{note}</small></div>' for name, value, note in facts
+        f'<div class="figure"><i>{name}</i><b{" class=long" * (len(value) > FIGURE_SIGNS)}>{value}</b>'
+        f"<small>{note}</small></div>"
+        for name, value, note in facts
     )
     return f'<div class="figures">{cells}</div>'
 

@@ -29,6 +29,7 @@ h2 { font-size: 17px; letter-spacing: -0.01em; margin: 0 0 2px; font-weight: 620
 .figure { padding: 14px 16px; }
 .figure b { display: block; font-size: 23px; font-weight: 640; letter-spacing: -0.02em; line-height: 1.25;
   font-variant-numeric: tabular-nums; overflow-wrap: anywhere; }
+.figure b.long { font-size: 16px; line-height: 1.8; letter-spacing: -0.03em; }
 .figure i { font-style: normal; font-size: 13px; color: var(--soft); display: block; }
 .figure small { color: var(--soft); font-size: 12px; }
 section { padding: 20px 22px; margin: 0 0 16px; }
@@ -43,9 +44,9 @@ tr:last-child td { border-bottom: 0; }
 .n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .t { white-space: nowrap; font-variant-numeric: tabular-nums; }
 .path { font: 12.5px/1.5 ui-monospace, "SF Mono", "Cascadia Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere;
-  min-width: 250px; }
-.wide { min-width: 170px; }
-.widest { min-width: 380px; overflow-wrap: anywhere; }
+  min-width: 220px; }
+.wide { min-width: 150px; }
+.widest { min-width: 330px; overflow-wrap: anywhere; }
 .tag { display: inline-block; padding: 1px 9px; border-radius: 99px; font-size: 12px; font-weight: 560; }
 .violation { color: var(--bad); background: var(--bad-back); } .warning { color: var(--warn);
   background: var(--warn-back); } .note { color: var(--note); background: var(--note-back); }

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from pipeline.report import figures
-from pipeline.report.aggregates import MAX_BUCKETS, OTHERS, Drawn, bucket_ms
+from pipeline.report.aggregates import MAX_BROKERS, MAX_BUCKETS, OTHERS, Drawn, bucket_ms
 from pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark
 from protocol.ids import MAX_PRODUCER_ID
 
@@ -153,3 +153,12 @@ def test_the_forecast_is_what_is_left_at_the_rate_that_was_seen() -> None:
     years = (MAX_PRODUCER_ID - 3_000_999) / 100_000 / (365.25 * 86_400)
     assert figures.forecast(drawn) == (f"{years / 1e6:.1f} million years", "at 100,000 IDs a second")
     assert figures.forecast(empty()) == ("-", "no blocks with a time")
+
+
+def test_no_two_brokers_have_one_colour() -> None:
+    brokers = (OTHERS, *range(MAX_BROKERS))
+    drawn = full()
+    drawn.allocations = [{"broker_id": one, "at_ms": START_MS, "ids": 1000, "blocks": 1} for one in brokers]
+    drawing = figures.allocations(drawn)
+    assert drawing is not None
+    assert len({bars["marker"]["color"] for bars in drawing["data"]}) == len(brokers)
