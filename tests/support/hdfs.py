@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from bench.spark_cluster import spark_home
 from cli.local_cluster import free_ports
+from tests.support.java_servers import JVM, LOG4J, end_with_this_process
 
 HOST: Final = "127.0.0.1"
 JARS: Final = Path(__file__).resolve().parents[2] / ".tools" / "hadoop"
@@ -24,18 +25,8 @@ START_SECONDS: Final = 120.0
 """When a test gives up on it; never how fast it must be."""
 CALL_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.2
-_JVM: Final = ("-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_HEAP: Final = "-Xmx192m"
 _SERVERS: Final = "org.apache.hadoop.hdfs.server"
-_KILLER: Final = 'cat; kill -9 "$@" 2>/dev/null'
-"""Its standard input ends with the test run, however that ends."""
-_LOG4J: Final = """\
-rootLogger.level=warn
-rootLogger.appenderRef.out.ref=out
-appender.out.type=Console
-appender.out.name=out
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d{HH:mm:ss,SSS} %p %c{1} %m%n
-"""
 
 
 def why_unavailable() -> str | None:
@@ -66,12 +57,11 @@ class Hdfs:
         site = f"<configuration>{''.join(lines)}</configuration>"
         for name in ("core-site.xml", "hdfs-site.xml"):
             (conf / name).write_text(site)
-        (conf / "log4j2.properties").write_text(_LOG4J)
+        (conf / "log4j2.properties").write_text(LOG4J)
         formatted = self._spawn("namenode.NameNode", "-format", "-nonInteractive").wait(START_SECONDS)
         assert formatted == 0, f"the NameNode was not formatted\n{self._log()}"
         self._processes = [self._spawn("namenode.NameNode"), self._spawn("datanode.DataNode")]
-        command = ["sh", "-c", _KILLER, "killer", *(str(process.pid) for process in self._processes)]
-        self._killer = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        self._killer = end_with_this_process(*self._processes)
         self._wait_until_it_serves()
 
     def make(self, path: str, owner: str, permission: int) -> None:
@@ -123,7 +113,7 @@ class Hdfs:
 
     def _spawn(self, server: str, *arguments: str) -> subprocess.Popen[bytes]:
         conf = self._directory / "conf"
-        options = [*_JVM, f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}"]
+        options = [_HEAP, *JVM, f"-Dlog4j2.configurationFile={conf / 'log4j2.properties'}"]
         path = f"{conf}:{JARS}/*:{spark_home()}/jars/*"
         with (self._directory / "hdfs.log").open("ab") as log:
             return subprocess.Popen(

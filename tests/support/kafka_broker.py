@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from cli.local_cluster import free_ports
+from tests.support.java_servers import JVM, LOG4J, end_with_this_process
 
 HOST: Final = "127.0.0.1"
 JARS: Final = Path(__file__).resolve().parents[2] / ".tools" / "kafka"
@@ -27,17 +28,7 @@ TOOL_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.1
 CLUSTER_ID: Final = "cGlka2VlcGVyLXRlc3QtMQ"
 """Base64 of 16 bytes, which is all that Kafka asks of it."""
-_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-_KILLER: Final = "cat; kill -9 $0"
-"""Its standard input ends with the test run, however that ends."""
-_LOG4J: Final = """\
-rootLogger.level=warn
-rootLogger.appenderRef.out.ref=out
-appender.out.type=Console
-appender.out.name=out
-appender.out.layout.type=PatternLayout
-appender.out.layout.pattern=%d{HH:mm:ss,SSS} %p %c{1} %m%n
-"""
+_HEAP: Final = "-Xmx256m"
 
 
 def why_unavailable() -> str | None:
@@ -55,7 +46,7 @@ def why_unavailable() -> str | None:
 
 
 def _java(main: str, *arguments: str, options: Iterable[str] = ()) -> list[str]:
-    return ["java", *_JVM, *options, "-cp", f"{JARS}/*", main, *arguments]
+    return ["java", _HEAP, *JVM, *options, "-cp", f"{JARS}/*", main, *arguments]
 
 
 def _run_tool(main: str, *arguments: str) -> str:
@@ -96,7 +87,7 @@ class KafkaBroker:
         self._directory.mkdir(parents=True, exist_ok=True)
         properties, log4j = self._directory / "server.properties", self._directory / "log4j2.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties().items()))
-        log4j.write_text(_LOG4J)
+        log4j.write_text(LOG4J)
         if not (self.logs / "meta.properties").exists():
             _run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
         with (self._directory / "broker.log").open("ab") as log:
@@ -108,9 +99,7 @@ class KafkaBroker:
                 cwd=self._directory,
                 env={**os.environ, "LC_ALL": "C"},
             )
-        self._killer = subprocess.Popen(
-            ["sh", "-c", _KILLER, str(self._process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
+        self._killer = end_with_this_process(self._process)
         self._wait_until_it_serves()
 
     def _properties(self) -> dict[str, str]:

@@ -18,6 +18,7 @@ from kazoo.client import KazooClient
 
 from cli.local_cluster import free_ports
 from controller.migration.zookeeper import BLOCK_PATH
+from tests.support.java_servers import JVM, end_with_this_process
 
 HOST: Final = "127.0.0.1"
 WAIT_SECONDS: Final = 30.0
@@ -28,10 +29,8 @@ LEAST_JAVA: Final = 17
 """What PySpark 4 asks for."""
 _JARS: Final = ("zookeeper-*.jar", "slf4j-api-*.jar", "metrics-core-*.jar", "snappy-java-*.jar")
 """All that a server without TLS and admin page loads. Without a binding SLF4J drops every log line."""
-_JAVA: Final = ("java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+_JAVA: Final = ("java", "-Xmx64m", *JVM)
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_KILLER: Final = "cat; kill -9 $0"
-"""Its standard input ends with the test run, however that ends."""
 
 
 def why_unavailable() -> str | None:
@@ -114,9 +113,7 @@ class Ensemble:
                 cwd=home,
             )
         self._processes[server] = process
-        self._killers[server] = subprocess.Popen(
-            ["sh", "-c", _KILLER, str(process.pid)], stdin=subprocess.PIPE, start_new_session=True
-        )
+        self._killers[server] = end_with_this_process(process)
 
     def _configuration(self, server: int, home: Path) -> str:
         # A follower gives up on a silent leader, and a leader on silent followers, after syncLimit ticks: one second.
