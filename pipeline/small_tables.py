@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL_ROWS: Final = 100_000
-"""Up to here an audit is faster with them: at 20,000 blocks and batches it takes a third less processor time."""
+"""Up to here an audit is faster with them: 20,000 blocks of three members and as many batches took 59 and 63 s of
+processor time instead of 70 and 72."""
 
 _SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
