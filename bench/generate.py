@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.formats.archive_rows import ROW_TYPE
 from protocol.archive import MAX_ARCHIVE_ROWS, ArchiveHeader, encode_header
 
 CLUSTER_ID: Final = "bench"
@@ -40,19 +41,6 @@ PIECE_BATCHES: Final = 1 << 18
 """What is in memory at once: 50 MiB."""
 INDEX_INTERVAL_BYTES: Final = 4096
 """Kafka's default `index.interval.bytes`."""
-
-ROW: Final = np.dtype(
-    [
-        ("first_id", ">i8"),
-        ("last_id", ">i8"),
-        ("offset", ">i8"),
-        ("broker_epoch", ">i8"),
-        ("timestamp_ms", ">i8"),
-        ("broker_id", ">i4"),
-        ("reserved", ">u4"),
-    ]
-)
-"""A row of `protocol.archive`."""
 
 _COVERED_AT: Final = 21
 """The CRC of a batch is over all bytes from here on."""
@@ -93,7 +81,7 @@ def write_archive(data: Path, member: int, blocks: int) -> None:
 def block_rows(first: int, end: int) -> npt.NDArray[Any]:
     """Blocks `first` to before `end` as the rows of an archive file."""
     number = np.arange(first, end, dtype=np.int64)
-    rows = np.zeros(len(number), dtype=ROW)
+    rows = np.zeros(len(number), dtype=ROW_TYPE)
     rows["first_id"] = number * BLOCK_IDS
     rows["last_id"] = number * BLOCK_IDS + BLOCK_IDS - 1
     rows["offset"] = FIRST_OFFSET + number

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from bench.generate import ROW
+from pipeline.formats.archive_rows import ROW_TYPE
 from pipeline.formats.log_segment import SegmentReader
 from protocol.archive import split_archive
 
@@ -61,7 +61,7 @@ def _blocks(quorum: Path, found: Found) -> Array:
 
 def _archive(data: Path) -> Array:
     files = sorted((data / "archive").glob("*.arc"))
-    return np.concatenate([np.frombuffer(split_archive(file.read_bytes())[1], dtype=ROW) for file in files])
+    return np.concatenate([np.frombuffer(split_archive(file.read_bytes())[1], dtype=ROW_TYPE) for file in files])
 
 
 def _partition(folder: Path, blocks: Array, found: Found) -> None:

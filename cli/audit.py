@@ -9,7 +9,7 @@ import click
 
 from cli.audit_options import PlaceType, SparkOptions, out_option, paths_options, spark_options
 from cli.audit_owner import owner
-from cli.audit_session import explained, locked, running
+from cli.audit_session import explained, held, running
 from cli.failures import CommandError, ExitCode
 from cli.output import output_option, print_facts, print_json, print_table
 from pipeline.store import Place, is_uri, join_place, open_store
@@ -69,7 +69,7 @@ def run(
     there is no verdict. Every DATA is a path, a glob, or a URI as s3://bucket/path.
     """
     paths = _paths(data, clusters, segments)
-    with explained() as interrupts, locked(state), running(spark_options, out, interrupts) as spark:
+    with explained() as interrupts, held(state), running(spark_options, out, interrupts) as spark:
         from pipeline.audit import AuditOptions, run_audit
         from pipeline.checks import ALL_CHECKS
 
@@ -122,7 +122,7 @@ def stream(
     if segments:
         raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
     paths = _paths(data, clusters, ())
-    with explained() as interrupts, locked(state):
+    with explained() as interrupts, held(state):
         from pipeline.checks.quorum import QUORUM_CHECKS
         from pipeline.stream import StreamOptions, run_stream, watched
         from pipeline.stream_state import claim

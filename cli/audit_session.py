@@ -67,7 +67,7 @@ def running(options: SparkOptions, place: Place, interrupts: Interrupts) -> Iter
 
 
 @contextlib.contextmanager
-def locked(state: Place | None) -> Iterator[None]:
+def held(state: Place | None) -> Iterator[None]:
     """Keep other processes from a state, if there is one."""
     from pipeline.stream_state import locked
 

@@ -23,6 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pipeline import schemas
+from pipeline.checks.quorum.order import order_faults
+from pipeline.derived import keep
 from pipeline.findings import FINDINGS, VIOLATION
 from pipeline.inputs import AuditInputs
 from pipeline.interrupts import Interrupts
@@ -150,7 +152,8 @@ class StreamKeeper:
         before = self._read(schemas.ARCHIVE_BLOCKS, self._batches(BLOCKS, number))
         # A block before the batch is only in question where its IDs or its offset are not below all of the batch's.
         touched = before.where((F.col("last_id") >= first_id) | (F.col("offset") >= offset))
-        inputs = self._inputs(new.unionByName(touched))
+        # Both checks look at it, so it is computed once; it holds what is out of order, which is next to nothing.
+        inputs = keep(self._inputs(new.unionByName(touched)), (order_faults,), lambda _, table: table.persist())
         found = reduce(DataFrame.unionByName, [check(inputs).select(*FINDINGS.fieldNames()) for check in self._checks])
         known = self._read(FINDINGS, self._batches(FOUND, number)).select(*_SAME)
         same = reduce(
@@ -159,6 +162,7 @@ class StreamKeeper:
         fresh = found.alias("f").join(known.alias("k"), same, "left_anti")
         target = f"{FOUND}/{number:09d}"
         fresh.write.mode("overwrite").parquet(self._state.location(target))
+        inputs.kept[order_faults.__name__].unpersist()
         copies = f"{_many(count, 'copy', 'copies')} of blocks from {_many(members, 'member')}"
         self._tell(f"batch {number}: {copies}, IDs {first_id} to {last_id}", target)
         self.copies += count
