@@ -90,7 +90,7 @@ class KazooZnode:
             logger=quiet,
         )
         self._client.add_listener(self._session_changed)
-        self._without_session = f"no session with {self._where}: connecting since the start"
+        self._without_session: str | None = f"no session with {self._where}: connecting since the start"
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="zookeeper")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
@@ -128,7 +128,7 @@ class KazooZnode:
         """None while there is a session with ZooKeeper, else what is wrong."""
         if self._stopped:
             return f"no session with {self._where}: stopped"
-        return None if self._client.connected else self._without_session
+        return self._without_session
 
     # One call: `_begin` and `answer` on the event loop, the rest on the executor's thread.
 
@@ -187,6 +187,10 @@ class KazooZnode:
 
     def _session_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
+            # A call that began with a session may have come to kazoo after its loss. kazoo has kept it, and would send
+            # it now, when nobody waits for it; this is how it drops what was asked before a loss.
+            self._client._notify_pending(KeeperState.CONNECTING)
+            self._without_session = None
             logger.info("there is a session with %s", self._where)
             return
         if self._client.client_state == KeeperState.AUTH_FAILED:

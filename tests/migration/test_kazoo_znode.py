@@ -271,6 +271,20 @@ async def test_no_server_since_the_start(zookeeper: Ensemble) -> None:
         assert await znode.read() == Znode(None, 0)
 
 
+async def test_write_between_two_sessions_never_happens(zookeeper: Ensemble) -> None:
+    """A call may begin with a session, and come to kazoo when it has none: it is not kept for the next one."""
+    connect = zookeeper.chroot("between")
+    async with running(connect, request_timeout_ms=300) as znode:
+        zookeeper.kill(1)
+        await until(lambda: znode.port.disconnected() is not None)
+        znode.znode._without_session = None
+        refused(await znode.write(b"late", 0), Cause.UNAVAILABLE, "no answer within 300 ms")
+        znode.znode._without_session = "lost"
+        zookeeper.start_server(1)
+        await znode.connected()
+        assert await znode.read() == Znode(None, 0)
+
+
 # The end.
 
 

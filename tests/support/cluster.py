@@ -21,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from cli.local_cluster import Controller, LocalCluster, Member, member_name
 from protocol.metadata_version import LATEST
 from tests.support.http_calls import Answer, call
+from tests.support.waiting import stop_process
 
 WAIT_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.02
@@ -178,9 +179,7 @@ def pidkeeper(*arguments: str | Path, timeout: float = WAIT_SECONDS) -> subproce
 
 def pause(cluster: LocalCluster, member: Member) -> None:
     """SIGSTOP, and wait until the process is stopped."""
-    cluster.signal(member, signal.SIGSTOP)
-    status = Path(f"/proc/{member.pid}/status")
-    wait_until(lambda: "\nState:\tT" in status.read_text(), f"member {member.id} to be stopped")
+    stop_process(member.pid)
 
 
 def resume(cluster: LocalCluster, member: Member) -> None:

@@ -43,19 +43,27 @@ class CuttingProxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        with contextlib.suppress(OSError, asyncio.CancelledError):
+        with contextlib.suppress(OSError, asyncio.CancelledError), contextlib.closing(to_client):
             server, to_server = await asyncio.open_connection(self._host, self._port)
-            cut = asyncio.Event()
-            ways = [self._requests(client, to_server, cut), self._replies(server, to_client, cut)]
-            ends = [asyncio.ensure_future(way) for way in ways]
-            try:
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for end in ends:
-                    end.cancel()
-                await asyncio.gather(*ends, return_exceptions=True)
-                to_server.close()
-        to_client.close()
+            with contextlib.closing(to_server):
+                await self._pass_on(client, to_client, server, to_server)
+
+    async def _pass_on(
+        self,
+        client: asyncio.StreamReader,
+        to_client: asyncio.StreamWriter,
+        server: asyncio.StreamReader,
+        to_server: asyncio.StreamWriter,
+    ) -> None:
+        cut = asyncio.Event()
+        ways = [self._requests(client, to_server, cut), self._replies(server, to_client, cut)]
+        ends = [asyncio.ensure_future(way) for way in ways]
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
 
     async def _requests(
         self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter, cut: asyncio.Event

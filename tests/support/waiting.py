@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Callable
 
 PATIENCE_SECONDS = 15.0
@@ -18,3 +20,9 @@ async def until(condition: Callable[[], bool], task: asyncio.Task[None] | None =
             if task is not None and task.done():
                 task.result()
             await asyncio.sleep(PAUSE_SECONDS)
+
+
+def stop_process(pid: int) -> None:
+    """SIGSTOP to a child, and return once all its threads are stopped; at once if it has ended."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

@@ -19,6 +19,7 @@ from kazoo.client import KazooClient
 from cli.local_cluster import free_ports
 from controller.migration.zookeeper import BLOCK_PATH
 from tests.support.java_servers import JVM, end_with_this_process
+from tests.support.waiting import stop_process
 
 HOST: Final = "127.0.0.1"
 WAIT_SECONDS: Final = 30.0
@@ -205,7 +206,7 @@ class Ensemble:
 
     def pause(self, server: int) -> None:
         """Stop the process: its connections stay open, and nobody answers."""
-        self._processes[server].send_signal(signal.SIGSTOP)
+        stop_process(self._processes[server].pid)
 
     def resume(self, server: int) -> None:
         """Let a paused process go on."""
