@@ -25,6 +25,9 @@ _EXTRA: Final = "pip install 'pidkeeper[audit]'"
 _NO_LIBRARY: Final = re.compile(r"Unable to load lib|attempt to load lib")
 """What pyarrow says where libhdfs or its Java is not there."""
 _WEB_HDFS: Final = ("webhdfs", "swebhdfs")
+_HERE: Final = "file:///"
+_NO_DATA: Final = ("_", ".")
+"""How names begin that Spark's writers keep for themselves, as _SUCCESS."""
 MAX_SYSTEMS: Final = 64
 """File systems that a process keeps open: far more than buckets or clusters that one audit names."""
 
@@ -65,6 +68,10 @@ class _System(Protocol):
 
     def open(self, path: str) -> BinaryIO: ...
 
+    def arrow(self) -> Any:
+        """The same as a FileSystem of pyarrow."""
+        ...
+
 
 def find_files(path: str, suffix: str) -> list[FilePlace]:
     """The files ending with `suffix` at a path: a file, a directory (all below it) or a glob; sorted.
@@ -73,6 +80,11 @@ def find_files(path: str, suffix: str) -> list[FilePlace]:
     path is no glob, OSError if its file system cannot be reached.
     """
     return _find_remote(path, suffix) if _SCHEME in path else _find_local(path, suffix)
+
+
+def place_of(path: str) -> FilePlace:
+    """A path or a URI as it stands, without wildcards. Raises OSError for a URI with a password."""
+    return _split(path) if _SCHEME in path else FilePlace("", str(Path(path).absolute()))
 
 
 def open_file(root: str, path: str) -> BinaryIO:
@@ -85,6 +97,20 @@ def file_names(root: str, folder: str) -> list[str]:
     if not root:
         return sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     return sorted(entry.name for entry in _system(root).entries(_inner(root, folder)) if not entry.folder)
+
+
+def data_files(root: str, folder: str) -> tuple[Any, list[str]]:
+    """What Spark wrote to a directory, for pyarrow: its FileSystem, and the paths in it of all files, sorted.
+
+    Raises FileNotFoundError or NotADirectoryError if there is no directory, OSError, ImportError without pyarrow.
+    """
+    if not root:
+        root, folder = _HERE, f"file://{folder}"
+    system, inner = _system(root), _inner(root, folder)
+    if not system.info(inner).folder:
+        raise NotADirectoryError(folder)
+    names = [name for name in system.below(inner) if not any(part.startswith(_NO_DATA) for part in name.split("/"))]
+    return system.arrow(), [join(inner, name) for name in sorted(names)]
 
 
 def stamp(root: str, path: str) -> str:
@@ -229,7 +255,7 @@ def _system(root: str) -> _System:
             raise OSError(f"{root} cannot be read: {error}") from error
         raise OSError(
             f"{root} cannot be read: {scheme}:// needs Hadoop's native library libhdfs, which is not here; name "
-            "webhdfs://NAMENODE:HTTP_PORT/PATH, which needs none, or install it and set HADOOP_HOME and JAVA_HOME"
+            "webhdfs://NAMENODE:9870/PATH, which needs none, or install it and set HADOOP_HOME and JAVA_HOME"
         ) from error
     return _ArrowSystem(system, base)
 
@@ -259,6 +285,9 @@ class _ArrowSystem:
     def open(self, path: str) -> BinaryIO:
         file: BinaryIO = self._system.open_input_file(path)
         return file
+
+    def arrow(self) -> Any:
+        return self._system
 
     def _select(self, path: str, *, recursive: bool) -> list[Any]:
         from pyarrow import fs
@@ -319,3 +348,8 @@ class _FsspecSystem:
             raise IsADirectoryError(path)
         file: BinaryIO = self._system.open(path, "rb")
         return file
+
+    def arrow(self) -> Any:
+        from pipeline.sources.fsspec_arrow import arrow_system
+
+        return arrow_system(self._system)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.formats.problems import TORN
 from pipeline.sources import files
-from pipeline.sources.files import FilePlace, file_names, find_files, join, open_file, parent, stamp
+from pipeline.sources.files import (
+    FilePlace,
+    data_files,
+    file_names,
+    find_files,
+    join,
+    open_file,
+    parent,
+    place_of,
+    stamp,
+)
 from pipeline.sources.listing import Folder, list_folders
 from pipeline.sources.segment_files import list_segments, plan, read_part
 from tests.support.segment_builder import batch
@@ -81,6 +92,24 @@ def test_members_and_brokers_are_known_by_uri(memory: Any) -> None:
     assert [each.kind for chunk in chunks for each in chunk.problems] == [TORN]
 
 
+def test_what_spark_wrote_is_told_to_pyarrow_without_its_marks(memory: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    odd = tmp_path / "50% [a]?b=c"
+    for name in ("day=2/b", "day=1/a", "day=1/.a.crc", "_SUCCESS", "_temporary/0/x", "day=1/.hidden/x"):
+        memory.pipe_file(f"/audit/_out/table/{name}", name.encode())
+        (odd / "table" / name).parent.mkdir(parents=True, exist_ok=True)
+        (odd / "table" / name).write_bytes(name.encode())
+    there, uri, here = place_of(f"{MEMORY}_out/"), place_of(f"file://{tmp_path}/."), place_of(str(odd))
+    assert (there, here) == (FilePlace(MEMORY, f"{MEMORY}_out"), FilePlace("", str(odd)))
+    for root, path in (there, FilePlace(uri.root, join(uri.path, odd.name)), here):
+        system, paths = data_files(root, join(path, "table"))
+        assert [system.open_input_file(path).read() for path in paths] == [b"day=1/a", b"day=2/b"]
+        with pytest.raises(FileNotFoundError):
+            data_files(root, join(path, "none"))
+        with pytest.raises(NotADirectoryError):
+            data_files(root, join(path, "table/day=1/a"))
+
+
 def test_files_that_were_found_are_not_looked_up_again(memory: Any) -> None:
     odd = FilePlace(MEMORY, f"{MEMORY}one/a[1].arc")
     options = {"paths": f'[["{odd.root}", "{odd.path}"], "{MEMORY}two/archive"]'}
@@ -125,7 +154,7 @@ def test_hdfs_without_its_library_is_told_to_go_by_http(monkeypatch: pytest.Monk
         raise OSError("Unable to load libhdfs\ndlopen failed")
 
     monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": staticmethod(missing)}))
-    with pytest.raises(OSError, match=r"hdfs://none:1/ cannot be read: .* libhdfs, .* webhdfs://NAMENODE"):
+    with pytest.raises(OSError, match=r"hdfs://none:1/ cannot be read: .* libhdfs, .* webhdfs://NAMENODE:9870/PATH"):
         find_files("hdfs://none:1/x", ".arc")
 
 

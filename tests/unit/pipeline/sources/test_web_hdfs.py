@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pipeline.sources.files import find_files, open_file, stamp
+from pipeline.sources.files import find_files, open_file, place_of, stamp
 
 pytest.importorskip("requests", reason="requests is not installed")
 pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -98,6 +98,21 @@ def test_what_the_namenode_refuses_says_why(node: Node) -> None:
     node.refusal = {"exception": "StandbyException", "message": "Operation category READ is not supported"}
     with pytest.raises(OSError, match=f"http://127.0.0.1:{node.port}/webhdfs/v1: Operation category READ"):
         read(node)
+
+
+def test_pyarrow_says_what_went_wrong_as_well(node: Node) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pipeline.sources.files import _system
+
+    system = _system(place_of(f"webhdfs://127.0.0.1:{node.port}/").root).arrow()
+    with system.open_input_file("/a.arc") as file:
+        assert (file.size(), file.read()) == (10, b"0123456789")
+    node.answer = 500, b"ten bytes!"
+    with pytest.raises(OSError, match="500 Server Error"):
+        system.open_input_file("/a.arc").read()
+    node.refusal = {"exception": "AccessControlException", "message": "Permission denied: user=dr.who"}
+    with pytest.raises(PermissionError, match=r"user=dr\.who"):
+        system.open_input_file("/a.arc")
 
 
 def test_the_user_is_that_of_the_uri_else_of_the_environment(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
