@@ -18,7 +18,8 @@ Function = Callable[..., Any]
 """What becomes a command."""
 
 DEFAULT_OUT: Final = Path("build/audit")
-_WHERE: Final = "A local path, a glob, or a URI as s3://bucket/path or webhdfs://namenode:9870/path."
+URI_OF_INPUTS: Final = "a URI as s3://bucket/path or webhdfs://namenode:9870/path"
+_URI_OF_OUTPUTS: Final = "a URI of a Hadoop file system"
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
 
@@ -47,9 +48,9 @@ class PlaceType(click.Path):
         return value
 
 
-def out_option(help_text: str) -> Callable[[Function], Function]:
+def out_option(help_text: str, where: str = _URI_OF_OUTPUTS) -> Callable[[Function], Function]:
     """Add `--out`: a local directory or a URI."""
-    text = f"{help_text} A local path, or a URI of a Hadoop file system."
+    text = f"{help_text} A local path, or {where}."
     return click.option("--out", default=DEFAULT_OUT, show_default=True, type=PlaceType(), help=text)
 
 
@@ -65,7 +66,11 @@ def paths_options(command: Function) -> Function:
             type=click.Path(path_type=Path, exists=True, file_okay=False),
             help="Directory of `pidkeeper dev` or `pidkeeper demo --keep`: the data of all its members.",
         ),
-        click.option("--segments", multiple=True, help=f"Log directory of a Kafka broker. {_WHERE}"),
+        click.option(
+            "--segments",
+            multiple=True,
+            help=f"Log directory of a Kafka broker. A local path, a glob, or {URI_OF_INPUTS}.",
+        ),
     )
 
 

@@ -3,38 +3,35 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cli.audit_options import out_option
+from cli.audit_options import URI_OF_INPUTS, out_option
 from cli.failures import CommandError, ExitCode
 from cli.output import output_option, print_facts, print_json, print_table
-from pipeline.store import Place, is_uri
 from protocol.ids import MAX_PRODUCER_ID
 
 if TYPE_CHECKING:
     from pipeline.owner import Block, Finding, Ownership
+    from pipeline.store import Place
 
 
 @click.command()
 @click.argument("producer_id", type=click.IntRange(0, MAX_PRODUCER_ID))
-@out_option("Output directory of an earlier run.")
+@out_option("Output directory of an earlier run.", where=URI_OF_INPUTS)
 @output_option
 def owner(producer_id: int, out: Place, output: str) -> None:
     """Tell which broker owns or owned PRODUCER_ID, from the tables of an earlier run. Needs no Java.
 
     Exits 0 if one block holds it, 1 if none does, 5 if several do: then it is a violation.
     """
-    if is_uri(out):
-        raise CommandError(f"{out} is not on this machine: copy its tables and verdict.json to a directory here")
     try:
         from pipeline.owner import OwnerError, find_owner
     except ImportError as error:
         raise CommandError(f"this needs {error.name}: pip install 'pidkeeper[audit]'") from error
     try:
-        found = find_owner(Path(out), producer_id)
+        found = find_owner(out, producer_id)
     except ImportError as error:
         raise CommandError(f"this needs {error.name}: pip install 'pidkeeper[audit]'") from error
     except OwnerError as error:

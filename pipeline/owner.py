@@ -1,19 +1,20 @@
 """Who owns or owned a producer ID: from the tables that an audit left, long after it. Needs no Spark and no Java.
 
-The tables are read as Parquet, with the ID as a filter on row groups; beside the answer itself nothing is kept in
-memory but one batch of rows.
+They are read as Parquet, wherever inputs of an audit can be, with the ID as a filter on row groups; beside the answer
+itself nothing is kept in memory but one batch of rows.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from pipeline.report.verdict import NAME, SCHEMA_VERSION, Verdict, read_verdict
+from pipeline.report.verdict import NAME, SCHEMA_VERSION, Verdict
+from pipeline.sources.files import data_files, join, open_file, place_of, stamp
+from pipeline.store import Place, is_uri
 
 BLOCK_COLUMNS: Final = {
     "first_id": "int64",
@@ -48,7 +49,7 @@ MAX_BLOCKS: Final = 100
 """The same for blocks. An ID should be in one; a hundred show how it went wrong."""
 
 T = TypeVar("T")
-Place = Literal["owned", "owned_twice", "above", "below", "between", "no_blocks"]
+IdPlace = Literal["owned", "owned_twice", "above", "below", "between", "no_blocks"]
 
 
 class OwnerError(RuntimeError):
@@ -102,7 +103,7 @@ class Ownership(msgspec.Struct):
     """
 
     producer_id: int
-    place: Place
+    place: IdPlace
     blocks: list[Block]
     more_blocks: int
     block_below: Block | None
@@ -113,17 +114,18 @@ class Ownership(msgspec.Struct):
     members_audited: int
 
 
-def find_owner(out: Path, producer_id: int) -> Ownership:
-    """Ask the audit in `out`. Raises OwnerError."""
-    verdict = _verdict(out)
+def find_owner(out: Place, producer_id: int) -> Ownership:
+    """Ask the audit in `out`. Raises OwnerError; ImportError if pyarrow is not here."""
+    audit = _audit(out)
+    verdict = _verdict(audit)
     findings = sum(count.violations + count.warnings + count.notes for count in verdict.checks.values())
-    blocks = _Table(out, "blocks", BLOCK_COLUMNS, verdict.blocks)
-    found = _Table(out, "findings", FINDING_COLUMNS, findings)
+    blocks = _Table(audit, "blocks", BLOCK_COLUMNS, verdict.blocks)
+    found = _Table(audit, "findings", FINDING_COLUMNS, findings)
     holding, more_blocks = _first(blocks.around(producer_id, Block), MAX_BLOCKS, _by_time)
     named, more_findings, gap = _findings(found, producer_id)
     below = above = None
     if holding:
-        place: Place = "owned" if len(holding) == 1 else "owned_twice"
+        place: IdPlace = "owned" if len(holding) == 1 else "owned_twice"
     else:
         below, above = _neighbours(blocks, producer_id)
         place = _place(below, above)
@@ -141,22 +143,63 @@ def find_owner(out: Path, producer_id: int) -> Ownership:
     )
 
 
-def _verdict(out: Path) -> Verdict:
-    again = f"run `pidkeeper audit run ... --out {out}`"
-    path = out / NAME
+class _Audit(NamedTuple):
+    """The output directory of an audit. `again`: how to have it anew."""
+
+    root: str
+    path: str
+    again: str
+
+
+def _audit(out: Place) -> _Audit:
     try:
-        version = msgspec.json.decode(path.read_bytes(), type=_Version).schema_version
+        place = place_of(str(out))
+    except OSError as error:
+        raise OwnerError(str(error)) from error
+    # What reads a URI here is not what Spark writes by: that knows neither webhdfs:// nor s3://.
+    again = (
+        "run `pidkeeper audit run` with its --out there"
+        if is_uri(out)
+        else f"run `pidkeeper audit run ... --out {out}`"
+    )
+    return _Audit(*place, again)
+
+
+def _verdict(audit: _Audit) -> Verdict:
+    path = join(audit.path, NAME)
+    try:
+        with open_file(audit.root, path) as file:
+            data = file.read()
+    except FileNotFoundError as error:
+        raise OwnerError(f"an audit in {audit.path} {_why_unfinished(audit)} (no {NAME}): {audit.again}") from error
+    except OSError as error:
+        raise _unreachable(audit, error) from error
+    try:
+        version = msgspec.json.decode(data, type=_Version).schema_version
         if version != SCHEMA_VERSION:
             raise OwnerError(
-                f"the audit in {out} is of schema version {version}, and this build reads {SCHEMA_VERSION}: "
-                f"use the pidkeeper that wrote it, or {again}"
+                f"the audit in {audit.path} is of schema version {version}, and this build reads {SCHEMA_VERSION}: "
+                f"use the pidkeeper that wrote it, or {audit.again}"
             )
-        return read_verdict(out)
-    except FileNotFoundError as error:
-        reason = "did not come to its end" if (out / "blocks").exists() else "is not there"
-        raise OwnerError(f"an audit in {out} {reason} (no {NAME}): {again}") from error
-    except (OSError, msgspec.DecodeError) as error:
-        raise OwnerError(f"{path} cannot be read ({error}): {again}") from error
+        return msgspec.json.decode(data, type=Verdict)
+    except msgspec.DecodeError as error:
+        raise OwnerError(f"{path} cannot be read ({error}): {audit.again}") from error
+
+
+def _why_unfinished(audit: _Audit) -> str:
+    try:
+        there = stamp(audit.root, join(audit.path, "blocks")) != "-"
+    except OSError as error:
+        raise _unreachable(audit, error) from error
+    return "did not come to its end" if there else "is not there"
+
+
+def _unreachable(audit: _Audit, error: OSError) -> OwnerError:
+    return OwnerError(f"the audit in {audit.path} is out of reach: {_first_line(error)}")
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 class _Version(msgspec.Struct):
@@ -166,20 +209,24 @@ class _Version(msgspec.Struct):
 class _Table:
     """A table of an audit as a data set of Parquet files. Raises OwnerError if it is not what the verdict tells of."""
 
-    def __init__(self, out: Path, name: str, columns: dict[str, str], rows: int) -> None:
-        self._path = out / name
-        self._out = out
+    def __init__(self, audit: _Audit, name: str, columns: dict[str, str], rows: int) -> None:
+        self._path = join(audit.path, name)
+        self._again = audit.again
         self._columns = list(columns)
         with _Explained(self):
             import pyarrow as pa
             import pyarrow.dataset as ds
 
-            if not self._path.is_dir():
-                raise self.error("it is not there")
-            self._data: Any = ds.dataset(self._path, format="parquet")
-            if self._data.files:
+            try:
+                system, files = data_files(audit.root, self._path)
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise self.error("it is not there") from error
+            self._data: Any = None
+            there = 0
+            if files:
+                self._data = ds.dataset(files, format="parquet", filesystem=system)
                 self._check_columns({column: pa.type_for_alias(kind) for column, kind in columns.items()})
-            there = self._data.count_rows() if self._data.files else 0
+                there = self._data.count_rows()
         if there != rows:
             raise self.error(f"it has {there:,} rows, and {NAME} tells of {rows:,}")
 
@@ -199,16 +246,14 @@ class _Table:
 
     def batches(self, columns: list[str], condition: Any = None) -> Iterator[Any]:
         """The same as record batches."""
-        if not self._data.files:
+        if self._data is None:
             return
         with _Explained(self):
             yield from self._data.to_batches(columns=columns, filter=condition)
 
     def error(self, why: object) -> OwnerError:
         """Why this table cannot be used, and what to do."""
-        return OwnerError(
-            f"the table {self._path} cannot be used: {why}; run `pidkeeper audit run ... --out {self._out}` again"
-        )
+        return OwnerError(f"the table {self._path} cannot be used: {why}; {self._again}")
 
     def _check_columns(self, wanted: dict[str, Any]) -> None:
         there = {field.name: field.type for field in self._data.schema}
@@ -230,7 +275,7 @@ class _Explained:
         import pyarrow as pa
 
         if isinstance(error, pa.ArrowException | OSError):
-            raise self._table.error(str(error).splitlines()[0]) from error
+            raise self._table.error(_first_line(error)) from error
 
 
 def _by_time(block: Block) -> tuple[int, int]:
@@ -292,7 +337,7 @@ def _one(table: _Table, condition: Any) -> Block:
     return found
 
 
-def _place(below: Block | None, above: Block | None) -> Place:
+def _place(below: Block | None, above: Block | None) -> IdPlace:
     if below is None:
         return "no_blocks" if above is None else "below"
     return "above" if above is None else "between"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -11,7 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from cli.main import cli
+from controller.storage.archive import AllocationArchive
 from pipeline.audit import AuditOptions, draw_again, run_audit
 from pipeline.checks import Checks
 from pipeline.paths import AuditPaths, LoadingError
@@ -19,10 +23,11 @@ from pipeline.report import tables
 from pipeline.report.verdict import Verdict, read_verdict
 from pipeline.store import open_store
 from pipeline.stream import StreamOptions, run_stream
+from protocol.messages import AllocatedBlock
 from tests.pipeline.stand_ins import overlap, repeated
 from tests.support import hdfs
 from tests.support.hdfs import SUPERUSER, Hdfs
-from tests.support.member_files import MemberFiles
+from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.quorum_tables import tiny_tables
 from tests.support.segment_builder import batch
 
@@ -116,6 +121,35 @@ def test_an_audit_on_hdfs_is_that_of_the_same_files_here(spark: SparkSession, df
     open_store(out, spark).write("report.html", b"")
     assert draw_again(spark, out) == second
     assert open_store(out, spark).read("report.html") == page
+
+
+def ask(out: str | Path, producer_id: int) -> tuple[int, Any]:
+    """The exit code and the answer of `pidkeeper audit owner`."""
+    ran = CliRunner().invoke(cli, ["audit", "owner", str(producer_id), "--out", str(out), "-o", "json"])
+    assert ran.stdout, ran.stderr
+    return ran.exit_code, json.loads(ran.stdout)
+
+
+def test_an_audit_on_hdfs_is_asked_for_owners_over_http(spark: SparkSession, dfs: Hdfs, tmp_path: Path) -> None:
+    MemberFiles(tmp_path / "data" / "1").archive((0, 5))
+    second = MemberFiles(tmp_path / "data" / "2", 2)
+    again = [AllocatedBlock(25, 34, 8, 3, 9, 1_700_000_000_000), AllocatedBlock(60, 69, 8, 3, 10, 1_701_000_000_000)]
+    AllocationArchive(second.files, second.path / "archive", CLUSTER).append(again, 5, 11)
+    paths = AuditPaths([str(tmp_path / "data")])
+    expected = run_audit(spark, AuditOptions(paths, tmp_path / "out"), CHECKS)
+    assert expected.checks["overlap"].violations > 0
+    run_audit(spark, AuditOptions(paths, f"{dfs.uri}/audit/owned"), CHECKS)
+    places = {12: "owned", 27: "owned_twice", 65: "owned", 55: "between", 70: "above"}
+    for producer_id, place in places.items():
+        found = ask(f"{dfs.web}/audit/owned", producer_id)
+        assert found == ask(tmp_path / "out", producer_id)
+        assert found[1]["place"] == place
+    for where, reason in (
+        ("/audit/none", "is not there"),
+        ("/locked/out", "Permission denied"),
+    ):
+        ran = CliRunner().invoke(cli, ["audit", "owner", "5", "--out", f"{dfs.web}{where}"])
+        assert (ran.exit_code, reason in ran.stderr) == (1, True), ran.output
 
 
 def test_without_a_state_the_stage_is_beside_the_output_and_goes(

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.local_cluster import free_ports
 from cli.main import cli
 from pipeline.owner import BLOCK_COLUMNS, FINDING_COLUMNS, MAX_BLOCKS, MAX_FINDINGS, OwnerError, find_owner
 from pipeline.report.verdict import CheckCount, Verdict, Watermark, write_verdict
@@ -78,7 +79,7 @@ def write_audit(out: Path, blocks: list[Any], findings: list[Any], **changes: An
     return out
 
 
-def ask(out: Path, producer_id: object, *options: str) -> Result:
+def ask(out: str | Path, producer_id: object, *options: str) -> Result:
     return CliRunner().invoke(cli, ["audit", "owner", "--out", str(out), *options, "--", str(producer_id)])
 
 
@@ -184,6 +185,60 @@ def test_blocks_are_bounded(tmp_path: Path) -> None:
 def test_an_id_that_is_none_is_a_usage_error(audited: Path) -> None:
     for bad in (-1, MAX_PRODUCER_ID + 1, "seven", 1.5):
         assert ask(audited, bad).exit_code == 2
+
+
+def test_an_audit_on_another_file_system_is_asked_as_one_here(audited: Path) -> None:
+    memory = pytest.importorskip("fsspec", reason="fsspec is not installed").filesystem("memory")
+    cut = audited / "blocks" / "_temporary" / "0" / "part.parquet"
+    cut.parent.mkdir(parents=True)
+    cut.write_bytes(b"PAR1")
+    memory.put(str(audited), "/elsewhere/out", recursive=True)
+    try:
+        for producer_id in (0, 2500, 4000, 6000):
+            expected = find_owner(audited, producer_id)
+            for out in (f"file://{audited}", f"file://{audited}/", "memory://elsewhere/out"):
+                assert find_owner(out, producer_id) == expected, out
+        part = next(name for name in memory.find("/elsewhere/out/blocks") if "2023-11-15" in name)
+        memory.pipe_file(part, b"PAR1")
+        table = "the table memory://elsewhere/out/blocks cannot be used"
+        with pytest.raises(OwnerError, match=f"{table}: .*; run `pidkeeper audit run` with its --out there"):
+            find_owner("memory://elsewhere/out", 5)
+        memory.rm("/elsewhere/out/blocks", recursive=True)
+        with pytest.raises(OwnerError, match=f"{table}: it is not there"):
+            find_owner("memory://elsewhere/out", 5)
+        memory.rm("/elsewhere/out/verdict.json")
+        with pytest.raises(OwnerError, match=r"memory://elsewhere/out is not there \(no verdict\.json\)"):
+            find_owner("memory://elsewhere/out", 5)
+    finally:
+        memory.rm("/elsewhere", recursive=True)
+
+
+def test_a_file_system_that_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("fsspec", reason="fsspec is not installed")
+    (port,) = free_ports(1)
+    # What starts Java for libhdfs would be found by these.
+    for name in ("HADOOP_HOME", "ARROW_LIBHDFS_DIR", "JAVA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    for out, reason in (
+        (f"hdfs://127.0.0.1:{port}/out", "libhdfs, which is not here; name webhdfs://NAMENODE:9870/PATH"),
+        (f"webhdfs://127.0.0.1:{port}/out", f"http://127.0.0.1:{port}/webhdfs/v1: "),
+        ("webhdfs:///out", "name the NameNode and its HTTP port"),
+        ("nothing://host/out", "no file system is known for nothing://"),
+    ):
+        ran = ask(out, 5)
+        assert (ran.exit_code, reason in ran.stderr, "out of reach" in ran.stderr) == (1, True, True), ran.output
+        assert isinstance(ran.exception, SystemExit)
+    ran = ask("webhdfs://me:secret@host/out", 5)
+    assert ran.exit_code == 1
+    assert "name no password in a URI" in ran.stderr and "secret" not in ran.output
+
+
+def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    ran = ask("webhdfs://host-without-fsspec/out", 5)
+    assert ran.exit_code == 1
+    assert "nothing here knows webhdfs://: import of fsspec" in ran.stderr
+    assert "pip install 'pidkeeper[audit]'" in ran.stderr
 
 
 def test_where_no_audit_ended_it_says_what_to_run(tmp_path: Path) -> None:
