@@ -69,7 +69,7 @@ def run(
     there is no verdict. Every DATA is a path, a glob, or a URI as s3://bucket/path.
     """
     paths = _paths(data, clusters, segments)
-    with explained() as interrupts, held(state), running(spark_options, out, interrupts) as spark:
+    with explained() as interrupts, held(out=out, state=state), running(spark_options, out, interrupts) as spark:
         from pipeline.audit import AuditOptions, run_audit
         from pipeline.checks import ALL_CHECKS
 
@@ -86,7 +86,7 @@ def run(
 @output_option
 def report(spark_options: SparkOptions, out: Place, output: str) -> None:
     """Draw report.html again from the tables of an earlier run."""
-    with explained() as interrupts, running(spark_options, out, interrupts) as spark:
+    with explained() as interrupts, held(out=out), running(spark_options, out, interrupts) as spark:
         from pipeline.audit import draw_again
 
         with interrupts.cancelling(spark):
@@ -122,7 +122,7 @@ def stream(
     if segments:
         raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
     paths = _paths(data, clusters, ())
-    with explained() as interrupts, held(state):
+    with explained() as interrupts, held(state=state):
         from pipeline.checks.quorum import QUORUM_CHECKS
         from pipeline.stream import StreamOptions, run_stream, watched
         from pipeline.stream_state import claim

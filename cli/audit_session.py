@@ -30,6 +30,7 @@ def explained() -> Iterator[Interrupts]:
     if (missing := why_no_spark()) is not None:
         raise CommandError(missing)
     from pipeline.audit import AuditError
+    from pipeline.directory_lock import InUseError
     from pipeline.paths import LoadingError
     from pipeline.watermark import StateError
 
@@ -40,7 +41,7 @@ def explained() -> Iterator[Interrupts]:
     except Exception as error:
         if interrupts.asked:
             raise KeyboardInterrupt from error
-        if isinstance(error, SessionError | AuditError | LoadingError | StateError | OSError):
+        if isinstance(error, SessionError | AuditError | LoadingError | StateError | InUseError | OSError):
             raise CommandError(str(error)) from error
         raise
 
@@ -67,11 +68,15 @@ def running(options: SparkOptions, place: Place, interrupts: Interrupts) -> Iter
 
 
 @contextlib.contextmanager
-def held(state: Place | None) -> Iterator[None]:
-    """Keep other processes from a state, if there is one."""
-    from pipeline.stream_state import locked
+def held(*, out: Place | None = None, state: Place | None = None) -> Iterator[None]:
+    """Keep other processes from what this one writes to. A directory that is both is locked once."""
+    from pipeline.directory_lock import locked, same_directory
 
-    with contextlib.nullcontext() if state is None else locked(state):
+    with contextlib.ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(locked(out, "--out"))
+        if state is not None and not (out is not None and same_directory(out, state)):
+            stack.enter_context(locked(state, "--state"))
         yield
 
 

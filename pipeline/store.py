@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 Place = str | Path
 """A local directory, or a URI as hdfs://namenode:8020/audit. Its path is taken as it stands, as Hadoop does."""
 _SCHEME: Final = "://"
+_HERE: Final = "file://"
 _FAILED_CALL: Final = re.compile(r"An error occurred while calling \S+\s*:?\s*")
 _JAVA_PACKAGE: Final = re.compile(r"\b(?:[a-z]\w*\.)+(?=[\w$]*(?:Exception|Error)\b)")
 _NO_CLASS: Final = re.compile(r"ClassNotFoundException: Class \S+ not found")
@@ -72,6 +73,13 @@ def is_uri(place: Place) -> bool:
     return isinstance(place, str) and _SCHEME in place
 
 
+def local_directory(place: Place) -> Path | None:
+    """Where it is on this machine, as it is by a path and by file:///; None on another file system."""
+    if is_uri(place) and not str(place).startswith(f"{_HERE}/"):
+        return None
+    return Path(str(place).removeprefix(_HERE))
+
+
 def join_place(place: Place, name: str) -> Place:
     """A folder in it."""
     return f"{_tidy(str(place)).removesuffix('/')}/{name}" if is_uri(place) else Path(place) / name
@@ -88,7 +96,7 @@ def locate(place: Place, name: str) -> str:
     """What Spark's readers and writers take for a file or a folder at a place."""
     found = join_place(place, name) if name else place
     # Without a scheme it would be on the default file system of core-site.xml.
-    return str(found) if is_uri(found) else f"file://{Path(found).absolute()}"
+    return str(found) if is_uri(found) else f"{_HERE}{Path(found).absolute()}"
 
 
 def first_line(error: Exception) -> str:

@@ -78,7 +78,7 @@ def run_stream(
 ) -> int:
     """Check until it is interrupted, or `once`; how many violations the state has by then.
 
-    Raises LoadingError, StateError. The caller holds the state (`pipeline.stream_state.locked`).
+    Raises LoadingError, StateError. The caller holds the state (`pipeline.directory_lock.locked`).
     """
     interrupts = interrupts or Interrupts()
     watched(options)

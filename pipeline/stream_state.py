@@ -1,21 +1,17 @@
-"""Whose a stream's state directory is: one process's at a time, and of one set of paths."""
+"""Whose a stream's state directory is: of one set of paths."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from pipeline.store import Place, Store, is_uri
+from pipeline.store import Store, is_uri
 from pipeline.watermark import StateError
-from snapshots.files import OsFiles
 
 STREAM_VERSION: Final = 1
 NAME: Final = "stream.json"
-LOCK: Final = "lock"
 BLOCKS: Final = "blocks"
 FOUND: Final = "findings"
 CHECKPOINT: Final = "checkpoint"
@@ -25,30 +21,6 @@ _ANOTHER: Final = "name another --state, or remove it to start anew"
 class _StreamState(msgspec.Struct):
     data: list[str]
     version: int = STREAM_VERSION
-
-
-@contextlib.contextmanager
-def locked(state: Place) -> Iterator[None]:
-    """Keep other processes from a state directory, which is made if it is not there. Raises StateError, OSError.
-
-    One on another file system is not locked: Hadoop's have no locks that end with their process.
-    """
-    if is_uri(state):
-        yield
-        return
-    directory = Path(state)
-    directory.mkdir(parents=True, exist_ok=True)
-    files = OsFiles()
-    try:
-        handle = files.lock(directory / LOCK)
-    except BlockingIOError as error:
-        raise StateError(
-            f"{directory} is in use by another `pidkeeper audit`: stop that one, or name another --state"
-        ) from error
-    try:
-        yield
-    finally:
-        files.close(handle)
 
 
 def claim(state: Store, data: list[str]) -> None:

@@ -14,6 +14,7 @@ import pytest
 from cli.local_cluster import free_ports
 from controller.storage.archive import AllocationArchive
 from pipeline import session
+from pipeline.directory_lock import locked
 from protocol.messages import AllocatedBlock
 from tests.pipeline.conftest import REPOSITORY, why_no_spark
 from tests.support.member_files import CLUSTER, MemberFiles
@@ -82,7 +83,23 @@ def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(tmp_path: Path) -> None
     assert (last, end) == ("interrupted", "")
     assert "".join(lines).endswith("\r\x1b[K"), program.screen
     assert len(lines) == 1, program.screen
-    assert [path.name for path in out.iterdir()] == ["spark.log"]
+    assert sorted(path.name for path in out.iterdir()) == ["lock", "spark.log"]
+
+
+def test_a_second_command_does_not_write_where_one_is_at_work(tmp_path: Path) -> None:
+    if (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+    MemberFiles(tmp_path / "1").archive((0, 5))
+    out = tmp_path / "out"
+    with locked(out, "--out"):
+        (out / "spark.log").write_text("of the first")
+        for arguments in (["run", str(tmp_path / "1")], ["report"]):
+            ran = pidkeeper(*arguments, "--out", str(out), "--master", "local[1]")
+            assert ran.returncode == 1
+            assert f"{out} is in use: another `pidkeeper audit` writes there" in ran.stderr
+            assert "Traceback" not in ran.stderr
+    assert (out / "spark.log").read_text() == "of the first"
+    assert sorted(path.name for path in out.iterdir()) == ["lock", "spark.log"]
 
 
 def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:

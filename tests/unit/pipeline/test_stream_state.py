@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from pipeline.store import open_store
-from pipeline.stream_state import claim, locked
+from pipeline.stream_state import claim
 from pipeline.watermark import StateError
-
-REPOSITORY = Path(__file__).resolve().parents[3]
-HOLD = (
-    "import pathlib, sys\n"
-    "from pipeline.stream_state import locked\n"
-    "with locked(pathlib.Path(sys.argv[1])):\n"
-    "    print('held', flush=True)\n"
-    "    sys.stdin.read()\n"
-)
-
-
-def test_two_processes_cannot_hold_one_state(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    other = subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(state)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=REPOSITORY,
-    )
-    with other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(StateError, match="in use by another"), locked(state):
-            pytest.fail("it is held")
-        other.kill()
-        other.communicate(timeout=60)
-    with locked(state):
-        pass
-    with locked(state):
-        pass
 
 
 def test_a_state_stays_with_its_paths_and_takes_further_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
