@@ -36,6 +36,7 @@ from pipeline.report.verdict import (
 )
 from pipeline.small_tables import SMALL_ROWS, for_small_tables
 from pipeline.store import Place, Store, first_line, join_place, open_store
+from pipeline.stream_state import refuse_output
 
 STAGE_PREFIX: Final = ".stage-"
 """Of the directory in `out` that a run without a state works in, and removes."""
@@ -66,6 +67,7 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
     started = time.monotonic()
     out = open_store(options.out, spark)
     out.make()
+    refuse_output(out)
     with (
         _stage(options, spark) as stage,
         Progress(spark.sparkContext).running() as progress,

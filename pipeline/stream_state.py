@@ -52,3 +52,9 @@ def _check_that_it_is_new(state: Store) -> None:
     there = sorted({BLOCKS, FOUND, CHECKPOINT} & set(state.names()))
     if there:
         raise StateError(f"{state.place} has {', '.join(there)} and no {NAME}: it is not a stream's state; {_ANOTHER}")
+
+
+def refuse_output(out: Store) -> None:
+    """Raise StateError if it is a stream's state, whose blocks an audit's tables would replace. Raises OSError."""
+    if out.exists(NAME):
+        raise StateError(f"{out.place} is the state of `pidkeeper audit stream`: name another --out")

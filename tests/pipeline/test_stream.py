@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from controller.storage.archive import AllocationArchive
+from pipeline.audit import AuditOptions, run_audit
+from pipeline.checks import Checks
 from pipeline.interrupts import Interrupts
-from pipeline.paths import LoadingError
+from pipeline.paths import AuditPaths, LoadingError
 from pipeline.stream import StreamOptions, run_stream, watched
+from pipeline.watermark import StateError
 from protocol.messages import AllocatedBlock
 from tests.pipeline.stand_ins import overlap
 from tests.support.member_files import CLUSTER, MemberFiles, block
@@ -53,6 +56,9 @@ def test_a_block_that_an_earlier_run_saw_is_not_given_again(spark: SparkSession,
     assert run() == 1
     assert said[0] == "batch 2: 1 copy of blocks from 1 member, IDs 300 to 309: no new findings"
     assert said[1:] == ["done: 1 new copy of blocks; 1 violation in all"]
+    with pytest.raises(StateError, match=r"is the state of .* stream.*: name another --out"):
+        run_audit(spark, AuditOptions(AuditPaths([str(data)]), state), Checks((), ()))
+    assert run() == 1
 
 
 def test_an_interrupt_lets_the_batch_end_and_nothing_is_lost_or_said_twice(spark: SparkSession, tmp_path: Path) -> None:
