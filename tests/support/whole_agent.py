@@ -19,7 +19,7 @@ from protocol.ids import ProducerIdBlock
 from protocol.messages import InitProducerIdResponse, TransactionalInitRequest, TransactionResponse
 from protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 
 SETTINGS = PrefetchSettings(min_reserve_ids=4000, reserve_seconds=0.0)
 
@@ -45,10 +45,15 @@ class WholeAgent:
 
 @contextlib.asynccontextmanager
 async def whole_agent(
-    quorum: StubQuorum, broker_id: int = 7, *, heartbeat_seconds: float = 0.02, **client_options: Any
+    quorum: StubQuorum,
+    broker_id: int = 7,
+    *,
+    heartbeat_seconds: float = 0.02,
+    call_seconds: float = PATIENCE_SECONDS,
+    **client_options: Any,
 ) -> AsyncIterator[WholeAgent]:
-    """An agent that has registered and filled its reserve."""
-    async with ControllerClient(quorum.urls, **client_options) as client:
+    """An agent that has registered and filled its reserve. It gives up on a call when a test would."""
+    async with ControllerClient(quorum.urls, call_seconds=call_seconds, **client_options) as client:
         listener = KafkaListener()
         kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
         agent = Agent(broker_id, client, SETTINGS, kafka=kafka, heartbeat_seconds=heartbeat_seconds)

@@ -165,13 +165,18 @@ async def test_no_version_is_told_of_an_error_that_it_does_not_know(kind: Any) -
 
 
 async def test_a_whole_transaction_over_sockets_with_null_requests_in_between() -> None:
-    """Three connections pipeline everything at once; each gets its own answers, in its own order."""
+    """Eight connections pipeline everything at once; each gets its own answers, in its own order."""
     async with StubQuorum(3) as quorum, whole_agent(quorum) as whole:
         port = whole.agent.directory.own.port
 
         async def producer(name: str) -> tuple[int, list[int]]:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            with contextlib.closing(writer):
+                return await transaction(name, reader, writer)
 
+        async def transaction(
+            name: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        ) -> tuple[int, list[int]]:
             async def answers(count: int) -> list[bytes]:
                 return [
                     await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0]) for _ in range(count)
@@ -195,7 +200,6 @@ async def test_a_whole_transaction_over_sockets_with_null_requests_in_between() 
             assert [struct.unpack_from(">i", frame)[0] for frame in frames] == [5, 6, 7, 8, 9]
             assert kafka_python_response("end_txn", 4, frames[3]).error_code == 0
             assert kafka_python_response("end_txn", 1, frames[4]).error_code == 47
-            writer.close()
             nulls = [got[0].producer_id, got[2].producer_id, got[3].producer_id]
             return pair[0], [*nulls, kafka_python_response("init_producer_id", 4, frames[2]).producer_id]
 
