@@ -10,6 +10,7 @@ from typing import Final, cast
 from broker_agent.kafka_responder import KafkaResponder
 from broker_agent.transaction_responder import TransactionalCall
 from broker_agent.wire.primitives import WireError
+from protocol.listening import close_server
 
 MAX_CONNECTIONS: Final = 4096
 """Connections at a time; a client beyond the limit is closed at once and tries again. One that sends and never reads
@@ -73,7 +74,7 @@ class KafkaListener:
         if self._timer is not None:
             self._timer.cancel()
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
         for connection in tuple(self.connections):
             connection.transport.close()
         for call in self._calls:

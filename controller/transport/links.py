@@ -33,6 +33,7 @@ from controller.transport.frames import (
     message_reader,
     same_mac,
 )
+from protocol.listening import close_server
 from protocol.metadata_version import LATEST
 from protocol.settings import HostPort, SettingsError
 
@@ -130,7 +131,7 @@ class PeerLinks:
         if self._closing:
             await asyncio.wait(self._closing)
         if self._server is not None:
-            self._server.close()
+            await close_server(self._server)
         for inbound in list(self._connections):
             inbound.close()
         for _ in range(CLOSING_TURNS):
