@@ -25,7 +25,9 @@ _SCHEME: Final = "://"
 _HERE: Final = "file://"
 _FAILED_CALL: Final = re.compile(r"An error occurred while calling \S+\s*:?\s*")
 _JAVA_PACKAGE: Final = re.compile(r"\b(?:[a-z]\w*\.)+(?=[\w$]*(?:Exception|Error)\b)")
-_NO_CLASS: Final = re.compile(r"ClassNotFoundException: Class \S+ not found")
+_NO_CLASS: Final = re.compile(r"ClassNotFoundException: Class \S+ not found|NoClassDefFoundError")
+_SEEN_WHEN_CLOSED: Final = "fs.capability.outputstream.abortable"
+"""What is written is seen when the stream is closed, and what was there until then (Hadoop's abortable.md)."""
 
 
 class Store(Protocol):
@@ -190,10 +192,12 @@ class _HadoopStore:
 
     def write(self, name: str, data: bytes) -> None:
         with self._at(name) as path, self._at(_temporary(name)) as temporary:
+            if self._system.hasPathCapability(path, _SEEN_WHEN_CLOSED):
+                # On S3 a rename is a deletion and a copy.
+                self._create(path, data)
+                return
             try:
-                stream = self._system.create(temporary, True)
-                stream.write(data)
-                stream.close()
+                self._create(temporary, data)
                 self._replace(temporary, path)
             except Exception:
                 with contextlib.suppress(Exception):
@@ -203,6 +207,11 @@ class _HadoopStore:
     def delete(self, name: str = "") -> None:
         with self._at(name) as path:
             self._system.delete(path, True)
+
+    def _create(self, path: Any, data: bytes) -> None:
+        stream = self._system.create(path, True)
+        stream.write(data)
+        stream.close()
 
     def _replace(self, temporary: Any, path: Any) -> None:
         java = self._java.org.apache.hadoop.fs
