@@ -20,10 +20,11 @@ from typing import Any, BinaryIO, Final, NamedTuple, Protocol
 
 _SCHEME: Final = "://"
 _WILD: Final = "*?["
-_QUERY: Final = re.compile(r"\?\w+=[^/*?\[]*$")
+_QUERY: Final = re.compile(r"\?\w+=(?:://|[^/*?\[])*$")
 _EXTRA: Final = "pip install 'pidkeeper[audit]'"
 _NO_LIBRARY: Final = re.compile(r"Unable to load lib|attempt to load lib")
 """What pyarrow says where libhdfs or its Java is not there."""
+_REFUSED: Final = re.compile("AWS Error (?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)")
 _WEB_HDFS: Final = ("webhdfs", "swebhdfs")
 _HERE: Final = "file:///"
 _NO_DATA: Final = ("_", ".")
@@ -178,15 +179,34 @@ def _find_remote(uri: str, suffix: str) -> list[FilePlace]:
     root, whole = _split(uri)
     system = _system(root)
     folder, parts = _fixed_part(whole)
-    if not parts:
-        return sorted(FilePlace(root, path) for path in _at(system, root, whole, suffix, named=True))
     if "**" in parts:
         raise OSError(f"{uri}: ** is for paths of this machine; name the directory above it, all below it is read")
+    try:
+        if parts:
+            found = _below_glob(system, root, folder, parts, suffix)
+        else:
+            found = set(_at(system, root, whole, suffix, named=True))
+    except (FileNotFoundError, PermissionError):
+        raise
+    except OSError as error:
+        raise OSError(f"{uri} cannot be read: {_with_advice(str(error))}") from error
+    return sorted(FilePlace(root, path) for path in found)
+
+
+def _below_glob(system: _System, root: str, folder: str, parts: list[str], suffix: str) -> set[str]:
     matches = [folder]
     for part in parts:
         matches = [join(above, name) for above in matches for name in _matching(system, _inner(root, above), part)]
-    found = {path for match in matches for path in _at(system, root, match, suffix, named=False)}
-    return sorted(FilePlace(root, path) for path in found)
+    return {path for match in matches for path in _at(system, root, match, suffix, named=False)}
+
+
+def _with_advice(failure: str) -> str:
+    if _REFUSED.search(failure) is None:
+        return failure
+    return (
+        f"{failure.rstrip('.')}; the credentials are those of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else of the "
+        "profile that AWS_PROFILE names, else of this machine's role"
+    )
 
 
 def _at(system: _System, root: str, path: str, suffix: str, *, named: bool) -> Iterator[str]:
@@ -248,8 +268,12 @@ def _system(root: str) -> _System:
         from pyarrow import fs
 
         system, base = fs.FileSystem.from_uri(re.sub(r"^s3a://", "s3://", root))
-    except (ImportError, ValueError, NotImplementedError):
+    except (ImportError, NotImplementedError):
         return _fsspec_system(root, scheme)
+    except ValueError as error:
+        if "?" not in root:
+            return _fsspec_system(root, scheme)
+        raise OSError(f"{root} cannot be read: {error}") from error
     except OSError as error:
         if _NO_LIBRARY.search(str(error)) is None:
             raise OSError(f"{root} cannot be read: {error}") from error
