@@ -5,26 +5,24 @@ from __future__ import annotations
 import getpass
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import pytest
 from click.testing import CliRunner
 
 from cli.main import cli
 from controller.storage.archive import AllocationArchive
 from pipeline.audit import AuditOptions, draw_again, run_audit
-from pipeline.checks import Checks
 from pipeline.paths import AuditPaths, LoadingError
 from pipeline.report import tables
-from pipeline.report.verdict import Verdict, read_verdict
+from pipeline.report.verdict import read_verdict
 from pipeline.store import open_store
 from pipeline.stream import StreamOptions, run_stream
 from protocol.messages import AllocatedBlock
-from tests.pipeline.stand_ins import overlap, repeated
+from tests.pipeline.small_audits import CHECKS, GROWN, SEGMENTS, comparable, rows, write_files
+from tests.pipeline.stand_ins import overlap
 from tests.support import hdfs
 from tests.support.hdfs import SUPERUSER, Hdfs
 from tests.support.member_files import CLUSTER, MemberFiles
@@ -33,11 +31,6 @@ from tests.support.segment_builder import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-CHECKS: Final = Checks((("overlap", overlap),), (("repeated", repeated),))
-GOLDEN: Final = Path(__file__).parent / "golden"
-SEGMENTS: Final = ("plain-0", "transactional-0", "torn-0")
-GROWN: Final = f"plain-0/{100:020d}.log"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -60,29 +53,6 @@ def dfs(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterat
         yield system
     finally:
         system.close()
-
-
-def write_files(path: Path) -> MemberFiles:
-    """Two members, and the segments of a broker, one of them torn; the first member."""
-    members = [MemberFiles(path / "data" / str(node), node) for node in (1, 2)]
-    for member in members:
-        member.archive((1, 40))
-        member.log(60, 50)
-    for name in SEGMENTS:
-        shutil.copytree(GOLDEN / name, path / "kafka" / name, ignore=shutil.ignore_patterns("*.json"))
-    (path / "kafka" / "meta.properties").write_text("node.id=3\n")
-    return members[0]
-
-
-def comparable(verdict: Verdict, where: str) -> Verdict:
-    """Without times, and with paths below the directory of all files."""
-    bad = [msgspec.structs.replace(one, file=one.file.removeprefix(where)) for one in verdict.bad_files]
-    return msgspec.structs.replace(verdict, wall_seconds=0, bad_files=bad)
-
-
-def rows(spark: SparkSession, out: str | Path, name: str, where: str) -> list[str]:
-    found: list[Any] = tables.read(spark, out, name).drop("day").collect()
-    return sorted(repr(row).replace(where, "") for row in found)
 
 
 def test_an_audit_on_hdfs_is_that_of_the_same_files_here(spark: SparkSession, dfs: Hdfs, tmp_path: Path) -> None:

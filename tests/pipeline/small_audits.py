@@ -1,0 +1,46 @@
+"""Files of members and of a broker for a small audit, and what two audits of the same files have in common."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from pipeline.checks import Checks
+from pipeline.report import tables
+from pipeline.report.verdict import Verdict
+from tests.pipeline.stand_ins import overlap, repeated
+from tests.support.member_files import MemberFiles
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CHECKS: Final = Checks((("overlap", overlap),), (("repeated", repeated),))
+GOLDEN: Final = Path(__file__).parent / "golden"
+SEGMENTS: Final = ("plain-0", "transactional-0", "torn-0")
+GROWN: Final = f"plain-0/{100:020d}.log"
+
+
+def write_files(path: Path) -> MemberFiles:
+    """Two members, and the segments of a broker, one of them torn; the first member."""
+    members = [MemberFiles(path / "data" / str(node), node) for node in (1, 2)]
+    for member in members:
+        member.archive((1, 40))
+        member.log(60, 50)
+    for name in SEGMENTS:
+        shutil.copytree(GOLDEN / name, path / "kafka" / name, ignore=shutil.ignore_patterns("*.json"))
+    (path / "kafka" / "meta.properties").write_text("node.id=3\n")
+    return members[0]
+
+
+def comparable(verdict: Verdict, where: str) -> Verdict:
+    """Without times, and with paths below the directory of all files."""
+    bad = [msgspec.structs.replace(one, file=one.file.removeprefix(where)) for one in verdict.bad_files]
+    return msgspec.structs.replace(verdict, wall_seconds=0, bad_files=bad)
+
+
+def rows(spark: SparkSession, out: str | Path, name: str, where: str) -> list[str]:
+    found: list[Any] = tables.read(spark, out, name).drop("day").collect()
+    return sorted(repr(row).replace(where, "") for row in found)
