@@ -46,6 +46,8 @@ test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, wit
 	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/hadoop ]; then \
 	    tools/fetch-jars hadoop || echo "HDFS cannot be had: the tests that need it are skipped" >&2; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \
+	    tools/fetch-jars s3 || echo "Hadoop's s3a cannot be had: the tests that need it are skipped" >&2; fi
 	$(BIN)/python -m pytest -q
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing

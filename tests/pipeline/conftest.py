@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.real_producers import write_everything
-from tests.support import kafka_broker, zookeeper
+from tests.support import kafka_broker, s3, zookeeper
 from tests.support.kafka_broker import HOST, KafkaBroker
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -59,7 +59,13 @@ def kafka_logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def aws_credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the session's workers look for the key of an S3, whichever test writes it there."""
+    return tmp_path_factory.mktemp("aws") / "credentials"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, aws_credentials: Path) -> Iterator[SparkSession]:
     """The one session of the test run: two threads of this machine, Python workers with this interpreter."""
     if (reason := why_no_spark()) is not None:
         pytest.skip(reason)
@@ -68,9 +74,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         environment.setenv("PYSPARK_PYTHON", sys.executable)
         environment.setenv("PYTHONPATH", str(REPOSITORY))
         environment.setenv("SPARK_LOCAL_IP", HOST)
+        environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(aws_credentials))
         builder = SparkSession.builder.master("local[2]").appName("pidkeeper-tests")
-        warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
-        for name, value in (SPARK_SETTINGS | warehouse).items():
+        found = {
+            "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+            "spark.jars": ",".join(s3.jars()),
+        }
+        for name, value in (SPARK_SETTINGS | found).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
     from pipeline.sources import register
