@@ -11,12 +11,13 @@ import msgspec
 import pytest
 
 from pipeline.audit import AuditOptions, draw_again, run_audit
+from pipeline.owner import find_owner
 from pipeline.paths import AuditPaths
 from pipeline.report import tables
 from pipeline.report.verdict import read_verdict
 from pipeline.sources import files
 from pipeline.sources.files import find_files
-from pipeline.store import open_store
+from pipeline.store import is_uri, open_store
 from tests.pipeline.small_audits import CHECKS, GROWN, SEGMENTS, comparable, rows, write_files
 from tests.support import s3
 from tests.support.quorum_tables import tiny_tables
@@ -150,6 +151,9 @@ def test_an_audit_of_a_bucket_is_that_of_the_same_files_here(
         assert rows(spark, out, name, root) == rows(spark, tmp_path / "out", name, str(tmp_path)), name
 
     assert read_verdict(out, spark) == second
+    blocks = find_owner(out + bucket.query if is_uri(out) else out, 305).blocks
+    assert blocks == find_owner(tmp_path / "out", 305).blocks
+    assert [(block.first_id, block.members) for block in blocks] == [(300, 2)]
     left = ["batches_daily", "blocks", "files", "findings", "report.html", "verdict.json"]
     assert open_store(out, spark).names() == left
     kept = ["archive_blocks", "archive_blocks_problems", "batches", "batches_problems", "current", "state.json"]
