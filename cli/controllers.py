@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import http.client
 import json
@@ -16,7 +17,7 @@ import click
 import msgspec
 
 from cli.failures import CommandError, ExitCode
-from protocol.messages import Problem
+from protocol.messages import Problem, QuorumDescription
 
 DEFAULT_CONTROLLER: Final = "http://127.0.0.1:8080"
 ATTEMPT_SECONDS: Final = 2.0
@@ -111,6 +112,20 @@ class Controllers:
                 answers[url] = _decode(url, answer, shape) if status == 200 else None
         return answers
 
+    def described(self) -> list[tuple[str, QuorumDescription]]:
+        """Base URL and description of every member that answers; first the one that leads, else that knows most."""
+        answers = self.ask_each(QuorumDescription, "/v1/quorum")
+        known = [(url, answer) for url, answer in answers.items() if answer is not None]
+        return sorted(known, key=lambda each: _knowledge(each[1]), reverse=True)
+
+    def leader_first(self) -> Controllers:
+        """The same members, but the leader is asked first: others may not have heard yet of what it acknowledged."""
+        ordered = copy.copy(self)
+        for url, description in self.described()[:1]:
+            first = url if description.role == "leader" else description.leader_http or url
+            ordered.urls = list(dict.fromkeys([first, *self.urls]))
+        return ordered
+
     def _once(
         self, url: str, method: str, path: str, body: Any, attempt_seconds: float = ATTEMPT_SECONDS
     ) -> tuple[int, bytes]:
@@ -127,6 +142,10 @@ class Controllers:
             return response.status, response.read()
         finally:
             connection.close()
+
+
+def _knowledge(description: QuorumDescription) -> tuple[int, bool, int]:
+    return description.term, description.role == "leader", description.commit_index
 
 
 def _from_option(controllers: str | None) -> list[str]:

@@ -109,8 +109,10 @@ def list_(
     members: Controllers,
     output: str,
 ) -> None:
-    """List allocated blocks in order of ID."""
-    page = members.ask(AllocatedBlocksPage, "GET", f"/v1/producer-ids/blocks?after={after}&limit={limit}")
+    """List allocated blocks in order of ID, as the leader knows them."""
+    page = members.leader_first().ask(
+        AllocatedBlocksPage, "GET", f"/v1/producer-ids/blocks?after={after}&limit={limit}"
+    )
     if output == "json":
         print_json(page)
         return

@@ -99,10 +99,10 @@ def remove_voter(member_id: int, members: Controllers) -> None:
 
 def describe_best(members: Controllers) -> QuorumDescription:
     """The description by the leader if it answers, else by the member that knows most. Raises CommandError."""
-    answers = [answer for answer in members.ask_each(QuorumDescription, "/v1/quorum").values() if answer is not None]
-    if not answers:
+    known = members.described()
+    if not known:
         raise CommandError(f"none of {', '.join(members.urls)} answers", ExitCode.UNREACHABLE)
-    return max(answers, key=lambda answer: (answer.term, answer.role == "leader", answer.commit_index))
+    return known[0][1]
 
 
 def _status(description: QuorumDescription) -> list[tuple[str, object]]:

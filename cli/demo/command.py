@@ -175,7 +175,7 @@ class Demonstration:
         return judge(claimed, self._history())
 
     def _history(self) -> list[AllocatedBlock]:
-        members = Controllers.of([controller.http for controller in self.cluster.layout.controllers])
+        members = Controllers.of([controller.http for controller in self.cluster.layout.controllers]).leader_first()
         blocks: list[AllocatedBlock] = []
         after: int | None = -1
         while after is not None:

@@ -13,11 +13,20 @@ from typing import Any
 import click
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from cli.controllers import DEFAULT_CONTROLLER, Controllers
 from cli.failures import CommandError, ExitCode
+from cli.main import cli
 from protocol.errors import ErrorCode
-from protocol.messages import Problem, RaiseFloorRequest, RaiseFloorResponse
+from protocol.messages import (
+    AllocatedBlock,
+    AllocatedBlocksPage,
+    Problem,
+    QuorumDescription,
+    RaiseFloorRequest,
+    RaiseFloorResponse,
+)
 
 GOOD = (200, RaiseFloorResponse(1000, True))
 NOWHERE = "http://127.0.0.1:1"
@@ -166,6 +175,44 @@ def test_each_member_is_asked_once(servers: type[Server]) -> None:
     members = Controllers(f"{good.url},{refusing.url},{NOWHERE}", None, 1.0)
     assert members.ask_each(RaiseFloorResponse, "/v1/x") == {good.url: GOOD[1], refusing.url: None, NOWHERE: None}
     assert len(good.asked) == len(refusing.asked) == 1
+
+
+def description(node_id: int, leads: bool = False, **fields: Any) -> tuple[int, QuorumDescription]:
+    found = {"term": 2, "leader_id": 1, "leader_http": None, "commit_index": 10, "applied_index": 10} | fields
+    role = "leader" if leads else "follower"
+    rest: dict[str, Any] = {"log_end_index": 10, "snapshot_index": 0, "next_producer_id": 0, "block_size": 1000}
+    rest |= {"voters": [], "failure_tolerance": 1, "healthy": True, "reasons": []}
+    return 200, QuorumDescription(cluster_id="c", node_id=node_id, role=role, **found, **rest)
+
+
+def test_the_leader_is_asked_first(servers: type[Server]) -> None:
+    """A deposed one still says that it leads, in an older term."""
+    ahead, deposed = servers(description(2, commit_index=12)), servers(description(3, leads=True, term=1))
+    leader = servers(description(1, leads=True), GOOD)
+    members = Controllers(f"{NOWHERE},{ahead.url},{deposed.url},{leader.url}", None, 1.0)
+    assert [url for url, _ in members.described()] == [leader.url, ahead.url, deposed.url]
+    leader.answers[:0] = [description(1, leads=True)]
+    ordered = members.leader_first()
+    assert ordered.urls == [leader.url, NOWHERE, ahead.url, deposed.url]
+    assert ordered.ask(RaiseFloorResponse, "GET", "/x") == GOOD[1]
+    assert members.urls == [NOWHERE, ahead.url, deposed.url, leader.url]
+
+
+def test_a_leader_that_was_not_named_is_asked_first_too(servers: type[Server]) -> None:
+    leader = servers(GOOD)
+    follower = servers(description(2, leader_http=leader.url), problem(ErrorCode.NOT_CONTROLLER))
+    assert Controllers(follower.url, None, 1.0).leader_first().urls == [leader.url, follower.url]
+    alone = servers(description(2))
+    assert Controllers(f"{NOWHERE},{alone.url}", None, 1.0).leader_first().urls == [alone.url, NOWHERE]
+    assert Controllers(NOWHERE, None, 1.0).leader_first().urls == [NOWHERE]
+
+
+def test_blocks_are_listed_as_the_leader_knows_them(servers: type[Server]) -> None:
+    lags = servers(description(2), (200, AllocatedBlocksPage([], None, 0)))
+    block = AllocatedBlock(0, 999, 7, 3, 9, 1)
+    leader = servers(description(1, leads=True), (200, AllocatedBlocksPage([block], None, 0)))
+    ran = CliRunner().invoke(cli, ["ids", "list", "-c", f"{lags.url},{leader.url}", "-o", "json"])
+    assert [one["first"] for one in json.loads(ran.stdout)["blocks"]] == [0], ran.output
 
 
 def test_the_token_is_sent(servers: type[Server], tmp_path: Path) -> None:
