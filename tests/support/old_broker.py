@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -17,6 +18,9 @@ from tests.support.zookeeper import WAIT_SECONDS, zookeeper_client
 REQUEST_SECONDS: Final = 2.0
 SESSION_SECONDS: Final = 3.0
 """kazoo waits that long for a server that is starting, and accepts connections which it does not serve."""
+RESTART_SECONDS: Final = 10.0
+"""When whoever runs a broker without ZooKeeper restarts it. Once, after two elections in a row, no server took up a
+client's session again for a minute, while others had theirs."""
 PAUSE_SECONDS: Final = 0.01
 """After a request that failed: ZooKeeper may be electing."""
 
@@ -34,7 +38,13 @@ class OldBroker:
     def __init__(self, connect: str, broker_id: int) -> None:
         self.broker_id: Final = broker_id
         self.unknown: list[int] = []
+        self._connect = connect
         self._client = zookeeper_client(connect, session_seconds=SESSION_SECONDS)
+
+    def start_again(self) -> None:
+        """With a new session. Raises KazooTimeoutError if there is none in time."""
+        self.close()
+        self._client = zookeeper_client(self._connect, session_seconds=SESSION_SECONDS)
 
     def allocate(self) -> ProducerIdBlock:
         """The next block, with no bound on how often another broker is faster.
@@ -113,7 +123,7 @@ class OldBrokerThread:
 
     def wait_idle(self) -> None:
         """Return once it asks for nothing any more, after `pause` or because it ended."""
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + 2 * WAIT_SECONDS
         while not self._idle.is_set() and self._thread.is_alive():
             assert time.monotonic() < deadline, f"old broker {self._broker.broker_id} does not pause"
             time.sleep(PAUSE_SECONDS)
@@ -129,6 +139,7 @@ class OldBrokerThread:
             self._going_on.wait()
 
     def _run(self) -> None:
+        answered = time.monotonic()
         while not self._stopping.is_set():
             self._wait_while_paused()
             try:
@@ -138,19 +149,24 @@ class OldBrokerThread:
                 return
             except (KazooException, KazooTimeoutError):
                 self.failed_requests += 1
+                if time.monotonic() - answered > RESTART_SECONDS:
+                    with contextlib.suppress(KazooException, KazooTimeoutError):
+                        self._broker.start_again()
+                    answered = time.monotonic()
                 self._stopping.wait(PAUSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - `stop` raises it
                 self._error = error
                 return
             else:
-                self.blocks.append((time.monotonic(), block))
+                answered = time.monotonic()
+                self.blocks.append((answered, block))
                 self._stopping.wait(self._pause_seconds)
 
     def stop(self) -> None:
         """End the loop and the session. Raises what ended the loop early, unless that was Exhausted."""
         self._stopping.set()
         self._going_on.set()
-        self._thread.join(WAIT_SECONDS)
+        self._thread.join(2 * WAIT_SECONDS)  # it may wait for a session
         assert not self._thread.is_alive(), f"old broker {self._broker.broker_id} does not end"
         self._broker.close()
         if self._error is not None:
