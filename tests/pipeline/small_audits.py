@@ -13,6 +13,7 @@ from pipeline.report import tables
 from pipeline.report.verdict import Verdict
 from tests.pipeline.stand_ins import overlap, repeated
 from tests.support.member_files import MemberFiles
+from tests.support.segment_builder import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 CHECKS: Final = Checks((("overlap", overlap),), (("repeated", repeated),))
 GOLDEN: Final = Path(__file__).parent / "golden"
 SEGMENTS: Final = ("plain-0", "transactional-0", "torn-0")
-GROWN: Final = f"plain-0/{100:020d}.log"
 
 
 def write_files(path: Path) -> MemberFiles:
@@ -33,6 +33,14 @@ def write_files(path: Path) -> MemberFiles:
         shutil.copytree(GOLDEN / name, path / "kafka" / name, ignore=shutil.ignore_patterns("*.json"))
     (path / "kafka" / "meta.properties").write_text("node.id=3\n")
     return members[0]
+
+
+def grow(path: Path, member: MemberFiles) -> list[str]:
+    """One archive file more, and one segment with a batch more; both as paths below `path`."""
+    member.archive((40, 45))
+    segment = path / "kafka" / "plain-0" / f"{100:020d}.log"
+    segment.write_bytes(segment.read_bytes() + batch(10_000))
+    return [str(file.relative_to(path)) for file in (member.found("archive")[-1], segment)]
 
 
 def comparable(verdict: Verdict, where: str) -> Verdict:

@@ -21,13 +21,12 @@ from pipeline.report.verdict import read_verdict
 from pipeline.store import open_store
 from pipeline.stream import StreamOptions, run_stream
 from protocol.messages import AllocatedBlock
-from tests.pipeline.small_audits import CHECKS, GROWN, SEGMENTS, comparable, rows, write_files
+from tests.pipeline.small_audits import CHECKS, SEGMENTS, comparable, grow, rows, write_files
 from tests.pipeline.stand_ins import overlap
 from tests.support import hdfs
 from tests.support.hdfs import SUPERUSER, Hdfs
 from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.quorum_tables import tiny_tables
-from tests.support.segment_builder import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,13 +71,8 @@ def test_an_audit_on_hdfs_is_that_of_the_same_files_here(spark: SparkSession, df
         found = rows(spark, out, name, web)
         assert found == rows(spark, tmp_path / "out", name, str(tmp_path)), name
 
-    # One archive file more, and one segment with a batch more.
-    member.archive((40, 45))
-    newest = member.found("archive")[-1]
-    dfs.put(newest, f"/audit/data/1/archive/{newest.name}")
-    grown = tmp_path / "kafka" / GROWN
-    grown.write_bytes(grown.read_bytes() + batch(10_000))
-    dfs.put(grown, f"/audit/kafka/{GROWN}")
+    for name in grow(tmp_path, member):
+        dfs.put(tmp_path / name, f"/audit/{name}")
     second = run_audit(spark, AuditOptions(there, out, state), CHECKS)
     assert (second.files_read_anew, second.batches) == (2, first.batches + 1)
     assert (first.watermark.log_offsets["1"], second.files_read) == (50, first.files_read + 1)

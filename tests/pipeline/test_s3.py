@@ -18,11 +18,10 @@ from pipeline.report.verdict import read_verdict
 from pipeline.sources import files
 from pipeline.sources.files import find_files
 from pipeline.store import is_uri, open_store
-from tests.pipeline.small_audits import CHECKS, GROWN, SEGMENTS, comparable, rows, write_files
+from tests.pipeline.small_audits import CHECKS, SEGMENTS, comparable, grow, rows, write_files
 from tests.support import s3
 from tests.support.quorum_tables import tiny_tables
 from tests.support.s3 import BUCKET, KEPT, LOCKED, S3
-from tests.support.segment_builder import batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -135,13 +134,8 @@ def test_an_audit_of_a_bucket_is_that_of_the_same_files_here(
     assert first.files_read_anew == 2 + len(SEGMENTS)
     assert [bad.file for bad in first.bad_files] == [f"{root}/kafka/torn-0/{100:020d}.log"]
 
-    # One archive file more, and one segment with a batch more.
-    member.archive((40, 45))
-    newest = member.found("archive")[-1]
-    bucket.put(newest, f"data/1/archive/{newest.name}")
-    grown = tmp_path / "kafka" / GROWN
-    grown.write_bytes(grown.read_bytes() + batch(10_000))
-    bucket.put(grown, f"kafka/{GROWN}")
+    for name in grow(tmp_path, member):
+        bucket.put(tmp_path / name, name)
     second = run_audit(spark, AuditOptions(there, out, state), CHECKS)
     expected = run_audit(spark, AuditOptions(here, tmp_path / "out"), CHECKS)
     assert (second.files_read_anew, second.batches) == (2, first.batches + 1)
