@@ -24,8 +24,8 @@ from bench.raw_read import RawRead
 from bench.report import Report, Row, print_report
 from bench.single_reader import Found
 from bench.spark_cluster import SparkCluster
-from cli.local_cluster import import_root
-from pipeline.session import DEFAULT_MEMORY, why_no_spark
+from pidkeeper.cli.local_cluster import import_root
+from pidkeeper.pipeline.session import DEFAULT_MEMORY, why_no_spark
 
 LOCAL: Final = "local[2]"
 KAFKA: Final = import_root() / ".tools" / "kafka"

@@ -9,7 +9,7 @@ import msgspec
 
 from bench.figures import repeats
 from bench.load_process import DRAIN_POLL_SECONDS, DRAIN_POLLS, serve
-from cli.kafka_load import ClaimTally, connect
+from pidkeeper.cli.kafka_load import ClaimTally, connect
 
 
 class ClaimSpec(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 
 UNLIMITED: Final = {"per_second": 1_000_000.0, "burst": 10_000_000}
 RAISED_OPTIONS: Final[dict[str, Any]] = {

@@ -19,7 +19,7 @@ import aiohttp
 import msgspec
 
 from bench.cluster import register
-from cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 
 ATTEMPT_SECONDS: Final = 0.3
 """Deadline of one attempt, the one that the broker agent uses."""

@@ -26,9 +26,9 @@ import uvloop
 from aiohttp import web
 
 from bench.disk import PREALLOCATED_BYTES, open_preallocated
-from cli.local_cluster import free_ports, import_root
-from protocol.ids import DEFAULT_BLOCK_SIZE
-from protocol.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from pidkeeper.cli.local_cluster import free_ports, import_root
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
+from pidkeeper.protocol.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 HOST: Final = "127.0.0.1"
 ALLOCATE_PATH: Final = "/v1/producer-ids/allocate"

@@ -17,8 +17,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.archive_rows import ROW_TYPE
-from protocol.archive import MAX_ARCHIVE_ROWS, ArchiveHeader, encode_header
+from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE
+from pidkeeper.protocol.archive import MAX_ARCHIVE_ROWS, ArchiveHeader, encode_header
 
 CLUSTER_ID: Final = "bench"
 START_MS: Final = 1_700_000_000_000

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 import uvloop
 
-from cli.local_cluster import import_root
+from pidkeeper.cli.local_cluster import import_root
 
 DRAIN_POLLS: Final = 500
 DRAIN_POLL_SECONDS: Final = 0.01

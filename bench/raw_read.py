@@ -17,7 +17,7 @@ class RawRead(msgspec.Struct, frozen=True):
 
 def main(quorum: str, kafka: str) -> None:
     """Print a RawRead as JSON."""
-    from pipeline.session import session
+    from pidkeeper.pipeline.session import session
 
     seconds = []
     with session("local[2]") as spark:

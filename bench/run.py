@@ -16,7 +16,7 @@ from bench.cluster import RAISED_OPTIONS
 from bench.machine import Bystanders, machine_facts
 from bench.report import Report, Row, print_report
 from bench.sections import FULL, QUICK, Plan, Sections
-from cli.local_cluster import import_root
+from pidkeeper.cli.local_cluster import import_root
 
 SECTIONS = ("disk", "allocate", "claims", "failover")
 

@@ -24,7 +24,7 @@ from bench.floor import ALLOCATE_PATH, HOST, Floor
 from bench.http_load import LoadResult, LoadSpec
 from bench.load_process import run_load
 from bench.report import Row, at_least_half, at_most, at_most_twice
-from cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import LocalCluster
 
 CALLERS: Final = (1, 8, 64)
 CLAIM_CONNECTIONS: Final = 64

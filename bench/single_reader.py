@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.archive_rows import ROW_TYPE
-from pipeline.formats.log_segment import SegmentReader
-from protocol.archive import split_archive
+from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE
+from pidkeeper.pipeline.formats.log_segment import SegmentReader
+from pidkeeper.protocol.archive import split_archive
 
 SEQUENCES: Final = 1 << 31
 COLUMNS: Final = ("producer_id", "base_sequence", "last_offset_delta")

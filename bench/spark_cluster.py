@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from bench.process_tree import descendants
-from cli.local_cluster import free_ports
+from pidkeeper.cli.local_cluster import free_ports
 
 HOST: Final = "127.0.0.1"
 START_SECONDS: Final = 120.0

@@ -1,11 +1,11 @@
-"""`python -m broker_agent [CONFIG]` runs one agent; `pidkeeper agent run` is the same."""
+"""`python -m pidkeeper.broker_agent [CONFIG]` runs one agent; `pidkeeper agent run` is the same."""
 
 import sys
 from pathlib import Path
 
-from broker_agent.config import load_config
-from broker_agent.server import run
-from protocol.settings import SettingsError
+from pidkeeper.broker_agent.config import load_config
+from pidkeeper.broker_agent.server import run
+from pidkeeper.protocol.settings import SettingsError
 
 try:
     sys.exit(run(load_config(Path(sys.argv[1]) if len(sys.argv) > 1 else None)))

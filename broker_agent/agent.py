@@ -12,15 +12,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from broker_agent.candidates import Candidates
-from broker_agent.controller_client import ControllerClient
-from broker_agent.directory import Directory
-from broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
-from broker_agent.reserve import BlockReserve
-from broker_agent.wire.metadata import Node
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_BLOCK_SIZE, ProducerIdBlock
-from protocol.messages import (
+from pidkeeper.broker_agent.candidates import Candidates
+from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.broker_agent.directory import Directory
+from pidkeeper.broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
+from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, ProducerIdBlock
+from pidkeeper.protocol.messages import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
     BrokerDescription,
@@ -28,7 +28,7 @@ from protocol.messages import (
     RegisterBrokerRequest,
     UnregisterBrokerRequest,
 )
-from protocol.settings import HostPort
+from pidkeeper.protocol.settings import HostPort
 
 SAMPLE_SECONDS: Final = 0.1
 """How often the claim rate is measured while nothing else wakes the prefetcher."""

@@ -9,8 +9,8 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from broker_agent.kafka_listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
-from broker_agent.prefetch import (
+from pidkeeper.broker_agent.kafka_listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
+from pidkeeper.broker_agent.prefetch import (
     MAX_BURST,
     MAX_RESERVE_BLOCKS,
     MIN_BLOCKS,
@@ -18,9 +18,9 @@ from broker_agent.prefetch import (
     RESERVE_SECONDS,
     PrefetchSettings,
 )
-from broker_agent.reserve import ASK_FRACTION
-from protocol.records import MAX_PEER_LENGTH, BrokerId
-from protocol.settings import HostPort, load_settings
+from pidkeeper.broker_agent.reserve import ASK_FRACTION
+from pidkeeper.protocol.records import MAX_PEER_LENGTH, BrokerId
+from pidkeeper.protocol.settings import HostPort, load_settings
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER_AGENT__"
 

@@ -11,9 +11,9 @@ from typing import Final, Self, TypeVar
 import aiohttp
 import msgspec
 
-from broker_agent.prefetch import backoff_seconds
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import (
+from pidkeeper.broker_agent.prefetch import backoff_seconds
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Final
 
-from broker_agent.wire.metadata import Node
-from protocol.messages import BrokerDescription
-from protocol.settings import HostPort, SettingsError
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.messages import BrokerDescription
+from pidkeeper.protocol.settings import HostPort, SettingsError
 
 MAX_NODES: Final = 256
 """Agents known; of more, those with the lowest ids. With the longest addresses (264 bytes) they make a Metadata

@@ -10,13 +10,13 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
-from broker_agent.agent import Agent
-from broker_agent.openapi import JSON, MSGPACK, PROBLEM, STEPS, AgentStatus, Health, openapi_document
-from broker_agent.requests import TransactionStep
-from broker_agent.reserve import NO_ID
-from broker_agent.transactions import Transactions, check_init
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem, TransactionResponse
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.openapi import JSON, MSGPACK, PROBLEM, STEPS, AgentStatus, Health, openapi_document
+from pidkeeper.broker_agent.requests import TransactionStep
+from pidkeeper.broker_agent.reserve import NO_ID
+from pidkeeper.broker_agent.transactions import Transactions, check_init
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem, TransactionResponse
 
 MAX_BODY_BYTES: Final = 64 * 1024
 """Largest request body, as the controllers have it: 10,000 partitions for a transaction."""

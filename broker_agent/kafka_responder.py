@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker_agent.claim_run import MAX_RUN, ClaimRun
-from broker_agent.directory import Directory
-from broker_agent.reserve import NO_ID, BlockReserve
-from broker_agent.transaction_responder import TransactionalCall
-from broker_agent.transactions import check_init
-from broker_agent.wire.api_versions import api_versions_response, read_api_versions_request
-from broker_agent.wire.find_coordinator import (
+from pidkeeper.broker_agent.claim_run import MAX_RUN, ClaimRun
+from pidkeeper.broker_agent.directory import Directory
+from pidkeeper.broker_agent.reserve import NO_ID, BlockReserve
+from pidkeeper.broker_agent.transaction_responder import TransactionalCall
+from pidkeeper.broker_agent.transactions import check_init
+from pidkeeper.broker_agent.wire.api_versions import api_versions_response, read_api_versions_request
+from pidkeeper.broker_agent.wire.find_coordinator import (
     TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     find_coordinator_response,
     read_find_coordinator_request,
 )
-from broker_agent.wire.headers import (
+from pidkeeper.broker_agent.wire.headers import (
     API_VERSIONS,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
@@ -29,18 +29,18 @@ from broker_agent.wire.headers import (
     is_flexible,
     read_request_header,
 )
-from broker_agent.wire.init_producer_id import (
+from pidkeeper.broker_agent.wire.init_producer_id import (
     CLASSIC_FRAME,
     FLEXIBLE_FRAME,
     init_producer_id_frame,
     read_init_producer_id_request,
 )
-from broker_agent.wire.metadata import metadata_response, read_metadata_request
-from broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
-from broker_agent.wire.transactions import READERS
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
-from protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
+from pidkeeper.broker_agent.wire.metadata import metadata_response, read_metadata_request
+from pidkeeper.broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
+from pidkeeper.broker_agent.wire.transactions import READERS
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 """Bytes of decoded requests' responses after which `respond` stops, so that a client that does not read cannot make

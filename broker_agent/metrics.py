@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from broker_agent.agent import Agent
-from broker_agent.kafka_listener import KafkaListener
-from broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.transactions import Transactions
 
 PREFIX: Final = "pidkeeper_agent_"
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
-from protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem, TransactionResponse
+from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem, TransactionResponse
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"

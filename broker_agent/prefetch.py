@@ -14,8 +14,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from broker_agent.reserve import ASK_FRACTION, BlockReserve
-from protocol.ids import DEFAULT_BLOCK_SIZE
+from pidkeeper.broker_agent.reserve import ASK_FRACTION, BlockReserve
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 
 RESERVE_SECONDS: Final = 5.0
 """Supply at the measured rate. A leader election took < 0.9 s when measured, finding the new leader up to 0.5 s more

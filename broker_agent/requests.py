@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from protocol.messages import MAX_REQUEST_PARTITIONS, TransactionTopic
-from protocol.transactions import AnyEpoch, AnyProducerId
+from pidkeeper.protocol.messages import MAX_REQUEST_PARTITIONS, TransactionTopic
+from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId
 
 
 class AddPartitionsToTxn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.ids import ProducerIdBlock
 
 NO_ID: Final = -1
 """What `claim` returns when no ID is at hand; Kafka's own "no producer ID"."""

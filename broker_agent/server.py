@@ -14,16 +14,16 @@ from typing import Any, Final
 import uvloop
 from aiohttp import web
 
-from broker_agent.agent import Agent, FatalAgentError
-from broker_agent.config import AgentConfig
-from broker_agent.controller_client import ControllerClient
-from broker_agent.http_api import make_app
-from broker_agent.kafka_listener import KafkaListener
-from broker_agent.kafka_responder import KafkaResponder
-from broker_agent.metrics import make_registry
-from broker_agent.transaction_responder import TransactionResponder
-from broker_agent.transactions import Transactions
-from protocol.settings import HostPort, read_secret, require_assertions
+from pidkeeper.broker_agent.agent import Agent, FatalAgentError
+from pidkeeper.broker_agent.config import AgentConfig
+from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.broker_agent.http_api import make_app
+from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.metrics import make_registry
+from pidkeeper.broker_agent.transaction_responder import TransactionResponder
+from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.protocol.settings import HostPort, read_secret, require_assertions
 
 SPARE_FILES: Final = 1024
 """Open files beside the Kafka connections: HTTP out (80 to each of nine members, the most there are) and in, standard

@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-from broker_agent.requests import AddPartitionsToTxn, TransactionStep
-from broker_agent.transactions import Transactions
-from broker_agent.wire.headers import (
+from pidkeeper.broker_agent.requests import AddPartitionsToTxn, TransactionStep
+from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.wire.headers import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -16,11 +16,11 @@ from broker_agent.wire.headers import (
     RequestHeader,
     frame_response,
 )
-from broker_agent.wire.init_producer_id import init_producer_id_frame
-from broker_agent.wire.primitives import int32
-from broker_agent.wire.transactions import add_partitions_to_txn_response, error_response
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.broker_agent.wire.init_producer_id import init_producer_id_frame
+from pidkeeper.broker_agent.wire.primitives import int32
+from pidkeeper.broker_agent.wire.transactions import add_partitions_to_txn_response, error_response
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 
 _KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """The first version of each API whose clients know PRODUCER_FENCED (KIP-588)."""

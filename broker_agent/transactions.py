@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from broker_agent.agent import Agent
-from broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
-from broker_agent.directory import OFFSETS_TOPIC, offsets_partition
-from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
-from broker_agent.reserve import NO_ID
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import (
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
+from pidkeeper.broker_agent.directory import OFFSETS_TOPIC, offsets_partition
+from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.broker_agent.reserve import NO_ID
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     EndTxnRequest,
     InitProducerIdRequest,
@@ -26,7 +26,7 @@ from protocol.messages import (
     TransactionalInitRequest,
     TransactionTopic,
 )
-from protocol.transactions import (
+from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,
     MAX_TOPIC_LENGTH,
     MAX_TRANSACTIONAL_ID_LENGTH,

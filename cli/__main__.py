@@ -1,5 +1,5 @@
-"""`python -m cli` is `pidkeeper`."""
+"""`python -m pidkeeper.cli` is `pidkeeper`."""
 
-from cli.main import main
+from pidkeeper.cli.main import main
 
 main()

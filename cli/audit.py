@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cli.audit_options import PlaceType, SparkOptions, out_option, paths_options, spark_options
-from cli.audit_owner import owner
-from cli.audit_session import explained, held, running
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json, print_table
-from pipeline.store import Place, is_uri, join_place, open_store
+from pidkeeper.cli.audit_options import PlaceType, SparkOptions, out_option, paths_options, spark_options
+from pidkeeper.cli.audit_owner import owner
+from pidkeeper.cli.audit_session import explained, held, running
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.pipeline.store import Place, is_uri, join_place, open_store
 
 if TYPE_CHECKING:
-    from pipeline.floor import Floor
-    from pipeline.paths import AuditPaths
-    from pipeline.report.verdict import Verdict
+    from pidkeeper.pipeline.floor import Floor
+    from pidkeeper.pipeline.paths import AuditPaths
+    from pidkeeper.pipeline.report.verdict import Verdict
 
 DEFAULT_MARGIN: Final = 1_000_000
 """IDs put on top of the highest one seen: a thousand blocks of the default size that may have gone out after the copies
@@ -70,8 +70,8 @@ def run(
     """
     paths = _paths(data, clusters, segments)
     with explained() as interrupts, held(out=out, state=state), running(spark_options, out, interrupts) as spark:
-        from pipeline.audit import AuditOptions, run_audit
-        from pipeline.checks import ALL_CHECKS
+        from pidkeeper.pipeline.audit import AuditOptions, run_audit
+        from pidkeeper.pipeline.checks import ALL_CHECKS
 
         options = AuditOptions(paths, out, state, on_bad_file == "fail")
         with interrupts.cancelling(spark):
@@ -87,7 +87,7 @@ def run(
 def report(spark_options: SparkOptions, out: Place, output: str) -> None:
     """Draw report.html again from the tables of an earlier run."""
     with explained() as interrupts, held(out=out), running(spark_options, out, interrupts) as spark:
-        from pipeline.audit import draw_again
+        from pidkeeper.pipeline.audit import draw_again
 
         with interrupts.cancelling(spark):
             verdict = draw_again(spark, out)
@@ -123,9 +123,9 @@ def stream(
         raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
     paths = _paths(data, clusters, ())
     with explained() as interrupts, held(state=state):
-        from pipeline.checks.quorum import QUORUM_CHECKS
-        from pipeline.stream import StreamOptions, run_stream, watched
-        from pipeline.stream_state import claim
+        from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS
+        from pidkeeper.pipeline.stream import StreamOptions, run_stream, watched
+        from pidkeeper.pipeline.stream_state import claim
 
         options = StreamOptions(paths.data, state, once=once, every_seconds=every)
         watching = watched(options)
@@ -154,8 +154,8 @@ def floor(
 
     Reads damaged files as far as possible and says what it could not read. Needs no Java.
     """
-    from pipeline.floor import find_floor
-    from pipeline.paths import LoadingError
+    from pidkeeper.pipeline.floor import find_floor
+    from pidkeeper.pipeline.paths import LoadingError
 
     paths = _paths(data, clusters, segments)
     try:
@@ -171,7 +171,7 @@ def floor(
 
 
 def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...]) -> AuditPaths:
-    from pipeline.paths import AuditPaths, LoadingError, cluster_paths
+    from pidkeeper.pipeline.paths import AuditPaths, LoadingError, cluster_paths
 
     try:
         members = [path for directory in clusters for path in cluster_paths(directory)]

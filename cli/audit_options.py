@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 import msgspec
 
-from pipeline.session import DEFAULT_MEMORY, why_not
-from pipeline.store import is_uri
+from pidkeeper.pipeline.session import DEFAULT_MEMORY, why_not
+from pidkeeper.pipeline.store import is_uri
 
 Function = Callable[..., Any]
 """What becomes a command."""

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.audit_options import URI_OF_INPUTS, out_option
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json, print_table
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.cli.audit_options import URI_OF_INPUTS, out_option
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 if TYPE_CHECKING:
-    from pipeline.owner import Block, Finding, Ownership
-    from pipeline.store import Place
+    from pidkeeper.pipeline.owner import Block, Finding, Ownership
+    from pidkeeper.pipeline.store import Place
 
 
 @click.command()
@@ -27,7 +27,7 @@ def owner(producer_id: int, out: Place, output: str) -> None:
     Exits 0 if one block holds it, 1 if none does, 5 if several do: then it is a violation.
     """
     try:
-        from pipeline.owner import OwnerError, find_owner
+        from pidkeeper.pipeline.owner import OwnerError, find_owner
     except ImportError as error:
         raise CommandError(f"this needs {error.name}: pip install 'pidkeeper[audit]'") from error
     try:

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.audit_options import SparkOptions
-from cli.failures import CommandError
+from pidkeeper.cli.audit_options import SparkOptions
+from pidkeeper.cli.failures import CommandError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pipeline.interrupts import Interrupts
-    from pipeline.store import Place
+    from pidkeeper.pipeline.interrupts import Interrupts
+    from pidkeeper.pipeline.store import Place
 
 
 @contextlib.contextmanager
 def explained() -> Iterator[Interrupts]:
     """Every failure that has an explanation ends the command with it and no trace; what a signal broke, with 130."""
-    from pipeline.interrupts import Interrupts
-    from pipeline.session import SessionError, why_no_spark
+    from pidkeeper.pipeline.interrupts import Interrupts
+    from pidkeeper.pipeline.session import SessionError, why_no_spark
 
     if (missing := why_no_spark()) is not None:
         raise CommandError(missing)
-    from pipeline.audit import AuditError
-    from pipeline.directory_lock import InUseError
-    from pipeline.paths import LoadingError
-    from pipeline.watermark import StateError
+    from pidkeeper.pipeline.audit import AuditError
+    from pidkeeper.pipeline.directory_lock import InUseError
+    from pidkeeper.pipeline.paths import LoadingError
+    from pidkeeper.pipeline.watermark import StateError
 
     interrupts = Interrupts()
     try:
@@ -49,10 +49,10 @@ def explained() -> Iterator[Interrupts]:
 @contextlib.contextmanager
 def running(options: SparkOptions, place: Place, interrupts: Interrupts) -> Iterator[SparkSession]:
     """A session for work at `place`. After a signal nothing that writes is left, and no stage in a local directory."""
-    from pipeline.audit import STAGE_PREFIX
-    from pipeline.interrupts import end_java
-    from pipeline.progress import starting
-    from pipeline.session import session
+    from pidkeeper.pipeline.audit import STAGE_PREFIX
+    from pidkeeper.pipeline.interrupts import end_java
+    from pidkeeper.pipeline.progress import starting
+    from pidkeeper.pipeline.session import session
 
     try:
         with contextlib.ExitStack() as stack:
@@ -70,7 +70,7 @@ def running(options: SparkOptions, place: Place, interrupts: Interrupts) -> Iter
 @contextlib.contextmanager
 def held(*, out: Place | None = None, state: Place | None = None) -> Iterator[None]:
     """Keep other processes from what this one writes to. A directory that is both is locked once."""
-    from pipeline.directory_lock import locked, same_directory
+    from pidkeeper.pipeline.directory_lock import locked, same_directory
 
     with contextlib.ExitStack() as stack:
         if out is not None:

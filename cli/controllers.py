@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from cli.failures import CommandError, ExitCode
-from protocol.messages import Problem, QuorumDescription
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.protocol.messages import Problem, QuorumDescription
 
 DEFAULT_CONTROLLER: Final = "http://127.0.0.1:8080"
 ATTEMPT_SECONDS: Final = 2.0

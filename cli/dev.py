@@ -10,12 +10,12 @@ from pathlib import Path
 
 import click
 
-from cli.failures import CommandError, ExitCode
-from cli.local_cluster import LocalCluster, Member, member_name
-from controller.migration.connect_string import check_connect
-from controller.storage.errors import DirectoryError
-from protocol.settings import SettingsError
-from snapshots.files import OsFiles
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.local_cluster import LocalCluster, Member, member_name
+from pidkeeper.controller.migration.connect_string import check_connect
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.snapshots.files import OsFiles
 
 RESTART_SECONDS = 1.0
 """Pause before a member that died is started again; doubled while it keeps dying, up to sixteen times."""

@@ -6,10 +6,10 @@ import time
 
 import click
 
-from cli.controllers import Controllers, asks_controllers
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_json
-from cli.quorum import describe_best
+from pidkeeper.cli.controllers import Controllers, asks_controllers
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_json
+from pidkeeper.cli.quorum import describe_best
 
 
 @click.command()

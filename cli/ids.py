@@ -7,11 +7,11 @@ import uuid
 
 import click
 
-from cli.controllers import Controllers, asks_controllers
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json, print_table
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.messages import (
+from pidkeeper.cli.controllers import Controllers, asks_controllers
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import (
     AllocatedBlock,
     AllocatedBlocksPage,
     AllocateProducerIdsRequest,

@@ -21,9 +21,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.failures import CommandError, ExitCode
-from controller.storage.directory import format_directory
-from snapshots.files import OsFiles
+import pidkeeper
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.snapshots.files import OsFiles
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS: Final = 30.0
@@ -201,7 +202,7 @@ class LocalCluster:
         kind = "agent" if isinstance(member, Agent) else "controller"
         if isinstance(member, Controller):
             format_directory(OsFiles(), Path(member.data_dir), self.layout.cluster_id, member.id, ignore_formatted=True)
-        command = [sys.executable, "-m", "cli", kind, "run", "--config", str(self._write_config(member))]
+        command = [sys.executable, "-m", "pidkeeper.cli", kind, "run", "--config", str(self._write_config(member))]
         with (self.directory / "logs" / f"{member_name(member)}.log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=import_root()
@@ -323,8 +324,8 @@ def member_name(member: Member) -> str:
 
 
 def import_root() -> Path:
-    """Where the packages are: children import them from there, installed or not."""
-    return Path(__file__).resolve().parent.parent
+    """The folder that holds the package `pidkeeper`: children import it from there, installed or not."""
+    return Path(pidkeeper.__file__).parents[1]
 
 
 def free_ports(count: int) -> list[int]:

@@ -9,19 +9,19 @@ from typing import Final
 import click
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
-    "dev": ("cli.dev:dev", "Run a local cluster of real processes in the foreground."),
-    "demo": ("cli.demo.command:demo", "Show the promise: real Kafka clients get IDs while leaders are killed."),
-    "controller": ("cli.run:controller", "Run a member of the quorum."),
-    "agent": ("cli.run:agent", "Run a broker agent."),
-    "storage": ("cli.storage:storage", "Format and inspect a member's data directory."),
-    "quorum": ("cli.quorum:quorum", "Describe the quorum and hand over its leadership."),
-    "ids": ("cli.ids:ids", "Allocate blocks, find an ID's owner, list the history."),
-    "transactions": ("cli.transactions:transactions", "List, describe and abort transactions, find those that hang."),
-    "migrate": ("cli.migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
-    "log": ("cli.offline:log", "Read a member's write-ahead log."),
-    "snapshot": ("cli.offline:snapshot", "List, inspect and verify a member's snapshots."),
-    "audit": ("cli.audit:audit", "Audit the IDs handed out from files alone; find the floor after a disaster."),
-    "health": ("cli.health:health", "Tell whether the cluster is healthy, and why not."),
+    "dev": ("dev:dev", "Run a local cluster of real processes in the foreground."),
+    "demo": ("demo.command:demo", "Show the promise: real Kafka clients get IDs while leaders are killed."),
+    "controller": ("run:controller", "Run a member of the quorum."),
+    "agent": ("run:agent", "Run a broker agent."),
+    "storage": ("storage:storage", "Format and inspect a member's data directory."),
+    "quorum": ("quorum:quorum", "Describe the quorum and hand over its leadership."),
+    "ids": ("ids:ids", "Allocate blocks, find an ID's owner, list the history."),
+    "transactions": ("transactions:transactions", "List, describe and abort transactions, find those that hang."),
+    "migrate": ("migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
+    "log": ("offline:log", "Read a member's write-ahead log."),
+    "snapshot": ("offline:snapshot", "List, inspect and verify a member's snapshots."),
+    "audit": ("audit:audit", "Audit the IDs handed out from files alone; find the floor after a disaster."),
+    "health": ("health:health", "Tell whether the cluster is healthy, and why not."),
 }
 
 
@@ -35,7 +35,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = getattr(importlib.import_module(f"pidkeeper.cli.{module}"), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

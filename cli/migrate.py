@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import click
 
-from cli import migration_plan as plan_of
-from cli.controllers import Controllers, asks_controllers
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json
-from protocol.messages import MigrationDescription, MigrationOrderResponse
+from pidkeeper.cli import migration_plan as plan_of
+from pidkeeper.cli.controllers import Controllers, asks_controllers
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_facts, print_json
+from pidkeeper.protocol.messages import MigrationDescription, MigrationOrderResponse
 
 ROOT: Final = "/v1/migration/zookeeper"
 ATTEMPT_SECONDS: Final = 4.5

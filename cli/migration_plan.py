@@ -6,10 +6,10 @@ from typing import Final
 
 import msgspec
 
-from controller.migration.znode import ZnodeBlock, next_free, parse, went_back
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.messages import MigrationDescription
-from protocol.migration import CLAIMING, PAUSED
+from pidkeeper.controller.migration.znode import ZnodeBlock, next_free, parse, went_back
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import MigrationDescription
+from pidkeeper.protocol.migration import CLAIMING, PAUSED
 
 NEXT_ORDERS: Final[dict[str, tuple[str, ...]]] = {
     "none": ("start",),

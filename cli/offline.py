@@ -9,14 +9,14 @@ from typing import Any
 import click
 import msgspec
 
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json, print_table
-from controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
-from protocol.records import Record
-from snapshots.catalog import SnapshotId, snapshot_id
-from snapshots.files import OsFiles
-from snapshots.format import SnapshotError, decode_snapshot
-from snapshots.image import StateImage
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
+from pidkeeper.protocol.records import Record
+from pidkeeper.snapshots.catalog import SnapshotId, snapshot_id
+from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.format import SnapshotError, decode_snapshot
+from pidkeeper.snapshots.image import StateImage
 
 DIRECTORY_OPTION = click.option(
     "--dir",

@@ -7,10 +7,10 @@ from typing import Final
 
 import click
 
-from cli.controllers import Controllers, asks_controllers
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json, print_table
-from protocol.messages import AddVoterRequest, AddVoterResponse, QuorumDescription, RemoveVoterResponse
+from pidkeeper.cli.controllers import Controllers, asks_controllers
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.protocol.messages import AddVoterRequest, AddVoterResponse, QuorumDescription, RemoveVoterResponse
 
 STEP_SECONDS: Final = 0.1
 """Pause between two looks at a learner that catches up: two heartbeats."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from cli.failures import CommandError, ExitCode
-from protocol.settings import SettingsError
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.protocol.settings import SettingsError
 
 CONFIG_OPTION = click.option(
     "--config",
@@ -25,8 +25,8 @@ def controller() -> None:
 @CONFIG_OPTION
 def run_controller(config: Path | None) -> None:
     """Run one controller until SIGTERM. Environment: PIDKEEPER__<KEY>."""
-    from controller.config import load_config
-    from controller.server import run
+    from pidkeeper.controller.config import load_config
+    from pidkeeper.controller.server import run
 
     try:
         code = run(load_config(config))
@@ -44,8 +44,8 @@ def agent() -> None:
 @CONFIG_OPTION
 def run_agent(config: Path | None) -> None:
     """Run one broker agent until SIGTERM. Environment: PIDKEEPER_AGENT__<KEY>."""
-    from broker_agent.config import load_config
-    from broker_agent.server import run
+    from pidkeeper.broker_agent.config import load_config
+    from pidkeeper.broker_agent.server import run
 
     try:
         code = run(load_config(config))

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from cli.failures import CommandError, ExitCode
-from cli.output import output_option, print_facts, print_json, print_table
-from cli.run import CONFIG_OPTION
-from cli.verify import verify as verify_directory
-from controller.storage.directory import DirectoryMeta, format_directory, read_meta
-from controller.storage.errors import DirectoryError
-from protocol.settings import SettingsError
-from snapshots.files import OsFiles
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.run import CONFIG_OPTION
+from pidkeeper.cli.verify import verify as verify_directory
+from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.snapshots.files import OsFiles
 
 
 @click.group()
@@ -91,7 +91,7 @@ def _identity(
         return directory, cluster_id, node_id
     if directory is not None or cluster_id is not None or node_id is not None:
         raise click.UsageError("--dir, --cluster-id and --node-id go together")
-    from controller.config import load_config
+    from pidkeeper.controller.config import load_config
 
     try:
         settings = load_config(config).member_settings()

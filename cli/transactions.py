@@ -9,11 +9,11 @@ from urllib.parse import quote
 
 import click
 
-from cli.controllers import Controllers, asks_controllers
-from cli.output import output_option, print_facts, print_json, print_table
-from cli.quorum import describe_best
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.messages import (
+from pidkeeper.cli.controllers import Controllers, asks_controllers
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.quorum import describe_best
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import (
     AbortTransactionRequest,
     TransactionDescription,
     TransactionResponse,

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import msgspec
 
-from cli.offline import found_snapshots, snapshot_problem
-from controller.storage.directory import read_meta
-from controller.storage.errors import DirectoryError, LogCorruption
-from controller.storage.recovery import recover
-from protocol.archive import ArchiveError, decode_archive
-from snapshots.files import OsFiles
+from pidkeeper.cli.offline import found_snapshots, snapshot_problem
+from pidkeeper.controller.storage.directory import read_meta
+from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
+from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.protocol.archive import ArchiveError, decode_archive
+from pidkeeper.snapshots.files import OsFiles
 
 
 class Finding(msgspec.Struct, frozen=True):

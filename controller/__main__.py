@@ -1,11 +1,11 @@
-"""`python -m controller [CONFIG]` runs one controller; `pidkeeper controller run` is the same."""
+"""`python -m pidkeeper.controller [CONFIG]` runs one controller; `pidkeeper controller run` is the same."""
 
 import sys
 from pathlib import Path
 
-from controller.config import load_config
-from controller.server import run
-from protocol.settings import SettingsError
+from pidkeeper.controller.config import load_config
+from pidkeeper.controller.server import run
+from pidkeeper.protocol.settings import SettingsError
 
 try:
     sys.exit(run(load_config(Path(sys.argv[1]) if len(sys.argv) > 1 else None)))

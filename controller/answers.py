@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 
 class Answer(Protocol):

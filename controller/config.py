@@ -9,12 +9,12 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from controller.api.throttle import ApiLimits
-from controller.migration.connect_string import check_connect
-from controller.node.settings import PROFILES, MemberSettings, Voter, ZooKeeperSettings
-from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
-from protocol.messages import ClusterId
-from protocol.settings import HostPort, SettingsError, load_settings, read_secret
+from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.migration.connect_string import check_connect
+from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter, ZooKeeperSettings
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
+from pidkeeper.protocol.messages import ClusterId
+from pidkeeper.protocol.settings import HostPort, SettingsError, load_settings, read_secret
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER__"
 

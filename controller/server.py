@@ -10,17 +10,17 @@ import sys
 
 import uvloop
 
-from controller.api.app import build_app
-from controller.api.server import ApiServer, ListenError
-from controller.api.throttle import ApiLimits
-from controller.config import ControllerConfig
-from controller.node.member import ClusterMember
-from controller.node.opening import InconsistentStorage
-from controller.node.settings import MemberSettings
-from controller.storage.errors import DirectoryError, LogCorruption, LogFull
-from protocol.archive import ArchiveError
-from protocol.settings import HostPort, read_secret, require_assertions
-from snapshots.format import NewerSnapshot
+from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.server import ApiServer, ListenError
+from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.config import ControllerConfig
+from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.opening import InconsistentStorage
+from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
+from pidkeeper.protocol.archive import ArchiveError
+from pidkeeper.protocol.settings import HostPort, read_secret, require_assertions
+from pidkeeper.snapshots.format import NewerSnapshot
 
 logger = logging.getLogger(__name__)
 

@@ -16,16 +16,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pipeline.checks import Checks, NamedChecks
-from pipeline.derived import Derivation, keep
-from pipeline.findings import FINDINGS
-from pipeline.inputs import AuditInputs
-from pipeline.loading import Loader
-from pipeline.paths import AuditPaths, LoadingError
-from pipeline.progress import Progress
-from pipeline.report import tables
-from pipeline.report.markup import write_report
-from pipeline.report.verdict import (
+from pidkeeper.pipeline.checks import Checks, NamedChecks
+from pidkeeper.pipeline.derived import Derivation, keep
+from pidkeeper.pipeline.findings import FINDINGS
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.loading import Loader
+from pidkeeper.pipeline.paths import AuditPaths, LoadingError
+from pidkeeper.pipeline.progress import Progress
+from pidkeeper.pipeline.report import tables
+from pidkeeper.pipeline.report.markup import write_report
+from pidkeeper.pipeline.report.verdict import (
     BadFile,
     CheckCount,
     Verdict,
@@ -34,9 +34,9 @@ from pipeline.report.verdict import (
     withdraw_verdict,
     write_verdict,
 )
-from pipeline.small_tables import SMALL_ROWS, for_small_tables
-from pipeline.store import Place, Store, first_line, join_place, open_store
-from pipeline.stream_state import refuse_output
+from pidkeeper.pipeline.small_tables import SMALL_ROWS, for_small_tables
+from pidkeeper.pipeline.store import Place, Store, first_line, join_place, open_store
+from pidkeeper.pipeline.stream_state import refuse_output
 
 STAGE_PREFIX: Final = ".stage-"
 """Of the directory in `out` that a run without a state works in, and removes."""

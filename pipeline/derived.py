@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from pyspark.sql import DataFrame
 
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.inputs import AuditInputs
 
 Derivation = Callable[[AuditInputs], DataFrame]
 Save = Callable[[str, DataFrame], DataFrame]

@@ -7,8 +7,8 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from pipeline.store import Place, local_directory
-from snapshots.files import OsFiles
+from pidkeeper.pipeline.store import Place, local_directory
+from pidkeeper.snapshots.files import OsFiles
 
 LOCK: Final = "lock"
 

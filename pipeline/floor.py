@@ -13,17 +13,17 @@ from typing import Final
 
 import msgspec
 
-from pipeline.formats.archive import MAX_FILE_BYTES, as_problem, file_name, read_whole
-from pipeline.formats.log_records import RecordRow, record_rows
-from pipeline.formats.problems import FOREIGN, UNREADABLE, BadFile, Problem
-from pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
-from pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, AuditPaths, LoadingError
-from pipeline.sources.listing import Folder, Listing, list_folders
-from pipeline.sources.segment_files import SegmentFile, list_segments, plan, read_part
-from protocol.archive import HEADER_BYTES, ROW_BYTES, decode_row
-from protocol.ids import MAX_BLOCK_SIZE, MAX_PRODUCER_ID
-from protocol.messages import AllocatedBlock
-from snapshots.format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
+from pidkeeper.pipeline.formats.archive import MAX_FILE_BYTES, as_problem, file_name, read_whole
+from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
+from pidkeeper.pipeline.formats.problems import FOREIGN, UNREADABLE, BadFile, Problem
+from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
+from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, AuditPaths, LoadingError
+from pidkeeper.pipeline.sources.listing import Folder, Listing, list_folders
+from pidkeeper.pipeline.sources.segment_files import SegmentFile, list_segments, plan, read_part
+from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES, decode_row
+from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
 
 SUSPICIOUS_LEAP: Final = 1_000_000_000
 """A damaged file that is so far above everything verified holds a wrong bit rather than an ID."""

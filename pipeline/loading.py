@@ -16,14 +16,22 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StructType
 
-from pipeline.inputs import AuditInputs
-from pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SUFFIXES, AuditPaths, LoadingError
-from pipeline.schemas import ARCHIVE_BLOCKS, ARCHIVE_FILES, ARCHIVE_SNAPSHOTS, BATCHES, LOG_FILES, LOG_RECORDS, PROBLEMS
-from pipeline.sources.files import FilePlace, parent
-from pipeline.sources.listing import Folder, list_folders
-from pipeline.sources.segment_files import SegmentFile, list_segments
-from pipeline.store import Place, open_store
-from pipeline.watermark import (
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SUFFIXES, AuditPaths, LoadingError
+from pidkeeper.pipeline.schemas import (
+    ARCHIVE_BLOCKS,
+    ARCHIVE_FILES,
+    ARCHIVE_SNAPSHOTS,
+    BATCHES,
+    LOG_FILES,
+    LOG_RECORDS,
+    PROBLEMS,
+)
+from pidkeeper.pipeline.sources.files import FilePlace, parent
+from pidkeeper.pipeline.sources.listing import Folder, list_folders
+from pidkeeper.pipeline.sources.segment_files import SegmentFile, list_segments
+from pidkeeper.pipeline.store import Place, open_store
+from pidkeeper.pipeline.watermark import (
     Changes,
     LastBatch,
     Manifest,

@@ -12,9 +12,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from pipeline.report.verdict import NAME, SCHEMA_VERSION, Verdict
-from pipeline.sources.files import data_files, join, open_file, place_of, stamp
-from pipeline.store import Place, is_uri
+from pidkeeper.pipeline.report.verdict import NAME, SCHEMA_VERSION, Verdict
+from pidkeeper.pipeline.sources.files import data_files, join, open_file, place_of, stamp
+from pidkeeper.pipeline.store import Place, is_uri
 
 BLOCK_COLUMNS: Final = {
     "first_id": "int64",

@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.interrupts import Interrupts, end_java
+import pidkeeper
+from pidkeeper.pipeline.interrupts import Interrupts, end_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +91,7 @@ def session(
         with tempfile.TemporaryDirectory(prefix="pidkeeper-code-") as directory:
             if not is_local(master):
                 spark.sparkContext.addPyFile(str(_zip_code(Path(directory))))
-            from pipeline.sources import register
+            from pidkeeper.pipeline.sources import register
 
             register(spark)
             yield spark
@@ -112,7 +113,7 @@ def why_not(name: str, value: str) -> str | None:
 
 def _settings(master: str, memory: str | None) -> dict[str, str]:
     """A cluster is for its users to set up: it gets what belongs to this command alone, and the rest is theirs."""
-    root = str(Path(__file__).resolve().parents[1])
+    root = str(_import_root())
     settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -227,10 +228,17 @@ def _why_no_java() -> str | None:
 
 
 def _zip_code(directory: Path) -> Path:
-    root = Path(__file__).resolve().parents[1]
+    root = _import_root()
+    package = root / "pidkeeper"
     target = directory / "pidkeeper.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for package in _PACKAGES:
-            for source in sorted((root / package).rglob("*.py")):
+        archive.write(package / "__init__.py", "pidkeeper/__init__.py")
+        for name in _PACKAGES:
+            for source in sorted((package / name).rglob("*.py")):
                 archive.write(source, source.relative_to(root))
     return target
+
+
+def _import_root() -> Path:
+    """The folder that holds the package `pidkeeper`: the checkout, or what it was installed into."""
+    return Path(pidkeeper.__file__).parents[1]

@@ -22,16 +22,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pipeline import schemas
-from pipeline.checks.quorum.order import order_faults
-from pipeline.derived import keep
-from pipeline.findings import FINDINGS, VIOLATION
-from pipeline.inputs import AuditInputs
-from pipeline.interrupts import Interrupts
-from pipeline.paths import ARCHIVE_SUFFIX, AuditPaths, LoadingError
-from pipeline.sources.listing import list_folders
-from pipeline.store import Place, Store, first_line, open_store
-from pipeline.stream_state import BLOCKS, CHECKPOINT, FOUND, claim
+from pidkeeper.pipeline import schemas
+from pidkeeper.pipeline.checks.quorum.order import order_faults
+from pidkeeper.pipeline.derived import keep
+from pidkeeper.pipeline.findings import FINDINGS, VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.interrupts import Interrupts
+from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, AuditPaths, LoadingError
+from pidkeeper.pipeline.sources.listing import list_folders
+from pidkeeper.pipeline.store import Place, Store, first_line, open_store
+from pidkeeper.pipeline.stream_state import BLOCKS, CHECKPOINT, FOUND, claim
 
 CHECKS: Final = ("overlap", "regress")
 MAX_LINES: Final = 20

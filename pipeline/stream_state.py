@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from pipeline.store import Store, is_uri
-from pipeline.watermark import StateError
+from pidkeeper.pipeline.store import Store, is_uri
+from pidkeeper.pipeline.watermark import StateError
 
 STREAM_VERSION: Final = 1
 NAME: Final = "stream.json"

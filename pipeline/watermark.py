@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from pipeline.formats.archive import file_name
-from pipeline.formats.record_batch import START
-from pipeline.sources.files import join, open_file, parent, stamp
-from pipeline.sources.listing import Listing
-from pipeline.sources.segment_files import SegmentFile
-from pipeline.store import Store
+from pidkeeper.pipeline.formats.archive import file_name
+from pidkeeper.pipeline.formats.record_batch import START
+from pidkeeper.pipeline.sources.files import join, open_file, parent, stamp
+from pidkeeper.pipeline.sources.listing import Listing
+from pidkeeper.pipeline.sources.segment_files import SegmentFile
+from pidkeeper.pipeline.store import Store
 
 STATE_VERSION: Final = 1
 NAME: Final = "state.json"

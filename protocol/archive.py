@@ -37,8 +37,8 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.messages import MAX_CLUSTER_ID_LENGTH, AllocatedBlock
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import MAX_CLUSTER_ID_LENGTH, AllocatedBlock
 
 ARCHIVE_VERSION: Final = 1
 HEADER_BYTES: Final = 128

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import msgspec
 
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.metadata_version import BASE
-from protocol.records import BaseUrl, BrokerId, DirectoryId, IncarnationId, Offset, PeerAddress
-from protocol.transactions import AnyEpoch, AnyProducerId, Partition, TopicName, TransactionalId
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import BASE
+from pidkeeper.protocol.records import BaseUrl, BrokerId, DirectoryId, IncarnationId, Offset, PeerAddress
+from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, Partition, TopicName, TransactionalId
 
 MAX_CLUSTER_ID_LENGTH = 64
 """Kafka's own limit on names of this kind."""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
 
 CONTROLLER: Final = -1
 """The broker id in a znode that a controller wrote, for several brokers at once; as in Kafka's dual write."""

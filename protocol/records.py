@@ -15,10 +15,10 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
-from protocol.metadata_version import BASE, MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
-from protocol.migration import MigrationRecord, ZooKeeperBlockRecord
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
+from pidkeeper.protocol.metadata_version import BASE, MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
+from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
 
 MAX_BATCH_RECORDS: Final = 4096
 """Records in one log entry. The leader never gathers more; a larger array is refused before memory is taken."""

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1

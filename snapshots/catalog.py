@@ -8,9 +8,15 @@ from typing import Final
 
 import msgspec
 
-from snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
-from snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
-from snapshots.image import StateImage
+from pidkeeper.snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
+from pidkeeper.snapshots.format import (
+    MAX_SNAPSHOT_BYTES,
+    NewerSnapshot,
+    SnapshotError,
+    decode_snapshot,
+    encode_snapshot,
+)
+from pidkeeper.snapshots.image import StateImage
 
 _NAME: Final = re.compile(r"snapshot-(\d{20})-(\d{10})\.snap")
 

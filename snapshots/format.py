@@ -22,9 +22,9 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from protocol.archive import pack_cluster_id, unpack_cluster_id
-from protocol.metadata_version import LATEST
-from snapshots.image import StateImage
+from pidkeeper.protocol.archive import pack_cluster_id, unpack_cluster_id
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.snapshots.image import StateImage
 
 SNAPSHOT_VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024

@@ -11,10 +11,10 @@ from typing import Annotated
 
 import msgspec
 
-from protocol.metadata_version import MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
-from protocol.migration import MigrationRecord
-from protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
-from protocol.transactions import TransactionRecord
+from pidkeeper.protocol.metadata_version import MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
+from pidkeeper.protocol.migration import MigrationRecord
+from pidkeeper.protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
+from pidkeeper.protocol.transactions import TransactionRecord
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

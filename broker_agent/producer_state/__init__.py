@@ -3,7 +3,7 @@
 Pure: no clock, file, socket or event loop. Times come in as milliseconds since 1970.
 """
 
-from broker_agent.producer_state.batches import (
+from pidkeeper.broker_agent.producer_state.batches import (
     Answer,
     AppendOrigin,
     Batch,
@@ -19,8 +19,8 @@ from broker_agent.producer_state.batches import (
     Refused,
     VerificationEntry,
 )
-from broker_agent.producer_state.manager import ProducerStateManager, Reloaded
-from broker_agent.producer_state.snapshot import ProducerSnapshotError
+from pidkeeper.broker_agent.producer_state.manager import ProducerStateManager, Reloaded
+from pidkeeper.broker_agent.producer_state.snapshot import ProducerSnapshotError
 
 __all__ = [
     "Answer",

@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 MAX_SEQUENCE: Final = 2**31 - 1
 MAX_PRODUCER_EPOCH: Final = 2**15 - 1

@@ -12,8 +12,8 @@ from typing import Final
 
 import msgspec
 
-from broker_agent.producer_state import rules
-from broker_agent.producer_state.batches import (
+from pidkeeper.broker_agent.producer_state import rules
+from pidkeeper.broker_agent.producer_state.batches import (
     MAX_OFFSET,
     NO_SEQUENCE,
     NO_TIMESTAMP,
@@ -31,15 +31,15 @@ from broker_agent.producer_state.batches import (
     VerificationEntry,
     check_range,
 )
-from broker_agent.producer_state.snapshot import (
+from pidkeeper.broker_agent.producer_state.snapshot import (
     ProducerSnapshot,
     ProducerSnapshotError,
     decode_snapshot,
     encode_partition,
     encode_snapshot,
 )
-from broker_agent.producer_state.transactions import Transactions
-from broker_agent.producer_state.verification import Verifications
+from pidkeeper.broker_agent.producer_state.transactions import Transactions
+from pidkeeper.broker_agent.producer_state.verification import Verifications
 
 TRANSACTIONAL_ID_EXPIRATION_MS: Final = 7 * 24 * 60 * 60 * 1000
 """Kafka's default of `transactional.id.expiration.ms`, for which KIP-360 keeps the state of a producer.

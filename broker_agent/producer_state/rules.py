@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_agent.producer_state.batches import (
+from pidkeeper.broker_agent.producer_state.batches import (
     BATCHES_TO_RETAIN,
     NO_COORDINATOR_EPOCH,
     AppendOrigin,

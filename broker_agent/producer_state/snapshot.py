@@ -27,7 +27,7 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from broker_agent.producer_state.batches import (
+from pidkeeper.broker_agent.producer_state.batches import (
     BATCHES_TO_RETAIN,
     MAX_COORDINATOR_EPOCH,
     MAX_OFFSET,
@@ -41,8 +41,8 @@ from broker_agent.producer_state.batches import (
     ProducerStateEntry,
     check_range,
 )
-from broker_agent.producer_state.transactions import MAX_UNREPLICATED
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.broker_agent.producer_state.transactions import MAX_UNREPLICATED
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 PRODUCER_SNAPSHOT_VERSION: Final = 1
 MAX_PARTITION_BYTES: Final = 260

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from broker_agent.producer_state.batches import (
+from pidkeeper.broker_agent.producer_state.batches import (
     MAX_PRODUCER_EPOCH,
     MAX_SEQUENCE,
     VerificationEntry,
     check_range,
 )
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 
 class Verifications:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from broker_agent.wire.headers import API_VERSIONS, SUPPORTED_VERSIONS, is_flexible
-from broker_agent.wire.primitives import Reader, array, int16, int32, tags
-from protocol.errors import ErrorCode
+from pidkeeper.broker_agent.wire.headers import API_VERSIONS, SUPPORTED_VERSIONS, is_flexible
+from pidkeeper.broker_agent.wire.primitives import Reader, array, int16, int32, tags
+from pidkeeper.protocol.errors import ErrorCode
 
 
 class ApiVersionsRequest(msgspec.Struct, frozen=True):

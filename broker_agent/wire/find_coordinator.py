@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from broker_agent.wire.headers import FIND_COORDINATOR, is_flexible
-from broker_agent.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.broker_agent.wire.headers import FIND_COORDINATOR, is_flexible
+from pidkeeper.broker_agent.wire.primitives import Reader, array, int16, int32, string, tags
 
 GROUP: Final = 0
 TRANSACTION: Final = 1

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from broker_agent.wire.primitives import Reader, WireError, int32, tags
+from pidkeeper.broker_agent.wire.primitives import Reader, WireError, int32, tags
 
 METADATA: Final = 3
 FIND_COORDINATOR: Final = 10

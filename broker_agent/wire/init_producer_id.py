@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from broker_agent.wire.headers import INIT_PRODUCER_ID, is_flexible
-from broker_agent.wire.primitives import Reader
-from protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.broker_agent.wire.headers import INIT_PRODUCER_ID, is_flexible
+from pidkeeper.broker_agent.wire.primitives import Reader
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 
 CLASSIC_FRAME: Final = struct.Struct(">i4sihqh")
 """Length, correlation id, throttle time in ms, error code, producer id, producer epoch."""

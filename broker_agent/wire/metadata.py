@@ -8,8 +8,8 @@ from uuid import UUID
 
 import msgspec
 
-from broker_agent.wire.headers import METADATA, is_flexible
-from broker_agent.wire.primitives import NULL_UUID, Reader, WireError, array, int16, int32, string, tags
+from pidkeeper.broker_agent.wire.headers import METADATA, is_flexible
+from pidkeeper.broker_agent.wire.primitives import NULL_UUID, Reader, WireError, array, int16, int32, string, tags
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 UNKNOWN_TOPIC_ID: Final = 100

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
-from broker_agent.wire.headers import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, is_flexible
-from broker_agent.wire.primitives import Reader, array, int16, int32, string, tags
-from protocol.messages import TransactionTopic
+from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.broker_agent.wire.headers import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, is_flexible
+from pidkeeper.broker_agent.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.protocol.messages import TransactionTopic
 
 
 def read_add_partitions_to_txn_request(reader: Reader, version: int) -> AddPartitionsToTxn:

@@ -14,16 +14,16 @@ import click
 import msgspec
 import uvloop
 
-from cli.controllers import Controllers
-from cli.demo.evidence import Verdict, judge, quantile
-from cli.demo.load import AllocationProbe, ClaimLoad
-from cli.demo.narrator import Narrator
-from cli.demo.witnesses import aiokafka_ids, confluent_ids
-from cli.failures import CommandError
-from cli.kafka_load import ClaimTally
-from cli.local_cluster import LocalCluster
-from cli.output import print_table
-from protocol.messages import AllocatedBlock, AllocatedBlocksPage
+from pidkeeper.cli.controllers import Controllers
+from pidkeeper.cli.demo.evidence import Verdict, judge, quantile
+from pidkeeper.cli.demo.load import AllocationProbe, ClaimLoad
+from pidkeeper.cli.demo.narrator import Narrator
+from pidkeeper.cli.demo.witnesses import aiokafka_ids, confluent_ids
+from pidkeeper.cli.failures import CommandError
+from pidkeeper.cli.kafka_load import ClaimTally
+from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.cli.output import print_table
+from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
 
 LIMIT_SECONDS: Final = 200.0
 """The demonstration ends by itself, also when something hangs."""

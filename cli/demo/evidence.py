@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from protocol.messages import AllocatedBlock
+from pidkeeper.protocol.messages import AllocatedBlock
 
 
 class Verdict(msgspec.Struct, frozen=True):

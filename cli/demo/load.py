@@ -9,11 +9,11 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from broker_agent.controller_client import ControllerClient
-from cli.kafka_load import ClaimConnection, ClaimTally, connect
-from cli.local_cluster import Agent
-from protocol.errors import RequestError
-from protocol.messages import AllocateProducerIdsRequest, RegisterBrokerRequest
+from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.cli.kafka_load import ClaimConnection, ClaimTally, connect
+from pidkeeper.cli.local_cluster import Agent
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.messages import AllocateProducerIdsRequest, RegisterBrokerRequest
 
 CONNECTIONS_PER_AGENT: Final = 4
 PACE_SECONDS: Final = 0.01

@@ -7,7 +7,7 @@ import json
 import time
 from typing import Any, Final
 
-from cli.failures import CommandError
+from pidkeeper.cli.failures import CommandError
 
 AT_ONCE: Final = 8
 

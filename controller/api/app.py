@@ -13,18 +13,18 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from controller.api.content import JSON, quoted
-from controller.api.endpoint import Endpoint, build_endpoint, require_token
-from controller.api.member_port import Member
-from controller.api.metrics import ApiMetrics, build_registry, build_version, exposition
-from controller.api.openapi import PLAIN_ROUTES, build_document
-from controller.api.operations import Operations
-from controller.api.probes import Draining, Probe
-from controller.api.problems import SERVER_NAME, HttpError, problem_response
-from controller.api.routes import ROUTES
-from controller.api.throttle import ApiLimits
-from controller.node.health_check import HealthCheck
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.controller.api.content import JSON, quoted
+from pidkeeper.controller.api.endpoint import Endpoint, build_endpoint, require_token
+from pidkeeper.controller.api.member_port import Member
+from pidkeeper.controller.api.metrics import ApiMetrics, build_registry, build_version, exposition
+from pidkeeper.controller.api.openapi import PLAIN_ROUTES, build_document
+from pidkeeper.controller.api.operations import Operations
+from pidkeeper.controller.api.probes import Draining, Probe
+from pidkeeper.controller.api.problems import SERVER_NAME, HttpError, problem_response
+from pidkeeper.controller.api.routes import ROUTES
+from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.node.health_check import HealthCheck
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 SWEEP_SECONDS: Final = 0.1
 """How often expired requests are given up and the loop's lag is measured: a hundredth of the request timeout."""

@@ -11,8 +11,8 @@ import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from controller.api.problems import HttpError
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.controller.api.problems import HttpError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
-from controller.api.content import (
+from pidkeeper.controller.api.content import (
     JSON,
     MAX_BODY_BYTES,
     MSGPACK,
@@ -21,11 +21,11 @@ from controller.api.content import (
     read_body,
     too_large,
 )
-from controller.api.metrics import SUCCESS, ApiMetrics
-from controller.api.operations import Operations
-from controller.api.problems import SERVER_NAME, HttpError, problem_response
-from controller.api.routes import Route
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.controller.api.metrics import SUCCESS, ApiMetrics
+from pidkeeper.controller.api.operations import Operations
+from pidkeeper.controller.api.problems import SERVER_NAME, HttpError, problem_response
+from pidkeeper.controller.api.routes import Route
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from prometheus_client.core import Metric
 
-from controller.node.health_check import HealthCheck
-from controller.state.requests import Request
-from protocol.messages import (
+from pidkeeper.controller.node.health_check import HealthCheck
+from pidkeeper.controller.state.requests import Request
+from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AllocatedBlock,
     AllocatedBlocksPage,
@@ -18,7 +18,7 @@ from protocol.messages import (
     TransactionDescription,
     TransactionsPage,
 )
-from protocol.migration import MigrationPhase
+from pidkeeper.protocol.migration import MigrationPhase
 
 __all__ = ["HealthCheck", "Member"]
 

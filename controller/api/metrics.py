@@ -13,8 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from controller.api.member_port import Member
-from controller.api.pending import PendingRequests
+from pidkeeper.controller.api.member_port import Member
+from pidkeeper.controller.api.pending import PendingRequests
 
 SUCCESS: Final = "success"
 

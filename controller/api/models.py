@@ -6,10 +6,10 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from controller.raft.messages import NodeId
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.records import BrokerId, ProducerId
-from protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH, TransactionalId
+from pidkeeper.controller.raft.messages import NodeId
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.records import BrokerId, ProducerId
+from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH, TransactionalId
 
 MAX_PAGE_BLOCKS: Final = 1000
 """Blocks on one page: at about 130 bytes of JSON each a page stays below 130 KiB."""

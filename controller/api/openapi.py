@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.api.content import JSON, MSGPACK
-from controller.api.problems import PROBLEM_TYPE
-from controller.api.routes import COMMON_ERRORS, Route
-from protocol.errors import ErrorCode
-from protocol.messages import Problem
+from pidkeeper.controller.api.content import JSON, MSGPACK
+from pidkeeper.controller.api.problems import PROBLEM_TYPE
+from pidkeeper.controller.api.routes import COMMON_ERRORS, Route
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.messages import Problem
 
 TEXT: Final = "text/plain"
 _REFERENCE: Final = "#/components/schemas/{name}"

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.api.member_port import Member
-from controller.api.metrics import ApiMetrics
-from controller.api.models import (
+from pidkeeper.controller.api.member_port import Member
+from pidkeeper.controller.api.metrics import ApiMetrics
+from pidkeeper.controller.api.models import (
     BlocksQuery,
     BrokerPath,
     ProducerPath,
@@ -17,9 +17,9 @@ from controller.api.models import (
     TransferLeadershipRequest,
     VoterPath,
 )
-from controller.api.pending import PendingRequests
-from controller.api.throttle import ApiLimits, Throttle
-from controller.state.requests import (
+from pidkeeper.controller.api.pending import PendingRequests
+from pidkeeper.controller.api.throttle import ApiLimits, Throttle
+from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AddPartitionsToTxn,
     AllocateProducerIds,
@@ -31,8 +31,8 @@ from controller.state.requests import (
     Request,
     UnregisterBroker,
 )
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import (
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
     AbortTransactionRequest,
     AddPartitionsToTxnRequest,
     AddVoterRequest,
@@ -63,10 +63,10 @@ from protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from protocol.migration import MigrationPhase
-from protocol.records import MAX_PEER_LENGTH
-from protocol.settings import HostPort, SettingsError
-from protocol.transactions import TopicPartitions
+from pidkeeper.protocol.migration import MigrationPhase
+from pidkeeper.protocol.records import MAX_PEER_LENGTH
+from pidkeeper.protocol.settings import HostPort, SettingsError
+from pidkeeper.protocol.transactions import TopicPartitions
 
 MAX_OFFSET: Final = 2**63 - 1
 """Offsets are Kafka's int64; a broker epoch is an offset."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 FULL_RETRY_MS = 100
 """Wait asked of a caller when too many requests are pending: several commits fit in it, on a slow disk too."""

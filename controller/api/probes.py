@@ -7,10 +7,10 @@ from typing import Final
 
 from aiohttp import web
 
-from controller.api.content import quoted
-from controller.api.problems import SERVER_NAME, problem_response
-from controller.node.health_check import HealthCheck
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.controller.api.content import quoted
+from pidkeeper.controller.api.problems import SERVER_NAME, problem_response
+from pidkeeper.controller.node.health_check import HealthCheck
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 Checks = Callable[[], Sequence[HealthCheck]]
 

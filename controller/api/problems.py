@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import Problem
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import Problem
 
 PROBLEM_TYPE: Final = "application/problem+json"
 SERVER_NAME: Final = "pidkeeper"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from controller.api.models import (
+from pidkeeper.controller.api.models import (
     BlocksQuery,
     BrokerPath,
     ProducerPath,
@@ -16,9 +16,9 @@ from controller.api.models import (
     TransferLeadershipRequest,
     VoterPath,
 )
-from controller.api.operations import Operations
-from protocol.errors import ErrorCode
-from protocol.messages import (
+from pidkeeper.controller.api.operations import Operations
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.messages import (
     AbortTransactionRequest,
     AddPartitionsToTxnRequest,
     AddVoterRequest,

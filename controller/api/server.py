@@ -10,7 +10,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from controller.api.app import DRAINING
+from pidkeeper.controller.api.app import DRAINING
 
 LISTEN_BACKLOG: Final = 1024
 """Connections that wait to be accepted: every agent of a large cluster reconnects at once after a failover."""

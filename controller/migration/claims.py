@@ -14,15 +14,15 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from controller.answers import Answer, Callback, Loop, not_controller, release
-from controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, went_back
-from controller.migration.zookeeper import BlockZnode, Cause, Failure, Znode
-from controller.state.machine import StateMachine
-from controller.state.requests import AllocateProducerIds, Claimed, RaiseFloor, Request
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import CLAIMING, CONTROLLER, MigrationRecord
-from protocol.records import MAX_BATCH_RECORDS
+from pidkeeper.controller.answers import Answer, Callback, Loop, not_controller, release
+from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, went_back
+from pidkeeper.controller.migration.zookeeper import BlockZnode, Cause, Failure, Znode
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import AllocateProducerIds, Claimed, RaiseFloor, Request
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import CLAIMING, CONTROLLER, MigrationRecord
+from pidkeeper.protocol.records import MAX_BATCH_RECORDS
 
 MAX_WAITING: Final = 8192
 """Requests that wait for a claim: as many as may wait to be decided."""

@@ -27,7 +27,7 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
-from controller.migration.zookeeper import BLOCK_PATH, Cause, Failure, Znode
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, Cause, Failure, Znode
 
 logger = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.answers import Answer, Callback, Loop, not_controller
-from controller.migration.claims import ClaimQueue
-from controller.migration.orders import MigrationOrders, refusal
-from controller.migration.steps import MigrationSteps
-from controller.migration.zookeeper import BlockZnode, Connected
-from controller.state.machine import StateMachine
-from controller.state.requests import AdvanceMigration, AllocateProducerIds, RaiseFloor, Request
-from protocol.errors import ErrorCode, RequestError
-from protocol.migration import CLAIMING, PAUSED, MigrationPhase
+from pidkeeper.controller.answers import Answer, Callback, Loop, not_controller
+from pidkeeper.controller.migration.claims import ClaimQueue
+from pidkeeper.controller.migration.orders import MigrationOrders, refusal
+from pidkeeper.controller.migration.steps import MigrationSteps
+from pidkeeper.controller.migration.zookeeper import BlockZnode, Connected
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import AdvanceMigration, AllocateProducerIds, RaiseFloor, Request
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase
 
 NOT_STARTED: Final = (
     "ZooKeeper is configured, but the migration from it has not begun: order `migrate zookeeper start`, set "

@@ -6,18 +6,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from controller.answers import Answer, Loop, release
-from controller.migration.znode import ZnodeBlock, ZnodeError, parse
-from controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, Znode
-from controller.state.decide import decide
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.migration_decisions import STARTED
-from controller.state.requests import OrderMigration, Request, StartMigration
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.messages import MigrationDescription, ZnodeDescription
-from protocol.migration import CONTROLLER, MigrationPhase
+from pidkeeper.controller.answers import Answer, Loop, release
+from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, parse
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, Znode
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.migration_decisions import STARTED
+from pidkeeper.controller.state.requests import OrderMigration, Request, StartMigration
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import MigrationDescription, ZnodeDescription
+from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 
 MAX_ATTEMPTS: Final = 100
 """Times that `start` looks at a znode which brokers go on writing meanwhile."""

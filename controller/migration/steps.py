@@ -12,14 +12,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from controller.answers import Answer, Callback
-from controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, seal
-from controller.migration.zookeeper import BlockZnode, Cause, Failure, Znode
-from controller.state.machine import StateMachine
-from controller.state.requests import AdvanceMigration, Request
-from protocol.errors import RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import CONTROLLER, MigrationPhase
+from pidkeeper.controller.answers import Answer, Callback
+from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, seal
+from pidkeeper.controller.migration.zookeeper import BlockZnode, Cause, Failure, Znode
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import AdvanceMigration, Request
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import CONTROLLER, MAX_CLAIMED_BY_LENGTH
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import CONTROLLER, MAX_CLAIMED_BY_LENGTH
 
 ZNODE_VERSION: Final = 1
 

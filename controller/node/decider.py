@@ -15,14 +15,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from controller.answers import Answer, Loop, not_controller, release
-from controller.raft.messages import MAX_ENTRY_BYTES, Entry
-from controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.requests import Request
-from protocol.errors import ErrorCode, RequestError
-from protocol.records import MAX_BATCH_RECORDS, Record, encode_batch
+from pidkeeper.controller.answers import Answer, Loop, not_controller, release
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from pidkeeper.controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import Request
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record, encode_batch
 
 MAX_WAITING: Final = 8192
 """Requests waiting for the next batch: two full batches. Above it a caller is told to slow down."""

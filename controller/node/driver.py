@@ -15,25 +15,25 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from controller.answers import Loop, not_controller
-from controller.node.decider import Decider
-from controller.node.voter_changes import VoterChanges
-from controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
-from controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
-from controller.raft.ready import ChunkRequest
-from controller.state.machine import StateMachine, allocations
-from protocol.errors import ErrorCode, RequestError
-from protocol.metadata_version import common_version
-from protocol.records import (
+from pidkeeper.controller.answers import Loop, not_controller
+from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.node.voter_changes import VoterChanges
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
+from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.controller.raft.ready import ChunkRequest
+from pidkeeper.controller.state.machine import StateMachine, allocations
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.metadata_version import common_version
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     LeaderChangeRecord,
     Record,
     decode_batch,
     encode_batch,
 )
-from protocol.settings import HostPort
-from snapshots.format import SnapshotError
-from snapshots.image import StateImage
+from pidkeeper.protocol.settings import HostPort
+from pidkeeper.snapshots.format import SnapshotError
+from pidkeeper.snapshots.image import StateImage
 
 logger = logging.getLogger(__name__)
 

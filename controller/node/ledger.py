@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from controller.storage.archive import AllocationArchive
-from protocol.messages import AllocatedBlock, AllocatedBlocksPage
-from protocol.records import AllocateProducerIdsRecord
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
+from pidkeeper.protocol.records import AllocateProducerIdsRecord
 
 
 class Ledger:

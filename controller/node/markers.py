@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from protocol.transactions import TopicPartitions
+from pidkeeper.protocol.transactions import TopicPartitions
 
 
 class Markers(msgspec.Struct, frozen=True):

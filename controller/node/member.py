@@ -12,27 +12,27 @@ from typing import Any
 
 from prometheus_client.core import Metric
 
-from controller.answers import Answer
-from controller.migration.member_side import Migration, random_name
-from controller.migration.zookeeper import BlockZnode, Connected, NoZookeeper
-from controller.node.driver import Driver, addresses
-from controller.node.health_check import HealthCheck
-from controller.node.ledger import Ledger
-from controller.node.markers import RecordedMarkers
-from controller.node.metrics import member_metrics
-from controller.node.opening import OpenedStorage, open_storage
-from controller.node.sessions import BrokerSessions
-from controller.node.settings import MemberSettings, ZooKeeperSettings
-from controller.node.snapshot_keeper import SnapshotKeeper
-from controller.node.status import describe, liveness, readiness
-from controller.node.storage_worker import StorageWorker
-from controller.node.transaction_duties import TransactionDuties
-from controller.node.transaction_views import brokers_response, transaction_description, transactions_page
-from controller.raft.core import RaftConfig, RaftCore, Role
-from controller.state import requests
-from controller.transport.links import Identity, Peer, PeerLinks
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import (
+from pidkeeper.controller.answers import Answer
+from pidkeeper.controller.migration.member_side import Migration, random_name
+from pidkeeper.controller.migration.zookeeper import BlockZnode, Connected, NoZookeeper
+from pidkeeper.controller.node.driver import Driver, addresses
+from pidkeeper.controller.node.health_check import HealthCheck
+from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.markers import RecordedMarkers
+from pidkeeper.controller.node.metrics import member_metrics
+from pidkeeper.controller.node.opening import OpenedStorage, open_storage
+from pidkeeper.controller.node.sessions import BrokerSessions
+from pidkeeper.controller.node.settings import MemberSettings, ZooKeeperSettings
+from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
+from pidkeeper.controller.node.status import describe, liveness, readiness
+from pidkeeper.controller.node.storage_worker import StorageWorker
+from pidkeeper.controller.node.transaction_duties import TransactionDuties
+from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
+from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Role
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AllocatedBlock,
     AllocatedBlocksPage,
@@ -41,10 +41,10 @@ from protocol.messages import (
     TransactionDescription,
     TransactionsPage,
 )
-from protocol.migration import MigrationPhase
-from protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, Record, encode_batch
-from protocol.settings import HostPort, SettingsError
-from snapshots.files import OsFiles
+from pidkeeper.protocol.migration import MigrationPhase
+from pidkeeper.protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, Record, encode_batch
+from pidkeeper.protocol.settings import HostPort, SettingsError
+from pidkeeper.snapshots.files import OsFiles
 
 logger = logging.getLogger(__name__)
 
@@ -337,7 +337,7 @@ def _forget(answer: asyncio.Future[object]) -> None:
 
 def _znode(settings: ZooKeeperSettings) -> BlockZnode:
     """The real one; imported here because most members need none of it."""
-    from controller.migration.kazoo_znode import KazooZnode
+    from pidkeeper.controller.migration.kazoo_znode import KazooZnode
 
     return KazooZnode(
         settings.connect,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from controller.migration.zookeeper import Connected
-from controller.node.status import describe
-from controller.node.transaction_views import STATE_NAMES
-from controller.raft.core import Role
-from controller.state.transitions import TransactionStatus
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import MigrationPhase
+from pidkeeper.controller.migration.zookeeper import Connected
+from pidkeeper.controller.node.status import describe
+from pidkeeper.controller.node.transaction_views import STATE_NAMES
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import MigrationPhase
 
 if TYPE_CHECKING:
-    from controller.node.member import ClusterMember
+    from pidkeeper.controller.node.member import ClusterMember
 
 PREFIX: Final = "pidkeeper_raft_"
 

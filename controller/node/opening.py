@@ -7,16 +7,16 @@ from pathlib import Path
 
 import msgspec
 
-from controller.node.settings import MemberSettings
-from controller.raft.messages import HardState, SnapshotMeta
-from controller.state.machine import StateMachine
-from controller.storage.archive import AllocationArchive
-from controller.storage.directory import DataDirectory, open_directory
-from controller.storage.recovery import RecoveredLog
-from controller.storage.wal import WriteAheadLog
-from protocol.metadata_version import LATEST
-from snapshots.catalog import SnapshotCatalog
-from snapshots.files import Files
+from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.raft.messages import HardState, SnapshotMeta
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.directory import DataDirectory, open_directory
+from pidkeeper.controller.storage.recovery import RecoveredLog
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.snapshots.catalog import SnapshotCatalog
+from pidkeeper.snapshots.files import Files
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from protocol.records import QuorumMember, VotersRecord
-from protocol.settings import HostPort
+from pidkeeper.protocol.records import QuorumMember, VotersRecord
+from pidkeeper.protocol.settings import HostPort
 
 
 class Voter(msgspec.Struct, frozen=True):

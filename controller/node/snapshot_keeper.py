@@ -12,14 +12,14 @@ from typing import Protocol
 
 import msgspec
 
-from controller.node.ledger import Ledger
-from controller.node.storage_worker import StorageWorker
-from controller.raft.core import RaftCore
-from controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot, SnapshotMeta
-from controller.state.machine import StateMachine
-from snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
-from snapshots.format import SnapshotError
-from snapshots.image import StateImage
+from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.storage_worker import StorageWorker
+from pidkeeper.controller.raft.core import RaftCore
+from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot, SnapshotMeta
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
+from pidkeeper.snapshots.format import SnapshotError
+from pidkeeper.snapshots.image import StateImage
 
 logger = logging.getLogger(__name__)
 

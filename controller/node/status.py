@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from controller.node.health_check import HealthCheck
-from controller.raft.core import Role
-from protocol.messages import QuorumDescription, VoterStatus
-from protocol.records import QuorumMember
+from pidkeeper.controller.node.health_check import HealthCheck
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.protocol.messages import QuorumDescription, VoterStatus
+from pidkeeper.protocol.records import QuorumMember
 
 if TYPE_CHECKING:
-    from controller.node.member import ClusterMember
+    from pidkeeper.controller.node.member import ClusterMember
 
 MAX_READY_LAG: Final = 1000
 """Entries that a ready member may be behind what it knows to be committed: some ten milliseconds of work."""

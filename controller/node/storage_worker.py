@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
-from controller.raft.messages import Entry, HardState
-from controller.storage.errors import LogFull
-from controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.errors import LogFull
+from pidkeeper.controller.storage.wal import WriteAheadLog
 
 logger = logging.getLogger(__name__)
 

@@ -14,17 +14,17 @@ from typing import Final, Protocol
 
 import msgspec
 
-from controller.node.markers import Markers, MarkerWriter
-from controller.state.machine import StateMachine
-from controller.state.requests import (
+from pidkeeper.controller.node.markers import Markers, MarkerWriter
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import (
     AbortTransaction,
     CompleteTransaction,
     ForgetTransactionalId,
     Request,
 )
-from controller.state.transitions import IDLE, PREPARED, TransactionStatus
-from protocol.records import MAX_BATCH_RECORDS, Record
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.controller.state.transitions import IDLE, PREPARED, TransactionStatus
+from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
 
 logger = logging.getLogger(__name__)
 

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from controller.state.brokers import BrokersState
-from controller.state.transactions import TransactionsState
-from controller.state.transitions import TransactionStatus
-from protocol.messages import (
+from pidkeeper.controller.state.brokers import BrokersState
+from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.messages import (
     BrokerDescription,
     BrokersResponse,
     TransactionDescription,
     TransactionsPage,
     TransactionTopic,
 )
-from protocol.transactions import TransactionRecord
+from pidkeeper.protocol.transactions import TransactionRecord
 
 STATE_NAMES: Final = tuple(status.name.title().replace("_", "") for status in TransactionStatus)
 """Kafka's names of the states, by number."""

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
-from controller.raft.messages import Entry
-from controller.state.machine import StateMachine
-from controller.transport.links import Peer
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AddVoterResponse, RemoveVoterResponse
-from protocol.metadata_version import MEMBERSHIP
-from protocol.records import MAX_MEMBERS, LeaderChangeRecord, QuorumMember, VotersRecord, encode_batch
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
+from pidkeeper.controller.raft.messages import Entry
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.transport.links import Peer
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AddVoterResponse, RemoveVoterResponse
+from pidkeeper.protocol.metadata_version import MEMBERSHIP
+from pidkeeper.protocol.records import MAX_MEMBERS, LeaderChangeRecord, QuorumMember, VotersRecord, encode_batch
 
 Response = AddVoterResponse | RemoveVoterResponse
 

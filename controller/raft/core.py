@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.member import LEADER, RaftConfig, Rng, Role, Write
-from controller.raft.membership import Membership, Memberships, plain_record
-from controller.raft.membership_change import MembershipChange
-from controller.raft.messages import (
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.member import LEADER, RaftConfig, Rng, Role, Write
+from pidkeeper.controller.raft.membership import Membership, Memberships, plain_record
+from pidkeeper.controller.raft.membership_change import MembershipChange
+from pidkeeper.controller.raft.messages import (
     MAX_ENTRY_BYTES,
     AppendEntries,
     AppendEntriesReply,
@@ -32,10 +32,10 @@ from controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from controller.raft.progress import SNAPSHOT
-from controller.raft.ready import ChunkRequest, Ready
-from controller.raft.refusals import NotLeader, ProposalRefused
-from protocol.records import QuorumMember, VotersRecord
+from pidkeeper.controller.raft.progress import SNAPSHOT
+from pidkeeper.controller.raft.ready import ChunkRequest, Ready
+from pidkeeper.controller.raft.refusals import NotLeader, ProposalRefused
+from pidkeeper.protocol.records import QuorumMember, VotersRecord
 
 __all__ = [
     "ChunkRequest",

@@ -80,10 +80,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.member import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, RaftConfig, Rng
-from controller.raft.membership import Memberships
-from controller.raft.messages import (
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.member import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, RaftConfig, Rng
+from pidkeeper.controller.raft.membership import Memberships
+from pidkeeper.controller.raft.messages import (
     Entry,
     HardState,
     PreVote,
@@ -93,8 +93,8 @@ from controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from controller.raft.quorum import VoteResult, vote_result
-from controller.raft.snapshot_transfer import SnapshotTransfer
+from pidkeeper.controller.raft.quorum import VoteResult, vote_result
+from pidkeeper.controller.raft.snapshot_transfer import SnapshotTransfer
 
 
 class Elections(SnapshotTransfer):

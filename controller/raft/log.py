@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.membership import Memberships
-from controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
-from protocol.records import VotersRecord, read_voters
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.membership import Memberships
+from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
+from pidkeeper.protocol.records import VotersRecord, read_voters
 
 
 class RaftLog:

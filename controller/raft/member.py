@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.log import RaftLog
-from controller.raft.membership import Memberships
-from controller.raft.messages import (
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.log import RaftLog
+from pidkeeper.controller.raft.membership import Memberships
+from pidkeeper.controller.raft.messages import (
     MAX_CHUNK_BYTES,
     MAX_ENTRIES_PER_MESSAGE,
     MAX_NUMBER,
@@ -22,9 +22,9 @@ from controller.raft.messages import (
     Message,
     SnapshotMeta,
 )
-from controller.raft.progress import Progress
-from controller.raft.quorum import majority
-from controller.raft.ready import ChunkRequest
+from pidkeeper.controller.raft.progress import Progress
+from pidkeeper.controller.raft.quorum import majority
+from pidkeeper.controller.raft.ready import ChunkRequest
 
 MAX_RECOVERY: Final = 2**31
 """Recoveries are numbered at random below this, so two of one member differ but once in two thousand million."""

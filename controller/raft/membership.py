@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.raft.invariants import InvariantViolation
-from protocol.records import QuorumMember, VotersRecord
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.protocol.records import QuorumMember, VotersRecord
 
 
 class Membership:

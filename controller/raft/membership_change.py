@@ -10,13 +10,13 @@ What members that lost data need on top of this is in `elections.py`.
 
 from __future__ import annotations
 
-from controller.raft.elections import Elections
-from controller.raft.member import LEADER
-from controller.raft.messages import TimeoutNow
-from controller.raft.progress import Progress
-from controller.raft.quorum import majority
-from controller.raft.refusals import NotLeader, ProposalRefused
-from protocol.records import QuorumMember, VotersRecord, encode_batch
+from pidkeeper.controller.raft.elections import Elections
+from pidkeeper.controller.raft.member import LEADER
+from pidkeeper.controller.raft.messages import TimeoutNow
+from pidkeeper.controller.raft.progress import Progress
+from pidkeeper.controller.raft.quorum import majority
+from pidkeeper.controller.raft.refusals import NotLeader, ProposalRefused
+from pidkeeper.protocol.records import QuorumMember, VotersRecord, encode_batch
 
 
 class MembershipChange(Elections):

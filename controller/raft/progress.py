@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from collections import deque
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.messages import SnapshotMeta
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.messages import SnapshotMeta
 
 
 class ProgressState(enum.Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
 
 
 class ChunkRequest(msgspec.Struct, frozen=True):

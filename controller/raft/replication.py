@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.member import LEADER, Member, RaftConfig, Rng
-from controller.raft.membership import Memberships
-from controller.raft.messages import (
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.member import LEADER, Member, RaftConfig, Rng
+from pidkeeper.controller.raft.membership import Memberships
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
@@ -21,9 +21,9 @@ from controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from controller.raft.progress import REPLICATE, SNAPSHOT, Progress
-from controller.raft.quorum import majority_index
-from controller.raft.ready import ChunkRequest
+from pidkeeper.controller.raft.progress import REPLICATE, SNAPSHOT, Progress
+from pidkeeper.controller.raft.quorum import majority_index
+from pidkeeper.controller.raft.ready import ChunkRequest
 
 
 class Replication(Member):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.member import FOLLOWER, LEADER, RaftConfig, Rng
-from controller.raft.membership import Memberships
-from controller.raft.messages import Entry, HardState, InstallSnapshot, InstallSnapshotReply, SnapshotMeta
-from controller.raft.progress import SNAPSHOT, Progress
-from controller.raft.replication import Replication
-from protocol.records import VotersRecord
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.member import FOLLOWER, LEADER, RaftConfig, Rng
+from pidkeeper.controller.raft.membership import Memberships
+from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, InstallSnapshotReply, SnapshotMeta
+from pidkeeper.controller.raft.progress import SNAPSHOT, Progress
+from pidkeeper.controller.raft.replication import Replication
+from pidkeeper.protocol.records import VotersRecord
 
 
 class SnapshotTransfer(Replication):

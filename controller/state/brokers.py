@@ -12,14 +12,14 @@ from typing import Final
 
 import msgspec
 
-from protocol.errors import ErrorCode, RequestError
-from protocol.records import (
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.records import (
     BrokerEndpointRecord,
     BrokerRegistrationChangeRecord,
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
-from snapshots.image import BrokerRegistration
+from pidkeeper.snapshots.image import BrokerRegistration
 
 MAX_BROKERS: Final = 10_000
 """Registrations kept. Kafka clusters stay well below 1,000 brokers; the bound keeps a rogue caller out of memory."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from controller.state import id_decisions, migration_decisions, requests, transaction_decisions
-from controller.state.draft import Draft
+from pidkeeper.controller.state import id_decisions, migration_decisions, requests, transaction_decisions
+from pidkeeper.controller.state.draft import Draft
 
 _DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from controller.state.brokers import check_epoch
-from controller.state.machine import StateMachine
-from controller.state.requests import Claimed
-from controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import ProducerIdBlock
-from protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import AllocateProducerIdsRecord, Record
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
-from snapshots.image import BrokerRegistration
+from pidkeeper.controller.state.brokers import check_epoch
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import Claimed
+from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.snapshots.image import BrokerRegistration
 
 
 class Draft:

@@ -7,20 +7,20 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from controller.state import requests
-from controller.state.brokers import MAX_BROKERS, registered
-from controller.state.draft import Draft
-from controller.state.producer_ids import check_block_left
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import (
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.brokers import MAX_BROKERS, registered
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.producer_ids import check_block_left
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
     RaiseFloorResponse,
     RegisterBrokerResponse,
     UnregisterBrokerResponse,
 )
-from protocol.metadata_version import TRANSACTIONS
-from protocol.records import (
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
     BrokerRegistrationChangeRecord,

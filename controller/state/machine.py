@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from controller.state.brokers import BrokersState
-from controller.state.migration import MigrationState
-from controller.state.producer_ids import ProducerIdsState
-from controller.state.transactions import TransactionsState
-from protocol.ids import DEFAULT_BLOCK_SIZE
-from protocol.metadata_version import BASE, LATEST
-from protocol.migration import MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import (
+from pidkeeper.controller.state.brokers import BrokersState
+from pidkeeper.controller.state.migration import MigrationState
+from pidkeeper.controller.state.producer_ids import ProducerIdsState
+from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
+from pidkeeper.protocol.metadata_version import BASE, LATEST
+from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     FeatureLevelRecord,
     LeaderChangeRecord,
@@ -21,8 +21,8 @@ from protocol.records import (
     VotersRecord,
     needed_version,
 )
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
-from snapshots.image import StateImage
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.snapshots.image import StateImage
 
 
 class UnsupportedMetadataVersion(Exception):  # noqa: N818 - what the operator reads

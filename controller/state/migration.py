@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol.migration import PAUSED, MigrationPhase, MigrationRecord
+from pidkeeper.protocol.migration import PAUSED, MigrationPhase, MigrationRecord
 
 TRANSITIONS: Final = {
     MigrationPhase.NONE: {MigrationPhase.BRIDGE, MigrationPhase.IMPORT},

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.state import requests
-from controller.state.draft import Draft
-from controller.state.migration import TRANSITIONS
-from protocol.errors import ErrorCode, RequestError
-from protocol.metadata_version import MIGRATION
-from protocol.migration import MigrationPhase
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.migration import TRANSITIONS
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.metadata_version import MIGRATION
+from pidkeeper.protocol.migration import MigrationPhase
 
 STARTED: Final = {
     MigrationPhase.IMPORT,

@@ -6,11 +6,11 @@ handed out IDs twice (KAFKA-15552).
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import ZooKeeperBlockRecord
-from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
-from snapshots.image import LastBlock
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import ZooKeeperBlockRecord
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
+from pidkeeper.snapshots.image import LastBlock
 
 
 class ProducerIdsState:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.migration import MigrationPhase, MigrationRecord
-from protocol.transactions import TopicPartitions
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.protocol.transactions import TopicPartitions
 
 
 class RegisterBroker(msgspec.Struct, frozen=True):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.state import requests, transitions
-from controller.state.draft import Draft
-from controller.state.transitions import IDLE, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdResponse, TransactionResponse
-from protocol.metadata_version import TRANSACTIONS
-from protocol.transactions import (
+from pidkeeper.controller.state import requests, transitions
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.transitions import IDLE, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,
     MAX_TRANSACTIONAL_ID_LENGTH,
     NO_PRODUCER_ID,

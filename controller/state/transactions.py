@@ -14,8 +14,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from controller.state.transitions import LEGAL, TransactionStatus, next_to
-from protocol.transactions import NO_PRODUCER_ID, ForgetTransactionRecord, TransactionRecord
+from pidkeeper.controller.state.transitions import LEGAL, TransactionStatus, next_to
+from pidkeeper.protocol.transactions import NO_PRODUCER_ID, ForgetTransactionRecord, TransactionRecord
 
 MAX_TRANSACTIONAL_IDS: Final = 200_000
 """Ids kept. At 300 bytes each (the longest id takes 249) they fill a quarter of the largest snapshot."""

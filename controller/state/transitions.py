@@ -14,8 +14,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from protocol.errors import ErrorCode, RequestError
-from protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartitions, TransactionRecord
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartitions, TransactionRecord
 
 MAX_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer is given. One more is left for the fence of whoever holds it (Kafka's

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import msgspec
 
-from protocol.archive import (
+from pidkeeper.protocol.archive import (
     HEADER_BYTES,
     MAX_ARCHIVE_ROWS,
     ROW_BYTES,
@@ -31,8 +31,8 @@ from protocol.archive import (
     encode_header,
     split_archive,
 )
-from protocol.messages import AllocatedBlock
-from snapshots.files import Files, remove_temporary, write_durably
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.files import Files, remove_temporary, write_durably
 
 _SUFFIX: Final = ".arc"
 MAX_SMALL_FILES: Final = 16

@@ -16,11 +16,11 @@ from typing import Final, Self
 
 import msgspec
 
-from controller.raft.messages import NodeId
-from controller.storage.errors import DirectoryError
-from protocol.archive import pack_cluster_id
-from protocol.messages import ClusterId
-from snapshots.files import Files, write_durably
+from pidkeeper.controller.raft.messages import NodeId
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.protocol.archive import pack_cluster_id
+from pidkeeper.protocol.messages import ClusterId
+from pidkeeper.snapshots.files import Files, write_durably
 
 FORMAT_VERSION: Final = 1
 META_NAME: Final = "meta.json"

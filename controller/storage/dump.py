@@ -7,11 +7,11 @@ from pathlib import PurePath
 
 import msgspec
 
-from controller.storage import frames
-from controller.storage.errors import LogCorruption
-from controller.storage.recovery import LogReader
-from protocol.records import Record, decode_batch
-from snapshots.files import Files
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.errors import LogCorruption
+from pidkeeper.controller.storage.recovery import LogReader
+from pidkeeper.protocol.records import Record, decode_batch
+from pidkeeper.snapshots.files import Files
 
 
 class DumpedFrame(msgspec.Struct, frozen=True):

@@ -39,7 +39,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import msgspec
 
-from controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, MAX_ENTRY_BYTES, HardState
+from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, MAX_ENTRY_BYTES, HardState
 
 ENTRY: Final = 1
 HARD_STATE: Final = 2

@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from controller.raft.messages import Entry, HardState, SnapshotMeta
-from controller.storage import frames
-from controller.storage.directory import DirectoryMeta
-from controller.storage.errors import LogCorruption
-from controller.storage.frames import BadBatch, Batch, Frame
-from controller.storage.segment import (
+from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.directory import DirectoryMeta
+from pidkeeper.controller.storage.errors import LogCorruption
+from pidkeeper.controller.storage.frames import BadBatch, Batch, Frame
+from pidkeeper.controller.storage.segment import (
     BROKEN_SUFFIX,
     HEADER_BYTES,
     SegmentHeader,
@@ -27,7 +27,7 @@ from controller.storage.segment import (
     index_in_name,
     segment_names,
 )
-from snapshots.files import Files
+from pidkeeper.snapshots.files import Files
 
 NO_SNAPSHOT = SnapshotMeta(0, 0)
 

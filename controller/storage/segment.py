@@ -32,9 +32,9 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from controller.storage.errors import LogFull
-from protocol.archive import pack_cluster_id, unpack_cluster_id
-from snapshots.files import Files
+from pidkeeper.controller.storage.errors import LogFull
+from pidkeeper.protocol.archive import pack_cluster_id, unpack_cluster_id
+from pidkeeper.snapshots.files import Files
 
 SEGMENT_VERSION: Final = 1
 SEGMENT_SUFFIX: Final = ".wal"

@@ -18,13 +18,13 @@ from typing import Final
 
 import msgspec
 
-from controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
-from controller.storage import frames
-from controller.storage.directory import DirectoryMeta
-from controller.storage.errors import LogFailed, LogFull
-from controller.storage.frames import Frame
-from controller.storage.recovery import NO_SNAPSHOT, LogReader, RecoveredLog, Recovery, recover
-from controller.storage.segment import (
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.directory import DirectoryMeta
+from pidkeeper.controller.storage.errors import LogFailed, LogFull
+from pidkeeper.controller.storage.frames import Frame
+from pidkeeper.controller.storage.recovery import NO_SNAPSHOT, LogReader, RecoveredLog, Recovery, recover
+from pidkeeper.controller.storage.segment import (
     BROKEN_SUFFIX,
     DEFAULT_SEGMENT_BYTES,
     HEADER_BYTES,
@@ -32,7 +32,7 @@ from controller.storage.segment import (
     SegmentHeader,
     allocate,
 )
-from snapshots.files import Files, remove_temporary, write_durably
+from pidkeeper.snapshots.files import Files, remove_temporary, write_durably
 
 _PREPARED_NAME: Final = "next-segment.tmp"
 _TAIL_NAME: Final = "tail.tmp"

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
 
-from controller.raft.messages import Message, NodeId
-from protocol.metadata_version import BASE, MetadataVersion
+from pidkeeper.controller.raft.messages import Message, NodeId
+from pidkeeper.protocol.metadata_version import BASE, MetadataVersion
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """The largest message is an AppendEntries of 256 KiB or of one 256 KiB entry, with 1,024 entry headers of 24 bytes."""

@@ -17,8 +17,8 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
-from controller.raft.messages import Message
-from controller.transport.frames import (
+from pidkeeper.controller.raft.messages import Message
+from pidkeeper.controller.transport.frames import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
     FrameError,
@@ -33,9 +33,9 @@ from controller.transport.frames import (
     message_reader,
     same_mac,
 )
-from protocol.listening import close_server
-from protocol.metadata_version import LATEST
-from protocol.settings import HostPort, SettingsError
+from pidkeeper.protocol.listening import close_server
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.settings import HostPort, SettingsError
 
 logger = logging.getLogger(__name__)
 

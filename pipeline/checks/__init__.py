@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 from pyspark.sql import DataFrame
 
-from pipeline.checks.quorum import QUORUM_CHECKS, QUORUM_TABLES
-from pipeline.checks.segments import SEGMENT_CHECKS, SEGMENT_TABLES
-from pipeline.derived import Derivation
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS, QUORUM_TABLES
+from pidkeeper.pipeline.checks.segments import SEGMENT_CHECKS, SEGMENT_TABLES
+from pidkeeper.pipeline.derived import Derivation
+from pidkeeper.pipeline.inputs import AuditInputs
 
 Check = Callable[[AuditInputs], DataFrame]
 NamedChecks = Sequence[tuple[str, Check]]

@@ -8,7 +8,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.findings import FINDINGS
+from pidkeeper.pipeline.findings import FINDINGS
 
 RANGE_BITS: Final = 16
 """Values of the first column of an order are cut into ranges of 2^16 log offsets; see `with_highest_before`."""

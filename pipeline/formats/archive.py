@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
-from pipeline.formats.problems import (
+from pidkeeper.pipeline.formats.problems import (
     BAD_CRC,
     EMPTY,
     FOREIGN,
@@ -27,7 +27,7 @@ from pipeline.formats.problems import (
     BadFile,
     Problem,
 )
-from protocol.archive import (
+from pidkeeper.protocol.archive import (
     ARCHIVE_VERSION,
     HEADER_BYTES,
     MAX_ARCHIVE_ROWS,

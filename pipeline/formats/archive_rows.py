@@ -7,10 +7,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.formats.archive import Piece, WholeFile
-from pipeline.formats.problems import MALFORMED, Problem
-from protocol.archive import HEADER_BYTES, ROW_BYTES
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.pipeline.formats.archive import Piece, WholeFile
+from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
+from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
 
 ROW_TYPE: Final = np.dtype(
     [

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from pipeline.formats.problems import MALFORMED, Problem
-from pipeline.formats.write_ahead_log import LogEntry
-from protocol.migration import MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import (
+from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
+from pidkeeper.pipeline.formats.write_ahead_log import LogEntry
+from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
     BrokerRegistrationChangeRecord,
@@ -24,7 +24,7 @@ from protocol.records import (
     VotersRecord,
     decode_batch,
 )
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
 
 _INT64: Final = range(-(2**63), 2**63)
 

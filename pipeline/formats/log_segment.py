@@ -28,7 +28,7 @@ import msgspec
 from google_crc32c import extend as extend_crc32c
 from google_crc32c import value as crc32c
 
-from pipeline.formats.record_batch import (
+from pidkeeper.pipeline.formats.record_batch import (
     AFTER_CRC,
     CONTROL,
     HEADER_BYTES,

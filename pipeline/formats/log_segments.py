@@ -25,8 +25,8 @@ from typing import BinaryIO, Final, NamedTuple
 import google_crc32c
 import msgspec
 
-from pipeline.formats.problems import BAD_CRC, CORRUPT, EMPTY, FOREIGN, MISNAMED, NEWER, BadFile, Problem
-from protocol.archive import unpack_cluster_id
+from pidkeeper.pipeline.formats.problems import BAD_CRC, CORRUPT, EMPTY, FOREIGN, MISNAMED, NEWER, BadFile, Problem
+from pidkeeper.protocol.archive import unpack_cluster_id
 
 ENTRY: Final = 1
 HARD_STATE: Final = 2

@@ -13,8 +13,8 @@ from typing import Final
 
 from google_crc32c import value as crc32c
 
-from pipeline.formats.log_segment import CHUNK_BYTES, ByteRange, ReadableFile, Window
-from pipeline.formats.record_batch import AFTER_CRC, LEAST_LENGTH, MAGIC, PREFIX_BYTES, START
+from pidkeeper.pipeline.formats.log_segment import CHUNK_BYTES, ByteRange, ReadableFile, Window
+from pidkeeper.pipeline.formats.record_batch import AFTER_CRC, LEAST_LENGTH, MAGIC, PREFIX_BYTES, START
 
 RANGE_BYTES: Final = 64 << 20
 """A segment of Kafka's default size (1 GiB) keeps 16 readers busy."""

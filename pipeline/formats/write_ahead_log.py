@@ -22,9 +22,9 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from pipeline.formats import log_segments
-from pipeline.formats.log_segments import HEADER_BYTES, BadBatch, Batch, Frame, SegmentHeader, Window
-from pipeline.formats.problems import (
+from pidkeeper.pipeline.formats import log_segments
+from pidkeeper.pipeline.formats.log_segments import HEADER_BYTES, BadBatch, Batch, Frame, SegmentHeader, Window
+from pidkeeper.pipeline.formats.problems import (
     CORRUPT,
     FOREIGN,
     MALFORMED,

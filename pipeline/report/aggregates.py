@@ -9,7 +9,7 @@ import msgspec
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pipeline.findings import VIOLATION, WARNING
+from pidkeeper.pipeline.findings import VIOLATION, WARNING
 
 MAX_BUCKETS: Final = 180
 """Intervals on a time axis: on a wide screen a bar of six pixels each."""

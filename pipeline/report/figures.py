@@ -8,9 +8,9 @@ import math
 from collections import defaultdict
 from typing import Any, Final
 
-from pipeline.findings import NOTE, VIOLATION, WARNING
-from pipeline.report.aggregates import OTHERS, Drawn
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
+from pidkeeper.pipeline.report.aggregates import OTHERS, Drawn
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 PALETTE: Final = (
     "#4c78e0", "#e8a317", "#e8604c", "#2fa98c", "#9b62d6", "#d9669f", "#5aa3d8", "#8a9a2b", "#b0764a", "#6f7b8c",

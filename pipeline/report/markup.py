@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pipeline.findings import NOTE, VIOLATION, WARNING
-from pipeline.report import figures, page, tables
-from pipeline.report.aggregates import MAX_FINDINGS, Drawn, draw_from
-from pipeline.report.verdict import Verdict
-from pipeline.store import Store
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
+from pidkeeper.pipeline.report import figures, page, tables
+from pidkeeper.pipeline.report.aggregates import MAX_FINDINGS, Drawn, draw_from
+from pidkeeper.pipeline.report.verdict import Verdict
+from pidkeeper.pipeline.store import Store
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 NAME: Final = "report.html"
 MAX_DETAIL_CHARACTERS: Final = 600

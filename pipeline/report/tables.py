@@ -9,11 +9,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
 
-from pipeline.checks.quorum.history import distinct_blocks
-from pipeline.findings import FINDINGS
-from pipeline.inputs import AuditInputs
-from pipeline.sources.segment_files import SegmentFile
-from pipeline.store import Place, locate
+from pidkeeper.pipeline.checks.quorum.history import distinct_blocks
+from pidkeeper.pipeline.findings import FINDINGS
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.sources.segment_files import SegmentFile
+from pidkeeper.pipeline.store import Place, locate
 
 DAY: Final = "day"
 MAX_TABLE_FILES: Final = 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from pipeline.store import Place, Store, open_store
+from pidkeeper.pipeline.store import Place, Store, open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Make every source known to a session: `pidkeeper_archive`, `pidkeeper_log`, `kafka_segment`."""
     # Listing and reading files goes without Spark: only a session needs the sources themselves.
-    from pipeline.sources.archive import ArchiveSource
-    from pipeline.sources.kafka_segment import KafkaSegmentSource
-    from pipeline.sources.write_ahead_log import LogSource
+    from pidkeeper.pipeline.sources.archive import ArchiveSource
+    from pidkeeper.pipeline.sources.kafka_segment import KafkaSegmentSource
+    from pidkeeper.pipeline.sources.write_ahead_log import LogSource
 
     for source in (ArchiveSource, LogSource, KafkaSegmentSource):
         spark.dataSource.register(source)

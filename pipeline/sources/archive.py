@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from pipeline.formats.archive import (
+from pidkeeper.pipeline.formats.archive import (
     MAX_FILE_BYTES,
     FileName,
     Piece,
@@ -34,7 +34,7 @@ from pipeline.formats.archive import (
     spans,
     within,
 )
-from pipeline.formats.problems import (
+from pidkeeper.pipeline.formats.problems import (
     BAD_CRC,
     EMPTY,
     FOREIGN,
@@ -46,13 +46,13 @@ from pipeline.formats.problems import (
     BadFile,
     Problem,
 )
-from pipeline.schemas import ARCHIVE_TABLES
-from pipeline.sources.listing import Listing, list_folders, read_owner
-from pipeline.sources.tables import Rows, TableReader, fits, parse_options, problem_row, raise_if
-from protocol.archive import HEADER_BYTES, unpack_cluster_id
-from snapshots.catalog import snapshot_id
-from snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
-from snapshots.image import StateImage
+from pidkeeper.pipeline.schemas import ARCHIVE_TABLES
+from pidkeeper.pipeline.sources.listing import Listing, list_folders, read_owner
+from pidkeeper.pipeline.sources.tables import Rows, TableReader, fits, parse_options, problem_row, raise_if
+from pidkeeper.protocol.archive import HEADER_BYTES, unpack_cluster_id
+from pidkeeper.snapshots.catalog import snapshot_id
+from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
+from pidkeeper.snapshots.image import StateImage
 
 ARCHIVE_SUFFIX: Final = ".arc"
 SNAPSHOT_SUFFIX: Final = ".snap"
@@ -109,7 +109,7 @@ class ArchiveSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of blocks. Raises ValueError for another table."""
-        from pipeline.sources.archive_stream import ArchiveStreamReader
+        from pidkeeper.pipeline.sources.archive_stream import ArchiveStreamReader
 
         table, fail = parse_options(self.options, ARCHIVE_TABLES)
         if table != "blocks":
@@ -121,8 +121,8 @@ def read_blocks(fail: bool, schema: StructType, part: SpanPart) -> Rows:
     """The rows of one span as Arrow record batches."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pipeline.formats.archive_rows import row_problem
-    from pipeline.sources.arrow_blocks import record_batches
+    from pidkeeper.pipeline.formats.archive_rows import row_problem
+    from pidkeeper.pipeline.sources.arrow_blocks import record_batches
 
     folder = part.listing.folder
     arrow = to_arrow_schema(schema, timezone="UTC")
@@ -195,7 +195,7 @@ def _problems(fail: bool, part: Listing | FilePart) -> Rows:
 
 def _archive_problems(listing: Listing) -> Iterator[Problem]:
     """Of every file, also of those that a wider one makes superfluous."""
-    from pipeline.formats.archive_rows import row_problem
+    from pidkeeper.pipeline.formats.archive_rows import row_problem
 
     owner = read_owner(listing.folder)
     if isinstance(owner, Problem):

@@ -17,12 +17,12 @@ from typing import Any, Final
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.formats.archive import FileName, file_name, read_file_header, spans
-from pipeline.formats.problems import BadFile
-from pipeline.sources.archive import ARCHIVE_SUFFIX, SpanPart, read_blocks
-from pipeline.sources.listing import Listing, list_folders
-from pipeline.sources.tables import Partition, Rows
-from protocol.archive import HEADER_BYTES
+from pidkeeper.pipeline.formats.archive import FileName, file_name, read_file_header, spans
+from pidkeeper.pipeline.formats.problems import BadFile
+from pidkeeper.pipeline.sources.archive import ARCHIVE_SUFFIX, SpanPart, read_blocks
+from pidkeeper.pipeline.sources.listing import Listing, list_folders
+from pidkeeper.pipeline.sources.tables import Partition, Rows
+from pidkeeper.protocol.archive import HEADER_BYTES
 
 _ATTEMPTS: Final = 3
 """Listings of a folder in which files may be merged away."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.formats.archive import Piece
-from pipeline.formats.archive_rows import piece_rows
+from pidkeeper.pipeline.formats.archive import Piece
+from pidkeeper.pipeline.formats.archive_rows import piece_rows
 
 BATCH_ROWS: Final = 64 * 1024
 """Rows in a record batch: 16 of them are a file of the largest size."""

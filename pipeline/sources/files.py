@@ -326,7 +326,7 @@ def _fsspec_system(root: str, scheme: str) -> _System:
 
         uri = root.partition("?")[0]
         if scheme in _WEB_HDFS:
-            from pipeline.sources.web_hdfs import web_hdfs
+            from pidkeeper.pipeline.sources.web_hdfs import web_hdfs
 
             return _FsspecSystem(web_hdfs(uri), "")
         return _FsspecSystem(*url_to_fs(uri, use_listings_cache=False))
@@ -374,6 +374,6 @@ class _FsspecSystem:
         return file
 
     def arrow(self) -> Any:
-        from pipeline.sources.fsspec_arrow import arrow_system
+        from pidkeeper.pipeline.sources.fsspec_arrow import arrow_system
 
         return arrow_system(self._system)

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.formats.record_batch import (
+from pidkeeper.pipeline.formats.record_batch import (
     COMPRESSION_MASK,
     COMPRESSIONS,
     CONTROL,
@@ -32,9 +32,9 @@ from pipeline.formats.record_batch import (
     TRANSACTIONAL,
     Chunk,
 )
-from pipeline.schemas import BATCHES_TABLES
-from pipeline.sources.listing import files_of
-from pipeline.sources.segment_files import SUFFIX, Part, SegmentFile, describe_segments, plan, read_part
+from pidkeeper.pipeline.schemas import BATCHES_TABLES
+from pidkeeper.pipeline.sources.listing import files_of
+from pidkeeper.pipeline.sources.segment_files import SUFFIX, Part, SegmentFile, describe_segments, plan, read_part
 
 POLICIES: Final = ("report", "fail")
 _ARROW_TYPES: Final = {"b": pa.int8(), "h": pa.int16(), "i": pa.int32(), "I": pa.uint32(), "q": pa.int64()}

@@ -10,8 +10,8 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from pipeline.formats.problems import MALFORMED, UNREADABLE, Problem
-from pipeline.sources.files import FilePlace, file_names, find_files, join, open_file, parent
+from pidkeeper.pipeline.formats.problems import MALFORMED, UNREADABLE, Problem
+from pidkeeper.pipeline.sources.files import FilePlace, file_names, find_files, join, open_file, parent
 
 _META_NAME: Final = "meta.json"
 _MAX_META_BYTES: Final = 64 * 1024

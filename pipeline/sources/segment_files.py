@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from pipeline.formats.log_segment import ByteRange, SegmentReader
-from pipeline.formats.record_batch import Chunk, Problem
-from pipeline.formats.segment_ranges import RANGE_BYTES, split
-from pipeline.sources.files import FilePlace, find_files, join, open_file, parent
+from pidkeeper.pipeline.formats.log_segment import ByteRange, SegmentReader
+from pidkeeper.pipeline.formats.record_batch import Chunk, Problem
+from pidkeeper.pipeline.formats.segment_ranges import RANGE_BYTES, split
+from pidkeeper.pipeline.sources.files import FilePlace, find_files, join, open_file, parent
 
 SUFFIX: Final = ".log"
 MAX_INDEX_BYTES: Final = 10 << 20

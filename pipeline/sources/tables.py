@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.formats.problems import Problem
-from pipeline.sources.listing import Folder
+from pidkeeper.pipeline.formats.problems import Problem
+from pidkeeper.pipeline.sources.listing import Folder
 
 _BAD_FILE_POLICIES: Final = ("report", "fail")
 _INT64: Final = range(-(2**63), 2**63)

@@ -18,13 +18,13 @@ import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
-from pipeline.formats.log_records import RecordRow, record_rows
-from pipeline.formats.problems import Problem
-from pipeline.formats.write_ahead_log import LogDirectory, LogEntry, LogSurvey, read_entries, survey_log
-from pipeline.schemas import LOG_TABLES
-from pipeline.sources.listing import Folder, Listing, list_folders, read_owner
-from pipeline.sources.tables import Rows, TableReader, parse_options, problem_row, raise_if
-from snapshots.format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
+from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
+from pidkeeper.pipeline.formats.problems import Problem
+from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, LogSurvey, read_entries, survey_log
+from pidkeeper.pipeline.schemas import LOG_TABLES
+from pidkeeper.pipeline.sources.listing import Folder, Listing, list_folders, read_owner
+from pidkeeper.pipeline.sources.tables import Rows, TableReader, parse_options, problem_row, raise_if
+from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
 
 _SUFFIX: Final = ".wal"
 

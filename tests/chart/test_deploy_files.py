@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from broker_agent.config import load_config as load_agent_config
-from controller.config import load_config as load_controller_config
-from controller.node.settings import ZooKeeperSettings
+from pidkeeper.broker_agent.config import load_config as load_agent_config
+from pidkeeper.controller.config import load_config as load_controller_config
+from pidkeeper.controller.node.settings import ZooKeeperSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -52,10 +52,11 @@ def test_the_base_image_is_pinned_and_of_our_python() -> None:
 
 
 def test_everything_that_the_wheel_packs_is_sent_to_the_build() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    packages = {name.rstrip("*") for name in project["tool"]["setuptools"]["packages"]["find"]["include"]}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    packages = {"pidkeeper", *(link.name for link in (ROOT / "pidkeeper").iterdir() if link.is_symlink())}
     sent = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
-    assert sent == packages | {"pyproject.toml", "requirements/runtime.txt", project["project"]["readme"]}
+    files = {"pyproject.toml", "requirements/runtime.txt", project["readme"], *project["license-files"]}
+    assert sent == packages | files
 
 
 def test_the_example_controller_is_accepted() -> None:

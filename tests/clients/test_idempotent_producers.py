@@ -6,7 +6,7 @@ import asyncio
 
 import aiohttp
 
-from cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import LocalCluster
 from tests.clients.witnesses import aiokafka_ids, confluent_ids, kafka_python_ids
 from tests.support.agent_process import RunningAgent
 

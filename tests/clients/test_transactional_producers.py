@@ -16,9 +16,9 @@ from typing import Any, Final, NamedTuple, Self
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker_agent.directory import OFFSETS_TOPIC, offsets_partition, weight
-from cli.local_cluster import Agent, LocalCluster
-from protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
+from pidkeeper.broker_agent.directory import OFFSETS_TOPIC, offsets_partition, weight
+from pidkeeper.cli.local_cluster import Agent, LocalCluster
+from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 from tests.clients.java_witness import JavaProcess, java_process, why_no_java
 from tests.clients.transactional_witnesses import (
     AiokafkaWitness,

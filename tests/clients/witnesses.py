@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 
-from cli.demo.witnesses import WITNESS_SECONDS, aiokafka_ids, confluent_ids
+from pidkeeper.cli.demo.witnesses import WITNESS_SECONDS, aiokafka_ids, confluent_ids
 
 with warnings.catch_warnings():
     # kafka-python reads its bundled schemas in a way that Python 3.11 deprecates.

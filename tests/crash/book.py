@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from controller.raft.messages import Entry, SnapshotMeta
-from controller.state.machine import StateMachine, allocations
-from protocol.messages import AllocatedBlock
-from protocol.records import AllocateProducerIdsRecord, Record, RegisterBrokerRecord, decode_batch, encode_batch
-from snapshots.image import StateImage
+from pidkeeper.controller.raft.messages import Entry, SnapshotMeta
+from pidkeeper.controller.state.machine import StateMachine, allocations
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.records import (
+    AllocateProducerIdsRecord,
+    Record,
+    RegisterBrokerRecord,
+    decode_batch,
+    encode_batch,
+)
+from pidkeeper.snapshots.image import StateImage
 from tests.crash.facts import BLOCK_SIZE, CLUSTER_ID
 
 BROKER = 1

@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from controller.node.settings import Timing
-from protocol.errors import RequestError
+from pidkeeper.controller.node.settings import Timing
+from pidkeeper.protocol.errors import RequestError
 from tests.crash.loop_disk import KernelFiles, LoopDisk
 from tests.support.loopback_cluster import LoopbackCluster, history
 

@@ -7,16 +7,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.node.member import make_core
-from controller.node.opening import OpenedStorage, open_storage
-from controller.node.settings import PROFILES, MemberSettings, Voter
-from controller.raft.messages import Entry, HardState, SnapshotMeta
-from controller.storage.archive import AllocationArchive
-from controller.storage.wal import WriteAheadLog
-from protocol.messages import AllocatedBlock
-from protocol.settings import HostPort
-from snapshots.files import Files
-from snapshots.image import StateImage
+from pidkeeper.controller.node.member import make_core
+from pidkeeper.controller.node.opening import OpenedStorage, open_storage
+from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
+from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.settings import HostPort
+from pidkeeper.snapshots.files import Files
+from pidkeeper.snapshots.image import StateImage
 from tests.crash.disk import CrashDisk, Image
 
 CLUSTER_ID: Final = "crash"

@@ -14,17 +14,17 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
-from controller.node.ledger import Ledger
-from controller.node.opening import OpenedStorage
-from controller.node.snapshot_keeper import SnapshotKeeper
-from controller.raft.messages import Entry, HardState, InstallSnapshot, SnapshotMeta
-from controller.state.machine import allocations
-from controller.storage.directory import format_directory
-from controller.storage.wal import WriteAheadLog
-from protocol.records import decode_batch
-from snapshots.files import Files
-from snapshots.format import encode_snapshot
-from snapshots.image import StateImage
+from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.opening import OpenedStorage
+from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
+from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, SnapshotMeta
+from pidkeeper.controller.state.machine import allocations
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.records import decode_batch
+from pidkeeper.snapshots.files import Files
+from pidkeeper.snapshots.format import encode_snapshot
+from pidkeeper.snapshots.image import StateImage
 from tests.crash.background import Gate
 from tests.crash.book import Book
 from tests.crash.facts import CLUSTER_ID, Facts, Recoverer

@@ -15,7 +15,7 @@ from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Final, Self
 
-from snapshots.files import OsFiles
+from pidkeeper.snapshots.files import OsFiles
 
 # EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32), and its flag that leaves the journal as it is on disk.
 _SHUTDOWN: Final = 0x8004587D

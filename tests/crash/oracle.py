@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.raft.messages import Entry, HardState, SnapshotMeta
-from snapshots.image import StateImage
+from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.snapshots.image import StateImage
 from tests.crash.facts import Broken, Facts
 
 

@@ -10,16 +10,16 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-import controller.storage.archive
-import controller.storage.wal
-import snapshots.catalog
-from controller.node import opening
-from controller.node.ledger import Ledger
-from controller.node.snapshot_keeper import SnapshotKeeper
-from controller.storage.archive import AllocationArchive
-from controller.storage.recovery import LogReader
-from controller.storage.wal import WriteAheadLog
-from snapshots.catalog import SnapshotReceiver
+import pidkeeper.controller.storage.archive
+import pidkeeper.controller.storage.wal
+import pidkeeper.snapshots.catalog
+from pidkeeper.controller.node import opening
+from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.recovery import LogReader
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.snapshots.catalog import SnapshotReceiver
 
 
 class Mistake(msgspec.Struct, frozen=True):
@@ -91,20 +91,20 @@ MISTAKES: Final = {
         "reopen",
     ),
     "names-not-synced-at-start": Mistake(
-        (snapshots.catalog, controller.storage.archive, controller.storage.wal),
+        (pidkeeper.snapshots.catalog, pidkeeper.controller.storage.archive, pidkeeper.controller.storage.wal),
         "remove_temporary",
         (("files.fsync_directory(directory)", "pass"),),
         "killed",
         seed=7,
     ),
     "file-name-not-synced": Mistake(
-        (snapshots.catalog, controller.storage.archive),
+        (pidkeeper.snapshots.catalog, pidkeeper.controller.storage.archive),
         "write_durably",
         (("files.fsync_directory(path.parent)", "pass"),),
         "snapshot",
     ),
     "file-renamed-before-its-sync": Mistake(
-        (snapshots.catalog, controller.storage.archive),
+        (pidkeeper.snapshots.catalog, pidkeeper.controller.storage.archive),
         "write_durably",
         (("files.fdatasync(handle)", "pass"),),
         "snapshot",

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import pytest
 
-import controller.storage.archive
+import pidkeeper.controller.storage.archive
 from tests.crash.disk import CrashDisk
 from tests.crash.enumerate_states import LyingDisk, run_history
 from tests.crash.history import KINDS
@@ -20,7 +20,7 @@ FILE = PurePath("/data/file")
 
 @pytest.fixture(autouse=True)
 def _early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller.storage.archive, "MAX_SMALL_FILES", 1)
+    monkeypatch.setattr(pidkeeper.controller.storage.archive, "MAX_SMALL_FILES", 1)
 
 
 @pytest.mark.parametrize("kind", [kind.name for kind in KINDS])

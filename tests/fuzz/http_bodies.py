@@ -20,25 +20,25 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 
-from broker_agent.agent import Agent
-from broker_agent.http_api import make_app
-from broker_agent.kafka_listener import KafkaListener
-from broker_agent.metrics import make_registry
-from broker_agent.prefetch import PrefetchSettings
-from broker_agent.transactions import Transactions
-from controller.api.app import build_app
-from controller.api.throttle import ApiLimits, Rate
-from controller.migration.znode import ZnodeBlock, encode
-from controller.migration.zookeeper import Znode
-from controller.state.migration import MigrationState
-from controller.state.transactions import TransactionsState
-from controller.state.transitions import TransactionStatus
-from protocol.ids import ProducerIdBlock
-from protocol.messages import AllocatedBlock
-from protocol.migration import MigrationPhase, MigrationRecord
-from protocol.records import MAX_MEMBERS
-from protocol.settings import HostPort
-from protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.http_api import make_app
+from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.metrics import make_registry
+from pidkeeper.broker_agent.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.throttle import ApiLimits, Rate
+from pidkeeper.controller.migration.znode import ZnodeBlock, encode
+from pidkeeper.controller.migration.zookeeper import Znode
+from pidkeeper.controller.state.migration import MigrationState
+from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.protocol.records import MAX_MEMBERS
+from pidkeeper.protocol.settings import HostPort
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from tests.fuzz.kafka_requests import Granting
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember

@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import msgspec
 
-from broker_agent.candidates import Candidates
-from broker_agent.controller_client import InitOutcome
-from broker_agent.directory import Directory
-from broker_agent.kafka_responder import KafkaResponder
-from broker_agent.reserve import BlockReserve
-from broker_agent.transaction_responder import TransactionalCall, TransactionResponder
-from broker_agent.transactions import Transactions
-from broker_agent.wire.headers import (
+from pidkeeper.broker_agent.candidates import Candidates
+from pidkeeper.broker_agent.controller_client import InitOutcome
+from pidkeeper.broker_agent.directory import Directory
+from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.broker_agent.transaction_responder import TransactionalCall, TransactionResponder
+from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.wire.headers import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
@@ -28,10 +28,10 @@ from broker_agent.wire.headers import (
     INIT_PRODUCER_ID,
     METADATA,
 )
-from broker_agent.wire.metadata import Node
-from broker_agent.wire.primitives import WireError, array, int16, int32, int64, string, tags
-from protocol.ids import ProducerIdBlock
-from protocol.messages import (
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.broker_agent.wire.primitives import WireError, array, int16, int32, int64, string, tags
+from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     BrokerDescription,
     EndTxnRequest,

@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from controller.raft.messages import Heartbeat, Message
-from controller.transport.frames import (
+from pidkeeper.controller.raft.messages import Heartbeat, Message
+from pidkeeper.controller.transport.frames import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
     FrameError,
@@ -22,7 +22,7 @@ from controller.transport.frames import (
     acceptor_mac,
     dialler_mac,
 )
-from controller.transport.links import MAX_GUESTS, Identity, InboundLink, OutboundLink, PeerLinks
+from pidkeeper.controller.transport.links import MAX_GUESTS, Identity, InboundLink, OutboundLink, PeerLinks
 from tests.fuzz.mutator import Parts
 from tests.fuzz.raft_core import frame_parts
 from tests.fuzz.target import Target, Violation
@@ -126,7 +126,7 @@ class HandshakeTarget(Target):
     steps_per_byte = 3
 
     def __init__(self) -> None:
-        logger = logging.getLogger("controller.transport.links")
+        logger = logging.getLogger("pidkeeper.controller.transport.links")
         logger.propagate = False
         self._log = _LastLine()
         logger.handlers = [self._log]

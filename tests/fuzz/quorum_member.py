@@ -6,16 +6,16 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
-from controller.node.driver import addresses
-from controller.node.member import ClusterMember
-from controller.node.voter_changes import VoterChanges
-from controller.raft.core import RaftConfig, RaftCore
-from controller.raft.messages import AppendEntries, Entry, HardState, SnapshotMeta
-from controller.state.machine import StateMachine
-from controller.transport.links import Peer
-from protocol.messages import AddVoterRequest
-from protocol.metadata_version import LATEST
-from protocol.records import FeatureLevelRecord, QuorumMember, VotersRecord, encode_batch, read_voters
+from pidkeeper.controller.node.driver import addresses
+from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.voter_changes import VoterChanges
+from pidkeeper.controller.raft.core import RaftConfig, RaftCore
+from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState, SnapshotMeta
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.transport.links import Peer
+from pidkeeper.protocol.messages import AddVoterRequest
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import FeatureLevelRecord, QuorumMember, VotersRecord, encode_batch, read_voters
 from tests.support.memory_member import MemoryMember
 from tests.support.raft_network import NoJitter, accepted, make_leader
 

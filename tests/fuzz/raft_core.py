@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from controller.raft.core import RaftCore, Ready, Role
-from controller.raft.invariants import InvariantViolation
-from controller.raft.member import RaftConfig
-from controller.raft.membership import Memberships, plain_record
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import RaftCore, Ready, Role
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.member import RaftConfig
+from pidkeeper.controller.raft.membership import Memberships, plain_record
+from pidkeeper.controller.raft.messages import (
     AppendEntriesReply,
     Entry,
     HardState,
@@ -23,10 +23,10 @@ from controller.raft.messages import (
     RequestVoteReply,
     SnapshotMeta,
 )
-from controller.storage import frames
-from controller.storage.recovery import NO_SNAPSHOT
-from controller.transport.frames import MAX_FRAME_BYTES, FrameError, frame, message_reader
-from protocol.records import RecordError, VotersRecord, encode_batch, read_voters
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.recovery import NO_SNAPSHOT
+from pidkeeper.controller.transport.frames import MAX_FRAME_BYTES, FrameError, frame, message_reader
+from pidkeeper.protocol.records import RecordError, VotersRecord, encode_batch, read_voters
 from tests.fuzz.mutator import Parts
 from tests.fuzz.raft_messages import NODE, PEERS, message_streams
 from tests.fuzz.storage_files import FirstChoice, entry_frame

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from controller.raft.messages import (
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
@@ -24,7 +24,7 @@ from controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from protocol.records import encode_batch
+from pidkeeper.protocol.records import encode_batch
 from tests.fuzz.mutator import Parts
 from tests.support.raft_network import members
 

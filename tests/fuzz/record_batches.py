@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from controller.state.machine import StateMachine, UnsupportedMetadataVersion
-from controller.state.migration import TRANSITIONS
-from protocol.metadata_version import MIGRATION
-from protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import (
+from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadataVersion
+from pidkeeper.controller.state.migration import TRANSITIONS
+from pidkeeper.protocol.metadata_version import MIGRATION
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,

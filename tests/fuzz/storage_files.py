@@ -9,24 +9,24 @@ from typing import Any, Final
 import google_crc32c
 import msgspec
 
-from cli import offline
-from controller.raft.core import RaftCore
-from controller.raft.invariants import InvariantViolation
-from controller.raft.member import RaftConfig
-from controller.raft.messages import Entry, HardState
-from controller.state.machine import StateMachine
-from controller.storage import frames
-from controller.storage.archive import AllocationArchive
-from controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
-from controller.storage.errors import LogCorruption
-from controller.storage.recovery import RecoveredLog, recover
-from controller.storage.segment import HEADER_BYTES
-from protocol.archive import ArchiveError, decode_archive, encode_archive
-from protocol.messages import AllocatedBlock
-from protocol.migration import MigrationPhase, MigrationRecord
-from protocol.records import LeaderChangeRecord, QuorumMember, Record, RecordError, VotersRecord, encode_batch
-from snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
-from snapshots.image import BrokerRegistration, LastBlock, StateImage
+from pidkeeper.cli import offline
+from pidkeeper.controller.raft.core import RaftCore
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.member import RaftConfig
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
+from pidkeeper.controller.storage.errors import LogCorruption
+from pidkeeper.controller.storage.recovery import RecoveredLog, recover
+from pidkeeper.controller.storage.segment import HEADER_BYTES
+from pidkeeper.protocol.archive import ArchiveError, decode_archive, encode_archive
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.protocol.records import LeaderChangeRecord, QuorumMember, Record, RecordError, VotersRecord, encode_batch
+from pidkeeper.snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
+from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
 from tests.fuzz.mutator import Parts
 from tests.fuzz.record_batches import VOTERS
 from tests.fuzz.target import Target, Violation

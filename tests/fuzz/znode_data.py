@@ -6,11 +6,11 @@ from typing import Final
 
 import msgspec
 
-from controller.migration.orders import describe
-from controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, seal
-from controller.migration.zookeeper import Znode
-from controller.state.machine import StateMachine
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.controller.migration.orders import describe
+from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, seal
+from pidkeeper.controller.migration.zookeeper import Znode
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from tests.fuzz.mutator import Parts
 from tests.fuzz.target import Target, Violation
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import LocalCluster
 from tests.support.cluster import bring_back, running_cluster, wait_until
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from cli.kafka_load import ClaimConnection, ClaimTally, connect
-from cli.local_cluster import Agent, LocalCluster
+from pidkeeper.cli.kafka_load import ClaimConnection, ClaimTally, connect
+from pidkeeper.cli.local_cluster import Agent, LocalCluster
 from tests.support.cluster import (
     bring_back,
     config_of,

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from cli.local_cluster import Controller, LocalCluster
-from controller.raft.messages import Heartbeat
-from controller.transport.frames import PROTOCOL_VERSION, Hello, Proof, frame
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
+from pidkeeper.controller.raft.messages import Heartbeat
+from pidkeeper.controller.transport.frames import PROTOCOL_VERSION, Hello, Proof, frame
 from tests.support.cluster import allocate, quorum, register, wait_until
 from tests.support.http_calls import call, exchange
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import LocalCluster
 from tests.support.cluster import config_of, followers, pidkeeper, quorum, wait_until
 
 NOBODY = "http://127.0.0.1:1"

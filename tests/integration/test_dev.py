@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cli.kafka_load import ANSWER_BYTES, request_frame
+from pidkeeper.cli.kafka_load import ANSWER_BYTES, request_frame
 from tests.support.cluster import REPOSITORY, WAIT_SECONDS, pidkeeper, wait_until
 from tests.support.http_calls import call, exchange
 
@@ -28,7 +28,7 @@ class DevRun:
         self.directory = directory
         self._said = directory.with_name(f"{directory.name}.out")
         self._complained = directory.with_name(f"{directory.name}.err")
-        command = [sys.executable, "-m", "cli", "dev", "--dir", str(directory), *options]
+        command = [sys.executable, "-m", "pidkeeper.cli", "dev", "--dir", str(directory), *options]
         with self._said.open("wb") as out, self._complained.open("wb") as err:
             self.process = subprocess.Popen(
                 command, cwd=REPOSITORY, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True

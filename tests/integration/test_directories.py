@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from tests.support.cluster import (
     allocate,
     bring_back,

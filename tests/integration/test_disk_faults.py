@@ -13,7 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from tests.support.checking_client import CheckingClient
 from tests.support.cluster import (
     allocate,

@@ -10,7 +10,7 @@ from typing import Self
 
 import pytest
 
-from cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from tests.support.cluster import (
     allocate,
     config_of,

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import LocalCluster
 from tests.support.cluster import metrics, register
 from tests.support.http_calls import call
 

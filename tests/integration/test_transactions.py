@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from tests.support.cluster import bring_back, metrics, new_leader, pidkeeper, running_cluster, wait_until
 from tests.support.transactional_client import TransactionalClient, code
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from tests.migration.plan import Fault, Plan
 from tests.support.zookeeper import Ensemble
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from cli.local_cluster import Controller, LocalCluster
-from controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
 from tests.support.cluster import allocate, metrics, register, running_cluster, wait_until
 from tests.support.http_calls import Answer, call
 from tests.support.zookeeper import zookeeper_client

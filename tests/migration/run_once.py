@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import msgspec
 
-from cli.local_cluster import LocalCluster
-from controller.migration.znode import ZnodeBlock as StoredBlock
-from controller.migration.znode import encode, parse
-from controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.controller.migration.znode import ZnodeBlock as StoredBlock
+from pidkeeper.controller.migration.znode import encode, parse
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
 from tests.migration.claimer import Claimer
 from tests.migration.faults import Faults
 from tests.migration.judge import BLOCK, Evidence, Moment, check_blocks, check_moment

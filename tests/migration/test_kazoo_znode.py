@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kazoo.security import make_digest_acl
 
-from controller.migration.kazoo_znode import KazooZnode
-from controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, Znode
+from pidkeeper.controller.migration.kazoo_znode import KazooZnode
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, Znode
 from tests.support.cluster import REPOSITORY
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.waiting import until

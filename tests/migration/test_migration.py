@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from tests.migration.quorum_client import BROKER, Quorum, quorum_on, stored, znode_at
 from tests.support.cluster import allocate, bring_back, ledger, metrics, new_leader, quorum, wait_until
 from tests.support.old_broker import Exhausted, OldBroker

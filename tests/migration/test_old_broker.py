@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from controller.migration.zookeeper import BLOCK_PATH
-from protocol.ids import MAX_PRODUCER_ID, ProducerIdBlock
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID, ProducerIdBlock
 from tests.support.cluster import wait_until
 from tests.support.old_broker import Exhausted, OldBroker, OldBrokerThread
 from tests.support.zookeeper import Ensemble, zookeeper_client

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from kazoo.security import make_acl, make_digest_acl
 
-from controller.migration.zookeeper import BLOCK_PATH
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from tests.migration.quorum_client import Quorum, StoredZnode, quorum_on, stored, znode_at
 from tests.support.cluster import bring_back, quorum, wait_until
 from tests.support.http_calls import Answer, call

@@ -10,7 +10,7 @@ from typing import Literal
 import pytest
 from kazoo.security import make_acl
 
-from controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
 from tests.migration.quorum_client import BROKER, Quorum, quorum_on, readiness, znode_at, zookeeper_metrics
 from tests.support.cluster import ledger, register, wait_until
 from tests.support.http_calls import Answer, call

@@ -39,17 +39,20 @@ _SHARED: Final = (
     "google_crc32c",
     "hypothesis.stateful",
     "hypothesis.strategies",
-    "protocol.errors",
-    "protocol.ids",
-    "protocol.messages",
-    "protocol.records",
+    "pidkeeper.protocol.errors",
+    "pidkeeper.protocol.ids",
+    "pidkeeper.protocol.messages",
+    "pidkeeper.protocol.records",
     "pytest_asyncio.plugin",
     "pytest_timeout",
-    "snapshots.image",
+    "pidkeeper.snapshots.image",
 )
 """What all children need and no mutant changes."""
 
-_MUTATED: Final = ("broker_agent", "controller")
+_MUTATED: Final = ("pidkeeper.broker_agent", "pidkeeper.controller")
+
+NAMESPACE: Final = "pidkeeper"
+"""The folder of links under which the top-level folders are imported."""
 
 MEMORY_BYTES: Final = 2 * 1024**3
 """A mutant in an endless loop that appends is stopped by this before the machine feels it."""
@@ -101,7 +104,7 @@ class _Tracing:
     """Notes which lines of the files every test executes, and how long it takes; without files just the latter."""
 
     def __init__(self, files: Iterable[str]) -> None:
-        self._files = {str(Path.cwd() / file): file for file in files}
+        self._files = {str(Path.cwd() / NAMESPACE / file): file for file in files}
         self._test = ""
         self._hits: set[tuple[str, int]] = set()
         self.seconds: dict[str, float] = {}
@@ -156,7 +159,7 @@ class _Hook(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 def module_name(file: str) -> str:
     """The module that is kept in `file`."""
-    return file.removesuffix(".py").replace("/", ".")
+    return f"{NAMESPACE}.{file.removesuffix('.py').replace('/', '.')}"
 
 
 def warm_up(tree: Path) -> None:
@@ -164,7 +167,7 @@ def warm_up(tree: Path) -> None:
 
     Raises RuntimeError if this process has imported what is to be mutated: its children would never see a mutant.
     """
-    loaded = [name for name in sys.modules if name.partition(".")[0] in _MUTATED]
+    loaded = [name for name in sys.modules if name.startswith(_MUTATED)]
     if loaded:
         raise RuntimeError(f"mutants need a process that has not imported {loaded[0]}")
     sys.pycache_prefix, sys.dont_write_bytecode = str(tree / ".compiled"), False
@@ -190,7 +193,7 @@ def fork_tests(tree: Path, mutant: Mutant, source: str, tests: Sequence[str], pl
     try:
         _limit(math.ceil(plan.limit(*tests)))
         _enter(tree)
-        code = mutated(source, mutant.number, str(tree / mutant.file))
+        code = mutated(source, mutant.number, str(tree / NAMESPACE / mutant.file))
         sys.meta_path.insert(0, _Hook(module_name(mutant.file), code))
         code_of_exit = _pytest(sorted({test.partition("::")[0] for test in tests}), [_Selection(tests, plan)])
     finally:

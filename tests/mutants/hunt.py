@@ -57,9 +57,9 @@ def _stuck(number: int, frame: FrameType | None) -> NoReturn:
 
 def main() -> int:
     """The command."""
-    import controller.raft.core
+    import pidkeeper.controller.raft.core
 
-    used = Path(controller.raft.core.__file__)
+    used = Path(pidkeeper.controller.raft.core.__file__)
     assert used.is_relative_to(Path.cwd()), f"this would test {used} instead of the code in {Path.cwd()}"
     result = hunt(int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]))
     print(msgspec.json.encode(result).decode())

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PARTS: Final = ("protocol", "snapshots", "controller", "broker_agent", "tests")
+PARTS: Final = ("pidkeeper", "protocol", "snapshots", "controller", "broker_agent", "tests")
 """What the simulator and the directed tests need of the tree."""
 
 
@@ -80,7 +80,7 @@ def why_unseen(bug: Planted, root: Path) -> str:
 def copy_tree(source: Path, target: Path) -> None:
     """A copy of the code under test and of the tests, out of the checkout or another copy."""
     for part in PARTS:
-        shutil.copytree(source / part, target / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source / part, target / part, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(source / "pyproject.toml", target)
 
 

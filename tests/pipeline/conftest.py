@@ -83,7 +83,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, aws_credentials: Path) -> It
         for name, value in (SPARK_SETTINGS | found).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-    from pipeline.sources import register
+    from pidkeeper.pipeline.sources import register
 
     register(session)
     yield session

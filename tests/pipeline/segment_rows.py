@@ -10,11 +10,11 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from pipeline import schemas
-from pipeline.checks.quorum.history import distinct_blocks
-from pipeline.checks.segments import SEGMENT_TABLES
-from pipeline.derived import Derivation, keep
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline import schemas
+from pidkeeper.pipeline.checks.quorum.history import distinct_blocks
+from pidkeeper.pipeline.checks.segments import SEGMENT_TABLES
+from pidkeeper.pipeline.derived import Derivation, keep
+from pidkeeper.pipeline.inputs import AuditInputs
 
 START_MS: Final = 1_700_000_000_000
 MAX_SEQUENCE: Final = (1 << 31) - 1

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pipeline.checks import Checks
-from pipeline.report import tables
-from pipeline.report.verdict import Verdict
+from pidkeeper.pipeline.checks import Checks
+from pidkeeper.pipeline.report import tables
+from pidkeeper.pipeline.report.verdict import Verdict
 from tests.pipeline.stand_ins import overlap, repeated
 from tests.support.member_files import MemberFiles
 from tests.support.segment_builder import batch

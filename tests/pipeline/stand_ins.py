@@ -7,8 +7,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pipeline.findings import FINDINGS, VIOLATION
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.findings import FINDINGS, VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def overlap(inputs: AuditInputs) -> DataFrame:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.local_cluster import free_ports
-from controller.storage.archive import AllocationArchive
-from pipeline import session
-from pipeline.directory_lock import locked
-from protocol.messages import AllocatedBlock
+from pidkeeper.cli.local_cluster import free_ports
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.pipeline import session
+from pidkeeper.pipeline.directory_lock import locked
+from pidkeeper.protocol.messages import AllocatedBlock
 from tests.pipeline.conftest import REPOSITORY, why_no_spark
 from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.terminal_program import CTRL_C, TerminalProgram
@@ -25,7 +25,7 @@ COMMAND_SECONDS = 280.0
 
 def pidkeeper(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     known = os.environ | {"PYTHONPATH": str(REPOSITORY)} | environment
-    command = [sys.executable, "-m", "cli", "audit", *arguments]
+    command = [sys.executable, "-m", "pidkeeper.cli", "audit", *arguments]
     return subprocess.run(
         command, capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, env=known, cwd=REPOSITORY
     )
@@ -69,7 +69,7 @@ def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(tmp_path: Path) -> None
         pytest.skip(reason)
     MemberFiles(tmp_path / "1").archive((0, 50))
     out = tmp_path / "out"
-    arguments = ["-m", "cli", "audit", "run", str(tmp_path / "1"), "--out", str(out), "--master", "local[1]"]
+    arguments = ["-m", "pidkeeper.cli", "audit", "run", str(tmp_path / "1"), "--out", str(out), "--master", "local[1]"]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "80"}
     program = TerminalProgram(arguments, REPOSITORY, environment)
     try:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from pipeline.audit import AuditError, AuditOptions, draw_again, run_audit
-from pipeline.checks import Checks
-from pipeline.owner import OwnerError, find_owner
-from pipeline.paths import AuditPaths, LoadingError
-from pipeline.report import tables
-from pipeline.report.verdict import Verdict, read_verdict
-from protocol.messages import AllocatedBlock
+from pidkeeper.controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
+from pidkeeper.pipeline.audit import AuditError, AuditOptions, draw_again, run_audit
+from pidkeeper.pipeline.checks import Checks
+from pidkeeper.pipeline.owner import OwnerError, find_owner
+from pidkeeper.pipeline.paths import AuditPaths, LoadingError
+from pidkeeper.pipeline.report import tables
+from pidkeeper.pipeline.report.verdict import Verdict, read_verdict
+from pidkeeper.protocol.messages import AllocatedBlock
 from tests.pipeline.stand_ins import overlap, repeated
 from tests.support.member_files import CLUSTER, MemberFiles, block
 from tests.support.segment_builder import START_MS, batch

@@ -17,10 +17,10 @@ pytest.importorskip("pyspark")
 
 from pyspark.errors import PySparkException
 
-from pipeline.checks.quorum.gap import gap
-from pipeline.checks.quorum.history import MAX_MEMBERS, distinct_blocks
-from pipeline.checks.quorum.overlap import overlap
-from pipeline.checks.quorum.regress import regress
+from pidkeeper.pipeline.checks.quorum.gap import gap
+from pidkeeper.pipeline.checks.quorum.history import MAX_MEMBERS, distinct_blocks
+from pidkeeper.pipeline.checks.quorum.overlap import overlap
+from pidkeeper.pipeline.checks.quorum.regress import regress
 
 OFFSET_STEP = 1 << 14
 ID_STEP = 1 << 23

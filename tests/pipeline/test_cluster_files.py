@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from controller.storage.directory import read_meta
-from controller.storage.dump import DumpedFrame, dump_log
-from controller.storage.recovery import recover
-from pipeline.sources.archive import ArchiveSource
-from pipeline.sources.write_ahead_log import LogSource
-from protocol.messages import AllocatedBlock
-from snapshots.files import OsFiles
+from pidkeeper.controller.storage.directory import read_meta
+from pidkeeper.controller.storage.dump import DumpedFrame, dump_log
+from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.pipeline.sources.archive import ArchiveSource
+from pidkeeper.pipeline.sources.write_ahead_log import LogSource
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.files import OsFiles
 from tests.support.checking_client import CheckingClient
 from tests.support.cluster import bring_back, ledger, running_cluster
 from tests.support.source_rows import piece_blocks, table

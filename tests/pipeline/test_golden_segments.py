@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pipeline.formats.log_segment import SegmentReader
+from pidkeeper.pipeline.formats.log_segment import SegmentReader
 from tests.pipeline.write_golden_segments import GOLDEN, cases, expectation
 
 SEGMENTS = sorted(GOLDEN.glob("*/*.log"))

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
-from cli.main import cli
-from controller.storage.archive import AllocationArchive
-from pipeline.audit import AuditOptions, draw_again, run_audit
-from pipeline.paths import AuditPaths, LoadingError
-from pipeline.report import tables
-from pipeline.report.verdict import read_verdict
-from pipeline.store import open_store
-from pipeline.stream import StreamOptions, run_stream
-from protocol.messages import AllocatedBlock
+from pidkeeper.cli.main import cli
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.pipeline.audit import AuditOptions, draw_again, run_audit
+from pidkeeper.pipeline.paths import AuditPaths, LoadingError
+from pidkeeper.pipeline.report import tables
+from pidkeeper.pipeline.report.verdict import read_verdict
+from pidkeeper.pipeline.store import open_store
+from pidkeeper.pipeline.stream import StreamOptions, run_stream
+from pidkeeper.protocol.messages import AllocatedBlock
 from tests.pipeline.small_audits import CHECKS, SEGMENTS, comparable, grow, rows, write_files
 from tests.pipeline.stand_ins import overlap
 from tests.support import hdfs

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.formats.record_batch import COMPRESSIONS, MARKERS, TIMESTAMP_TYPES, last_sequence
+from pidkeeper.pipeline.formats.record_batch import COMPRESSIONS, MARKERS, TIMESTAMP_TYPES, last_sequence
 from tests.pipeline.write_golden_segments import GOLDEN
 
 pytestmark = pytest.mark.timeout(400)
@@ -104,6 +104,6 @@ def test_an_option_that_is_none_is_refused(spark: SparkSession, path: Path, opti
 
 
 def test_every_column_has_a_comment() -> None:
-    from pipeline.schemas import BATCHES_TABLES
+    from pidkeeper.pipeline.schemas import BATCHES_TABLES
 
     assert all(field.metadata["comment"] for table in BATCHES_TABLES.values() for field in table.fields)

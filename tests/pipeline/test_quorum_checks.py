@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from pipeline.checks.limits import Limits
-from pipeline.checks.quorum import QUORUM_CHECKS, quorum_checks
+from pidkeeper.pipeline.checks.limits import Limits
+from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS, quorum_checks
 
 CHECKS = dict(QUORUM_CHECKS)
 OF_BLOCKS = ("overlap", "regress", "gap", "replicas_disagree", "epoch_regress", "stale_epoch", "snapshot_behind")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from protocol.archive import decode_archive, encode_archive
+from pidkeeper.protocol.archive import decode_archive, encode_archive
 from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.quorum_tables import Row, run, tiny_tables
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from pipeline.checks.quorum import QUORUM_CHECKS
-from pipeline.inputs import AuditInputs
-from pipeline.schemas import BATCHES, PROBLEMS
+from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.schemas import BATCHES, PROBLEMS
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from pipeline.checks.quorum import QUORUM_CHECKS
+from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS
 
 EXAMPLES = settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 """Eleven queries for each example take seconds on a busy machine; the planted faults are the systematic part."""

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from pipeline.formats.log_segment import SegmentReader
-from pipeline.formats.record_batch import (
+from pidkeeper.pipeline.formats.log_segment import SegmentReader
+from pidkeeper.pipeline.formats.record_batch import (
     COMPRESSION_MASK,
     COMPRESSIONS,
     CONTROL,
@@ -23,7 +23,7 @@ from pipeline.formats.record_batch import (
     BatchHeader,
     Problem,
 )
-from pipeline.formats.segment_ranges import split
+from pidkeeper.pipeline.formats.segment_ranges import split
 from tests.pipeline.real_producers import WRAPPING_PRODUCER
 from tests.support.kafka_broker import dump_log_segments
 

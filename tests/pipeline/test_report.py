@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline.report import figures
-from pipeline.report.aggregates import MAX_BROKERS, MAX_BUCKETS, OTHERS, Drawn, bucket_ms
-from pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.pipeline.report import figures
+from pidkeeper.pipeline.report.aggregates import MAX_BROKERS, MAX_BUCKETS, OTHERS, Drawn, bucket_ms
+from pidkeeper.pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 HOSTILE = "</script><script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
 START_MS = 1_700_000_000_000
@@ -91,7 +91,7 @@ def empty() -> Drawn:
 
 
 def render(told: Verdict, drawn: Drawn) -> str:
-    from pipeline.report.markup import render as render_page
+    from pidkeeper.pipeline.report.markup import render as render_page
 
     return render_page(told, drawn)
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pipeline.audit import AuditOptions, draw_again, run_audit
-from pipeline.owner import find_owner
-from pipeline.paths import AuditPaths
-from pipeline.report import tables
-from pipeline.report.verdict import read_verdict
-from pipeline.sources import files
-from pipeline.sources.files import find_files
-from pipeline.store import is_uri, open_store
+from pidkeeper.pipeline.audit import AuditOptions, draw_again, run_audit
+from pidkeeper.pipeline.owner import find_owner
+from pidkeeper.pipeline.paths import AuditPaths
+from pidkeeper.pipeline.report import tables
+from pidkeeper.pipeline.report.verdict import read_verdict
+from pidkeeper.pipeline.sources import files
+from pidkeeper.pipeline.sources.files import find_files
+from pidkeeper.pipeline.store import is_uri, open_store
 from tests.pipeline.small_audits import CHECKS, SEGMENTS, comparable, grow, rows, write_files
 from tests.support import s3
 from tests.support.quorum_tables import tiny_tables

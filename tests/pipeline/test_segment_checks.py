@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.checks.quorum.history import ALLOCATION
-from pipeline.checks.segments import SEGMENT_CHECKS
-from pipeline.checks.segments.burning import id_burner
-from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS
-from pipeline.findings import FINDINGS
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import ALLOCATION
+from pidkeeper.pipeline.checks.segments import SEGMENT_CHECKS
+from pidkeeper.pipeline.checks.segments.burning import id_burner
+from pidkeeper.pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS
+from pidkeeper.pipeline.findings import FINDINGS
+from pidkeeper.pipeline.inputs import AuditInputs
 from tests.pipeline.segment_rows import MAX_SEQUENCE, Log, compact, inputs, kept, lawful_logs
 from tests.support.quorum_tables import tiny_tables
 from tests.support.segment_builder import batch, marker

@@ -9,14 +9,14 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.checks.segments.files import segment_files
-from pipeline.checks.segments.producers import (
+from pidkeeper.pipeline.checks.segments.files import segment_files
+from pidkeeper.pipeline.checks.segments.producers import (
     log_ends,
     log_rows,
     producer_rows,
     with_missing,
 )
-from pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS, faults_among, sequence_faults
+from pidkeeper.pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS, faults_among, sequence_faults
 from tests.pipeline.segment_rows import START_MS, Log, Row, compact, inputs, kept, lawful_logs
 from tests.support.quorum_tables import tiny_tables
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from controller.storage.archive import MAX_SMALL_FILES
-from pipeline.schemas import ARCHIVE_TABLES, LOG_TABLES
-from pipeline.sources import register
-from pipeline.sources.write_ahead_log import LogSource
-from protocol.messages import AllocatedBlock
+from pidkeeper.controller.storage.archive import MAX_SMALL_FILES
+from pidkeeper.pipeline.schemas import ARCHIVE_TABLES, LOG_TABLES
+from pidkeeper.pipeline.sources import register
+from pidkeeper.pipeline.sources.write_ahead_log import LogSource
+from pidkeeper.protocol.messages import AllocatedBlock
 from tests.support.member_files import MemberFiles, blocks
 from tests.support.source_rows import table
 

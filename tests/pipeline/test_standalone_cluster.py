@@ -14,13 +14,13 @@ from pyspark.sql import SparkSession
 
 from bench.generate import CLUSTER_ID, FIRST_OFFSET, Workload, write_workload
 from bench.spark_cluster import SparkCluster
-from cli.failures import ExitCode
-from cli.local_cluster import import_root
-from pipeline.audit import AuditOptions, run_audit
-from pipeline.checks import ALL_CHECKS
-from pipeline.paths import AuditPaths
-from protocol.archive import encode_archive
-from protocol.messages import AllocatedBlock
+from pidkeeper.cli.failures import ExitCode
+from pidkeeper.cli.local_cluster import import_root
+from pidkeeper.pipeline.audit import AuditOptions, run_audit
+from pidkeeper.pipeline.checks import ALL_CHECKS
+from pidkeeper.pipeline.paths import AuditPaths
+from pidkeeper.protocol.archive import encode_archive
+from pidkeeper.protocol.messages import AllocatedBlock
 from tests.support.quorum_tables import tiny_tables
 
 pytestmark = pytest.mark.timeout(600)
@@ -79,8 +79,9 @@ def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_p
     ]
     settings = SMALL | {"spark.executor.memory": EXECUTOR_MEMORY, "spark.sql.session.timeZone": "CET"}
     with SparkCluster(tmp_path / "cluster", memory="512m", settings=settings) as cluster:
+        out = str(tmp_path / "out")
         ran = subprocess.run(
-            [sys.executable, "-m", "cli", *command, "--master", cluster.master, "--out", str(tmp_path / "out")],
+            [sys.executable, "-m", "pidkeeper.cli", *command, "--master", cluster.master, "--out", out],
             capture_output=True,
             text=True,
             cwd=import_root(),

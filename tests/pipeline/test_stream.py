@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from controller.storage.archive import AllocationArchive
-from pipeline.audit import AuditOptions, run_audit
-from pipeline.checks import Checks
-from pipeline.interrupts import Interrupts
-from pipeline.paths import AuditPaths, LoadingError
-from pipeline.stream import StreamOptions, run_stream, watched
-from pipeline.watermark import StateError
-from protocol.messages import AllocatedBlock
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.pipeline.audit import AuditOptions, run_audit
+from pidkeeper.pipeline.checks import Checks
+from pidkeeper.pipeline.interrupts import Interrupts
+from pidkeeper.pipeline.paths import AuditPaths, LoadingError
+from pidkeeper.pipeline.stream import StreamOptions, run_stream, watched
+from pidkeeper.pipeline.watermark import StateError
+from pidkeeper.protocol.messages import AllocatedBlock
 from tests.pipeline.stand_ins import overlap
 from tests.support.member_files import CLUSTER, MemberFiles, block
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from pipeline.inputs import AuditInputs
+    from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def test_a_block_that_an_earlier_run_saw_is_not_given_again(spark: SparkSession, tmp_path: Path) -> None:
-    from pipeline.sources import register
+    from pidkeeper.pipeline.sources import register
 
     register(spark)
     data, state = tmp_path / "data", tmp_path / "state"
@@ -62,7 +62,7 @@ def test_a_block_that_an_earlier_run_saw_is_not_given_again(spark: SparkSession,
 
 
 def test_an_interrupt_lets_the_batch_end_and_nothing_is_lost_or_said_twice(spark: SparkSession, tmp_path: Path) -> None:
-    from pipeline.sources import register
+    from pidkeeper.pipeline.sources import register
 
     register(spark)
     data, state = tmp_path / "data", tmp_path / "state"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.raft.core import RaftCore, Role
-from controller.raft.messages import AppendEntriesReply, Heartbeat, Message, RequestVote, RequestVoteReply
+from pidkeeper.controller.raft.core import RaftCore, Role
+from pidkeeper.controller.raft.messages import AppendEntriesReply, Heartbeat, Message, RequestVote, RequestVoteReply
 from tests.support.raft_network import append, flush, make_candidate, make_core, make_leader, of
 
 

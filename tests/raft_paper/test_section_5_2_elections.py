@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from controller.raft.core import RaftConfig, RaftCore, Role
-from controller.raft.messages import HardState, Heartbeat, PreVote, RequestVote, RequestVoteReply
+from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Role
+from pidkeeper.controller.raft.messages import HardState, Heartbeat, PreVote, RequestVote, RequestVoteReply
 from tests.support.raft_network import (
     NO_SNAPSHOT,
     Cluster,

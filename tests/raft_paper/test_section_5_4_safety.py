@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.messages import PreVote, PreVoteReply, RequestVote, RequestVoteReply
+from pidkeeper.controller.raft.messages import PreVote, PreVoteReply, RequestVote, RequestVoteReply
 from tests.support.raft_network import accepted, flush, make_candidate, make_core, make_leader, of
 
 

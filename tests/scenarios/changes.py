@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from protocol.records import VotersRecord, encode_batch
+from pidkeeper.protocol.records import VotersRecord, encode_batch
 from tests.scenarios.actors import Actors
 from tests.scenarios.configuration import with_member, without_member
 from tests.scenarios.transcript import Args, ScenarioError

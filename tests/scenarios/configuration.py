@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from protocol.records import QuorumMember, VotersRecord
+from pidkeeper.protocol.records import QuorumMember, VotersRecord
 from tests.support.raft_network import members
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
-from controller.raft.quorum import VoteResult, majority, majority_index, vote_result
+from pidkeeper.controller.raft.quorum import VoteResult, majority, majority_index, vote_result
 from tests.scenarios.transcript import Args, ScenarioError, rerun
 
 VOTES = ("yes", "weak", "no", "missing")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from controller.raft.core import NotLeader, ProposalRefused, RaftConfig, Role
-from controller.raft.messages import HardState, Message, SnapshotMeta
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftConfig, Role
+from pidkeeper.controller.raft.messages import HardState, Message, SnapshotMeta
 from tests.scenarios.changes import Changes
 from tests.scenarios.transcript import Args, ScenarioError, parse_int, rerun
 from tests.scenarios.wording import configuration, entries, payload, slots, status, terms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.raft.core import RaftCore, Role
+from pidkeeper.controller.raft.core import RaftCore, Role
 from tests.scenarios.wording import configuration, slots, terms
 
 

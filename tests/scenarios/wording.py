@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from controller.raft.core import RaftCore
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import RaftCore
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
@@ -22,7 +22,7 @@ from controller.raft.messages import (
     RequestVoteReply,
     TimeoutNow,
 )
-from protocol.records import read_voters
+from pidkeeper.protocol.records import read_voters
 from tests.scenarios.configuration import configuration_text
 
 

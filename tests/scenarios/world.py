@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Ready, Role
-from controller.raft.member import MAX_RECOVERY
-from controller.raft.messages import Entry, Heartbeat, HeartbeatReply, InstallSnapshot, Message, SnapshotMeta
-from protocol.records import VotersRecord
+from pidkeeper.controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Ready, Role
+from pidkeeper.controller.raft.member import MAX_RECOVERY
+from pidkeeper.controller.raft.messages import Entry, Heartbeat, HeartbeatReply, InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.protocol.records import VotersRecord
 from tests.scenarios.configuration import configuration_of
 from tests.scenarios.transcript import ScenarioError
 from tests.scenarios.view import View, changes

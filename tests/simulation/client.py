@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from broker_agent.candidates import Candidates
-from broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
-from broker_agent.reserve import NO_ID, BlockReserve, RejectedBlockError
-from controller.state import requests
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import ProducerIdBlock
+from pidkeeper.broker_agent.candidates import Candidates
+from pidkeeper.broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
+from pidkeeper.broker_agent.reserve import NO_ID, BlockReserve, RejectedBlockError
+from pidkeeper.controller.state import requests
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import ProducerIdBlock
 from tests.simulation.history import NOBODY, AgentClaims, Operation
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 

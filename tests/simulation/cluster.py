@@ -12,14 +12,14 @@ from unittest.mock import patch
 import msgspec
 from msgspec.structs import replace
 
-from controller.node import transaction_duties
-from controller.raft.core import Role
-from controller.state import transitions
-from protocol.ids import DEFAULT_BLOCK_SIZE
-from protocol.messages import AllocatedBlock, AllocatedBlocksPage
-from protocol.metadata_version import BASE, LATEST
-from protocol.migration import MigrationPhase
-from protocol.records import AllocateProducerIdsRecord
+from pidkeeper.controller.node import transaction_duties
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.state import transitions
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
+from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
+from pidkeeper.protocol.metadata_version import BASE, LATEST
+from pidkeeper.protocol.migration import MigrationPhase
+from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.simulation.budget import Budget
 from tests.simulation.client import Agent, Client
 from tests.simulation.history import History

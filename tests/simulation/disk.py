@@ -12,7 +12,7 @@ import random
 from pathlib import PurePath
 from typing import Final
 
-from snapshots.files import Files
+from pidkeeper.snapshots.files import Files
 from tests.support.memory_files import PowerCut
 
 SECTOR: Final = 512

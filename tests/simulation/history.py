@@ -12,11 +12,11 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-from controller.state import requests
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
-from protocol.migration import ZooKeeperBlockRecord
-from protocol.records import (
+from pidkeeper.controller.state import requests
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
+from pidkeeper.protocol.migration import ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     ProducerIdFloorRecord,
     Record,

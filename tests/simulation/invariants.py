@@ -16,8 +16,8 @@ import bisect
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from controller.raft.core import Role
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.raft.messages import (
     AppendEntriesReply,
     Entry,
     HardState,
@@ -26,11 +26,11 @@ from controller.raft.messages import (
     RequestVoteReply,
     SnapshotMeta,
 )
-from controller.state.machine import StateMachine
-from protocol.metadata_version import LATEST
-from protocol.migration import MigrationRecord
-from protocol.records import Record, VotersRecord, decode_batch, needed_version, read_voters
-from snapshots.image import StateImage
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.migration import MigrationRecord
+from pidkeeper.protocol.records import Record, VotersRecord, decode_batch, needed_version, read_voters
+from pidkeeper.snapshots.image import StateImage
 from tests.simulation.history import History
 from tests.simulation.world import Violation, World
 

@@ -10,9 +10,9 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from controller.raft.core import Role
-from protocol.migration import CLAIMING, MigrationPhase, MigrationRecord
-from protocol.records import AllocateProducerIdsRecord, Record
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.protocol.migration import CLAIMING, MigrationPhase, MigrationRecord
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
 from tests.simulation.world import MILLISECOND, SECOND
 from tests.simulation.zookeeper import CLAIMS, STEPS
 

@@ -10,7 +10,7 @@ from asyncio import _set_running_loop
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from protocol.errors import RequestError
+from pidkeeper.protocol.errors import RequestError
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

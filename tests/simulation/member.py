@@ -6,17 +6,17 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from controller.node.opening import InconsistentStorage, open_storage
-from controller.node.settings import PROFILES, MemberSettings, Voter
-from controller.raft.core import RaftConfig
-from controller.raft.messages import SnapshotMeta
-from controller.state.machine import UnsupportedMetadataVersion
-from controller.storage.directory import format_directory
-from controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
-from protocol.archive import ArchiveError
-from protocol.metadata_version import LATEST
-from protocol.settings import HostPort
-from snapshots.format import SnapshotError
+from pidkeeper.controller.node.opening import InconsistentStorage, open_storage
+from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
+from pidkeeper.controller.raft.core import RaftConfig
+from pidkeeper.controller.raft.messages import SnapshotMeta
+from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
+from pidkeeper.protocol.archive import ArchiveError
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.settings import HostPort
+from pidkeeper.snapshots.format import SnapshotError
 from tests.simulation.disk import DiskCopy, SimDisk
 from tests.simulation.process import Process
 from tests.simulation.world import MILLISECOND, SECOND, Violation

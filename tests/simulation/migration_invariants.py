@@ -14,11 +14,11 @@ import bisect
 import json
 from typing import TYPE_CHECKING, Final
 
-from controller.migration.zookeeper import Znode
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.messages import RaiseFloorResponse
-from protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record
+from pidkeeper.controller.migration.zookeeper import Znode
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import RaiseFloorResponse
+from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record
 from tests.simulation.history import Operation
 from tests.simulation.world import Violation, World
 from tests.simulation.zookeeper import Write, ZooKeeper

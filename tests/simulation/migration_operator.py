@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.errors import RequestError
-from protocol.migration import MigrationPhase
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.migration import MigrationPhase
 from tests.simulation.kill_points import FINALIZE_POINTS, FIRST_POINTS, ROLL_BACK_POINTS, START_POINTS
 from tests.simulation.old_broker import OldBroker
 from tests.simulation.world import MILLISECOND, SECOND, Violation

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from controller.raft.core import Role
-from controller.raft.messages import SnapshotMeta
-from protocol.errors import RequestError
-from protocol.metadata_version import LATEST
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.raft.messages import SnapshotMeta
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.metadata_version import LATEST
 from tests.simulation.disk import DiskCopy
 from tests.simulation.world import MILLISECOND, SECOND
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from controller.raft.messages import AppendEntries, Message
+from pidkeeper.controller.raft.messages import AppendEntries, Message
 from tests.simulation.swarm import Swarm
 from tests.simulation.world import MILLISECOND, World
 

@@ -6,9 +6,9 @@ import json
 import random
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.migration.zookeeper import Cause, Failure, Znode
-from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID
-from protocol.migration import MigrationPhase
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import MigrationPhase
 from tests.simulation.world import MILLISECOND, Violation
 from tests.simulation.zookeeper import Session, Write, ZooKeeper
 

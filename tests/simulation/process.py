@@ -7,22 +7,22 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from controller.answers import Answer as DeciderAnswer
-from controller.migration.member_side import Migration
-from controller.migration.zookeeper import BlockZnode, NoZookeeper
-from controller.node.driver import Driver
-from controller.node.ledger import Ledger
-from controller.node.markers import Markers
-from controller.node.opening import OpenedStorage
-from controller.node.sessions import BrokerSessions
-from controller.node.snapshot_keeper import SnapshotKeeper
-from controller.node.transaction_duties import TransactionDuties
-from controller.raft.core import RaftConfig, RaftCore, Role
-from controller.raft.messages import Entry, HardState, Message, SnapshotMeta
-from controller.state import requests
-from protocol.errors import ErrorCode, RequestError
-from protocol.records import LeaderChangeRecord, Record, decode_batch, encode_batch
-from snapshots.image import StateImage
+from pidkeeper.controller.answers import Answer as DeciderAnswer
+from pidkeeper.controller.migration.member_side import Migration
+from pidkeeper.controller.migration.zookeeper import BlockZnode, NoZookeeper
+from pidkeeper.controller.node.driver import Driver
+from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.markers import Markers
+from pidkeeper.controller.node.opening import OpenedStorage
+from pidkeeper.controller.node.sessions import BrokerSessions
+from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
+from pidkeeper.controller.node.transaction_duties import TransactionDuties
+from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Role
+from pidkeeper.controller.raft.messages import Entry, HardState, Message, SnapshotMeta
+from pidkeeper.controller.state import requests
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.records import LeaderChangeRecord, Record, decode_batch, encode_batch
+from pidkeeper.snapshots.image import StateImage
 from tests.simulation.loop import Answer, Job, ProcessLoop, Task, enter
 from tests.simulation.transaction_history import Written
 from tests.simulation.world import World

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.state import requests, transitions
-from protocol.errors import ErrorCode, RequestError
-from protocol.transactions import TopicPartitions
+from pidkeeper.controller.state import requests, transitions
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.transactions import TopicPartitions
 from tests.simulation.client import CALL, Agent, TransactionalRequest
 from tests.simulation.transaction_model import NOBODY, Pair
 from tests.simulation.world import MILLISECOND, SECOND

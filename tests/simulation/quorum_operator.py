@@ -11,10 +11,10 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.transport.links import Peer
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AddVoterResponse
-from protocol.records import QuorumMember
+from pidkeeper.controller.transport.links import Peer
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AddVoterResponse
+from pidkeeper.protocol.records import QuorumMember
 from tests.simulation.member import NOWHERE, Member, base_url
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 

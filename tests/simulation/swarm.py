@@ -9,7 +9,7 @@ import random
 
 import msgspec
 
-from protocol.metadata_version import BASE, LATEST, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONS
 from tests.simulation.world import MILLISECOND, SECOND
 
 MEMBER_FAULTS = {

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.state.requests import AllocateProducerIds, RaiseFloor, RegisterBroker
-from protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
-from protocol.records import (
+from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, RegisterBroker
+from pidkeeper.protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     ProducerIdFloorRecord,
     Record,

@@ -7,18 +7,18 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from controller.answers import Answer as Wanted
-from controller.migration.member_side import Migration
-from controller.migration.zookeeper import Cause, Failure, Znode
-from controller.state.decide import decide
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.requests import AllocateProducerIds, OrderMigration, RegisterBroker, Request
-from protocol.errors import RequestError
-from protocol.messages import AllocateProducerIdsResponse
-from protocol.metadata_version import LATEST
-from protocol.migration import MigrationPhase, MigrationRecord
-from protocol.records import FeatureLevelRecord
+from pidkeeper.controller.answers import Answer as Wanted
+from pidkeeper.controller.migration.member_side import Migration
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import AllocateProducerIds, OrderMigration, RegisterBroker, Request
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.messages import AllocateProducerIdsResponse
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.protocol.records import FeatureLevelRecord
 from tests.simulation.loop import Answer
 
 NAME = "pidkeeper/simulated-cluster/0"

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from controller.node.markers import Markers
-from controller.state.requests import AddPartitionsToTxn, EndTxn, InitProducerId
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdResponse, TransactionResponse
-from protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
+from pidkeeper.controller.node.markers import Markers
+from pidkeeper.controller.state.requests import AddPartitionsToTxn, EndTxn, InitProducerId
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
 from tests.simulation.history import AgentClaims, History, Operation
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import (

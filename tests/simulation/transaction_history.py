@@ -14,11 +14,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from controller.node.markers import Markers
-from controller.state import requests
-from protocol.errors import ErrorCode
-from protocol.messages import InitProducerIdResponse
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.controller.node.markers import Markers
+from pidkeeper.controller.state import requests
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.messages import InitProducerIdResponse
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
 from tests.simulation.history import AgentClaims, Commit, Operation
 from tests.simulation.transaction_model import (
     NOBODY,

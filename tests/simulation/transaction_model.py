@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from controller.state import requests
-from protocol.errors import ErrorCode
-from protocol.transactions import TransactionRecord
+from pidkeeper.controller.state import requests
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.transactions import TransactionRecord
 
 Pair = tuple[int, int]
 NOBODY: Pair = (-1, -1)

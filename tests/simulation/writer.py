@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from controller.node.storage_worker import Append, Job, StorageWorker
-from controller.raft.messages import Entry, HardState
-from controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.node.storage_worker import Append, Job, StorageWorker
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.wal import WriteAheadLog
 from tests.support.memory_files import PowerCut
 
 if TYPE_CHECKING:

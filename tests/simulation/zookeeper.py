@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from controller.migration.zookeeper import Cause, Failure, Znode
-from protocol.migration import MigrationPhase
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.protocol.migration import MigrationPhase
 from tests.simulation.swarm import Migrating
 from tests.simulation.world import MILLISECOND, SECOND, World
 

@@ -25,7 +25,7 @@ class RunningAgent(msgspec.Struct, frozen=True):
 
 
 class AgentProcess:
-    """One `python -m broker_agent` on free ports, its log gathered line by line."""
+    """One `python -m pidkeeper.broker_agent` on free ports, its log gathered line by line."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

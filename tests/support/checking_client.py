@@ -10,7 +10,7 @@ from itertools import cycle, pairwise
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import LocalCluster
 from tests.support.cluster import ledger, wait_until
 from tests.support.http_calls import call
 

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.local_cluster import Controller, LocalCluster, Member, member_name
-from protocol.metadata_version import LATEST
+from pidkeeper.cli.local_cluster import Controller, LocalCluster, Member, member_name
+from pidkeeper.protocol.metadata_version import LATEST
 from tests.support.http_calls import Answer, call
 from tests.support.waiting import stop_process
 
@@ -173,7 +173,7 @@ def allocate(member: Member, broker_id: int, broker_epoch: int) -> Answer:
 
 def pidkeeper(*arguments: str | Path, timeout: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
-    command = [sys.executable, "-m", "cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "pidkeeper.cli", *map(str, arguments)]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.spark_cluster import spark_home
-from cli.local_cluster import free_ports
+from pidkeeper.cli.local_cluster import free_ports
 from tests.support.java_servers import JVM, LOG4J, end_with_this_process
 
 HOST: Final = "127.0.0.1"

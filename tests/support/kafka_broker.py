@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from cli.local_cluster import free_ports
+from pidkeeper.cli.local_cluster import free_ports
 from tests.support.java_servers import JVM, LOG4J, end_with_this_process
 
 HOST: Final = "127.0.0.1"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from pathlib import PurePath
 
-from controller.raft.messages import Entry, HardState
-from controller.storage.directory import DirectoryMeta
-from controller.storage.recovery import RecoveredLog
-from controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.directory import DirectoryMeta
+from pidkeeper.controller.storage.recovery import RecoveredLog
+from pidkeeper.controller.storage.wal import WriteAheadLog
 from tests.support.memory_files import MemoryFiles
 
 WAL = PurePath("/data/wal")

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from controller.node.member import ClusterMember
-from controller.node.opening import open_storage
-from controller.node.settings import PROFILES, MemberSettings, Voter
-from controller.state import requests
-from controller.storage.directory import format_directory
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AllocatedBlock
-from protocol.metadata_version import LATEST
-from protocol.settings import HostPort
-from snapshots.files import Files, OsFiles
+from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.opening import open_storage
+from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.settings import HostPort
+from pidkeeper.snapshots.files import Files, OsFiles
 
 HOST: Final = "127.0.0.1"
 CLUSTER_ID: Final = "loopback"

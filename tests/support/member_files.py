@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from controller.raft.messages import Entry, HardState
-from controller.storage.archive import AllocationArchive
-from controller.storage.directory import format_directory, read_meta
-from controller.storage.wal import WriteAheadLog
-from protocol.messages import AllocatedBlock
-from protocol.records import AllocateProducerIdsRecord, LeaderChangeRecord, Record, encode_batch
-from snapshots.catalog import SnapshotCatalog
-from snapshots.files import OsFiles
-from snapshots.image import LastBlock, StateImage
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.directory import format_directory, read_meta
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, LeaderChangeRecord, Record, encode_batch
+from pidkeeper.snapshots.catalog import SnapshotCatalog
+from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.image import LastBlock, StateImage
 
 CLUSTER: Final = "cluster-a"
 SEGMENT_BYTES: Final = 2048

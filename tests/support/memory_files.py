@@ -7,7 +7,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from snapshots.files import Files
+from pidkeeper.snapshots.files import Files
 
 Keep = Callable[[str, PurePath], bool]
 """Decides for an unsynced operation (its kind, its path) whether the power cut keeps it."""

@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.answers import not_controller
-from controller.migration.member_side import Migration
-from controller.migration.znode import ZnodeBlock, parse
-from controller.node.decider import Decider
-from controller.raft.messages import MAX_ENTRY_BYTES, Entry
-from controller.state.machine import StateMachine
-from controller.state.requests import AllocateProducerIds, RaiseFloor, Request
-from protocol.errors import ErrorCode
-from protocol.metadata_version import LATEST
-from protocol.migration import CONTROLLER, MigrationPhase
-from protocol.records import FeatureLevelRecord, LeaderChangeRecord, RegisterBrokerRecord, decode_batch, encode_batch
+from pidkeeper.controller.answers import not_controller
+from pidkeeper.controller.migration.member_side import Migration
+from pidkeeper.controller.migration.znode import ZnodeBlock, parse
+from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
+from pidkeeper.protocol.records import (
+    FeatureLevelRecord,
+    LeaderChangeRecord,
+    RegisterBrokerRecord,
+    decode_batch,
+    encode_batch,
+)
 from tests.support.memory_znode import MAX_TURNS, MemoryAnswer, MemoryLoop, MemoryZnode
 
 SIZE = 10

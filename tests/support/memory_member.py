@@ -8,17 +8,17 @@ from typing import Any
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from controller.answers import Answer, release
-from controller.migration.member_side import Migration
-from controller.migration.zookeeper import Cause, Failure, Znode
-from controller.node.health_check import HealthCheck
-from controller.node.transaction_views import brokers_response, transaction_description, transactions_page
-from controller.state.brokers import BrokersState
-from controller.state.decide import decide
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.producer_ids import ProducerIdsState
-from controller.state.requests import (
+from pidkeeper.controller.answers import Answer, release
+from pidkeeper.controller.migration.member_side import Migration
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.controller.node.health_check import HealthCheck
+from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
+from pidkeeper.controller.state.brokers import BrokersState
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.producer_ids import ProducerIdsState
+from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AddPartitionsToTxn,
     AdvanceMigration,
@@ -36,9 +36,9 @@ from controller.state.requests import (
     StartMigration,
     UnregisterBroker,
 )
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
-from protocol.messages import (
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
+from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AddVoterResponse,
     AllocatedBlock,
@@ -55,10 +55,10 @@ from protocol.messages import (
     UnregisterBrokerResponse,
     VoterStatus,
 )
-from protocol.metadata_version import LATEST
-from protocol.migration import MigrationPhase
-from protocol.records import FeatureLevelRecord, decode_batch, encode_batch
-from snapshots.image import BrokerRegistration, LastBlock
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.migration import MigrationPhase
+from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
+from pidkeeper.snapshots.image import BrokerRegistration, LastBlock
 
 CLUSTER_ID = "memory-cluster"
 QUORUM_NAME = f"pidkeeper/{CLUSTER_ID}/0"

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from controller.migration.zookeeper import Cause, Failure, Znode
-from protocol.errors import RequestError
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 MAX_TURNS = 10_000
 """Callbacks of one `MemoryLoop.run`; more than this goes round for ever."""

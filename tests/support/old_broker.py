@@ -11,8 +11,8 @@ from typing import Final
 from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from controller.migration.zookeeper import BLOCK_PATH
-from protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
 from tests.support.zookeeper import WAIT_SECONDS, zookeeper_client
 
 REQUEST_SECONDS: Final = 2.0

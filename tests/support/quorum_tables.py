@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.checks.quorum import QUORUM_TABLES
-from pipeline.derived import keep
-from pipeline.inputs import AuditInputs
-from pipeline.schemas import (
+from pidkeeper.pipeline.checks.quorum import QUORUM_TABLES
+from pidkeeper.pipeline.derived import keep
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.schemas import (
     ARCHIVE_BLOCKS,
     ARCHIVE_FILES,
     ARCHIVE_SNAPSHOTS,
@@ -24,7 +24,7 @@ from pipeline.schemas import (
     LOG_RECORDS,
     PROBLEMS,
 )
-from pipeline.small_tables import for_small_tables
+from pidkeeper.pipeline.small_tables import for_small_tables
 
 Row = dict[str, Any]
 Check = Callable[[AuditInputs], DataFrame]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import random
 
-from controller.raft.core import NotLeader, ProposalRefused, Role
-from controller.raft.messages import Message
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, Role
+from pidkeeper.controller.raft.messages import Message
 from tests.support.raft_network import Node
 
 EVENTS = 4000

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from controller.raft.core import RaftConfig, RaftCore, Ready, Role
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Ready, Role
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
@@ -20,7 +20,7 @@ from controller.raft.messages import (
     RequestVoteReply,
     SnapshotMeta,
 )
-from protocol.records import QuorumMember, VotersRecord, read_voters
+from pidkeeper.protocol.records import QuorumMember, VotersRecord, read_voters
 
 VOTERS = (1, 2, 3)
 NOOP = b""

@@ -8,10 +8,10 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from pipeline.formats.archive import Piece
-from pipeline.sources.archive import read_pieces
-from protocol.archive import ROW_BYTES, decode_row
-from protocol.messages import AllocatedBlock
+from pidkeeper.pipeline.formats.archive import Piece
+from pidkeeper.pipeline.sources.archive import read_pieces
+from pidkeeper.protocol.archive import ROW_BYTES, decode_row
+from pidkeeper.protocol.messages import AllocatedBlock
 
 
 def table(source_type: type[DataSource], path: Path, name: str, **options: str) -> list[dict[str, Any]]:

@@ -9,13 +9,13 @@ from typing import Any, Literal, Self, TypeVar
 import msgspec
 from aiohttp import web
 
-from controller.state import requests as asked
-from controller.state.decide import decide
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.transitions import PREPARED
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import (
+from pidkeeper.controller.state import requests as asked
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.transitions import PREPARED
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -31,8 +31,8 @@ from protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from protocol.metadata_version import TRANSACTIONS
-from protocol.transactions import TopicPartitions
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.transactions import TopicPartitions
 
 Fault = Literal["none", "answer-lost", "never-arrived", "late"]
 """What becomes of a transactional request: all but "none" break the connection. "answer-lost": it was carried out;

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from cli.local_cluster import LocalCluster
-from protocol.metadata_version import TRANSACTIONS
+from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
 from tests.support.cluster import allocate, quorum, register, wait_until
 from tests.support.http_calls import Answer, call
 

@@ -7,17 +7,17 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from broker_agent.agent import Agent
-from broker_agent.controller_client import ControllerClient, InitOutcome
-from broker_agent.kafka_listener import KafkaListener
-from broker_agent.kafka_responder import KafkaResponder
-from broker_agent.prefetch import PrefetchSettings
-from broker_agent.transaction_responder import TransactionalCall, TransactionResponder
-from broker_agent.transactions import Transactions
-from protocol.errors import RequestError
-from protocol.ids import ProducerIdBlock
-from protocol.messages import InitProducerIdResponse, TransactionalInitRequest, TransactionResponse
-from protocol.settings import HostPort
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.controller_client import ControllerClient, InitOutcome
+from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.transaction_responder import TransactionalCall, TransactionResponder
+from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionalInitRequest, TransactionResponse
+from pidkeeper.protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 from kazoo.client import KazooClient
 
-from cli.local_cluster import free_ports
-from controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.cli.local_cluster import free_ports
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
 from tests.support.java_servers import JVM, end_with_this_process
 from tests.support.waiting import stop_process
 

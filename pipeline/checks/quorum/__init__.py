@@ -8,22 +8,22 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pipeline.checks.limits import DEFAULT, Limits
-from pipeline.checks.quorum.burn_down import burn_down
-from pipeline.checks.quorum.coverage import coverage
-from pipeline.checks.quorum.epochs import epoch_regress, stale_epoch
-from pipeline.checks.quorum.gap import gap
-from pipeline.checks.quorum.history import block_files, distinct_blocks
-from pipeline.checks.quorum.intervals import held_intervals
-from pipeline.checks.quorum.order import in_log_order, order_faults, out_of_order
-from pipeline.checks.quorum.overlap import overlap
-from pipeline.checks.quorum.quota import quota
-from pipeline.checks.quorum.regress import regress
-from pipeline.checks.quorum.replicas_disagree import replicas_disagree
-from pipeline.checks.quorum.snapshot_behind import snapshot_behind
-from pipeline.checks.quorum.storm import storm
-from pipeline.derived import Derivation
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.limits import DEFAULT, Limits
+from pidkeeper.pipeline.checks.quorum.burn_down import burn_down
+from pidkeeper.pipeline.checks.quorum.coverage import coverage
+from pidkeeper.pipeline.checks.quorum.epochs import epoch_regress, stale_epoch
+from pidkeeper.pipeline.checks.quorum.gap import gap
+from pidkeeper.pipeline.checks.quorum.history import block_files, distinct_blocks
+from pidkeeper.pipeline.checks.quorum.intervals import held_intervals
+from pidkeeper.pipeline.checks.quorum.order import in_log_order, order_faults, out_of_order
+from pidkeeper.pipeline.checks.quorum.overlap import overlap
+from pidkeeper.pipeline.checks.quorum.quota import quota
+from pidkeeper.pipeline.checks.quorum.regress import regress
+from pidkeeper.pipeline.checks.quorum.replicas_disagree import replicas_disagree
+from pidkeeper.pipeline.checks.quorum.snapshot_behind import snapshot_behind
+from pidkeeper.pipeline.checks.quorum.storm import storm
+from pidkeeper.pipeline.derived import Derivation
+from pidkeeper.pipeline.inputs import AuditInputs
 
 Check = Callable[[AuditInputs], DataFrame]
 

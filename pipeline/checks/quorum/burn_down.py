@@ -7,13 +7,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.limits import DEFAULT, Limits
-from pipeline.checks.quorum.gap import JUMPS
-from pipeline.checks.quorum.history import committed, history
-from pipeline.checks.rows import findings
-from pipeline.findings import NOTE, WARNING
-from pipeline.inputs import AuditInputs
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.pipeline.checks.limits import DEFAULT, Limits
+from pidkeeper.pipeline.checks.quorum.gap import JUMPS
+from pidkeeper.pipeline.checks.quorum.history import committed, history
+from pidkeeper.pipeline.checks.rows import findings
+from pidkeeper.pipeline.findings import NOTE, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 _DAY_MS: Final = 86_400_000
 _YEAR_DAYS: Final = 365.25

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.intervals import archive_intervals, held_intervals, merged
-from pipeline.checks.rows import before, findings, span_text
-from pipeline.findings import NOTE, VIOLATION, WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.intervals import archive_intervals, held_intervals, merged
+from pidkeeper.pipeline.checks.rows import before, findings, span_text
+from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def coverage(inputs: AuditInputs) -> DataFrame:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import WHOLE, committed, history, located
-from pipeline.checks.rows import block_text, findings, place
-from pipeline.findings import VIOLATION
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import WHOLE, committed, history, located
+from pidkeeper.pipeline.checks.rows import block_text, findings, place
+from pidkeeper.pipeline.findings import VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def epoch_regress(inputs: AuditInputs) -> DataFrame:

@@ -7,12 +7,12 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import committed
-from pipeline.checks.quorum.intervals import log_intervals, merged
-from pipeline.checks.quorum.order import order_faults
-from pipeline.checks.rows import PLACE, block_text, findings, id_text, place
-from pipeline.findings import NOTE, WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import committed
+from pidkeeper.pipeline.checks.quorum.intervals import log_intervals, merged
+from pidkeeper.pipeline.checks.quorum.order import order_faults
+from pidkeeper.pipeline.checks.rows import PLACE, block_text, findings, id_text, place
+from pidkeeper.pipeline.findings import NOTE, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 JUMPS: Final = ("ProducerIdFloorRecord", "ZooKeeperBlockRecord")
 """The records that raise the next producer ID without giving a block to a broker (S3)."""

@@ -7,9 +7,9 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.rows import PLACE, RANGE_BITS
-from pipeline.derived import derived
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.rows import PLACE, RANGE_BITS
+from pidkeeper.pipeline.derived import derived
+from pidkeeper.pipeline.inputs import AuditInputs
 
 ARCHIVE: Final = "archive"
 LOG: Final = "log"

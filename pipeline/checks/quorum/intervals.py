@@ -7,9 +7,9 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import ARCHIVE, LOG, block_files, committed
-from pipeline.derived import derived
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import ARCHIVE, LOG, block_files, committed
+from pidkeeper.pipeline.derived import derived
+from pidkeeper.pipeline.inputs import AuditInputs
 
 _COLUMNS: Final = ("member", "file", "from_offset", "to_offset")
 

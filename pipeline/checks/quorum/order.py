@@ -9,10 +9,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import KEY, WHOLE, history, located
-from pipeline.checks.rows import ID_RANGE_BITS, with_highest_before
-from pipeline.derived import derived
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import KEY, WHOLE, history, located
+from pidkeeper.pipeline.checks.rows import ID_RANGE_BITS, with_highest_before
+from pidkeeper.pipeline.derived import derived
+from pidkeeper.pipeline.inputs import AuditInputs
 
 _ROLES = ("block", "highest", "other")
 

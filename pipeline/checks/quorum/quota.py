@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.limits import DEFAULT, Limits
-from pipeline.checks.quorum.history import history
-from pipeline.checks.rows import findings
-from pipeline.findings import WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.limits import DEFAULT, Limits
+from pidkeeper.pipeline.checks.quorum.history import history
+from pidkeeper.pipeline.checks.rows import findings
+from pidkeeper.pipeline.findings import WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def quota(inputs: AuditInputs, limits: Limits = DEFAULT) -> DataFrame:

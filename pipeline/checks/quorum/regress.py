@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.order import order_faults
-from pipeline.checks.rows import block_text, findings, id_text, place
-from pipeline.findings import VIOLATION
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.order import order_faults
+from pidkeeper.pipeline.checks.rows import block_text, findings, id_text, place
+from pidkeeper.pipeline.findings import VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def regress(inputs: AuditInputs) -> DataFrame:

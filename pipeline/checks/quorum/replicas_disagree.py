@@ -5,12 +5,20 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import ALLOCATION, ARCHIVE, WHOLE, committed, distinct_blocks, history, located
-from pipeline.checks.quorum.intervals import archive_intervals
-from pipeline.checks.rows import PLACE, RANGE_BITS, block_text, findings, place, place_text
-from pipeline.derived import derived
-from pipeline.findings import VIOLATION
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import (
+    ALLOCATION,
+    ARCHIVE,
+    WHOLE,
+    committed,
+    distinct_blocks,
+    history,
+    located,
+)
+from pidkeeper.pipeline.checks.quorum.intervals import archive_intervals
+from pidkeeper.pipeline.checks.rows import PLACE, RANGE_BITS, block_text, findings, place, place_text
+from pidkeeper.pipeline.derived import derived
+from pidkeeper.pipeline.findings import VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
 
 _NAME = "replicas_disagree"
 _SHOWN = ("first_id", "last_id", "broker_id", "offset", "timestamp_ms")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pipeline.checks.quorum.history import KEY, WHOLE, history, located
-from pipeline.checks.rows import RANGE_BITS, block_text, findings
-from pipeline.findings import VIOLATION
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import KEY, WHOLE, history, located
+from pidkeeper.pipeline.checks.rows import RANGE_BITS, block_text, findings
+from pidkeeper.pipeline.findings import VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
 
 _NAME = "snapshot_behind"
 _NOT_CONTENT = frozenset({"member", "cluster_id", "file", "bytes"})

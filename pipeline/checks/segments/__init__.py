@@ -10,18 +10,18 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pipeline.checks.segments.allocation import unallocated
-from pipeline.checks.segments.burning import id_burner
-from pipeline.checks.segments.fencing import fenced_epoch
-from pipeline.checks.segments.files import segment_files
-from pipeline.checks.segments.ids import producer_epochs, producer_ids
-from pipeline.checks.segments.producers import log_rows
-from pipeline.checks.segments.sequences import duplicate, out_of_sequence
-from pipeline.checks.segments.shared import shared_producer
-from pipeline.checks.segments.streams import sequence_faults
-from pipeline.checks.segments.transactions import hanging_transaction
-from pipeline.derived import Derivation
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.allocation import unallocated
+from pidkeeper.pipeline.checks.segments.burning import id_burner
+from pidkeeper.pipeline.checks.segments.fencing import fenced_epoch
+from pidkeeper.pipeline.checks.segments.files import segment_files
+from pidkeeper.pipeline.checks.segments.ids import producer_epochs, producer_ids
+from pidkeeper.pipeline.checks.segments.producers import log_rows
+from pidkeeper.pipeline.checks.segments.sequences import duplicate, out_of_sequence
+from pidkeeper.pipeline.checks.segments.shared import shared_producer
+from pidkeeper.pipeline.checks.segments.streams import sequence_faults
+from pidkeeper.pipeline.checks.segments.transactions import hanging_transaction
+from pidkeeper.pipeline.derived import Derivation
+from pidkeeper.pipeline.inputs import AuditInputs
 
 SEGMENT_CHECKS: Final[tuple[tuple[str, Callable[[AuditInputs], DataFrame]], ...]] = (
     ("unallocated", unallocated),

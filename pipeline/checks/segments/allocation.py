@@ -5,12 +5,12 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.blocks import allocated_blocks
-from pipeline.checks.segments.files import named
-from pipeline.checks.segments.ids import producer_epochs, producer_ids
-from pipeline.checks.segments.rows import findings, text, where
-from pipeline.findings import NOTE, VIOLATION, WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.blocks import allocated_blocks
+from pidkeeper.pipeline.checks.segments.files import named
+from pidkeeper.pipeline.checks.segments.ids import producer_epochs, producer_ids
+from pidkeeper.pipeline.checks.segments.rows import findings, text, where
+from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def unallocated(inputs: AuditInputs) -> DataFrame:

@@ -16,8 +16,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.quorum.history import distinct_blocks
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.quorum.history import distinct_blocks
+from pidkeeper.pipeline.inputs import AuditInputs
 
 RANGE_BITS: Final = 20
 

@@ -7,12 +7,12 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.blocks import allocated_blocks
-from pipeline.checks.segments.files import segment_files
-from pipeline.checks.segments.ids import producer_epochs, producer_ids
-from pipeline.checks.segments.rows import findings, text
-from pipeline.findings import NOTE, WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.blocks import allocated_blocks
+from pidkeeper.pipeline.checks.segments.files import segment_files
+from pidkeeper.pipeline.checks.segments.ids import producer_epochs, producer_ids
+from pidkeeper.pipeline.checks.segments.rows import findings, text
+from pidkeeper.pipeline.findings import NOTE, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 WINDOW_MS: Final = 3_600_000
 FEW_BATCHES: Final = 2

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.files import named
-from pipeline.checks.segments.producers import producer_rows
-from pipeline.checks.segments.rows import findings, once, text, where
-from pipeline.findings import VIOLATION
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.files import named
+from pidkeeper.pipeline.checks.segments.producers import producer_rows
+from pidkeeper.pipeline.checks.segments.rows import findings, once, text, where
+from pidkeeper.pipeline.findings import VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def fenced_epoch(inputs: AuditInputs) -> DataFrame:

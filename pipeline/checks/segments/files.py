@@ -12,8 +12,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.derived import derived
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.derived import derived
+from pidkeeper.pipeline.inputs import AuditInputs
 
 LATEST_MS: Final = 253_402_300_799_999
 """The last millisecond of the year 9999: a client may write any number, and beyond it differences could overflow."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.blocks import allocated_blocks, with_block
-from pipeline.checks.segments.producers import producer_rows
-from pipeline.derived import derived
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.blocks import allocated_blocks, with_block
+from pidkeeper.pipeline.checks.segments.producers import producer_rows
+from pidkeeper.pipeline.derived import derived
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 @derived

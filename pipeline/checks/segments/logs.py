@@ -9,8 +9,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.files import about_files, by_broker, hole_problems, segment_files, usable_ms
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.files import about_files, by_broker, hole_problems, segment_files, usable_ms
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def _batch_rows(inputs: AuditInputs) -> DataFrame:

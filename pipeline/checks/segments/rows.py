@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.findings import FINDINGS, VIOLATION, WARNING
+from pidkeeper.pipeline.findings import FINDINGS, VIOLATION, WARNING
 
 
 def text(template: str, **values: Column | str) -> Column:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.files import named
-from pipeline.checks.segments.rows import findings, once, text, where
-from pipeline.checks.segments.streams import sequence_faults
-from pipeline.findings import NOTE, WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.files import named
+from pidkeeper.pipeline.checks.segments.rows import findings, once, text, where
+from pidkeeper.pipeline.checks.segments.streams import sequence_faults
+from pidkeeper.pipeline.findings import NOTE, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 
 def duplicate(inputs: AuditInputs) -> DataFrame:

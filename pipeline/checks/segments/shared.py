@@ -23,13 +23,13 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.files import NAMES, named, segment_files
-from pipeline.checks.segments.ids import producer_epochs, producer_ids
-from pipeline.checks.segments.producers import OFFSETS, producer_rows
-from pipeline.checks.segments.rows import findings, rank, text, where
-from pipeline.checks.segments.streams import sequence_faults
-from pipeline.findings import NOTE, VIOLATION
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.files import NAMES, named, segment_files
+from pidkeeper.pipeline.checks.segments.ids import producer_epochs, producer_ids
+from pidkeeper.pipeline.checks.segments.producers import OFFSETS, producer_rows
+from pidkeeper.pipeline.checks.segments.rows import findings, rank, text, where
+from pidkeeper.pipeline.checks.segments.streams import sequence_faults
+from pidkeeper.pipeline.findings import NOTE, VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
 
 EPOCH_SLACK_MS: Final = 900_000
 """How long a batch of an old epoch may be on its way: a producer gives up after `delivery.timeout.ms`, 2 minutes by

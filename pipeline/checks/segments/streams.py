@@ -31,7 +31,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.producers import (
+from pidkeeper.pipeline.checks.segments.producers import (
     OFFSETS,
     SEQUENCES,
     around,
@@ -40,9 +40,9 @@ from pipeline.checks.segments.producers import (
     to_here,
     with_missing,
 )
-from pipeline.derived import derived
-from pipeline.findings import NOTE, VIOLATION, WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.derived import derived
+from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`."""

@@ -7,11 +7,11 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's own documentation uses
 
-from pipeline.checks.segments.files import named, segment_files
-from pipeline.checks.segments.producers import log_ends, producer_rows, with_missing
-from pipeline.checks.segments.rows import findings, once, text, where
-from pipeline.findings import VIOLATION, WARNING
-from pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.checks.segments.files import named, segment_files
+from pidkeeper.pipeline.checks.segments.producers import log_ends, producer_rows, with_missing
+from pidkeeper.pipeline.checks.segments.rows import findings, once, text, where
+from pidkeeper.pipeline.findings import VIOLATION, WARNING
+from pidkeeper.pipeline.inputs import AuditInputs
 
 HANGING_MS: Final = 1_200_000
 """Kafka's default of `transaction.max.timeout.ms`, 15 minutes, and 5 minutes more: what brokers call late."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import aiohttp
 
 from bench.floor import ALLOCATE_PATH, HOST, Floor, Leader
-from protocol.ids import DEFAULT_BLOCK_SIZE
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 
 RECORD = struct.Struct(">q24x")
 

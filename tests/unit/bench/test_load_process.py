@@ -11,7 +11,7 @@ import pytest
 from bench.claim_load import ClaimResult, ClaimSpec
 from bench.floor import Floor
 from bench.load_process import run_load
-from cli.local_cluster import import_root
+from pidkeeper.cli.local_cluster import import_root
 
 PRINT_A_MEGABYTE = """
 from bench.load_process import serve

@@ -16,8 +16,8 @@ from bench.generate import (
     write_workload,
 )
 from bench.single_reader import Found, main
-from protocol.archive import encode_archive
-from protocol.messages import AllocatedBlock
+from pidkeeper.protocol.archive import encode_archive
+from pidkeeper.protocol.messages import AllocatedBlock
 
 LOAD = Workload(blocks=500, batches=1600, members=2)
 

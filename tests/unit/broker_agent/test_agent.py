@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from broker_agent.agent import Agent, FatalAgentError
-from broker_agent.controller_client import ControllerClient
-from broker_agent.prefetch import PrefetchSettings
-from broker_agent.reserve import NO_ID
-from broker_agent.wire.metadata import Node
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import BrokerDescription
-from protocol.settings import HostPort
+from pidkeeper.broker_agent.agent import Agent, FatalAgentError
+from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.broker_agent.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.reserve import NO_ID
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import BrokerDescription
+from pidkeeper.protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 
@@ -192,7 +192,7 @@ async def test_a_throttled_round_is_no_failure(quorum: StubQuorum) -> None:
 async def test_leaves_its_address_once_the_controllers_take_it(
     quorum: StubQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("broker_agent.agent.ADVERTISE_SECONDS", 0.0)
+    monkeypatch.setattr("pidkeeper.broker_agent.agent.ADVERTISE_SECONDS", 0.0)
     quorum.takes_addresses = False
     async with running(quorum) as (agent, task):
         await until(lambda: quorum.looks >= 1, task)

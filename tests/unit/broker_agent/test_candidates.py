@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from broker_agent import candidates as module
-from broker_agent.candidates import Candidates
-from broker_agent.reserve import NO_ID, BlockReserve
-from protocol.ids import ProducerIdBlock
+from pidkeeper.broker_agent import candidates as module
+from pidkeeper.broker_agent.candidates import Candidates
+from pidkeeper.broker_agent.reserve import NO_ID, BlockReserve
+from pidkeeper.protocol.ids import ProducerIdBlock
 
 
 def make(ids: int = 1000) -> tuple[Candidates, BlockReserve]:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent import kafka_responder
-from broker_agent.claim_run import MAX_RUN, ClaimRun
-from broker_agent.directory import Directory
-from broker_agent.kafka_responder import KafkaResponder
-from broker_agent.reserve import BlockReserve
-from broker_agent.wire.metadata import Node
-from protocol.ids import ProducerIdBlock
+from pidkeeper.broker_agent import kafka_responder
+from pidkeeper.broker_agent.claim_run import MAX_RUN, ClaimRun
+from pidkeeper.broker_agent.directory import Directory
+from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.ids import ProducerIdBlock
 from tests.support.kafka_oracles import kafka_python_request, kafka_python_response
 
 INIT: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 2**31 - 1}

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_agent.config import ENVIRONMENT_PREFIX, AgentConfig, load_config
-from protocol.settings import SettingsError
+from pidkeeper.broker_agent.config import ENVIRONMENT_PREFIX, AgentConfig, load_config
+from pidkeeper.protocol.settings import SettingsError
 
 LEAST = {"broker_id": "1", "controllers": "http://c:1"}
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from broker_agent.controller_client import MAX_RESPONSE_BYTES, ControllerClient, InitOutcome
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import (
+from pidkeeper.broker_agent.controller_client import MAX_RESPONSE_BYTES, ControllerClient, InitOutcome
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,

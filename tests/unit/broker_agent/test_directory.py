@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent import directory
-from broker_agent.directory import Directory, offsets_partition, weight
-from broker_agent.wire.metadata import Node
-from protocol.messages import BrokerDescription
+from pidkeeper.broker_agent import directory
+from pidkeeper.broker_agent.directory import Directory, offsets_partition, weight
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.messages import BrokerDescription
 
 OWN = Node(7, "own", 9092)
 

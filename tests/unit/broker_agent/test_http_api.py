@@ -11,17 +11,17 @@ from aiohttp.test_utils import TestClient, TestServer
 from openapi_spec_validator import validate
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker_agent.agent import Agent
-from broker_agent.controller_client import ControllerClient
-from broker_agent.http_api import MAX_BODY_BYTES, make_app
-from broker_agent.kafka_listener import KafkaListener
-from broker_agent.metrics import make_registry
-from broker_agent.prefetch import PrefetchSettings
-from broker_agent.requests import AddOffsetsToTxn
-from broker_agent.transactions import Transactions
-from protocol.ids import ProducerIdBlock
-from protocol.messages import InitProducerIdRequest
-from protocol.settings import HostPort
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.broker_agent.http_api import MAX_BODY_BYTES, make_app
+from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.metrics import make_registry
+from pidkeeper.broker_agent.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.requests import AddOffsetsToTxn
+from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.messages import InitProducerIdRequest
+from pidkeeper.protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.whole_agent import direct_agent
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from broker_agent.directory import Directory
-from broker_agent.kafka_listener import KafkaListener, _Connection
-from broker_agent.kafka_responder import KafkaResponder
-from broker_agent.reserve import BlockReserve
-from broker_agent.transaction_responder import TransactionalCall
-from broker_agent.wire.metadata import Node
-from protocol.ids import ProducerIdBlock
+from pidkeeper.broker_agent.directory import Directory
+from pidkeeper.broker_agent.kafka_listener import KafkaListener, _Connection
+from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.broker_agent.transaction_responder import TransactionalCall
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.ids import ProducerIdBlock
 from tests.support.waiting import until
 
 SECONDS = 10.0

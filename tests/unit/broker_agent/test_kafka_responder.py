@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from broker_agent import kafka_responder
-from broker_agent.directory import Directory
-from broker_agent.kafka_responder import KafkaResponder
-from broker_agent.reserve import BlockReserve
-from broker_agent.transaction_responder import TransactionalCall
-from broker_agent.wire.headers import SUPPORTED_VERSIONS, RequestHeader
-from broker_agent.wire.metadata import Node
-from broker_agent.wire.primitives import MAX_FRAME_BYTES, WireError
-from protocol.ids import ProducerIdBlock
-from protocol.messages import BrokerDescription, InitProducerIdRequest
+from pidkeeper.broker_agent import kafka_responder
+from pidkeeper.broker_agent.directory import Directory
+from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.broker_agent.transaction_responder import TransactionalCall
+from pidkeeper.broker_agent.wire.headers import SUPPORTED_VERSIONS, RequestHeader
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.broker_agent.wire.primitives import MAX_FRAME_BYTES, WireError
+from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.messages import BrokerDescription, InitProducerIdRequest
 from tests.support.kafka_oracles import (
     KAFKA_PYTHON,
     kafka_python_request,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.prefetch import (
+from pidkeeper.broker_agent.prefetch import (
     BACKOFF_BASE_SECONDS,
     BACKOFF_MAX_SECONDS,
     RATE_FALL_SECONDS,
@@ -16,8 +16,8 @@ from broker_agent.prefetch import (
     PrefetchSettings,
     backoff_seconds,
 )
-from broker_agent.reserve import BlockReserve
-from protocol.ids import ProducerIdBlock
+from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.protocol.ids import ProducerIdBlock
 
 
 def make(**settings: float) -> tuple[PrefetchPolicy, BlockReserve]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.producer_state import (
+from pidkeeper.broker_agent.producer_state import (
     AppendOrigin,
     Batch,
     BatchMetadata,
@@ -19,7 +19,7 @@ from broker_agent.producer_state import (
     RefusalCode,
     Refused,
 )
-from broker_agent.producer_state.batches import MAX_OFFSET, MAX_SEQUENCE, NO_SEQUENCE
+from pidkeeper.broker_agent.producer_state.batches import MAX_OFFSET, MAX_SEQUENCE, NO_SEQUENCE
 
 PID = 1
 OUT_OF_ORDER = RefusalCode.OUT_OF_ORDER_SEQUENCE_NUMBER

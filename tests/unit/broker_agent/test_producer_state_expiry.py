@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.producer_state import AppendOrigin, Duplicate, New, ProducerStateManager, RefusalCode
-from broker_agent.producer_state.manager import TRANSACTIONAL_ID_EXPIRATION_MS
+from pidkeeper.broker_agent.producer_state import AppendOrigin, Duplicate, New, ProducerStateManager, RefusalCode
+from pidkeeper.broker_agent.producer_state.manager import TRANSACTIONAL_ID_EXPIRATION_MS
 from tests.unit.broker_agent.test_producer_state import append, data, end, entry, marker, refusal
 
 PARTITION = "orders-0"

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from broker_agent.producer_state import (
+from pidkeeper.broker_agent.producer_state import (
     AppendOrigin,
     Batch,
     ControlBatch,
@@ -19,7 +19,7 @@ from broker_agent.producer_state import (
     ProducerStateManager,
     Refused,
 )
-from broker_agent.producer_state.batches import MAX_SEQUENCE
+from pidkeeper.broker_agent.producer_state.batches import MAX_SEQUENCE
 
 EXPIRATION_MS = 20
 PIDS = st.integers(1, 3)

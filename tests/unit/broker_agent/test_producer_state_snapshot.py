@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_agent.producer_state import (
+from pidkeeper.broker_agent.producer_state import (
     AppendOrigin,
     Duplicate,
     ProducerSnapshotError,
     ProducerStateManager,
     RefusalCode,
 )
-from broker_agent.producer_state import snapshot as snapshot_module
-from broker_agent.producer_state.batches import MAX_SEQUENCE, NO_SEQUENCE
-from broker_agent.producer_state.snapshot import max_snapshot_bytes
+from pidkeeper.broker_agent.producer_state import snapshot as snapshot_module
+from pidkeeper.broker_agent.producer_state.batches import MAX_SEQUENCE, NO_SEQUENCE
+from pidkeeper.broker_agent.producer_state.snapshot import max_snapshot_bytes
 from tests.unit.broker_agent.test_producer_state import append, data, end, entry, marker, refusal
 
 PARTITION = "orders-0"

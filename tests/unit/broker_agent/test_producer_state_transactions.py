@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_agent.producer_state import AppendOrigin, CompletedTransaction, ProducerStateManager
-from broker_agent.producer_state import transactions as transactions_module
-from broker_agent.producer_state.transactions import Transactions
+from pidkeeper.broker_agent.producer_state import AppendOrigin, CompletedTransaction, ProducerStateManager
+from pidkeeper.broker_agent.producer_state import transactions as transactions_module
+from pidkeeper.broker_agent.producer_state.transactions import Transactions
 from tests.unit.broker_agent.test_producer_state import append, data, end, entry, marker
 
 PARTITION = "orders-0"

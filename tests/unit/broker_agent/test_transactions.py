@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from broker_agent import transactions as module
-from broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
-from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
-from broker_agent.transactions import MAX_CANDIDATES
-from controller.state import requests as asked
-from controller.state.transitions import TransactionStatus
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
-from protocol.transactions import MAX_TIMEOUT_MS, ForgetTransactionRecord
+from pidkeeper.broker_agent import transactions as module
+from pidkeeper.broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
+from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.transactions import MAX_CANDIDATES
+from pidkeeper.controller.state import requests as asked
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
+from pidkeeper.protocol.transactions import MAX_TIMEOUT_MS, ForgetTransactionRecord
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 from tests.support.whole_agent import WholeAgent, direct_agent, whole_agent

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from cli.controllers import DEFAULT_CONTROLLER, Controllers
-from cli.failures import CommandError, ExitCode
-from cli.main import cli
-from protocol.errors import ErrorCode
-from protocol.messages import (
+from pidkeeper.cli.controllers import DEFAULT_CONTROLLER, Controllers
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.main import cli
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.messages import (
     AllocatedBlock,
     AllocatedBlocksPage,
     Problem,

@@ -6,14 +6,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from broker_agent.directory import Directory
-from broker_agent.kafka_listener import KafkaListener
-from broker_agent.kafka_responder import KafkaResponder
-from broker_agent.reserve import BlockReserve
-from broker_agent.transaction_responder import TransactionalCall
-from broker_agent.wire.metadata import Node
-from cli.kafka_load import MAX_IN_FLIGHT, ClaimConnection, ClaimTally, connect
-from protocol.ids import ProducerIdBlock
+from pidkeeper.broker_agent.directory import Directory
+from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.broker_agent.transaction_responder import TransactionalCall
+from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.cli.kafka_load import MAX_IN_FLIGHT, ClaimConnection, ClaimTally, connect
+from pidkeeper.protocol.ids import ProducerIdBlock
 
 
 @asynccontextmanager

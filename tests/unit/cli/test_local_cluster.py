@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from broker_agent.config import load_config as load_agent_config
-from cli.failures import CommandError, ExitCode
-from cli.local_cluster import Layout, LocalCluster, member_name
-from cli.main import cli
-from controller.config import load_config
+from pidkeeper.broker_agent.config import load_config as load_agent_config
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.local_cluster import Layout, LocalCluster, member_name
+from pidkeeper.cli.main import cli
+from pidkeeper.controller.config import load_config
 
 
 def write_layout(cluster: LocalCluster) -> None:

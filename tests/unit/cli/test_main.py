@@ -12,9 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli import main as main_module
-from cli.failures import CommandError, ExitCode
-from cli.main import COMMANDS, LazyGroup, cli, main
+from pidkeeper.cli import main as main_module
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.main import COMMANDS, LazyGroup, cli, main
 
 HEAVY = [
     "asyncio",
@@ -22,10 +22,10 @@ HEAVY = [
     "rich",
     "http.client",
     "aiokafka",
-    "cli.dev",
-    "cli.ids",
-    "cli.transactions",
-    "cli.migrate",
+    "pidkeeper.cli.dev",
+    "pidkeeper.cli.ids",
+    "pidkeeper.cli.transactions",
+    "pidkeeper.cli.migrate",
 ]
 
 
@@ -68,7 +68,7 @@ def test_every_command_has_help(name: str) -> None:
 
 def test_help_imports_no_command() -> None:
     code = (
-        "import sys; from cli.main import cli; cli.main(['--help'], standalone_mode=False); "
+        "import sys; from pidkeeper.cli.main import cli; cli.main(['--help'], standalone_mode=False); "
         f"sys.exit(', '.join(name for name in {HEAVY!r} if name in sys.modules) or 0)"
     )
     result = subprocess.run(

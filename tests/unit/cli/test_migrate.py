@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import migrate as module
-from cli import migration_plan
-from cli.controllers import ATTEMPT_SECONDS
-from cli.failures import ExitCode
-from cli.local_cluster import free_ports
-from cli.main import cli
-from controller.api.app import build_app
-from controller.api.server import ApiServer
-from controller.api.throttle import ApiLimits
-from controller.migration.znode import ZnodeBlock, encode, seal
-from controller.migration.zookeeper import Cause, Failure
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.cli import migrate as module
+from pidkeeper.cli import migration_plan
+from pidkeeper.cli.controllers import ATTEMPT_SECONDS
+from pidkeeper.cli.failures import ExitCode
+from pidkeeper.cli.local_cluster import free_ports
+from pidkeeper.cli.main import cli
+from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.server import ApiServer
+from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.migration.znode import ZnodeBlock, encode, seal
+from pidkeeper.controller.migration.zookeeper import Cause, Failure
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from tests.support.memory_member import QUORUM_NAME, MemoryMember
 
 P = MigrationPhase

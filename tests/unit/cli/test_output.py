@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
 
 
 class Value(msgspec.Struct):

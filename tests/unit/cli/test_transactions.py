@@ -12,16 +12,16 @@ from typing import Any, get_args
 import pytest
 from click.testing import CliRunner, Result
 
-from cli import transactions as module
-from cli.failures import ExitCode
-from cli.main import cli
-from controller.api.app import build_app
-from controller.api.models import TransactionState
-from controller.api.server import ApiServer
-from controller.api.throttle import ApiLimits
-from controller.state.transactions import TransactionsState
-from controller.state.transitions import TransactionStatus
-from protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.cli import transactions as module
+from pidkeeper.cli.failures import ExitCode
+from pidkeeper.cli.main import cli
+from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.models import TransactionState
+from pidkeeper.controller.api.server import ApiServer
+from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from tests.support.memory_member import MemoryMember
 
 S = TransactionStatus

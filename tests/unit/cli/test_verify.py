@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.storage import storage
-from controller.raft.messages import Entry, HardState
-from controller.storage.archive import AllocationArchive
-from controller.storage.directory import format_directory
-from controller.storage.wal import WriteAheadLog
-from protocol.messages import AllocatedBlock
-from protocol.records import LeaderChangeRecord, encode_batch
-from snapshots.catalog import SnapshotCatalog
-from snapshots.files import OsFiles
-from snapshots.image import StateImage
+from pidkeeper.cli.storage import storage
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
+from pidkeeper.snapshots.catalog import SnapshotCatalog
+from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.image import StateImage
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.config import ENVIRONMENT_PREFIX, ControllerConfig, load_config
-from controller.node.settings import PROFILES, Voter, ZooKeeperSettings
-from protocol.settings import HostPort, SettingsError
+from pidkeeper.controller.config import ENVIRONMENT_PREFIX, ControllerConfig, load_config
+from pidkeeper.controller.node.settings import PROFILES, Voter, ZooKeeperSettings
+from pidkeeper.protocol.settings import HostPort, SettingsError
 
 VOTERS = [{"id": i, "peer": f"127.0.0.1:{9000 + i}", "http": f"http://127.0.0.1:{8000 + i}/"} for i in (3, 1, 2)]
 GOOD: dict[str, Any] = {

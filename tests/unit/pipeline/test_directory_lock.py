@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.audit_session import held
-from pipeline.directory_lock import InUseError, locked, same_directory
+from pidkeeper.cli.audit_session import held
+from pidkeeper.pipeline.directory_lock import InUseError, locked, same_directory
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 HOLD = (

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.interrupts import Interrupts
+from pidkeeper.pipeline.interrupts import Interrupts
 
 
 @pytest.fixture(autouse=True)

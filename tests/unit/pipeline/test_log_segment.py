@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-import pipeline.formats.log_segment as log_segment
-from pipeline.formats.log_segment import CHUNK_BATCHES, CHUNK_BYTES, ByteRange, SegmentReader
-from pipeline.formats.record_batch import HEADER_BYTES, BatchHeader, Chunk
+import pidkeeper.pipeline.formats.log_segment as log_segment
+from pidkeeper.pipeline.formats.log_segment import CHUNK_BATCHES, CHUNK_BYTES, ByteRange, SegmentReader
+from pidkeeper.pipeline.formats.record_batch import HEADER_BYTES, BatchHeader, Chunk
 from tests.support.segment_builder import batch, marker, old_message, write_many
 
 BASE = 1000

@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.local_cluster import free_ports
-from cli.main import cli
-from pipeline.owner import BLOCK_COLUMNS, FINDING_COLUMNS, MAX_BLOCKS, MAX_FINDINGS, OwnerError, find_owner
-from pipeline.report.verdict import CheckCount, Verdict, Watermark, write_verdict
-from pipeline.store import open_store
-from protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.cli.local_cluster import free_ports
+from pidkeeper.cli.main import cli
+from pidkeeper.pipeline.owner import BLOCK_COLUMNS, FINDING_COLUMNS, MAX_BLOCKS, MAX_FINDINGS, OwnerError, find_owner
+from pidkeeper.pipeline.report.verdict import CheckCount, Verdict, Watermark, write_verdict
+from pidkeeper.pipeline.store import open_store
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 pa = pytest.importorskip("pyarrow")
 ds = pytest.importorskip("pyarrow.dataset")
@@ -290,7 +290,7 @@ def test_columns_of_another_type_are_said(tmp_path: Path) -> None:
 
 def test_the_columns_are_those_that_an_audit_writes() -> None:
     pytest.importorskip("pyspark")
-    from pipeline.report.tables import TABLES
+    from pidkeeper.pipeline.report.tables import TABLES
 
     names = {"bigint": "int64", "int": "int32", "string": "string"}
     for table, columns in (("blocks", BLOCK_COLUMNS), ("findings", FINDING_COLUMNS)):

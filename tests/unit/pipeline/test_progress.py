@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipeline import progress
-from pipeline.progress import Progress, starting
+from pidkeeper.pipeline import progress
+from pidkeeper.pipeline.progress import Progress, starting
 
 COLUMNS = 30
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.formats.log_segment import SegmentReader
-from pipeline.formats.record_batch import (
+from pidkeeper.pipeline.formats.log_segment import SegmentReader
+from pidkeeper.pipeline.formats.record_batch import (
     COMPRESSION_MASK,
     CONTROL,
     DELETE_HORIZON,

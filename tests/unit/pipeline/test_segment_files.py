@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.sources.segment_files import PARTS_PER_TASK, SegmentFile, list_segments, plan, read_part
+from pidkeeper.pipeline.sources.segment_files import PARTS_PER_TASK, SegmentFile, list_segments, plan, read_part
 from tests.support.segment_builder import batch
 
 NAME = "00000000000000000100.log"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.formats.log_segment import ByteRange, SegmentReader
-from pipeline.formats.segment_ranges import split
+from pidkeeper.pipeline.formats.log_segment import ByteRange, SegmentReader
+from pidkeeper.pipeline.formats.segment_ranges import split
 from tests.support.segment_builder import batch
 
 BASE = 500

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline import session
-from pipeline.session import DEFAULT_MEMORY, REQUIRED, why_not
+from pidkeeper.pipeline import session
+from pidkeeper.pipeline.session import DEFAULT_MEMORY, REQUIRED, why_not
 
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "k8s://https://host:6443", "yarn", "local-cluster[1,1,512]"])

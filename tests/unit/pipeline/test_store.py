@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store import first_line, is_uri, join_place, locate, open_store
+from pidkeeper.pipeline.store import first_line, is_uri, join_place, locate, open_store
 
 
 def test_a_local_directory_needs_no_session(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store import open_store
-from pipeline.stream_state import claim
-from pipeline.watermark import StateError
+from pidkeeper.pipeline.store import open_store
+from pidkeeper.pipeline.stream_state import claim
+from pidkeeper.pipeline.watermark import StateError
 
 
 def test_a_state_stays_with_its_paths_and_takes_further_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol import archive
-from protocol.archive import (
+from pidkeeper.protocol import archive
+from pidkeeper.protocol.archive import (
     HEADER_BYTES,
     ROW_BYTES,
     ArchiveError,
@@ -21,8 +21,8 @@ from protocol.archive import (
     pack_cluster_id,
     unpack_cluster_id,
 )
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.messages import AllocatedBlock
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import AllocatedBlock
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 BLOCKS = [

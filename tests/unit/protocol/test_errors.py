@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiokafka.errors
 import pytest
 
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 KAFKA_CODES = {
     "NONE": 0,

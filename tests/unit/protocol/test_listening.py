@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from protocol.listening import close_server
+from pidkeeper.protocol.listening import close_server
 
 
 class Refusing(asyncio.Protocol):

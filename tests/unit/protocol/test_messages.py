@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.messages import (
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import (
     AllocateProducerIdsRequest,
     BrokerHeartbeatRequest,
     InitProducerIdRequest,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.metadata_version import MIGRATION
-from protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import Record, RecordError, decode_batch, encode_batch, needed_version
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import MIGRATION
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import Record, RecordError, decode_batch, encode_batch, needed_version
 
 GOLDEN: list[tuple[Record, str]] = [
     (MigrationRecord(MigrationPhase.BRIDGE, "q", -1, 5), "91 93 0c 00 94 01 a1 71 ff 05"),

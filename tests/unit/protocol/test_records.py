@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.records import (
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.records import (
     MAX_BATCH_RECORDS,
     MAX_INCARNATION_LENGTH,
     AllocateProducerIdsRecord,

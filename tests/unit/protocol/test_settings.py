@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import pytest
 
-from protocol.settings import HostPort, SettingsError, load_settings, read_secret
+from pidkeeper.protocol.settings import HostPort, SettingsError, load_settings, read_secret
 
 PREFIX = "APP__"
 

@@ -5,12 +5,12 @@ from pathlib import Path, PurePath
 import msgspec
 import pytest
 
-from protocol.metadata_version import LATEST
-from snapshots import catalog as catalog_module
-from snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
-from snapshots.files import OsFiles
-from snapshots.format import NewerSnapshot, SnapshotError, encode_snapshot
-from snapshots.image import StateImage
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.snapshots import catalog as catalog_module
+from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
+from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.format import NewerSnapshot, SnapshotError, encode_snapshot
+from pidkeeper.snapshots.image import StateImage
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 SNAPSHOTS = PurePath("/data/snapshots")

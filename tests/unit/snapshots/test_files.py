@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from snapshots.files import Files, OsFiles, remove_temporary, write_durably
+from pidkeeper.snapshots.files import Files, OsFiles, remove_temporary, write_durably
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 

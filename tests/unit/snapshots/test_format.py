@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.metadata_version import BASE, LATEST, MEMBERSHIP, MIGRATION, TRANSACTIONS
-from protocol.migration import MigrationPhase, MigrationRecord
-from protocol.records import QuorumMember, VotersRecord
-from snapshots import format as snapshot_format
-from snapshots.format import NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
-from snapshots.image import BrokerRegistration, LastBlock, StateImage
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, MIGRATION, TRANSACTIONS
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.protocol.records import QuorumMember, VotersRecord
+from pidkeeper.snapshots import format as snapshot_format
+from pidkeeper.snapshots.format import NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
+from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 IMAGE = StateImage(

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.wire.api_versions import ApiVersionsRequest, read_api_versions_request
-from broker_agent.wire.find_coordinator import FindCoordinatorRequest, read_find_coordinator_request
-from broker_agent.wire.headers import RequestHeader, read_request_header
-from broker_agent.wire.init_producer_id import read_init_producer_id_request
-from broker_agent.wire.metadata import MetadataRequest, Topic, read_metadata_request
-from broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
-from protocol.messages import InitProducerIdRequest
+from pidkeeper.broker_agent.wire.api_versions import ApiVersionsRequest, read_api_versions_request
+from pidkeeper.broker_agent.wire.find_coordinator import FindCoordinatorRequest, read_find_coordinator_request
+from pidkeeper.broker_agent.wire.headers import RequestHeader, read_request_header
+from pidkeeper.broker_agent.wire.init_producer_id import read_init_producer_id_request
+from pidkeeper.broker_agent.wire.metadata import MetadataRequest, Topic, read_metadata_request
+from pidkeeper.broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
+from pidkeeper.protocol.messages import InitProducerIdRequest
 from tests.support.kafka_oracles import KAFKA_PYTHON, KEYS, kafka_python_request, kio_nested, kio_request
 
 READERS: dict[str, Callable[[Reader, int], Any]] = {

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
-from broker_agent.wire.headers import RequestHeader, frame_response, read_request_header
-from broker_agent.wire.primitives import Reader, WireError
-from broker_agent.wire.transactions import READERS, add_partitions_to_txn_response, error_response
-from protocol.messages import TransactionTopic
+from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.broker_agent.wire.headers import RequestHeader, frame_response, read_request_header
+from pidkeeper.broker_agent.wire.primitives import Reader, WireError
+from pidkeeper.broker_agent.wire.transactions import READERS, add_partitions_to_txn_response, error_response
+from pidkeeper.protocol.messages import TransactionTopic
 from tests.support.kafka_oracles import (
     KAFKA_PYTHON,
     kafka_python_request,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.demo.evidence import Verdict, judge, quantile
-from protocol.messages import AllocatedBlock
+from pidkeeper.cli.demo.evidence import Verdict, judge, quantile
+from pidkeeper.protocol.messages import AllocatedBlock
 
 
 def block(first: int, last: int, broker_id: int) -> AllocatedBlock:

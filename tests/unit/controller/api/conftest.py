@@ -9,9 +9,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller.api.app import build_app
-from controller.api.server import ApiServer
-from controller.api.throttle import ApiLimits
+from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.server import ApiServer
+from pidkeeper.controller.api.throttle import ApiLimits
 from tests.support.memory_member import MemoryMember
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from multidict import MultiDict
 
-from controller.api.content import decode_parameters, prefers_msgpack, quoted
-from controller.api.models import BlocksQuery, BrokerPath
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.controller.api.content import decode_parameters, prefers_msgpack, quoted
+from pidkeeper.controller.api.models import BlocksQuery, BrokerPath
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.migration.znode import ZnodeBlock, encode, seal
-from controller.migration.zookeeper import Cause, Failure
-from controller.state.migration import MigrationState
-from protocol.errors import ErrorCode
-from protocol.messages import AllocatedBlock, MigrationDescription
-from protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.controller.migration.znode import ZnodeBlock, encode, seal
+from pidkeeper.controller.migration.zookeeper import Cause, Failure
+from pidkeeper.controller.state.migration import MigrationState
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.messages import AllocatedBlock, MigrationDescription
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from tests.support.memory_member import QUORUM_NAME, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 

@@ -9,13 +9,13 @@ from aiohttp import web
 from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from controller.api.app import build_app
-from controller.api.routes import ROUTES
-from controller.api.throttle import ApiLimits, Rate
-from controller.migration.znode import ZnodeBlock, encode
-from controller.state.transactions import TransactionsState
-from protocol.migration import MigrationPhase, MigrationRecord
-from protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.routes import ROUTES
+from pidkeeper.controller.api.throttle import ApiLimits, Rate
+from pidkeeper.controller.migration.znode import ZnodeBlock, encode
+from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from tests.support.memory_member import CLUSTER_ID, QUORUM_NAME, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from controller.api.throttle import ApiLimits, Rate
-from protocol.errors import ErrorCode
+from pidkeeper.controller.api.throttle import ApiLimits, Rate
+from pidkeeper.protocol.errors import ErrorCode
 from tests.support.memory_member import MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Clock, Serve
 

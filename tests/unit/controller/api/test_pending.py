@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from controller.api.pending import PendingRequests
-from protocol.errors import ErrorCode, RequestError
+from pidkeeper.controller.api.pending import PendingRequests
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 
 MILLISECOND = 1_000_000
 

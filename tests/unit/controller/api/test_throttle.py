@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api import throttle
-from controller.api.throttle import NANOSECONDS, ApiLimits, Rate, Throttle
+from pidkeeper.controller.api import throttle
+from pidkeeper.controller.api.throttle import NANOSECONDS, ApiLimits, Rate, Throttle
 
 WIDE = Rate(1_000_000.0, 1_000_000)
 

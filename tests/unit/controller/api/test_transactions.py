@@ -8,15 +8,21 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from controller.api.models import TransactionState
-from controller.api.throttle import ApiLimits, Rate
-from controller.node import transaction_views
-from controller.node.transaction_views import STATE_NAMES
-from controller.state.requests import AbortTransaction, AddPartitionsToTxn, EndTxn, InitProducerId, RegisterBroker
-from controller.state.transitions import TransactionStatus
-from protocol.errors import ErrorCode
-from protocol.messages import BrokerDescription, BrokersResponse, TransactionDescription, TransactionsPage
-from protocol.transactions import TopicPartitions
+from pidkeeper.controller.api.models import TransactionState
+from pidkeeper.controller.api.throttle import ApiLimits, Rate
+from pidkeeper.controller.node import transaction_views
+from pidkeeper.controller.node.transaction_views import STATE_NAMES
+from pidkeeper.controller.state.requests import (
+    AbortTransaction,
+    AddPartitionsToTxn,
+    EndTxn,
+    InitProducerId,
+    RegisterBroker,
+)
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.messages import BrokerDescription, BrokersResponse, TransactionDescription, TransactionsPage
+from pidkeeper.protocol.transactions import TopicPartitions
 from tests.support.memory_member import NOW_MS, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from controller.migration import claims as claims_module
-from controller.migration.claims import MAX_CLAIMED, MAX_CONFLICTS
-from controller.migration.znode import MAX_ZNODE_BLOCK, ZnodeBlock, encode, seal
-from controller.migration.zookeeper import NOT_CONFIGURED, Cause, Failure, NoZookeeper
-from controller.state.requests import RaiseFloor, Request
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import CONTROLLER, MigrationPhase, ZooKeeperBlockRecord
-from protocol.records import MAX_BATCH_RECORDS, AllocateProducerIdsRecord, decode_batch
+from pidkeeper.controller.migration import claims as claims_module
+from pidkeeper.controller.migration.claims import MAX_CLAIMED, MAX_CONFLICTS
+from pidkeeper.controller.migration.znode import MAX_ZNODE_BLOCK, ZnodeBlock, encode, seal
+from pidkeeper.controller.migration.zookeeper import NOT_CONFIGURED, Cause, Failure, NoZookeeper
+from pidkeeper.controller.state.requests import RaiseFloor, Request
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import MAX_BATCH_RECORDS, AllocateProducerIdsRecord, decode_batch
 from tests.support.memory_leader import (
     ALLOCATE,
     SIZE,

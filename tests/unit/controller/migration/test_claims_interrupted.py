@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.answers import not_controller
-from protocol.errors import ErrorCode
-from protocol.migration import MigrationPhase
+from pidkeeper.controller.answers import not_controller
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.migration import MigrationPhase
 from tests.support.memory_leader import (
     ALLOCATE,
     CLAIM_STATES,

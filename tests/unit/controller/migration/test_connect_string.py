@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.migration.connect_string import MAX_CONNECT_LENGTH, check_connect
-from protocol.settings import SettingsError
+from pidkeeper.controller.migration.connect_string import MAX_CONNECT_LENGTH, check_connect
+from pidkeeper.protocol.settings import SettingsError
 
 
 @pytest.mark.parametrize(

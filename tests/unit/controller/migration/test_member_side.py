@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from controller.migration.member_side import random_name
-from controller.migration.zookeeper import Cause, Failure
-from controller.node import decider as decider_module
-from controller.state.requests import BrokerHeartbeat, RaiseFloor
-from protocol.errors import ErrorCode, RequestError
-from protocol.metadata_version import TRANSACTIONS
-from protocol.migration import CLAIMING, MAX_CLAIMED_BY_LENGTH, PAUSED, MigrationPhase, MigrationRecord
-from protocol.records import FeatureLevelRecord, decode_batch, encode_batch
+from pidkeeper.controller.migration.member_side import random_name
+from pidkeeper.controller.migration.zookeeper import Cause, Failure
+from pidkeeper.controller.node import decider as decider_module
+from pidkeeper.controller.state.requests import BrokerHeartbeat, RaiseFloor
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.migration import CLAIMING, MAX_CLAIMED_BY_LENGTH, PAUSED, MigrationPhase, MigrationRecord
+from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
 from tests.support.memory_leader import ALLOCATE, NAME, MemoryQuorum, code_of, granted
 from tests.support.memory_znode import LOST, MemoryZnode
 

@@ -9,10 +9,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.state.requests import AllocateProducerIds, RaiseFloor, Request
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AllocateProducerIdsResponse
-from protocol.migration import MigrationPhase
+from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AllocateProducerIdsResponse
+from pidkeeper.protocol.migration import MigrationPhase
 from tests.support.memory_leader import ALLOCATE, SIZE, STALE, MemoryLeader, MemoryQuorum
 from tests.support.memory_znode import MemoryAnswer
 

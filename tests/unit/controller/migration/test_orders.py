@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from controller.migration.orders import MAX_ATTEMPTS, REMEDIES
-from controller.migration.znode import ZnodeBlock, encode, parse, seal
-from controller.migration.zookeeper import BLOCK_PATH, Cause, Failure
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.messages import MigrationDescription, ZnodeDescription
-from protocol.metadata_version import TRANSACTIONS
-from protocol.migration import CONTROLLER, MigrationPhase
+from pidkeeper.controller.migration.orders import MAX_ATTEMPTS, REMEDIES
+from pidkeeper.controller.migration.znode import ZnodeBlock, encode, parse, seal
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, Cause, Failure
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import MigrationDescription, ZnodeDescription
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 from tests.support.memory_leader import NAME, MemoryQuorum
 from tests.support.memory_znode import MemoryAnswer, kafka_block
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.answers import not_controller
-from controller.migration.znode import ZnodeBlock, encode, parse, seal
-from controller.migration.zookeeper import Cause, Failure
-from controller.node import decider as decider_module
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.migration import CONTROLLER, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import Record, decode_batch
+from pidkeeper.controller.answers import not_controller
+from pidkeeper.controller.migration.znode import ZnodeBlock, encode, parse, seal
+from pidkeeper.controller.migration.zookeeper import Cause, Failure
+from pidkeeper.controller.node import decider as decider_module
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import Record, decode_batch
 from tests.support.memory_leader import ALLOCATE, NAME, STALE, MemoryLeader, MemoryQuorum
 from tests.support.memory_znode import kafka_block
 
@@ -331,7 +331,7 @@ def test_what_was_read_for_a_phase_that_needs_nothing() -> None:
 
 
 def test_phases_and_trouble_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "controller.migration")
+    caplog.set_level("INFO", "pidkeeper.controller.migration")
     quorum = in_phase(MigrationPhase.IMPORT)
     for detail in ("first", "first", "second", "first"):
         quorum.leader.migration.tick()

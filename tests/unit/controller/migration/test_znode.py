@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.migration.znode import (
+from pidkeeper.controller.migration.znode import (
     MAX_ZNODE_BLOCK,
     MAX_ZNODE_BYTES,
     ZnodeBlock,
@@ -21,8 +21,8 @@ from controller.migration.znode import (
     seal,
     went_back,
 )
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.migration import CONTROLLER, MAX_CLAIMED_BY_LENGTH
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import CONTROLLER, MAX_CLAIMED_BY_LENGTH
 from tests.support.memory_znode import kafka_block
 
 NAME = "pidkeeper/c/0123456789abcdef0123456789abcdef"

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.answers import not_controller
-from controller.node import decider as decider_module
-from controller.node.decider import Decider
-from controller.raft.messages import MAX_ENTRY_BYTES, Entry
-from controller.state.decide import RECORD_BYTES, REGISTRATION_BYTES
-from controller.state.machine import StateMachine
-from controller.state.requests import (
+from pidkeeper.controller.answers import not_controller
+from pidkeeper.controller.node import decider as decider_module
+from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from pidkeeper.controller.state.decide import RECORD_BYTES, REGISTRATION_BYTES
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AddPartitionsToTxn,
     AllocateProducerIds,
@@ -27,10 +27,10 @@ from controller.state.requests import (
     Request,
     UnregisterBroker,
 )
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.metadata_version import TRANSACTIONS
-from protocol.records import (
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.records import (
     MAX_BATCH_RECORDS,
     AllocateProducerIdsRecord,
     FeatureLevelRecord,
@@ -41,7 +41,7 @@ from protocol.records import (
     decode_batch,
     encode_batch,
 )
-from protocol.transactions import TopicPartitions
+from pidkeeper.protocol.transactions import TopicPartitions
 
 ALLOCATE = AllocateProducerIds(1, 0)
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.node.member import ClusterMember
-from controller.raft.core import InvariantViolation, Role
-from controller.raft.messages import AppendEntries, AppendEntriesReply, Entry, Heartbeat, SnapshotMeta
-from controller.raft.ready import ChunkRequest
-from controller.state import requests
-from protocol.errors import ErrorCode, RequestError
-from protocol.records import LeaderChangeRecord, RecordError, encode_batch
+from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.raft.core import InvariantViolation, Role
+from pidkeeper.controller.raft.messages import AppendEntries, AppendEntriesReply, Entry, Heartbeat, SnapshotMeta
+from pidkeeper.controller.raft.ready import ChunkRequest
+from pidkeeper.controller.state import requests
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.records import LeaderChangeRecord, RecordError, encode_batch
 from tests.support.loopback_cluster import LoopbackCluster, eventually
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.node.ledger import Ledger
-from controller.storage.archive import AllocationArchive
-from protocol.messages import AllocatedBlock
-from protocol.records import AllocateProducerIdsRecord
+from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.support.memory_files import MemoryFiles
 
 PATH = PurePath("/archive")

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from controller.node.member import ClusterMember
-from controller.raft.core import Role
-from controller.state import requests
-from controller.state.machine import UnsupportedMetadataVersion
-from controller.storage.errors import LogFailed
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AddVoterRequest
-from protocol.metadata_version import BASE, LATEST
-from protocol.records import MAX_PEER_LENGTH
-from snapshots.files import OsFiles
+from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
+from pidkeeper.controller.storage.errors import LogFailed
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AddVoterRequest
+from pidkeeper.protocol.metadata_version import BASE, LATEST
+from pidkeeper.protocol.records import MAX_PEER_LENGTH
+from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import LoopbackCluster, eventually, history
 
 Make = Callable[..., LoopbackCluster]

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from controller.node.member import ClusterMember
-from controller.state import requests
-from controller.state.transitions import TransactionStatus
-from protocol.errors import RequestError
-from protocol.transactions import TopicPartitions
+from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.transactions import TopicPartitions
 from tests.support.loopback_cluster import LoopbackCluster, eventually
 
 Make = Callable[..., LoopbackCluster]

@@ -8,16 +8,16 @@ from pathlib import Path, PurePath
 import msgspec
 import pytest
 
-from controller.node.member import make_core
-from controller.node.opening import InconsistentStorage, OpenedStorage, open_storage
-from controller.node.settings import PROFILES, MemberSettings, Voter
-from controller.raft.messages import Entry, HardState, SnapshotMeta
-from controller.state.machine import StateMachine
-from controller.storage.directory import format_directory
-from controller.storage.errors import DirectoryError
-from protocol.records import LeaderChangeRecord, ProducerIdFloorRecord, encode_batch
-from protocol.settings import HostPort
-from snapshots.image import StateImage
+from pidkeeper.controller.node.member import make_core
+from pidkeeper.controller.node.opening import InconsistentStorage, OpenedStorage, open_storage
+from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
+from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.protocol.records import LeaderChangeRecord, ProducerIdFloorRecord, encode_batch
+from pidkeeper.protocol.settings import HostPort
+from pidkeeper.snapshots.image import StateImage
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_on
 
 DATA = Path("/data")

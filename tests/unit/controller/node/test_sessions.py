@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.node.sessions import BrokerSessions
+from pidkeeper.controller.node.sessions import BrokerSessions
 
 
 def test_a_silent_broker_expires_once_at_its_timeout() -> None:

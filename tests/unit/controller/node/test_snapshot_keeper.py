@@ -13,15 +13,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.node.member import ClusterMember
-from controller.raft.messages import InstallSnapshot, Message, SnapshotMeta
-from controller.state import requests
-from controller.state.machine import StateMachine
-from protocol.archive import ArchiveError
-from protocol.errors import RequestError
-from protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
-from snapshots.format import encode_snapshot
-from snapshots.image import StateImage
+from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.raft.messages import InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.protocol.archive import ArchiveError
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
+from pidkeeper.snapshots.format import encode_snapshot
+from pidkeeper.snapshots.image import StateImage
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually, history
 from tests.support.memory_files import MemoryFiles
 

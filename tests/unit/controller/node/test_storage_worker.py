@@ -10,11 +10,11 @@ from pathlib import PurePath
 
 import pytest
 
-from controller.node import storage_worker
-from controller.node.storage_worker import StorageWorker
-from controller.raft.messages import Entry, HardState
-from controller.storage.errors import LogFailed
-from controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.node import storage_worker
+from pidkeeper.controller.node.storage_worker import StorageWorker
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.errors import LogFailed
+from pidkeeper.controller.storage.wal import WriteAheadLog
 from tests.support.log_builder import entries, new_disk, open_log
 from tests.support.memory_files import MemoryFiles, fail_on
 

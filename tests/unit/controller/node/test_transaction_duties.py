@@ -7,17 +7,17 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.node import transaction_duties as module
-from controller.node.markers import Markers, RecordedMarkers
-from controller.node.transaction_duties import TransactionDuties
-from controller.state import requests
-from controller.state.decide import decide
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.transitions import TransactionStatus
-from protocol.metadata_version import TRANSACTIONS
-from protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, RegisterBrokerRecord
-from protocol.transactions import TopicPartitions
+from pidkeeper.controller.node import transaction_duties as module
+from pidkeeper.controller.node.markers import Markers, RecordedMarkers
+from pidkeeper.controller.node.transaction_duties import TransactionDuties
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, RegisterBrokerRecord
+from pidkeeper.protocol.transactions import TopicPartitions
 
 TOPICS = (TopicPartitions("t", (0, 3)),)
 NOW = 1_700_000_000_000

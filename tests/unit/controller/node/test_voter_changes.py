@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from controller.node.voter_changes import VoterChanges
-from controller.raft.core import RaftCore
-from controller.raft.messages import Entry
-from controller.state.machine import StateMachine
-from controller.transport.links import Peer
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import AddVoterResponse, RemoveVoterResponse
-from protocol.metadata_version import BASE, LATEST
-from protocol.records import MAX_MEMBERS, FeatureLevelRecord, QuorumMember
+from pidkeeper.controller.node.voter_changes import VoterChanges
+from pidkeeper.controller.raft.core import RaftCore
+from pidkeeper.controller.raft.messages import Entry
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.transport.links import Peer
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AddVoterResponse, RemoveVoterResponse
+from pidkeeper.protocol.metadata_version import BASE, LATEST
+from pidkeeper.protocol.records import MAX_MEMBERS, FeatureLevelRecord, QuorumMember
 from tests.support.raft_network import accepted, flush, make_core, replicating_leader
 
 FOUR = QuorumMember(4, None, "h:4", "http://h:4", True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.core import InvariantViolation, RaftCore, Ready, Role
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import InvariantViolation, RaftCore, Ready, Role
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     HardState,

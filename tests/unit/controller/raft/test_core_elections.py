@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Role
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Role
+from pidkeeper.controller.raft.messages import (
     MAX_CHUNK_BYTES,
     MAX_NUMBER,
     AppendEntriesReply,

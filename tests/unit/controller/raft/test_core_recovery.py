@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.core import RaftCore, Role
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import RaftCore, Role
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Heartbeat,

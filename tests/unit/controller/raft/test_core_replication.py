@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.core import InvariantViolation, NotLeader, ProposalRefused, RaftCore, Role
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import InvariantViolation, NotLeader, ProposalRefused, RaftCore, Role
+from pidkeeper.controller.raft.messages import (
     MAX_ENTRY_BYTES,
     AppendEntries,
     AppendEntriesReply,
@@ -13,7 +13,7 @@ from controller.raft.messages import (
     HeartbeatReply,
     SnapshotMeta,
 )
-from controller.raft.progress import PROBE, REPLICATE
+from pidkeeper.controller.raft.progress import PROBE, REPLICATE
 from tests.support.raft_network import (
     Cluster,
     accepted,

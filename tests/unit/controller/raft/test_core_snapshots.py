@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.raft.core import ChunkRequest, InvariantViolation, RaftCore, Role
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import ChunkRequest, InvariantViolation, RaftCore, Role
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     AppendEntriesReply,
     Entry,
@@ -21,7 +21,7 @@ from controller.raft.messages import (
     RequestVoteReply,
     SnapshotMeta,
 )
-from controller.raft.progress import PROBE, SNAPSHOT
+from pidkeeper.controller.raft.progress import PROBE, SNAPSHOT
 from tests.support.raft_network import (
     Cluster,
     accepted,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.core import NotLeader, ProposalRefused, Role
-from controller.raft.messages import AppendEntries, HeartbeatReply, RequestVote, TimeoutNow
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, Role
+from pidkeeper.controller.raft.messages import AppendEntries, HeartbeatReply, RequestVote, TimeoutNow
 from tests.support.raft_network import Cluster, accepted, append, flush, make_core, of, replicating_leader, tick
 
 

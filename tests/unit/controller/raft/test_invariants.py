@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.raft.core import InvariantViolation, RaftCore
-from controller.raft.member import Write
-from controller.raft.messages import Entry
+from pidkeeper.controller.raft.core import InvariantViolation, RaftCore
+from pidkeeper.controller.raft.member import Write
+from pidkeeper.controller.raft.messages import Entry
 from tests.support.raft_network import make_candidate, make_core, make_leader
 
 

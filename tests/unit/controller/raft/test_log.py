@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.log import RaftLog
-from controller.raft.membership import Memberships, plain_record
-from controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
-from protocol.records import QuorumMember, RecordError, VotersRecord, encode_batch
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.log import RaftLog
+from pidkeeper.controller.raft.membership import Memberships, plain_record
+from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
+from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, encode_batch
 from tests.support.raft_network import NO_SNAPSHOT, entries_of
 
 

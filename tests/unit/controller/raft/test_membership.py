@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from controller.raft.core import InvariantViolation, NotLeader, ProposalRefused, RaftConfig, RaftCore, Role
-from controller.raft.membership import Memberships, plain_record
-from controller.raft.messages import (
+from pidkeeper.controller.raft.core import InvariantViolation, NotLeader, ProposalRefused, RaftConfig, RaftCore, Role
+from pidkeeper.controller.raft.membership import Memberships, plain_record
+from pidkeeper.controller.raft.messages import (
     AppendEntries,
     Entry,
     HardState,
@@ -22,7 +22,7 @@ from controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from protocol.records import VotersRecord, encode_batch
+from pidkeeper.protocol.records import VotersRecord, encode_batch
 from tests.support.raft_network import (
     NOOP,
     Cluster,

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.invariants import InvariantViolation
-from controller.raft.messages import SnapshotMeta
-from controller.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
+from pidkeeper.controller.raft.invariants import InvariantViolation
+from pidkeeper.controller.raft.messages import SnapshotMeta
+from pidkeeper.controller.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
 
 
 def replicating(match: int = 5, max_messages: int = 3, max_bytes: int = 100) -> Progress:

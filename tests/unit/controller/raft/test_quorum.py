@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.raft.quorum import VoteResult, majority, majority_index, vote_result
+from pidkeeper.controller.raft.quorum import VoteResult, majority, majority_index, vote_result
 
 
 @pytest.mark.parametrize(("voters", "expected"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])

@@ -7,8 +7,8 @@ import contextlib
 import msgspec
 import pytest
 
-from controller.raft.core import NotLeader, ProposalRefused, Role
-from protocol.records import VotersRecord, read_voters
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, Role
+from pidkeeper.protocol.records import VotersRecord, read_voters
 from tests.support.raft_chaos import RARE, Chaos
 from tests.support.raft_network import Node, members
 

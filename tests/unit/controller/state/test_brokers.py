@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller.state.brokers import MAX_SUPERSEDED, BrokersState, check_epoch
-from protocol.errors import ErrorCode, RequestError
-from protocol.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord
-from snapshots.image import BrokerRegistration
+from pidkeeper.controller.state.brokers import MAX_SUPERSEDED, BrokersState, check_epoch
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.records import BrokerRegistrationChangeRecord, RegisterBrokerRecord, UnregisterBrokerRecord
+from pidkeeper.snapshots.image import BrokerRegistration
 
 
 def registered_at(*offsets: int, broker_id: int = 1) -> BrokersState:

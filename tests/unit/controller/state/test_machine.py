@@ -12,15 +12,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from controller.state import id_decisions, requests
-from controller.state.decide import decide
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine, UnsupportedMetadataVersion, allocations
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.messages import RegisterBrokerResponse
-from protocol.metadata_version import BASE, LATEST, MEMBERSHIP
-from protocol.records import (
+from pidkeeper.controller.state import id_decisions, requests
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadataVersion, allocations
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import RegisterBrokerResponse
+from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,

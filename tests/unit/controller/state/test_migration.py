@@ -8,12 +8,12 @@ import re
 import msgspec
 import pytest
 
-from controller.state import migration
-from controller.state.machine import StateMachine
-from controller.state.migration import TRANSITIONS, MigrationState
-from protocol.metadata_version import MIGRATION, TRANSACTIONS
-from protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import (
+from pidkeeper.controller.state import migration
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.migration import TRANSITIONS, MigrationState
+from pidkeeper.protocol.metadata_version import MIGRATION, TRANSACTIONS
+from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     FeatureLevelRecord,
     ProducerIdFloorRecord,

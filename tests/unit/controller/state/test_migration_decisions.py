@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.migration import MigrationState
-from controller.state.requests import (
+from pidkeeper.controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.migration import MigrationState
+from pidkeeper.controller.state.requests import (
     AdvanceMigration,
     AllocateProducerIds,
     BrokerHeartbeat,
@@ -22,11 +22,18 @@ from controller.state.requests import (
     Request,
     StartMigration,
 )
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from protocol.metadata_version import MIGRATION, TRANSACTIONS
-from protocol.migration import CLAIMING, CONTROLLER, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import (
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import MIGRATION, TRANSACTIONS
+from pidkeeper.protocol.migration import (
+    CLAIMING,
+    CONTROLLER,
+    PAUSED,
+    MigrationPhase,
+    MigrationRecord,
+    ZooKeeperBlockRecord,
+)
+from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     FeatureLevelRecord,
     ProducerIdFloorRecord,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller.state.producer_ids import ProducerIdsState, check_block_left
-from protocol.errors import ErrorCode, RequestError
-from protocol.ids import MAX_PRODUCER_ID
-from protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
+from pidkeeper.controller.state.producer_ids import ProducerIdsState, check_block_left
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
 
 
 def allocation(start: int, length: int = 1000, *, end: int | None = None) -> AllocateProducerIdsRecord:

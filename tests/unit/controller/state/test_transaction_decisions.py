@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.raft.messages import MAX_ENTRY_BYTES
-from controller.state import draft as draft_module
-from controller.state import requests
-from controller.state.decide import (
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES
+from pidkeeper.controller.state import draft as draft_module
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.decide import (
     RECORD_BYTES,
     REGISTRATION_BYTES,
     decide,
@@ -21,14 +21,20 @@ from controller.state.decide import (
     most_records,
     must_be_confirmed,
 )
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.transitions import MAX_EPOCH, MAX_TRANSACTION_BYTES, TransactionStatus
-from protocol.errors import ErrorCode, RequestError
-from protocol.messages import InitProducerIdResponse, TransactionResponse
-from protocol.metadata_version import MEMBERSHIP, TRANSACTIONS
-from protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, RegisterBrokerRecord, decode_batch, encode_batch
-from protocol.transactions import (
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.transitions import MAX_EPOCH, MAX_TRANSACTION_BYTES, TransactionStatus
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
+from pidkeeper.protocol.metadata_version import MEMBERSHIP, TRANSACTIONS
+from pidkeeper.protocol.records import (
+    FeatureLevelRecord,
+    ProducerIdFloorRecord,
+    RegisterBrokerRecord,
+    decode_batch,
+    encode_batch,
+)
+from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,
     MAX_TOPIC_LENGTH,
     MAX_TRANSACTIONAL_ID_LENGTH,

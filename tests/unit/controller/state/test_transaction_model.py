@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.node.markers import RecordedMarkers
-from controller.node.transaction_duties import TransactionDuties
-from controller.state import requests
-from controller.state.decide import decide
-from controller.state.draft import Draft
-from controller.state.machine import StateMachine
-from controller.state.transitions import IDLE, MAX_EPOCH, NO_PAIR, TransactionStatus
-from protocol.errors import RequestError
-from protocol.messages import InitProducerIdResponse
-from protocol.metadata_version import LATEST
-from protocol.records import (
+from pidkeeper.controller.node.markers import RecordedMarkers
+from pidkeeper.controller.node.transaction_duties import TransactionDuties
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.transitions import IDLE, MAX_EPOCH, NO_PAIR, TransactionStatus
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.messages import InitProducerIdResponse
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     ProducerIdFloorRecord,
     Record,
@@ -26,7 +26,7 @@ from protocol.records import (
     decode_batch,
     encode_batch,
 )
-from protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
 
 S = TransactionStatus
 NEXT_ID = 12

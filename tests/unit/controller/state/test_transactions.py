@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.state.machine import StateMachine
-from controller.state.transactions import TransactionsState
-from controller.state.transitions import MAX_EPOCH, NO_PAIR, TransactionStatus
-from protocol.metadata_version import TRANSACTIONS
-from protocol.records import FeatureLevelRecord, ProducerIdFloorRecord
-from protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
-from snapshots.image import StateImage
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.controller.state.transitions import MAX_EPOCH, NO_PAIR, TransactionStatus
+from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
+from pidkeeper.snapshots.image import StateImage
 
 S = TransactionStatus
 NEXT_ID = 1000

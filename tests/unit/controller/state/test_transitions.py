@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.state import transitions
-from controller.state.transitions import (
+from pidkeeper.controller.state import transitions
+from pidkeeper.controller.state.transitions import (
     MAX_EPOCH,
     MAX_TRANSACTION_BYTES,
     NO_PAIR,
     TransactionStatus,
     next_to,
 )
-from protocol.errors import ErrorCode, RequestError
-from protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 
 S = TransactionStatus
 EMPTY = TransactionRecord("tx", 7, 10, *NO_PAIR, 60_000, S.EMPTY, 1)

@@ -7,9 +7,9 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from controller.storage.directory import META_NAME, format_directory, open_directory, read_meta
-from controller.storage.errors import DirectoryError
-from snapshots.files import OsFiles
+from pidkeeper.controller.storage.directory import META_NAME, format_directory, open_directory, read_meta
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.snapshots.files import OsFiles
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 DATA = PurePath("/srv/data")

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller.raft.messages import Entry, HardState
-from controller.storage import frames
-from controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
-from protocol.records import LeaderChangeRecord, encode_batch
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
+from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from tests.support.log_builder import WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles
 

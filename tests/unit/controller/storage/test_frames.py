@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.raft.messages import HardState
-from controller.storage import frames
-from controller.storage.frames import BadBatch, Frame, batch_bytes, decode_batch, encode_batch
+from pidkeeper.controller.raft.messages import HardState
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.frames import BadBatch, Frame, batch_bytes, decode_batch, encode_batch
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from controller.raft.messages import HardState, SnapshotMeta
-from controller.storage import frames
-from controller.storage.errors import LogCorruption
-from controller.storage.frames import Frame
-from controller.storage.recovery import recover
-from controller.storage.segment import HEADER_BYTES, SegmentHeader, decode_segment_header
-from controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.raft.messages import HardState, SnapshotMeta
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.errors import LogCorruption
+from pidkeeper.controller.storage.frames import Frame
+from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.controller.storage.segment import HEADER_BYTES, SegmentHeader, decode_segment_header
+from pidkeeper.controller.storage.wal import WriteAheadLog
 from tests.support.log_builder import META, SMALL, WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles
 

@@ -7,9 +7,15 @@ from pathlib import Path, PurePath
 import msgspec
 import pytest
 
-from controller.storage.errors import LogFull
-from controller.storage.segment import HEADER_BYTES, SegmentHeader, allocate, decode_segment_header, segment_names
-from snapshots.files import OsFiles
+from pidkeeper.controller.storage.errors import LogFull
+from pidkeeper.controller.storage.segment import (
+    HEADER_BYTES,
+    SegmentHeader,
+    allocate,
+    decode_segment_header,
+    segment_names,
+)
+from pidkeeper.snapshots.files import OsFiles
 from tests.support.memory_files import MemoryFiles, fail_on
 
 GOLDEN = Path(__file__).parents[3] / "golden"

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
-from controller.storage.errors import LogFailed, LogFull
-from controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
-from controller.storage.wal import WriteAheadLog
-from snapshots.files import OsFiles
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
+from pidkeeper.controller.storage.errors import LogFailed, LogFull
+from pidkeeper.controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.snapshots.files import OsFiles
 from tests.support.log_builder import META, WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles, fail_on
 

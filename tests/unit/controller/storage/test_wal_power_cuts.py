@@ -7,9 +7,9 @@ import random
 import msgspec
 import pytest
 
-from controller.raft.messages import Entry, HardState, SnapshotMeta
-from controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
-from controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
+from pidkeeper.controller.storage.wal import WriteAheadLog
 from tests.support.log_builder import WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at
 

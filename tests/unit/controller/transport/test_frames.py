@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.raft.messages import (
+from pidkeeper.controller.raft.messages import (
     MAX_CHUNK_BYTES,
     MAX_ENTRIES_PER_MESSAGE,
     MAX_ENTRY_BYTES,
@@ -27,7 +27,7 @@ from controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from controller.transport.frames import (
+from pidkeeper.controller.transport.frames import (
     MAX_FRAME_BYTES,
     NONCE_BYTES,
     FrameError,

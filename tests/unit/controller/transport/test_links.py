@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import pytest
 
-from controller.raft.messages import Heartbeat, Message, TimeoutNow
-from controller.transport import links as links_module
-from controller.transport.frames import (
+from pidkeeper.controller.raft.messages import Heartbeat, Message, TimeoutNow
+from pidkeeper.controller.transport import links as links_module
+from pidkeeper.controller.transport.frames import (
     MAX_FRAME_BYTES,
     NONCE_BYTES,
     PROTOCOL_VERSION,
@@ -27,7 +27,7 @@ from controller.transport.frames import (
     frame,
     handshake_reader,
 )
-from controller.transport.links import Identity, Peer, PeerLinks
+from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks
 
 HOST = "127.0.0.1"
 NONCE = bytes(NONCE_BYTES)

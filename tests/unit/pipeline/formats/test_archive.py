@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from pipeline.formats.archive import (
+from pidkeeper.controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
+from pidkeeper.pipeline.formats.archive import (
     MAX_FILE_BYTES,
     FileName,
     Piece,
@@ -19,7 +19,7 @@ from pipeline.formats.archive import (
     read_whole,
     spans,
 )
-from pipeline.formats.problems import (
+from pidkeeper.pipeline.formats.problems import (
     BAD_CRC,
     EMPTY,
     FOREIGN,
@@ -32,8 +32,8 @@ from pipeline.formats.problems import (
     BadFile,
     Problem,
 )
-from protocol.archive import HEADER_BYTES, MAX_ARCHIVE_ROWS, ROW_BYTES, decode_row, encode_archive
-from protocol.messages import AllocatedBlock
+from pidkeeper.protocol.archive import HEADER_BYTES, MAX_ARCHIVE_ROWS, ROW_BYTES, decode_row, encode_archive
+from pidkeeper.protocol.messages import AllocatedBlock
 from tests.support.memory_files import MemoryFiles
 
 ARCHIVE = PurePath("/data/archive")
@@ -231,7 +231,7 @@ def test_every_fault_of_a_file_has_a_name_and_a_place(data: bytes, kind: str, po
 
 
 def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protocol.archive.ARCHIVE_VERSION", 2)
+    monkeypatch.setattr("pidkeeper.protocol.archive.ARCHIVE_VERSION", 2)
     newer = content(0, 3)
     monkeypatch.undo()
     with pytest.raises(BadFile) as caught:

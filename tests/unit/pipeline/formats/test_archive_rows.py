@@ -8,11 +8,11 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="the rows are read with numpy, which is not installed")
 
-from pipeline.formats.archive import FileName, Piece, WholeFile, read_whole  # noqa: E402
-from pipeline.formats.archive_rows import ROW_TYPE, piece_rows, row_problem  # noqa: E402
-from pipeline.formats.problems import MALFORMED  # noqa: E402
-from protocol.archive import HEADER_BYTES, ROW_BYTES, decode_header, encode_archive, encode_header  # noqa: E402
-from protocol.messages import AllocatedBlock  # noqa: E402
+from pidkeeper.pipeline.formats.archive import FileName, Piece, WholeFile, read_whole  # noqa: E402
+from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE, piece_rows, row_problem  # noqa: E402
+from pidkeeper.pipeline.formats.problems import MALFORMED  # noqa: E402
+from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES, decode_header, encode_archive, encode_header  # noqa: E402
+from pidkeeper.protocol.messages import AllocatedBlock  # noqa: E402
 
 BLOCKS = [
     AllocatedBlock(0, 999, 1, 2, 4, 5),

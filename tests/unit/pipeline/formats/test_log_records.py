@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.raft.messages import Entry
-from controller.storage.dump import DumpedFrame, dump_log
-from pipeline.formats.log_records import RecordRow, record_rows
-from pipeline.formats.problems import MALFORMED, Problem
-from pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
-from protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from protocol.records import (
+from pidkeeper.controller.raft.messages import Entry
+from pidkeeper.controller.storage.dump import DumpedFrame, dump_log
+from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
+from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
+from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
     _RECORD_CLASSES,
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
@@ -29,7 +29,7 @@ from protocol.records import (
     VotersRecord,
     encode_batch,
 )
-from protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
 from tests.support.log_builder import META, WAL, hard_state, new_disk, open_log, segments
 
 VOTER = QuorumMember(1, None, "127.0.0.1:1", "http://127.0.0.1:2", True)

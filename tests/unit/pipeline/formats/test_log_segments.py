@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from pipeline.formats import log_segments
-from pipeline.formats.log_segments import BadBatch, Window, file_bytes, later_write, read_batch, read_header
+from pidkeeper.pipeline.formats import log_segments
+from pidkeeper.pipeline.formats.log_segments import BadBatch, Window, file_bytes, later_write, read_batch, read_header
 from tests.support.log_builder import WAL, entries, hard_state, new_disk, open_log, segments
 
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.raft.messages import Entry, HardState, SnapshotMeta
-from controller.storage import frames
-from controller.storage.errors import LogCorruption
-from controller.storage.recovery import Recovery, recover
-from controller.storage.wal import WriteAheadLog
-from pipeline.formats.problems import (
+from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.storage import frames
+from pidkeeper.controller.storage.errors import LogCorruption
+from pidkeeper.controller.storage.recovery import Recovery, recover
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.pipeline.formats.problems import (
     BAD_CRC,
     CORRUPT,
     EMPTY,
@@ -30,7 +30,7 @@ from pipeline.formats.problems import (
     UNREADABLE,
     Problem,
 )
-from pipeline.formats.write_ahead_log import (
+from pidkeeper.pipeline.formats.write_ahead_log import (
     LogDirectory,
     LogEntry,
     LogSurvey,
@@ -38,7 +38,7 @@ from pipeline.formats.write_ahead_log import (
     record_count,
     survey_log,
 )
-from protocol.records import LeaderChangeRecord, encode_batch
+from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from tests.support.log_builder import META, WAL, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles
 

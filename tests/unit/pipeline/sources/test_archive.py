@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.storage.archive import MAX_SMALL_FILES
-from pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, NEWER, TORN
-from pipeline.schemas import ARCHIVE_BLOCKS
-from pipeline.sources.archive import ArchiveSource
-from pipeline.sources.archive_stream import ArchiveStreamReader, MissingOffsetsError
-from pipeline.sources.tables import BadFileError
+from pidkeeper.controller.storage.archive import MAX_SMALL_FILES
+from pidkeeper.pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, NEWER, TORN
+from pidkeeper.pipeline.schemas import ARCHIVE_BLOCKS
+from pidkeeper.pipeline.sources.archive import ArchiveSource
+from pidkeeper.pipeline.sources.archive_stream import ArchiveStreamReader, MissingOffsetsError
+from pidkeeper.pipeline.sources.tables import BadFileError
 from tests.support.member_files import CLUSTER, MemberFiles, blocks
 from tests.support.source_rows import piece_blocks, table
 
@@ -114,7 +114,7 @@ def test_snapshots_under_another_name_of_another_cluster_or_newer_are_told(
         (str(renamed), MISNAMED)
     ]
     assert [row["kind"] for row in table(ArchiveSource, path, "problems")] == []
-    monkeypatch.setattr("snapshots.format.LATEST", 0)
+    monkeypatch.setattr("pidkeeper.snapshots.format.LATEST", 0)
     assert [row["kind"] for row in table(ArchiveSource, path, "problems")] == [NEWER]
     monkeypatch.undo()
     (member.path / "meta.json").write_text((member.path / "meta.json").read_text().replace(CLUSTER, "cluster-b"))

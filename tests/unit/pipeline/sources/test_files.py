@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.formats.problems import TORN
-from pipeline.sources import files
-from pipeline.sources.files import (
+from pidkeeper.pipeline.formats.problems import TORN
+from pidkeeper.pipeline.sources import files
+from pidkeeper.pipeline.sources.files import (
     FilePlace,
     data_files,
     file_names,
@@ -21,8 +21,8 @@ from pipeline.sources.files import (
     place_of,
     stamp,
 )
-from pipeline.sources.listing import Folder, list_folders
-from pipeline.sources.segment_files import list_segments, plan, read_part
+from pidkeeper.pipeline.sources.listing import Folder, list_folders
+from pidkeeper.pipeline.sources.segment_files import list_segments, plan, read_part
 from tests.support.segment_builder import batch
 
 MEMORY = "memory://audit/"

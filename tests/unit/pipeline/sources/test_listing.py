@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from controller.storage.directory import format_directory
-from pipeline.formats.problems import MALFORMED, Problem
-from pipeline.sources.listing import Folder, Owner, list_folders, read_owner
-from snapshots.files import OsFiles
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
+from pidkeeper.pipeline.sources.listing import Folder, Owner, list_folders, read_owner
+from pidkeeper.snapshots.files import OsFiles
 
 
 def member(path: Path, node_id: int) -> Path:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from pipeline.sources.files import find_files, open_file, place_of, stamp
+from pidkeeper.pipeline.sources.files import find_files, open_file, place_of, stamp
 
 pytest.importorskip("requests", reason="requests is not installed")
 pytest.importorskip("fsspec", reason="fsspec is not installed")
@@ -102,7 +102,7 @@ def test_what_the_namenode_refuses_says_why(node: Node) -> None:
 
 def test_pyarrow_says_what_went_wrong_as_well(node: Node) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from pipeline.sources.files import _system
+    from pidkeeper.pipeline.sources.files import _system
 
     system = _system(place_of(f"webhdfs://127.0.0.1:{node.port}/").root).arrow()
     with system.open_input_file("/a.arc") as file:

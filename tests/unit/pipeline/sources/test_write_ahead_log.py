@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.formats.problems import CORRUPT, FOREIGN, MALFORMED, NOT_READ
-from pipeline.schemas import LOG_TABLES
-from pipeline.sources.tables import BadFileError
-from pipeline.sources.write_ahead_log import LogSource
-from protocol.records import AllocateProducerIdsRecord
+from pidkeeper.pipeline.formats.problems import CORRUPT, FOREIGN, MALFORMED, NOT_READ
+from pidkeeper.pipeline.schemas import LOG_TABLES
+from pidkeeper.pipeline.sources.tables import BadFileError
+from pidkeeper.pipeline.sources.write_ahead_log import LogSource
+from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.source_rows import table
 
