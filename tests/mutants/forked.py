@@ -27,6 +27,7 @@ import hypothesis
 import msgspec
 import pytest
 
+import pidkeeper
 from tests.mutants.operators import Mutant, mutated
 
 _OPTIONS: Final = (
@@ -250,6 +251,8 @@ def _enter(tree: Path) -> None:
     """Work in the copy, and silently."""
     os.chdir(tree)
     sys.path.insert(0, str(tree))
+    # The package itself was imported by the parent, with what no mutant changes.
+    pidkeeper.__path__ = [str(tree / NAMESPACE)]
     null = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)

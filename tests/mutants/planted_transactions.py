@@ -41,8 +41,8 @@ TRANSACTIONS: Final = (
             ),
             Edit(
                 "controller/state/machine.py",
-                "from controller.state.brokers import",
-                "from msgspec import structs\n\nfrom controller.state.brokers import",
+                "from pidkeeper.controller.state.brokers import",
+                "from msgspec import structs\n\nfrom pidkeeper.controller.state.brokers import",
             ),
         ),
         (_STATE + "test_machine.py", _STATE + "test_transactions.py"),
