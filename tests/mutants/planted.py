@@ -1,7 +1,7 @@
 """Planted bugs: one small patch each to the real code, after bugs that real systems had.
 
-A patch is a list of exact replacements. Each old text must stand in its file exactly once; one that does not is an
-error, never a patch that silently does nothing.
+A patch is a list of edits (`edits.py`). One that does not fit the code any more is an error, never a patch that
+silently does nothing.
 """
 
 from __future__ import annotations
@@ -13,24 +13,16 @@ from typing import Final
 
 import msgspec
 
+from tests.mutants.anchors import NoAnchorError, PatchError, elsewhere, sources_in
+from tests.mutants.edits import Edit, edited
+
 ROOT: Final = Path(__file__).resolve().parents[2]
-PARTS: Final = ("pidkeeper", "protocol", "snapshots", "controller", "broker_agent", "tests")
+CODE: Final = ("protocol", "snapshots", "controller", "broker_agent")
+PARTS: Final = ("pidkeeper", *CODE, "tests")
 """What the simulator and the directed tests need of the tree."""
 
 
 SIMULATOR: Final = Path("tests/simulation")
-
-
-class PatchError(Exception):
-    """A patch does not fit the code any more: write it anew for what the code says now."""
-
-
-class Edit(msgspec.Struct, frozen=True):
-    """Replace `old`, which stands in the file `path` exactly once, by `new`."""
-
-    path: str
-    old: str
-    new: str
 
 
 class Planted(msgspec.Struct, frozen=True):
@@ -54,17 +46,13 @@ def patched(bug: Planted, root: Path) -> dict[str, str]:
     """The files that `bug` changes, by path, as they read with it. Raises PatchError."""
     texts: dict[str, str] = {}
     for edit in bug.edits:
-        if edit.path not in texts:
-            texts[edit.path] = (root / edit.path).read_text(encoding="utf-8")
-        count = texts[edit.path].count(edit.old)
-        if count != 1:
-            raise PatchError(f"{bug.name}: {edit.old!r} stands in {edit.path} {count} times, not once")
-        texts[edit.path] = texts[edit.path].replace(edit.old, edit.new)
-    for path, text in texts.items():
         try:
-            compile(text, path, "exec")
-        except SyntaxError as error:
-            raise PatchError(f"{bug.name}: {path} does not compile any more: {error}") from error
+            sources = sources_in(root, edit.scope)
+            path, text = edited(edit, sources | {path: text for path, text in texts.items() if path in sources})
+        except PatchError as error:
+            hint = elsewhere(root, CODE, edit.function) if isinstance(error, NoAnchorError) else ""
+            raise PatchError(f"{bug.name}: in {edit.scope}, {edit.function}: {error}{hint}") from error
+        texts[path] = text
     return texts
 
 
@@ -90,19 +78,15 @@ def plant(bug: Planted, tree: Path) -> None:
         (tree / path).write_text(text, encoding="utf-8")
 
 
-def one(path: str, old: str, new: str) -> tuple[Edit, ...]:
-    """A patch of one place."""
-    return (Edit(path, old, new),)
-
-
 def catalogue() -> Sequence[Planted]:
     """All planted bugs."""
-    from tests.mutants.planted_agent import AGENT
-    from tests.mutants.planted_consensus import CONSENSUS
-    from tests.mutants.planted_membership import MEMBERS
-    from tests.mutants.planted_migration import MIGRATION
-    from tests.mutants.planted_state import STATE
-    from tests.mutants.planted_storage import STORAGE
-    from tests.mutants.planted_transactions import TRANSACTIONS
+    from tests.mutants.planted_agent import AGENT_BUGS
+    from tests.mutants.planted_consensus import CONSENSUS_BUGS
+    from tests.mutants.planted_membership import MEMBERSHIP_BUGS
+    from tests.mutants.planted_migration import MIGRATION_BUGS
+    from tests.mutants.planted_state import STATE_BUGS
+    from tests.mutants.planted_storage import STORAGE_BUGS
+    from tests.mutants.planted_transactions import TRANSACTION_BUGS
 
-    return (*CONSENSUS, *MEMBERS, *STORAGE, *STATE, *TRANSACTIONS, *MIGRATION, *AGENT)
+    ids = (*STATE_BUGS, *TRANSACTION_BUGS, *MIGRATION_BUGS)
+    return (*CONSENSUS_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *AGENT_BUGS)

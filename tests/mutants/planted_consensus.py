@@ -4,57 +4,39 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.planted import Edit, Planted, one
+from tests.mutants.edits import delete, insert_before, replace
+from tests.mutants.planted import Planted
 
-CORE: Final = "controller/raft/core.py"
-ELECTIONS: Final = "controller/raft/elections.py"
-LOG: Final = "controller/raft/log.py"
-MEMBER: Final = "controller/raft/member.py"
-QUORUM: Final = "controller/raft/quorum.py"
-REPLICATION: Final = "controller/raft/replication.py"
-TRANSFER: Final = "controller/raft/snapshot_transfer.py"
+RAFT: Final = "controller/raft"
 _UNIT: Final = "tests/unit/controller/raft/"
 _COSTS_TIME: Final = "it costs time under faults, and the simulator asks for progress only once they have ended"
 
-CONSENSUS: Final = (
+CONSENSUS_BUGS: Final = (
     Planted(
         "vote-forgotten-at-restart",
         "one vote per term",
         "raftos 0.2.6, defect B(a)",
-        one(MEMBER, "self.vote = hard_state.vote", "self.vote = None"),
+        (replace(RAFT, "Member.__init__", "hard_state.vote", "None"),),
     ),
     Planted(
         "vote-never-written",
         "one vote per term",
         "PySyncObj before 0.3.16: the vote is volatile",
-        one(CORE, "HardState(self.term, self.vote, self.log.commit,", "HardState(self.term, None, self.log.commit,"),
+        (replace(RAFT, "_begin_write", "self.vote", "None"),),
     ),
     Planted(
         "vote-cleared-at-every-fall-to-follower",
         "one vote per term",
         "raftos 0.2.6, defect B(b)",
-        one(
-            MEMBER,
-            "        self.role = FOLLOWER\n        self.leader_id = leader\n",
-            "        self.role = FOLLOWER\n        self.vote = None\n        self.leader_id = leader\n",
-        ),
+        (insert_before(RAFT, "Member._become_follower", "self.leader_id = _", "self.vote = None"),),
     ),
     Planted(
         "vote-for-anyone-without-a-leader",
         "one vote per term",
         "raftos 0.2.6, defect B: the vote is not matched with the candidate",
         (
-            Edit(
-                ELECTIONS,
-                "free = self.vote == message.sender or (self.vote is None and self.leader_id is None)",
-                "free = self.leader_id is None",
-            ),
-            Edit(
-                ELECTIONS,
-                "            self._set_vote(message.sender)\n            self._reset_timer()",
-                "            self.vote = message.sender\n            self._hard_changed()\n"
-                "            self._reset_timer()",
-            ),
+            replace(RAFT, "_on_vote_request", "self.vote == _ or _", "self.leader_id is None"),
+            replace(RAFT, "_on_vote_request", "self._set_vote(_1)", "self.vote = _1\nself._hard_changed()"),
         ),
         ("tests/raft_paper/test_section_5_2_elections.py",),
     ),
@@ -62,22 +44,14 @@ CONSENSUS: Final = (
         "stale-vote-reply-counted",
         "votes count in their own term",
         "raftos 0.2.6, defect B(c)",
-        one(
-            CORE,
-            "        if kind is PreVote:\n            return True\n        peer",
-            "        if kind is PreVote or kind is RequestVoteReply:\n            return True\n        peer",
-        ),
+        (replace(RAFT, "_answer_stale", "_1 is PreVote", "_1 is PreVote or _1 is RequestVoteReply"),),
         (_UNIT + "test_core_elections.py",),
     ),
     Planted(
         "stale-append-reply-counted",
         "acknowledgements count in their own term",
         "PySyncObj 0.3.17: the acknowledgement carries no term",
-        one(
-            CORE,
-            "        if kind is PreVote:\n            return True\n        peer",
-            "        if kind is PreVote or kind is AppendEntriesReply:\n            return True\n        peer",
-        ),
+        (replace(RAFT, "_answer_stale", "_1 is PreVote", "_1 is PreVote or _1 is AppendEntriesReply"),),
         ("tests/raft_paper/test_section_5_1_terms.py",),
     ),
     Planted(
@@ -85,21 +59,14 @@ CONSENSUS: Final = (
         "one vote per voter",
         "raftos 0.2.6, state.py:331",
         (
-            Edit(
-                ELECTIONS,
-                "self.node_id in self._votes and message.sender not in self._votes:",
-                "self.node_id in self._votes:",
+            replace(RAFT, "_on_vote_reply", "_1 and _2 and _ not in self._votes", "_1 and _2"),
+            replace(
+                RAFT,
+                "_count_vote",
+                "if _1 in self._votes:\n    raise _",
+                "if _1 in self._votes:\n    _1 = -len(self._votes) - 1",
             ),
-            Edit(
-                ELECTIONS,
-                'raise InvariantViolation("R10", f"a second vote of {voter} in term {self.term}")',
-                "voter = -len(self._votes) - 1",
-            ),
-            Edit(
-                ELECTIONS,
-                "            if voter != self.node_id and recovery:\n",
-                "            if voter != self.node_id and recovery and voter > 0:\n",
-            ),
+            replace(RAFT, "_become_leader", "_1 != self.node_id and _2", "_1 != self.node_id and _2 and _1 > 0"),
         ),
         (_UNIT + "test_invariants.py", "tests/raft_paper/test_section_5_2_elections.py"),
     ),
@@ -107,77 +74,66 @@ CONSENSUS: Final = (
         "no-election-restriction",
         "a leader holds every committed entry",
         "Raft paper, section 5.4.1, left out",
-        one(LOG, "return (last_term, last_index) >= (self.last_term, self.last_index)", "return True"),
+        (replace(RAFT, "is_up_to_date", "return _", "return True"),),
     ),
     Planted(
         "logs-compared-by-length-alone",
         "a leader holds every committed entry",
         "Raft paper, section 5.4.1, half implemented",
-        one(
-            LOG,
-            "return (last_term, last_index) >= (self.last_term, self.last_index)",
-            "return last_index >= self.last_index",
-        ),
+        (replace(RAFT, "is_up_to_date", "(_, _1) >= (_, _2)", "_1 >= _2"),),
         ("tests/raft_paper/test_section_5_4_safety.py",),
     ),
     Planted(
         "vote-requests-before-own-vote-is-durable",
         "no promise before its write",
         "raftos 0.2.6, defect G; hashicorp/raft persists first",
-        one(ELECTIONS, "self._parked.append(RequestVote(", "self._outbox.append(RequestVote("),
+        (replace(RAFT, "_campaign", "self._parked", "self._outbox"),),
     ),
     Planted(
         "replies-before-the-write",
         "no promise before its write",
         "etcd #14370, on a follower",
-        one(MEMBER, "if index <= self.log.stable and self._hard_durable:", "if index >= 0:"),
+        (replace(RAFT, "_send_when_durable", "_1 <= self.log.stable and _", "_1 >= 0"),),
     ),
     Planted(
         "leader-counts-itself-before-its-write",
         "committed means durable on a majority",
         "etcd #14370: acknowledged before the fsync",
-        one(
-            REPLICATION,
-            "        self.progress[self.node_id].next = index + 1\n",
-            "        own = self.progress[self.node_id]\n        own.next = index + 1\n"
-            "        own.match = own.counted = index\n",
+        (
+            replace(
+                RAFT,
+                "_append",
+                "self.progress[self.node_id].next = _1 + 1",
+                "own = self.progress[self.node_id]\nown.next = _1 + 1\nown.match = own.counted = _1",
+            ),
         ),
     ),
     Planted(
         "late-write-covers-what-was-overwritten",
         "acknowledged means durable",
         "the ABA race of asynchronous log writes (etcd-io/raft, TestAppendABARace)",
-        one(
-            LOG,
-            "        self.stable, self.submitted = min(self.stable, keep), min(self.submitted, keep)\n"
-            "        self._writes = deque(min(end, keep) for end in self._writes)",
-            "        self.stable, self.submitted = min(self.stable, keep), min(self.submitted, keep)",
-        ),
+        (delete(RAFT, "_truncate", "self._writes = _"),),
         (_UNIT + "test_core_durability.py", _UNIT + "test_log.py"),
     ),
     Planted(
         "commit-by-a-minority",
         "committed means on a majority",
         "raftos 0.2.6, defect J",
-        one(QUORUM, "return sorted(indexes)[(len(indexes) - 1) // 2]", "return sorted(indexes)[len(indexes) // 2 + 1]"),
+        (replace(RAFT, "majority_index", "(len(_1) - 1) // 2", "len(_1) // 2 + 1"),),
     ),
     Planted(
         "elected-by-a-minority",
         "one leader per term",
         "raftos 0.2.6, defect J",
-        one(QUORUM, "return voters // 2 + 1", "return voters // 2"),
+        (replace(RAFT, "majority", "_1 // 2 + 1", "_1 // 2"),),
     ),
     Planted(
         "old-term-committed-by-counting",
         "committed entries stay",
         "Raft paper, figure 8",
         (
-            Edit(
-                REPLICATION,
-                "if index >= least and self.log.term(index) == self.term:",
-                "if index > self.log.commit:",
-            ),
-            Edit(REPLICATION, "if self.log.term(index) != self.term:", "if False:"),
+            replace(RAFT, "_maybe_commit", "_1 >= _ and self.log.term(_1) == self.term", "_1 > self.log.commit"),
+            replace(RAFT, "_commit_as_leader", "self.log.term(_) != self.term", "False"),
         ),
         (_UNIT + "test_invariants.py", "tests/raft_paper/test_section_5_4_safety.py"),
     ),
@@ -185,18 +141,14 @@ CONSENSUS: Final = (
         "truncation-without-conflict",
         "acknowledged entries stay",
         "raftos 0.2.6, defect E; PySyncObj deletes and appends anew",
-        one(LOG, "            new = self._first_new(entries)\n", "            new = 0\n"),
+        (replace(RAFT, "maybe_append", "self._first_new(_)", "0"),),
         (_UNIT + "test_log.py",),
     ),
     Planted(
         "commit-clamped-to-the-logs-end",
         "only what the leader verified is committed",
         "raftos at c51e144, defect I",
-        one(
-            REPLICATION,
-            "commit = min(message.leader_commit, last)",
-            "commit = min(message.leader_commit, log.last_index)",
-        ),
+        (replace(RAFT, "_on_append", "min(message.leader_commit, _)", "min(message.leader_commit, log.last_index)"),),
         (_UNIT + "test_core_replication.py",),
     ),
     Planted(
@@ -204,12 +156,8 @@ CONSENSUS: Final = (
         "only what the leader verified is committed",
         "etcd-io/raft clamps it to match",
         (
-            Edit(REPLICATION, "commit = min(progress.match, self.log.commit)", "commit = self.log.commit"),
-            Edit(
-                REPLICATION,
-                "        commit = message.leader_commit\n",
-                "        commit = min(message.leader_commit, self.log.last_index)\n",
-            ),
+            replace(RAFT, "_send_heartbeat", "min(_.match, _1)", "_1"),
+            replace(RAFT, "_on_heartbeat", "message.leader_commit", "min(message.leader_commit, self.log.last_index)"),
         ),
         (_UNIT + "test_core_replication.py",),
     ),
@@ -217,85 +165,56 @@ CONSENSUS: Final = (
         "conflict-acknowledged",
         "logs match",
         "Raft paper, section 5.3, the comparison of terms left out",
-        one(
-            LOG,
-            "            if new == len(entries):\n                return last\n",
-            "            if new == len(entries) or self.term(entries[new].index) is not None:\n"
-            "                return last\n",
-        ),
+        (replace(RAFT, "maybe_append", "_1 == len(_2)", "_1 == len(_2) or self.term(_2[_1].index) is not None"),),
     ),
     Planted(
         "applied-before-committed",
         "only committed entries are applied",
         "raftos 0.2.6, state.py:45",
         (
-            Edit(LOG, "high = min(self.commit, self.stable, ", "high = min(self.stable, "),
-            Edit(
-                LOG,
-                "if not self.applied <= index <= self.delivered or index > self.commit:",
-                "if not self.applied <= index <= self.delivered:",
-            ),
-            Edit(CORE, "log.delivered < log.commit else []", "log.delivered < log.stable else []"),
+            replace(RAFT, "deliver", "min(self.commit, _1, _2)", "min(_1, _2)"),
+            replace(RAFT, "RaftLog.applied_to", "_1 or _ > self.commit", "_1"),
+            replace(RAFT, "ready", "_1.delivered < _1.commit", "_1.delivered < _1.stable"),
         ),
     ),
     Planted(
         "no-empty-entry-of-a-new-leader",
         "an idle leader commits what it inherited",
         "raftos 0.2.6, state.py:147, and defect D",
-        one(
-            ELECTIONS,
-            "self._noop_index = self._append(self._leader_change_data)",
-            "self._noop_index = self.log.last_index",
-        ),
+        (replace(RAFT, "_become_leader", "self._append(_)", "self.log.last_index"),),
     ),
     Planted(
         "wiped-disk-is-a-full-voter",
         "a member without memory elects nobody",
         "Redpanda's analysis of unsynced Raft; etcd #14143",
-        one(
-            "controller/storage/wal.py",
-            "self._hard_state = HardState(recovering=True)",
-            "self._hard_state = HardState()",
-        ),
+        (replace("controller/storage", "WriteAheadLog.__init__", "HardState(recovering=True)", "HardState()"),),
     ),
     Planted(
         "recovering-votes-count-in-full",
         "a member without memory elects nobody",
         "docs/decisions/0005, rule 1, left out",
-        one(
-            QUORUM,
-            "if grants >= majority(voters) or (grants + weak_grants == voters and other_grants == others):",
-            "if grants + weak_grants >= majority(voters):",
-        ),
+        (replace(RAFT, "vote_result", "grants >= majority(_1) or _", "grants + weak_grants >= majority(_1)"),),
         (_UNIT + "test_core_recovery.py",),
     ),
     Planted(
         "recovering-acknowledgements-count-in-full",
         "committed means held by members with memory",
         "docs/decisions/0005, rule 2, left out",
-        one(REPLICATION, "if message.recovery == 0 and index > progress.counted:", "if index > progress.counted:"),
+        (replace(RAFT, "_on_append_reply", "message.recovery == 0 and _1", "_1"),),
         (_UNIT + "test_core_recovery.py",),
     ),
     Planted(
         "recovery-ends-at-the-first-heartbeat",
         "a member recovers when it holds all that it ever acknowledged",
         "docs/decisions/0005, the barrier left out",
-        one(
-            REPLICATION,
-            "return progress.recovery != 0 and min(progress.match, self.log.commit) >= progress.barrier",
-            "return progress.recovery != 0",
-        ),
+        (replace(RAFT, "_may_end_recovery", "_1.recovery != 0 and _", "_1.recovery != 0"),),
         (_UNIT + "test_core_recovery.py",),
     ),
     Planted(
         "pre-vote-granted-while-the-leader-lives",
         "a member that was cut off deposes nobody",
         "dissertation, section 9.6; KIP-996",
-        one(
-            ELECTIONS,
-            "free = message.term > self.term and not self._hears_leader()",
-            "free = message.term > self.term",
-        ),
+        (replace(RAFT, "_on_pre_vote", "_1 and not self._hears_leader()", "_1"),),
         (_UNIT + "test_core_elections.py",),
         unseen=_COSTS_TIME,
     ),
@@ -303,9 +222,7 @@ CONSENSUS: Final = (
         "votes-not-refused-while-the-leader-lives",
         "a member that was cut off deposes nobody",
         "dissertation, section 4.2.3",
-        one(
-            CORE, "if isinstance(message, RequestVote) and not message.transfer and self._hears_leader():", "if False:"
-        ),
+        (replace(RAFT, "_settle_term", "... and self._hears_leader()", "False"),),
         (_UNIT + "test_core_elections.py",),
         unseen=_COSTS_TIME,
     ),
@@ -313,7 +230,7 @@ CONSENSUS: Final = (
         "no-check-quorum",
         "a leader that is cut off steps down",
         "PySyncObj 0.3.17: believes for 30 s; KAFKA-15489",
-        one(ELECTIONS, "        if heard < self.majority:", "        if heard < 0:"),
+        (replace(RAFT, "_check_quorum", "_1 < self.majority", "_1 < 0"),),
         (_UNIT + "test_core_elections.py",),
         unseen=_COSTS_TIME,
     ),
@@ -321,11 +238,7 @@ CONSENSUS: Final = (
         "transfer-without-catching-up",
         "a handover costs no failed election",
         "dissertation, section 3.10, step 2 left out",
-        one(
-            REPLICATION,
-            "if target is not None and self.progress[target].match == self.log.last_index:",
-            "if target is not None:",
-        ),
+        (replace(RAFT, "_hand_over_if_caught_up", "_1 is not None and _", "_1 is not None"),),
         (_UNIT + "test_core_transfer.py",),
         unseen=_COSTS_TIME,
     ),
@@ -333,11 +246,7 @@ CONSENSUS: Final = (
         "proposals-taken-during-a-transfer",
         "a handover ends",
         "dissertation, section 3.10, step 1 left out",
-        one(
-            CORE,
-            "        if self.transferring is not None:\n            raise ProposalRefused(",
-            "        if False:\n            raise ProposalRefused(",
-        ),
+        (replace(RAFT, "propose", "self.transferring is not None", "False"),),
         (_UNIT + "test_core_transfer.py",),
         unseen=_COSTS_TIME,
     ),
@@ -345,11 +254,7 @@ CONSENSUS: Final = (
         "probe-never-repeated",
         "a lost message costs one heartbeat",
         "raftos 0.2.6, awaited futures overwritten; a stuck probe in etcd-io/raft",
-        one(
-            REPLICATION,
-            "        progress.heard = self._now\n        progress.probe_sent = False\n",
-            "        progress.heard = self._now\n",
-        ),
+        (delete(RAFT, "_on_heartbeat_reply", "_.probe_sent = False"),),
         (_UNIT + "test_core_replication.py",),
     ),
     Planted(
@@ -357,12 +262,8 @@ CONSENSUS: Final = (
         "a received snapshot is the sent one",
         "KRaft checks the position of FetchSnapshot",
         (
-            Edit(TRANSFER, "if message.offset == self._incoming_offset:", "if message.offset >= 0:"),
-            Edit(
-                "snapshots/catalog.py",
-                "        if offset != self.next_offset:\n            return self.next_offset\n",
-                "        offset = self.next_offset\n",
-            ),
+            replace(RAFT, "_take_chunk", "message.offset == _", "message.offset >= 0"),
+            replace("snapshots", "add", "if _1 != self.next_offset:", "_1 = self.next_offset"),
         ),
         (_UNIT + "test_core_snapshots.py", "tests/unit/snapshots/test_catalog.py"),
     ),
@@ -371,8 +272,8 @@ CONSENSUS: Final = (
         "the state never goes back",
         "KAFKA-13968: snapshots off by their bounds",
         (
-            Edit(TRANSFER, "if meta.index <= self.log.commit:", "if meta.index < 0:"),
-            Edit(TRANSFER, "if self._installing is None and self.log.matches(meta.index, meta.term):", "if False:"),
+            replace(RAFT, "_on_snapshot", "_1.index <= self.log.commit", "_1.index < 0"),
+            replace(RAFT, "_on_snapshot", "self._installing is None and _", "False"),
         ),
         (_UNIT + "test_core_snapshots.py",),
     ),
@@ -380,11 +281,7 @@ CONSENSUS: Final = (
         "applied-while-a-snapshot-is-installed",
         "the state never goes back",
         "Redpanda #2437: the log moved under the state machine",
-        one(
-            CORE,
-            "log.deliver() if self._installing is None and log.delivered < log.commit else []",
-            "log.deliver() if log.delivered < log.commit else []",
-        ),
+        (replace(RAFT, "ready", "self._installing is None and _1", "_1"),),
         (_UNIT + "test_core_snapshots.py",),
     ),
 )

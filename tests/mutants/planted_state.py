@@ -4,43 +4,47 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.planted import Edit, Planted, one
+from tests.mutants.edits import delete, replace
+from tests.mutants.planted import Planted
 
-MACHINE: Final = "controller/state/machine.py"
-DECISIONS: Final = "controller/state/id_decisions.py"
-DRAFT: Final = "controller/state/draft.py"
-PRODUCER_IDS: Final = "controller/state/producer_ids.py"
-DECIDER: Final = "controller/node/decider.py"
-DRIVER: Final = "controller/node/driver.py"
-KEEPER: Final = "controller/node/snapshot_keeper.py"
-LEDGER: Final = "controller/node/ledger.py"
-CORE: Final = "controller/raft/core.py"
+NODE: Final = "controller/node"
+RAFT: Final = "controller/raft"
+STATE: Final = "controller/state"
 _STATE: Final = "tests/unit/controller/state/"
 _DECIDER: Final = "tests/unit/controller/node/test_decider.py"
 
-_UNSETTLED: Final = Edit(DRIVER, "return self.core.applied == self.core.last_index", "return True")
 
-STATE: Final = (
+_UNSETTLED: Final = replace(NODE, "Driver.settled", "return _", "return True")
+_STAYS: Final = replace(
+    NODE, "_watch_leadership", "self._led_term not in _", "self._led_term is not None and self.faulted"
+)
+"""With a leader that was deposed still believed to lead by its decider, which would fail the batch in flight."""
+
+STATE_BUGS: Final = (
     Planted(
         "snapshot-carries-the-current-block",
         "no ID twice",
         "KAFKA-15552: the current block where the next one was meant",
-        one(
-            MACHINE,
-            "            next_producer_id=self.producer_ids.next_producer_id,\n",
-            "            next_producer_id=0\n            if self.producer_ids.last_block is None\n"
-            "            else self.producer_ids.last_block.first,\n",
+        (
+            replace(
+                STATE,
+                "image",
+                "self.producer_ids.next_producer_id",
+                "0 if self.producer_ids.last_block is None else self.producer_ids.last_block.first",
+            ),
         ),
     ),
     Planted(
         "restore-forgets-a-raised-floor",
         "no ID twice",
         "Redpanda #9555: the counter restarts below what was used",
-        one(
-            MACHINE,
-            "        self.producer_ids = ProducerIdsState(image.next_producer_id, image.last_block)\n",
-            "        known = 0 if image.last_block is None else image.last_block.first + image.last_block.length\n"
-            "        self.producer_ids = ProducerIdsState(known, image.last_block)\n",
+        (
+            replace(
+                STATE,
+                "restore",
+                "self.producer_ids = ProducerIdsState(_, _1)",
+                "known = 0 if _1 is None else _1.first + _1.length\nself.producer_ids = ProducerIdsState(known, _1)",
+            ),
         ),
         (_STATE + "test_machine.py",),
     ),
@@ -48,38 +52,32 @@ STATE: Final = (
         "restore-starts-the-counter-anew",
         "no ID twice",
         "Redpanda #15054: the counter restarts after a cluster restore",
-        one(
-            MACHINE,
-            "        self.producer_ids = ProducerIdsState(image.next_producer_id, image.last_block)\n",
-            "        self.producer_ids = ProducerIdsState(0, image.last_block)\n",
-        ),
+        (replace(STATE, "restore", "ProducerIdsState(_, _1)", "ProducerIdsState(0, _1)"),),
     ),
     Planted(
         "snapshot-offset-is-inclusive",
         "broker epochs are unique",
         "KAFKA-14618: inclusive and exclusive offsets confused",
-        one(
-            MACHINE,
-            "            next_offset=self.next_offset,\n",
-            "            next_offset=max(0, self.next_offset - 1),\n",
-        ),
+        (replace(STATE, "image", "self.next_offset", "max(0, self.next_offset - 1)"),),
     ),
     Planted(
         "snapshot-index-behind-its-state",
         "every entry is applied once",
         "etcd #13766: apply index and state were not saved together",
-        one(
-            KEEPER,
-            "        image = self._machine.image(entry.index, entry.term)\n",
-            "        index = entry.index - 1\n"
-            "        image = self._machine.image(index, self._core.term_at(index) or entry.term)\n",
+        (
+            replace(
+                NODE,
+                "SnapshotKeeper.applied",
+                "_1 = self._machine.image(_2.index, _2.term)",
+                "index = _2.index - 1\n_1 = self._machine.image(index, self._core.term_at(index) or _2.term)",
+            ),
         ),
     ),
     Planted(
         "snapshot-lacks-the-registrations",
         "members hold the same state",
         "KAFKA-13357: a record missing from the snapshot",
-        one(MACHINE, "            brokers=self.brokers.all(),\n", "            brokers=[],\n"),
+        (replace(STATE, "image", "self.brokers.all()", "[]"),),
     ),
     Planted(
         "served-from-unapplied-state",
@@ -87,11 +85,7 @@ STATE: Final = (
         "raftos 0.2.6, defect A",
         (
             _UNSETTLED,
-            Edit(
-                CORE,
-                "return self.role is LEADER and self.log.applied >= self._noop_index",
-                "return self.role is LEADER",
-            ),
+            replace(RAFT, "serving", "self.role is LEADER and _", "self.role is LEADER"),
         ),
     ),
     Planted(
@@ -107,11 +101,7 @@ STATE: Final = (
         "docs/decisions/0003; raftos 0.2.6, defect H",
         (
             _UNSETTLED,
-            Edit(
-                DECIDER,
-                "if self._in_flight is not None or not self._waiting:\n            return\n",
-                "if not self._waiting:\n            return\n",
-            ),
+            replace(NODE, "decide", "self._in_flight is not None or _1", "_1"),
         ),
         (_DECIDER,),
     ),
@@ -119,10 +109,13 @@ STATE: Final = (
         "answered-at-propose",
         "nothing acknowledged is lost",
         "etcd #20418 and every lease-based allocator: a stale leader answers",
-        one(
-            DECIDER,
-            "        self._in_flight = Batch(term, index, draft.records, outcomes)",
-            "        self._in_flight = Batch(term, index, draft.records, [])\n        _release(outcomes)",
+        (
+            replace(
+                NODE,
+                "decide",
+                "self._in_flight = Batch(_1, _2, _3, _4)",
+                "self._in_flight = Batch(_1, _2, _3, [])\n_release_all(_4)",
+            ),
         ),
     ),
     Planted(
@@ -130,14 +123,8 @@ STATE: Final = (
         "an answer rests on its own entry",
         "raftos 0.2.6: any apply resolves the one future; dissertation, section 6.2",
         (
-            Edit(
-                DECIDER, "if entry.index == batch.index and entry.term == batch.term:", "if entry.index == batch.index:"
-            ),
-            Edit(
-                DRIVER,
-                "        if self._led_term not in {None, led_term}:\n",
-                "        if self._led_term is not None and self.faulted:\n",
-            ),
+            replace(NODE, "Decider.applied", "_1 and _.term == _.term", "_1"),
+            _STAYS,
         ),
         (_DECIDER,),
     ),
@@ -146,12 +133,8 @@ STATE: Final = (
         "members hold the same state",
         "decoding saved by index alone",
         (
-            Edit(DECIDER, "batch.index == entry.index and batch.term == entry.term:", "batch.index == entry.index:"),
-            Edit(
-                DRIVER,
-                "        if self._led_term not in {None, led_term}:\n",
-                "        if self._led_term is not None and self.faulted:\n",
-            ),
+            replace(NODE, "records_of", "_1 and _2 and _.term == _.term", "_1 and _2"),
+            _STAYS,
         ),
         (_DECIDER,),
     ),
@@ -160,15 +143,12 @@ STATE: Final = (
         "a superseded broker gets no block",
         "KIP-730: STALE_BROKER_EPOCH left out",
         (
-            Edit(
-                DECISIONS,
-                "    draft.check_broker(request.broker_id, request.broker_epoch)\n    size = ",
-                "    size = ",
-            ),
-            Edit(
-                MACHINE,
-                "assert registration is not None and registration.broker_epoch == record.broker_epoch, (",
-                "assert registration is None or registration.broker_epoch >= 0, (",
+            delete(STATE, "allocate_producer_ids", "_.check_broker(...)"),
+            replace(
+                STATE,
+                "StateMachine.replay",
+                "_1 is not None and _1.broker_epoch == _",
+                "_1 is None or _1.broker_epoch >= 0",
             ),
         ),
         (_STATE + "test_machine.py",),
@@ -177,14 +157,14 @@ STATE: Final = (
         "broker-epoch-checked-against-applied-state-alone",
         "decisions see the ones before them in their batch",
         "KAFKA-14694's class: checked before, changed since",
-        one(DRAFT, "        if broker_id in self._brokers:\n            return self._brokers[broker_id]\n", ""),
+        (delete(STATE, "broker", "if _ in self._brokers:"),),
         (_STATE + "test_machine.py",),
     ),
     Planted(
         "superseded-incarnation-let-back",
         "two processes with one broker id do not take it from each other for ever",
         "KIP-631: DUPLICATE_BROKER_REGISTRATION left out",
-        one(DECISIONS, "if before is not None and request.incarnation_id in before.superseded:", "if False:"),
+        (replace(STATE, "register_broker", "_ is not None and _ in _.superseded", "False"),),
         (_STATE + "test_machine.py",),
         unseen="two agents then take turns, and each of their blocks is still their own",
     ),
@@ -193,11 +173,12 @@ STATE: Final = (
         "no ID twice",
         "Redpanda #9555; ZooKeeper migration writing an old block",
         (
-            Edit(DECISIONS, "raised = request.at_least > draft.next_producer_id", "raised = True"),
-            Edit(
-                PRODUCER_IDS,
-                "assert record.next_producer_id > self.next_producer_id, (",
-                "assert record.next_producer_id >= 0, (",
+            replace(STATE, "raise_floor", "_1 = _.at_least > _.next_producer_id", "_1 = True"),
+            replace(
+                STATE,
+                "replay_jump",
+                "_1.next_producer_id > self.next_producer_id",
+                "_1.next_producer_id >= 0",
             ),
         ),
         (_STATE + "test_machine.py",),
@@ -207,19 +188,15 @@ STATE: Final = (
         "no ID twice",
         "KAFKA-15552's class: the inclusive end taken for the next ID",
         (
-            Edit(DECISIONS, "draft.next_producer_id = first + size\n", "draft.next_producer_id = first + size - 1\n"),
-            Edit(
-                PRODUCER_IDS,
-                "        self.next_producer_id = block.next\n",
-                "        self.next_producer_id = block.last\n",
-            ),
+            replace(STATE, "allocate_producer_ids", "_1.next_producer_id = _2", "_1.next_producer_id = _2 - 1"),
+            replace(STATE, "replay_allocation", "_1.next", "_1.last"),
         ),
     ),
     Planted(
         "exhaustion-not-noticed",
         "the ID space ends with an error",
         "KIP-730: next > 2^63-1-1000 is refused",
-        one(PRODUCER_IDS, "if next_producer_id > MAX_PRODUCER_ID - block_size:", "if next_producer_id < 0:"),
+        (replace(STATE, "check_block_left", "_1 > MAX_PRODUCER_ID - _", "_1 < 0"),),
         (_STATE + "test_producer_ids.py", _STATE + "test_machine.py"),
         unseen="no seed gets near 2^63",
     ),
@@ -227,10 +204,6 @@ STATE: Final = (
         "history-loses-the-last-row-of-a-snapshot",
         "every block has an owner on record",
         "KAFKA-13357's class: a record left out where the log is cut",
-        one(
-            LEDGER,
-            "rows = self._recent[: self._position(next_offset)]",
-            "rows = self._recent[: max(0, self._position(next_offset) - 1)]",
-        ),
+        (replace(NODE, "archive", "self._position(_1)", "max(0, self._position(_1) - 1)"),),
     ),
 )

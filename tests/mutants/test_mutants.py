@@ -8,36 +8,33 @@ import sys
 import msgspec
 import pytest
 
+from tests.mutants.anchors import PatchError
+from tests.mutants.edits import replace
 from tests.mutants.hunting import CONTROL, run_planted
 from tests.mutants.mutating import Score, explanations, targets
 from tests.mutants.operators import mutants, mutated
-from tests.mutants.planted import ROOT, Edit, PatchError, Planted, catalogue, one, patched, why_unseen
+from tests.mutants.planted import ROOT, Planted, catalogue, patched, why_unseen
 
 SURE = ("commit-by-a-minority", "append-without-sync", "answered-at-propose")
 """One of the core, one of the disk, one of the answers; each shows within a few seeds."""
 
 
+def why_unfit(bug: Planted) -> str:
+    """Why `bug` cannot be planted; empty if it can."""
+    try:
+        patched(bug, ROOT)
+    except PatchError as error:
+        return str(error)
+    return ""
+
+
 def test_every_planted_bug_still_fits_the_code() -> None:
     bugs = catalogue()
     assert len({bug.name for bug in bugs}) == len(bugs) >= 25
+    assert [why for bug in bugs if (why := why_unfit(bug))] == []
     for bug in bugs:
-        changed = patched(bug, ROOT)
-        assert all((ROOT / path).read_text(encoding="utf-8") != text for path, text in changed.items()), bug.name
         assert all((ROOT / path).exists() for path in bug.directed), bug.name
         assert not (bug.unseen or bug.needs) or bug.directed, f"{bug.name}: nobody looks for it"
-
-
-@pytest.mark.parametrize(
-    ("edits", "message"),
-    [
-        (one("controller/raft/quorum.py", "no such text", ""), "stands in controller/raft/quorum.py 0 times"),
-        (one("controller/raft/quorum.py", "voters", "v"), "times, not once"),
-        (one("controller/raft/quorum.py", "return voters // 2 + 1", "return ("), "does not compile any more"),
-    ],
-)
-def test_a_patch_that_does_not_fit_is_refused(edits: tuple[Edit, ...], message: str) -> None:
-    with pytest.raises(PatchError, match=message):
-        patched(Planted("unfit", "", "", edits), ROOT)
 
 
 @pytest.mark.timeout(300)
@@ -54,9 +51,7 @@ def test_the_simulator_catches_planted_bugs_and_nothing_else() -> None:
 
 def test_directed_tests_are_asked_where_the_simulator_sees_nothing() -> None:
     hidden = next(bug for bug in catalogue() if bug.name == "block-that-starts-at-the-highest-id-taken")
-    harmless = Planted(
-        "blank-line", "", "", one("broker_agent/reserve.py", "NO_ID: Final = -1\n", "NO_ID: Final = -1\n\n")
-    )
+    harmless = Planted("longer-constant", "", "", (replace("broker_agent", "NO_ID", "-1", "1 - 2"),))
     harmless = msgspec.structs.replace(harmless, directed=hidden.directed, unseen=hidden.unseen)
     seen, unseen = run_planted([hidden, harmless], jobs=1)
     assert (seen.caught, seen.seeds, seen.directed) == (True, None, True)
