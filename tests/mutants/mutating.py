@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import random
 import signal
@@ -15,6 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from tests.mutants.anchors import is_suffix
 from tests.mutants.forked import WALL_FACTOR, Plan, fork_tests, measured, warm_up
 from tests.mutants.operators import Mutant, mutants
 from tests.mutants.planted import ROOT, copy_tree
@@ -22,6 +24,7 @@ from tests.mutants.planted import ROOT, copy_tree
 EXPLANATIONS: Final = Path(__file__).with_name("survivors.toml")
 QUICK_SHARE: Final = 0.1
 QUICK_SEED: Final = 1
+MutantKey = tuple[str, str, str, int]
 Fate = Literal["caught", "timed out", "survived"]
 
 
@@ -56,42 +59,85 @@ def targets() -> list[Target]:
 
 
 def _sources(folder: str) -> tuple[str, ...]:
-    return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / folder).glob("*.py")))
+    return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / folder).rglob("*.py")))
 
 
 class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a mutant survives. `kind`: "equivalent", no test can tell it; "harmless", it breaks no promise."""
+    """Why a mutant survives. `kind`: "equivalent", no test can tell it; "harmless", it breaks no promise.
 
-    file: str
+    `function` is a dotted suffix of the mutant's that is unique in the target; `code`, `mutation` and `occurrence` are
+    the mutant's (`operators.Mutant`).
+    """
+
+    target: str
     function: str
-    line: str
+    code: str
     mutation: str
     kind: Literal["equivalent", "harmless"]
     why: str
+    occurrence: int = 1
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        """As `Mutant.key`."""
-        return self.file, self.function, self.line, self.mutation
+    def place(self) -> str:
+        """What it is about, for reading."""
+        number = "" if self.occurrence == 1 else f" #{self.occurrence}"
+        return f"{self.target} | {self.function} | {self.code} | {self.mutation}{number}"
 
 
-def explanations() -> dict[tuple[str, str, str, str], Explanation]:
-    """What survivors.toml says. Raises ValueError if it says it twice."""
+class Explained(msgspec.Struct, frozen=True):
+    """The explanations of one target: by the key of their mutant, and, with the reason, those that have none."""
+
+    known: dict[MutantKey, Explanation]
+    unfit: list[str]
+
+
+def explained(target: Target, every: Iterable[Mutant], said: Iterable[Explanation]) -> Explained:
+    """What is `said` of `every` mutant of `target`. Raises ValueError if it is said twice."""
+    keys = {mutant.key for mutant in every}
+    functions = {key[0] for key in keys}
+    known: dict[MutantKey, Explanation] = {}
+    unfit = []
+    for one in said:
+        if one.target != target.name:
+            continue
+        found = sorted(name for name in functions if is_suffix(one.function, name))
+        key = (found[0] if found else "", one.code, one.mutation, one.occurrence)
+        if len(found) > 1:
+            unfit.append(f"{one.place}: the function may be {' or '.join(found)}: name more of it")
+        elif key not in keys:
+            where = f"{found[0]} has no such mutant" if found else "no function is called that"
+            unfit.append(f"{one.place}: {where}: {_similar(key, keys)}")
+        elif key in known:
+            raise ValueError(f"{EXPLANATIONS.name} explains twice: {one.place}")
+        else:
+            known[key] = one
+    return Explained(known, unfit)
+
+
+def explanations() -> list[Explanation]:
+    """What survivors.toml says."""
     data = tomllib.loads(EXPLANATIONS.read_text(encoding="utf-8"))
-    found = msgspec.convert(data.get("survivor", []), list[Explanation])
-    known = {explanation.key: explanation for explanation in found}
-    if len(known) != len(found):
-        raise ValueError(f"{EXPLANATIONS.name} explains {len(found) - len(known)} mutants twice")
-    return known
+    return msgspec.convert(data.get("survivor", []), list[Explanation])
+
+
+def _similar(key: MutantKey, keys: Iterable[MutantKey]) -> str:
+    """Where the code of an explanation may be now."""
+    function, code, mutation, _ = key
+    there = {other[1] for other in keys if other[0] == function and other[2] == mutation}
+    elsewhere = {other[0] for other in keys if other[1:3] == (code, mutation)}
+    near = difflib.get_close_matches(code, there, n=3, cutoff=0.4)
+    hints = [f"it has {near}"] if near else []
+    hints += [f"{sorted(elsewhere)} has one: has the code moved?"] if elsewhere else []
+    return "; ".join(hints) or "drop the explanation, or write it anew"
 
 
 class Survivor(msgspec.Struct, frozen=True):
     """A mutant that no test noticed. `tests`: how many executed its line."""
 
     file: str
-    line_number: int
+    line: int
     function: str
-    line: str
+    code: str
     mutation: str
     tests: int
     kind: str
@@ -136,9 +182,9 @@ def _run_mutation(tree: Path, target: Target, jobs: int, quick: bool) -> Score:
     chosen = every
     if quick:
         chosen = random.Random(QUICK_SEED).sample(every, max(1, int(len(every) * QUICK_SHARE)))
-    fates: dict[tuple[str, str, str, str], Fate] = {}
+    fates: dict[MutantKey, Fate] = {}
     survivors = []
-    known = explanations()
+    known, unfit = msgspec.structs.astuple(explained(target, every, explanations()))
     for done, (mutant, fate, tests) in enumerate(_run_all(tree, chosen, sources, plan, jobs), 1):
         fates[mutant.key] = fate
         if fate == "survived":
@@ -154,8 +200,8 @@ def _run_mutation(tree: Path, target: Target, jobs: int, quick: bool) -> Score:
         timed_out=values.count("timed out"),
         equivalent=kinds.count("equivalent"),
         harmless=kinds.count("harmless"),
-        survivors=sorted(survivors, key=lambda one: (one.file, one.line_number, one.mutation)),
-        stale=_stale(known, target, every, fates),
+        survivors=sorted(survivors, key=lambda one: (one.file, one.line, one.mutation)),
+        stale=unfit + [known[key].place for key, fate in fates.items() if key in known and fate != "survived"],
         seconds=round(time.monotonic() - started, 1),
     )
 
@@ -163,28 +209,14 @@ def _run_mutation(tree: Path, target: Target, jobs: int, quick: bool) -> Score:
 def _survivor(mutant: Mutant, tests: int, explanation: Explanation | None) -> Survivor:
     return Survivor(
         file=mutant.file,
-        line_number=mutant.first,
-        function=mutant.function,
         line=mutant.line,
+        function=mutant.function,
+        code=mutant.code,
         mutation=mutant.mutation,
         tests=tests,
         kind="" if explanation is None else explanation.kind,
         why="" if explanation is None else explanation.why,
     )
-
-
-def _stale(
-    known: Iterable[tuple[str, str, str, str]],
-    target: Target,
-    every: Iterable[Mutant],
-    fates: dict[tuple[str, str, str, str], Fate],
-) -> list[str]:
-    existing = {mutant.key for mutant in every}
-    return [
-        " | ".join(key)
-        for key in known
-        if key[0] in target.files and (key not in existing or fates.get(key, "survived") != "survived")
-    ]
 
 
 class _Running(msgspec.Struct):

@@ -2,6 +2,10 @@
 
 Only bodies of functions are changed. Values of modules and classes are bounds and tuning; annotations, texts of errors
 and docstrings decide nothing.
+
+`assert` statements are left out. One states what follows from the code around it, so no test can make a correct program
+violate it, and what is changed in it survives for that reason alone. An `InvariantViolation` under an `if` is not left
+out: it guards against what a peer or a disk may bring, so a test can bring it.
 """
 
 from __future__ import annotations
@@ -13,6 +17,8 @@ from types import CodeType
 from typing import Any, Final
 
 import msgspec
+
+from tests.mutants.anchors import module_of
 
 _COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
@@ -59,49 +65,56 @@ _FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Mutant(msgspec.Struct, frozen=True):
-    """One change. `number` is its place in its file; the other fields name it for as long as its line stays.
+    """One change. `number` is its place in its file; `key` names it for as long as the code that it changes stays.
 
-    `function` is the qualified name; `line` the source line, stripped; `mutation` what is done, with a number behind
-    it if the same is possible more than once in the line. `first` and `last` are the lines of the file whose execution
-    reaches the change.
+    `function` is the dotted path of the module and the qualified name in it. `code` is the smallest expression or
+    statement that shows the change, in normal form (of a compound statement its head); `occurrence` counts from 1 where
+    the function has the same change of the same code more than once. `first` and `last` are the lines of the file whose
+    execution reaches the change, `line` is the one where it stands.
     """
 
     file: str
     function: str
-    line: str
+    code: str
     mutation: str
+    occurrence: int
     number: int
     first: int
     last: int
+    line: int
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What identifies it across edits of other lines."""
-        return self.file, self.function, self.line, self.mutation
+    def key(self) -> tuple[str, str, str, int]:
+        """What identifies it across moves of code and edits of other code."""
+        return self.function, self.code, self.mutation, self.occurrence
 
 
 class _Site(msgspec.Struct):
-    """A place to change: the function and statement around it, the text of the change, and the change."""
+    """A place to change: the function and statement around it, the text of the change, and the change.
+
+    `seen`: the expression or statement that shows the change, where `node` is no more than a name or a number.
+    """
 
     function: str
     statement: ast.stmt
     node: ast.AST
     mutation: str
     change: Callable[[], None]
+    seen: ast.AST
 
 
 def mutants(file: str, source: str) -> list[Mutant]:
     """All changes to `source`, the text of the file `file`."""
-    lines = source.splitlines()
+    module = module_of(file)
     seen: Counter[tuple[str, str, str]] = Counter()
     found = []
     for number, site in enumerate(_sites(ast.parse(source))):
-        line = lines[site.node.lineno - 1].strip()  # type: ignore[attr-defined]
-        seen[site.function, line, site.mutation] += 1
-        count = seen[site.function, line, site.mutation]
-        last = site.node.end_lineno  # type: ignore[attr-defined]
-        mutation = site.mutation if count == 1 else f"{site.mutation} #{count}"
-        found.append(Mutant(file, site.function, line, mutation, number, site.statement.lineno, last))
+        function, code = f"{module}.{site.function}", ast.unparse(site.seen).partition("\n")[0]
+        seen[function, code, site.mutation] += 1
+        line, last = site.node.lineno, site.node.end_lineno  # type: ignore[attr-defined]
+        occurrence = seen[function, code, site.mutation]
+        first = site.statement.lineno
+        found.append(Mutant(file, function, code, site.mutation, occurrence, number, first, last, line))
     return found
 
 
@@ -131,11 +144,15 @@ def _bodies(parent: ast.AST, prefix: str) -> Iterator[tuple[str, list[ast.stmt]]
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], int]]:
-    """Every statement in `body` and in the blocks inside it, by its list and place; functions inside are left out."""
+    """Every statement in `body` and in the blocks inside it, by its list and place.
+
+    Functions inside are left out, and assertions.
+    """
     for place, statement in enumerate(list(body)):
         if isinstance(statement, (*_FUNCTIONS, ast.ClassDef)) or _is_docstring(statement):
             continue
-        yield body, place
+        if not isinstance(statement, ast.Assert):
+            yield body, place
         for block in _blocks(statement):
             yield from _statements(block)
 
@@ -158,7 +175,7 @@ def _of_statement(name: str, statements: list[ast.stmt], place: int) -> Iterator
         def delete() -> None:
             statements[place] = ast.copy_location(ast.Pass(), statement)
 
-        yield _Site(name, statement, statement, "deleted", delete)
+        yield _Site(name, statement, statement, "deleted", delete, statement)
     if isinstance(statement, ast.Raise):
         return
     if isinstance(statement, ast.Return) and statement.value is not None and not _is_none(statement.value):
@@ -166,11 +183,11 @@ def _of_statement(name: str, statements: list[ast.stmt], place: int) -> Iterator
         def give_none(statement: ast.Return = statement) -> None:
             statement.value = ast.Constant(None)
 
-        yield _Site(name, statement, statement, "returns None", give_none)
+        yield _Site(name, statement, statement, "returns None", give_none, statement)
     if isinstance(statement, ast.AugAssign) and type(statement.op) in _ARITHMETIC:
         yield _swap(name, statement, statement, "op", _ARITHMETIC)
-    for node, parent, field, index in _expressions(statement):
-        yield from _of_expression(name, statement, node, parent, field, index)
+    for place_of_node in _expressions(statement, statement):
+        yield from _of_expression(name, statement, place_of_node)
 
 
 def _may_go(statement: ast.stmt) -> bool:
@@ -178,18 +195,31 @@ def _may_go(statement: ast.stmt) -> bool:
         return isinstance(statement.value, ast.Call | ast.Await)
     if isinstance(statement, ast.Return):
         return statement.value is None
-    return isinstance(statement, ast.Assign | ast.AugAssign | ast.Raise | ast.Assert | ast.Continue)
+    return isinstance(statement, ast.Assign | ast.AugAssign | ast.Raise | ast.Continue)
 
 
 def _is_none(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
-_Place = tuple[ast.expr, ast.AST, str, int | None]
+class _Place(msgspec.Struct):
+    """Where an expression hangs, and the smallest expression or statement around it that says something by itself."""
+
+    node: ast.expr
+    parent: ast.AST
+    field: str
+    index: int | None
+    around: ast.AST
+
+    def put(self, new: ast.expr) -> Callable[[], None]:
+        """The change that puts `new` there."""
+        return lambda: _put(self.parent, self.field, self.index, ast.copy_location(new, self.node))
 
 
-def _expressions(parent: ast.AST) -> Iterator[_Place]:
+def _expressions(parent: ast.AST, around: ast.AST) -> Iterator[_Place]:
     """Every expression of a statement itself, outermost first, with the place where it hangs."""
+    if isinstance(parent, ast.expr) and not isinstance(parent, ast.UnaryOp | ast.Starred | ast.Slice):
+        around = parent
     for field, value in ast.iter_fields(parent):
         if field in {"annotation", "returns", "msg"} and not isinstance(parent, ast.Call):
             continue
@@ -197,33 +227,31 @@ def _expressions(parent: ast.AST) -> Iterator[_Place]:
             if isinstance(child, ast.JoinedStr) or not isinstance(child, ast.expr | ast.keyword | ast.comprehension):
                 continue
             if isinstance(child, ast.expr):
-                yield child, parent, field, index
-            yield from _expressions(child)
+                yield _Place(child, parent, field, index, around)
+            yield from _expressions(child, around)
 
 
-def _of_expression(
-    name: str, statement: ast.stmt, node: ast.expr, parent: ast.AST, field: str, index: int | None
-) -> Iterator[_Site]:
-    def put(new: ast.expr) -> Callable[[], None]:
-        return lambda: _put(parent, field, index, ast.copy_location(new, node))
-
+def _of_expression(name: str, statement: ast.stmt, place: _Place) -> Iterator[_Site]:
+    node = place.node
     if isinstance(node, ast.Compare):
         for position, operator in enumerate(node.ops):
             yield _swap(name, statement, node, "ops", _COMPARISONS, position, operator)
     elif isinstance(node, ast.BoolOp):
         new: ast.boolop = ast.Or() if isinstance(node.op, ast.And) else ast.And()
         text = "and -> or" if isinstance(node.op, ast.And) else "or -> and"
-        yield _Site(name, statement, node, text, put(ast.BoolOp(new, node.values)))
+        yield _Site(name, statement, node, text, place.put(ast.BoolOp(new, node.values)), node)
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield _Site(name, statement, node, "not removed", put(node.operand))
+        yield _Site(name, statement, node, "not removed", place.put(node.operand), node)
     elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
         yield _swap(name, statement, node, "op", _ARITHMETIC)
     elif isinstance(node, ast.Constant):
         for value in _other_values(node.value):
-            yield _Site(name, statement, node, f"{node.value!r} -> {value!r}", put(ast.Constant(value)))
+            text = f"{node.value!r} -> {value!r}"
+            yield _Site(name, statement, node, text, place.put(ast.Constant(value)), place.around)
     elif isinstance(node, ast.Name) and node.id in _EXTREMES:
         other = _EXTREMES[node.id]
-        yield _Site(name, statement, node, f"{node.id} -> {other}", put(ast.Name(other, ast.Load())))
+        text = f"{node.id} -> {other}"
+        yield _Site(name, statement, node, text, place.put(ast.Name(other, ast.Load())), place.around)
 
 
 def _other_values(value: object) -> list[Any]:
@@ -246,7 +274,7 @@ def _swap(
     old = type(operator if operator is not None else getattr(node, field))
     new = table[old]
     text = f"{_SYMBOLS[old]} -> {_SYMBOLS[new]}"
-    return _Site(name, statement, node, text, lambda: _put(node, field, index, new()))
+    return _Site(name, statement, node, text, lambda: _put(node, field, index, new()), node)
 
 
 def _put(parent: ast.AST, field: str, index: int | None, new: ast.AST) -> None:

@@ -109,18 +109,18 @@ def report_mutation(report: Report, jobs: int, out: TextIO) -> None:
     report.mutation_score = round((report.mutants_caught + report.mutants_timed_out) / max(1, total), 4)
     report.survivors = [survivor for score in scores for survivor in score.survivors]
     report.unexplained = sum(not survivor.kind for survivor in report.survivors)
-    report.stale_explanations = [key for score in scores for key in score.stale]
+    report.stale_explanations = [place for score in scores for place in score.stale]
     print(f"\nmutation score {report.mutation_score:.1%}, {report.unexplained} survivors without explanation", file=out)
 
 
 def _print_scores(scores: Sequence[Score], out: TextIO) -> None:
     for survivor in (survivor for score in scores for survivor in score.survivors):
-        print(f"\n{survivor.file}:{survivor.line_number} {survivor.function}  [{survivor.mutation}]", file=out)
-        print(f"    {survivor.line}", file=out)
+        print(f"\n{survivor.file}:{survivor.line} {survivor.function}  [{survivor.mutation}]", file=out)
+        print(f"    {survivor.code}", file=out)
         reason = f"{survivor.kind}: {survivor.why}" if survivor.kind else "NOT EXPLAINED"
         print(f"    {reason} ({survivor.tests} tests execute it)", file=out)
-    for key in (key for score in scores for key in score.stale):
-        print(f"\nAn explanation of what does not survive any more: {key}", file=out)
+    for place in (place for score in scores for place in score.stale):
+        print(f"\nAn explanation of what does not survive any more: {place}", file=out)
     heads = ("mutants", "caught", "timed out", "equivalent", "harmless", "survivors", "seconds")
     print(f"\n{'target':10}" + "".join(f"{head:>12}" for head in (*heads, "score")), file=out)
     for score in scores:

@@ -11,7 +11,7 @@ import pytest
 from tests.mutants.anchors import PatchError
 from tests.mutants.edits import replace
 from tests.mutants.hunting import CONTROL, run_planted
-from tests.mutants.mutating import Score, explanations, targets
+from tests.mutants.mutating import Explanation, Score, Target, explained, explanations, targets
 from tests.mutants.operators import mutants, mutated
 from tests.mutants.planted import ROOT, Planted, catalogue, patched, why_unseen
 
@@ -82,17 +82,18 @@ class Box:
 
 def test_mutants_are_named_and_made() -> None:
     found = mutants("box.py", SOURCE)
-    assert [(one.function, one.first, one.mutation) for one in found] == [
-        ("Box.fits", 9, "deleted"),
-        ("Box.fits", 9, "+ -> -"),
-        ("Box.fits", 9, "1 -> 2"),
-        ("Box.fits", 9, "1 -> 0"),
-        ("Box.fits", 10, "and -> or"),
-        ("Box.fits", 10, "< -> <="),
-        ("Box.fits", 10, "not removed"),
-        ("Box.fits", 11, "returns None"),
-        ("Box.fits", 11, "True -> False"),
-        ("Box.fits", 12, "deleted"),
+    assert {one.function for one in found} == {"box.Box.fits"}
+    assert [(one.line, one.code, one.mutation) for one in found] == [
+        (9, "self.asked += 1", "deleted"),
+        (9, "self.asked += 1", "+ -> -"),
+        (9, "self.asked += 1", "1 -> 2"),
+        (9, "self.asked += 1", "1 -> 0"),
+        (10, "size < LIMIT and (not self.full)", "and -> or"),
+        (10, "size < LIMIT", "< -> <="),
+        (10, "not self.full", "not removed"),
+        (11, "return True", "returns None"),
+        (11, "return True", "True -> False"),
+        (12, "raise ValueError(f'{size} of {1 + 1}')", "deleted"),
     ]
     original = compile(SOURCE, "box.py", "exec")
     codes = {mutated(SOURCE, one.number, "box.py") for one in found}
@@ -100,14 +101,54 @@ def test_mutants_are_named_and_made() -> None:
     assert original not in codes
 
 
+def test_assertions_are_not_mutated() -> None:
+    source = "def f(a):\n    assert a > 1, g(a)\n    if a > 2:\n        raise InvariantViolation('R1', a)\n"
+    found = [(one.code, one.mutation) for one in mutants("box.py", source)]
+    assert found == [
+        ("a > 2", "> -> >="),
+        ("a > 2", "2 -> 3"),
+        ("a > 2", "2 -> 1"),
+        ("raise InvariantViolation('R1', a)", "deleted"),
+    ]
+
+
 def test_every_explanation_is_about_a_mutant_that_exists() -> None:
-    existing = {
-        mutant.key
-        for target in targets()
-        for file in target.files
-        for mutant in mutants(file, (ROOT / file).read_text(encoding="utf-8"))
-    }
-    assert [key for key in explanations() if key not in existing] == []
+    said = explanations()
+    assert {one.target for one in said} <= {target.name for target in targets()}
+    for target in targets():
+        every = [one for file in target.files for one in mutants(file, (ROOT / file).read_text(encoding="utf-8"))]
+        result = explained(target, every, said)
+        assert result.unfit == []
+        assert len(result.known) == sum(one.target == target.name for one in said)
+
+
+TARGET = Target("box", ("box.py",), ())
+FULL = Explanation("box", "Box.fits", "size < LIMIT", "< -> <=", "harmless", "there is room")
+
+
+def test_an_explanation_outlives_a_move_and_a_new_layout() -> None:
+    moved = SOURCE.replace("class Box", "LOWEST = 1\n\nclass Crate:\n    pass\n\nclass Box").replace(
+        "if size < LIMIT and not self.full", "if (\n            size\n            < LIMIT and not self.full\n        )"
+    )
+    for file, source in (("box.py", SOURCE), ("boxes/all.py", moved)):
+        result = explained(TARGET, mutants(file, source), [FULL])
+        assert result.unfit == []
+        assert [one.why for one in result.known.values()] == ["there is room"]
+
+
+def test_an_explanation_that_fits_no_mutant_says_where_its_code_may_be() -> None:
+    twice = mutants("box.py", SOURCE) + mutants("crate.py", SOURCE)
+    assert explained(TARGET, twice, [FULL]).unfit == [
+        "box | Box.fits | size < LIMIT | < -> <=: the function may be box.Box.fits or crate.Box.fits: name more of it"
+    ]
+    grown = mutants("box.py", SOURCE.replace("size < LIMIT", "size < self.LIMIT"))
+    assert explained(TARGET, grown, [FULL]).unfit == [
+        "box | Box.fits | size < LIMIT | < -> <=: box.Box.fits has no such mutant: it has ['size < self.LIMIT']"
+    ]
+    renamed = mutants("box.py", SOURCE.replace("fits", "takes"))
+    assert "no function is called that: ['box.Box.takes'] has one" in explained(TARGET, renamed, [FULL]).unfit[0]
+    with pytest.raises(ValueError, match=r"explains twice: box \| Box.fits"):
+        explained(TARGET, mutants("box.py", SOURCE), [FULL, FULL])
 
 
 PROGRAM = """
