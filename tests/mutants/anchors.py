@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,7 @@ import msgspec
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Constant = ast.Assign | ast.AnnAssign
 
-SHOWN: Final = 12
+SHOWN: Final = 6
 """Candidates that an error lists at most."""
 
 
@@ -22,7 +22,11 @@ class PatchError(Exception):
     """A patch does not fit the code any more: write it anew for what the code says now."""
 
 
-class NoAnchorError(PatchError):
+class NoFitError(PatchError):
+    """The function or the syntax that an edit names is not there."""
+
+
+class NoAnchorError(NoFitError):
     """Nothing in the scope has the name that an edit gives."""
 
 
@@ -43,12 +47,12 @@ def anchor(sources: Mapping[str, str], name: str) -> Anchor:
     found = [one for one in every if is_suffix(name, one.name)]
     if len(found) > 1:
         raise PatchError(
-            f"{len(found)} functions are called {name}: {_listed(found, every)}. Name one of them, as they stand here"
+            f"{len(found)} functions are called {name}: {listed(found, every)}. Name one of them, as they stand here"
         )
     if not found:
         raise NoAnchorError(
             f"there is no function or constant {name}. Name the one that does its work now. "
-            f"The nearest names: {_listed(_like(name, every), every)}"
+            f"The nearest names: {listed(_like(name, every), every)}"
         )
     return found[0]
 
@@ -59,7 +63,7 @@ def elsewhere(root: Path, folders: Iterable[str], name: str) -> str:
         one for folder in folders for path, text in sources_in(root, folder).items() for one in anchors_in(path, text)
     ]
     found = [one for one in every if is_suffix(name, one.name)]
-    return f". Elsewhere there is {_listed(found, every)}: has it moved? Then change the scope" if found else ""
+    return f". Elsewhere there is {listed(found, every)}: has it moved? Then change the scope" if found else ""
 
 
 def sources_in(root: Path, scope: str) -> dict[str, str]:
@@ -71,7 +75,7 @@ def sources_in(root: Path, scope: str) -> dict[str, str]:
     return {str(file.relative_to(root)): file.read_text(encoding="utf-8") for file in files}
 
 
-@cache
+@lru_cache(maxsize=256)
 def anchors_in(path: str, text: str) -> tuple[Anchor, ...]:
     """All functions of one file, those inside of functions too, and its module-level constants."""
     module = module_of(path)
@@ -118,7 +122,8 @@ def _like(name: str, every: Sequence[Anchor]) -> list[Anchor]:
     return sorted(found, key=lambda one: close.index(one.name.rpartition(".")[2]))
 
 
-def _listed(found: Sequence[Anchor], every: Sequence[Anchor]) -> str:
+def listed(found: Sequence[Anchor], every: Sequence[Anchor]) -> str:
+    """Names and places of `found`, each name as short as `every` function allows."""
     names = [one.name for one in every]
     shown = [f"{shortest_suffix(one.name, names)} ({one.path}:{one.node.lineno})" for one in found[:SHOWN]]
     return ", ".join(shown) or "none is like it"

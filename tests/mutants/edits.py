@@ -32,7 +32,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tests.mutants.anchors import Anchor, PatchError, anchor, anchors_in
+from tests.mutants.anchors import Anchor, NoFitError, PatchError, anchor, anchors_in, listed
 from tests.mutants.patterns import Bound, Match, as_expression, expressions, parsed, statements
 
 Change = Literal["replace", "delete", "insert before", "insert after", "define after"]
@@ -41,6 +41,9 @@ _Atom = ast.Attribute | ast.Call | ast.Constant | ast.Dict | ast.List | ast.Name
 _NUMBERED: Final = re.compile(r"\b_\d+\b")
 _NEAREST: Final = 3
 """Statements that an error lists at most."""
+
+_HOLDERS: Final = 5
+"""A pattern that more functions have tells none of them from the others."""
 
 
 class Edit(msgspec.Struct, frozen=True):
@@ -84,9 +87,11 @@ def edited(edit: Edit, sources: Mapping[str, str]) -> tuple[str, str]:
 
     Raises PatchError if the edit does not fit, changes nothing, or leaves no Python.
     """
-    place = anchor(sources, edit.function)
-    source = sources[place.path]
-    text = _applied(edit, place, source)
+    try:
+        place = anchor(sources, edit.function)
+        text = _applied(edit, place, sources[place.path])
+    except NoFitError as error:
+        raise type(error)(f"{error}{_holders(edit, sources)}") from error
     try:
         compile(text, place.path, "exec")
     except SyntaxError as error:
@@ -97,20 +102,35 @@ def edited(edit: Edit, sources: Mapping[str, str]) -> tuple[str, str]:
     return place.path, text
 
 
+def _holders(edit: Edit, sources: Mapping[str, str]) -> str:
+    """Which functions have what the edit is about, as the end of a message; empty if none has, or too many."""
+    if edit.change == "define after":
+        return ""
+    every = [one for path, text in sources.items() for one in anchors_in(path, text)]
+    found = [one for one in every if _matches(edit, one)]
+    return f". The pattern matches in {listed(found, every)}" if 0 < len(found) <= _HOLDERS else ""
+
+
 def _applied(edit: Edit, place: Anchor, source: str) -> str:
     if edit.change == "define after":
         return _with_lines(source, [place.node], "insert after", "\n" + _filled(edit.new, {}))
-    pattern, new = _parsed(edit.pattern), _parsed(edit.new)
-    wanted, given = as_expression(pattern), as_expression(new)
-    if edit.change == "replace" and wanted is not None and given is not None:
-        match = _only(edit, place, expressions(wanted, place.node))
+    match = _only(edit, place, _matches(edit, place))
+    if not match.block:
         return _with_expression(source, match.nodes[0], _filled(edit.new, match.bound).strip())
-    match = _only(edit, place, statements(pattern, place.node))
     text = "pass" if edit.change == "delete" and len(match.nodes) == len(match.block) else edit.new
     try:
         return _with_lines(source, match.nodes, edit.change, _filled(text, match.bound))
     except ValueError as error:
         raise PatchError(f"{place.path}:{match.line}: {error}") from error
+
+
+def _matches(edit: Edit, place: Anchor) -> list[Match]:
+    """Of an expression that another one replaces, else of statements."""
+    pattern, new = _parsed(edit.pattern), _parsed(edit.new)
+    wanted = as_expression(pattern)
+    if edit.change == "replace" and wanted is not None and as_expression(new) is not None:
+        return expressions(wanted, place.node)
+    return statements(pattern, place.node)
 
 
 def _parsed(text: str) -> list[ast.stmt]:
@@ -123,7 +143,7 @@ def _parsed(text: str) -> list[ast.stmt]:
 def _only(edit: Edit, place: Anchor, found: Sequence[Match]) -> Match:
     """The match that the edit is about."""
     if not found:
-        raise PatchError(
+        raise NoFitError(
             f"{_where(place)} has nothing that matches {edit.pattern!r}. Write the pattern anew for what the function "
             f"does now, or name the function that does it. The nearest there: {_nearest(edit.pattern, place.node)}"
         )

@@ -113,6 +113,8 @@ def test_layout_annotations_and_places_do_not_matter() -> None:
         (replace("raft", "Log.append", "if _ > LIMT:", "0"), "The nearest there: .*`if size > LIMIT"),
         (replace("raft", "log.clear", "_.clear()", "0"), "2 matches .* in the lines 26, 27"),
         (replace("raft", "log.clear", "_.clear()", "0", occurrence=3), "2 matches .* in the lines 26, 27"),
+        (replace("raft", "Log.clear", "self.full", "0"), r"The pattern matches in Log\.append \(raft/log\.py:7\)$"),
+        (delete("raft", "gone", "_ = len(_)"), r"no function .* gone\. .* The pattern matches in Log\.append"),
         (replace("raft", "LIMIT", "3", "3"), "it changes nothing"),
         (replace("raft", "Log.clear", "self.entries.clear()", "break"), "would not compile any more"),
         (replace("raft", "Log.append", "self.full", "_1"), "uses _1, which the pattern does not bind"),
