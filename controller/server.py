@@ -14,8 +14,10 @@ from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.server import ApiServer, ListenError
 from pidkeeper.controller.api.throttle import ApiLimits
 from pidkeeper.controller.config import ControllerConfig
-from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.opening import InconsistentStorage
+from pidkeeper.controller.node.process_ports import open_member
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from pidkeeper.protocol.archive import ArchiveError
@@ -47,11 +49,11 @@ def run(config: ControllerConfig) -> int:
 
 async def _serve(settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None) -> int:
     try:
-        member = await ClusterMember.open(settings)
+        member = await open_member(settings)
     except OPENING_ERRORS as error:
         logger.critical("cannot open the data directory: %s", error)
         return 1
-    api = ApiServer(build_app(member, limits=limits, token=token))
+    api = ApiServer(build_app(MemberInterface(member), limits=limits, token=token))
     try:
         host, port = await api.start(listen.host, listen.port)
         await member.start()
@@ -61,7 +63,7 @@ async def _serve(settings: MemberSettings, listen: HostPort, limits: ApiLimits, 
     except OSError as error:
         logger.critical("cannot listen for peers on %s: %s", settings.peer_listen, error.strerror)
         return 1
-    logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, member.cluster_id, host, port)
+    logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, settings.cluster_id, host, port)
     # What was made so far lives as long as the process: the collector need not look at it again.
     gc.collect()
     gc.freeze()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
-from pidkeeper.controller.answers import Answer, Callback, Loop, not_controller
+from pidkeeper.controller.answers import Answer, Callback, Loop
 from pidkeeper.controller.migration.claims import ClaimQueue
 from pidkeeper.controller.migration.orders import MigrationOrders, refusal
 from pidkeeper.controller.migration.steps import MigrationSteps
@@ -22,17 +21,12 @@ NOT_STARTED: Final = (
 )
 
 
-def random_name(cluster_id: str) -> str:
-    """A name for a quorum's claims that nobody ever had: a quorum that was made anew must not take over old claims."""
-    return f"pidkeeper/{cluster_id}/{uuid.uuid4().hex}"
-
-
 class Migration:
     """What a member does about ZooKeeper.
 
     The replicated phase says where IDs come from, never the configuration. That says how ZooKeeper is reached, and with
     `bridge` that a quorum which has handed out nothing yet begins in ZooKeeper. `submit` has a request decided; it
-    raises RequestError if that cannot be. `serving`: whether this member leads, with its term's first entry applied.
+    raises RequestError if that cannot be.
     """
 
     def __init__(
@@ -41,14 +35,12 @@ class Migration:
         znode: BlockZnode,
         loop: Loop,
         submit: Callable[[Request, Answer], None],
-        serving: Callable[[], bool],
         *,
         bridge: bool,
         new_name: Callable[[], str],
     ) -> None:
         self._machine = machine
         self._submit = submit
-        self._serving = serving
         self._new_name = new_name
         self.znode = znode
         self.bridge = bridge
@@ -60,8 +52,8 @@ class Migration:
     def claim_for(self, request: Request) -> Any | None:
         """The future answer to a request for IDs that ZooKeeper has a say in; None for any other request.
 
-        Raises RequestError: NOT_CONTROLLER, THROTTLING_QUOTA_EXCEEDED, ZOOKEEPER_UNAVAILABLE; MIGRATION_UNDER_WAY while
-        a quorum that is to begin in ZooKeeper, or to take over from it, has not begun.
+        Only the leader asks. Raises RequestError: THROTTLING_QUOTA_EXCEEDED, ZOOKEEPER_UNAVAILABLE; MIGRATION_UNDER_WAY
+        while a quorum that is to begin in ZooKeeper, or to take over from it, has not begun.
         """
         if not isinstance(request, AllocateProducerIds | RaiseFloor):
             return None
@@ -69,8 +61,6 @@ class Migration:
             if isinstance(request, AllocateProducerIds) and (reason := self._not_begun()) is not None:
                 raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, reason)
             return None
-        if not self._serving():
-            raise not_controller()
         return self.claims.add(request)
 
     def deposed(self) -> None:

@@ -133,20 +133,31 @@ class MigrationSteps:
         self._ask(AdvanceMigration(after, phase), self._settled)
 
     def _ask(self, request: AdvanceMigration, then: Callable[[], None]) -> None:
-        answer = Callback(partial(self._answered, self._leadership, then))
+        answer = Callback(partial(self._answered, self._leadership, request.phase, then))
         try:
             self._submit(request, answer)
         except RequestError as refusal:
             answer.set_exception(refusal)
 
-    def _answered(self, leadership: int, then: Callable[[], None], _: Any, refusal: RequestError | None) -> None:
+    def _answered(
+        self,
+        leadership: int,
+        phase: MigrationPhase,
+        then: Callable[[], None],
+        _: Any,
+        refusal: RequestError | None,
+    ) -> None:
         if leadership != self._leadership:
             return
-        if refusal is None:
-            logger.info("the migration from ZooKeeper is in the phase %s", self._machine.migration.phase.name)
+        if refusal is not None:
+            self._stuck(str(refusal))
+            return
+        logger.info("the migration from ZooKeeper is in the phase %s", self._machine.migration.phase.name)
+        if self._machine.migration.phase is phase:
             then()
         else:
-            self._stuck(str(refusal))
+            # An order that was decided in the same batch has ended it: what this step was to write is not wanted now.
+            self._settled()
 
     def _settled(self) -> None:
         self._busy = False

@@ -1,11 +1,13 @@
 """Executes what the core asks for: messages to the links, writes to the storage thread, committed entries to the state.
 
-One owner: every method runs on the event loop, and every input ends in `pump`, which drains the core's Ready bundles:
+One owner: every method runs on the event loop, and every input ends in `_drain`, which takes the core's Ready bundles:
 
 1. messages leave at once (the core has parked those that rest on a write);
 2. hard state and entries go to the storage thread, and their token comes back when they are durable;
 3. committed entries are replayed in order, and the answers that rest on them are released;
 4. snapshot chunks are stored or sent.
+
+Then what waits to be decided is decided, on the state as it is by then.
 """
 
 from __future__ import annotations
@@ -16,21 +18,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from pidkeeper.controller.answers import Loop, not_controller
-from pidkeeper.controller.node.decider import Decider
-from pidkeeper.controller.node.voter_changes import VoterChanges
-from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
+from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
-from pidkeeper.controller.raft.ready import ChunkRequest
+from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state.machine import StateMachine, allocations
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.metadata_version import common_version
-from pidkeeper.protocol.records import (
-    AllocateProducerIdsRecord,
-    LeaderChangeRecord,
-    Record,
-    decode_batch,
-    encode_batch,
-)
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record, decode_batch
 from pidkeeper.protocol.settings import HostPort
 from pidkeeper.snapshots.format import SnapshotError
 from pidkeeper.snapshots.image import StateImage
@@ -49,7 +43,7 @@ class Links(Protocol):
 
 
 class Writer(Protocol):
-    """Makes writes durable in order and then calls `Driver.durable`. `StorageWorker` is one."""
+    """Makes writes durable in order, and then calls `Driver.durable`. `StorageWorker` is one."""
 
     def append(self, token: int, entries: list[Entry], hard_state: HardState | None) -> None:
         """Queue one write of the log."""
@@ -78,6 +72,25 @@ class History(Protocol):
         """A snapshot replaced what was to come."""
 
 
+class LeaderSide(Protocol):
+    """What this member does while it leads. `Leadership` is one."""
+
+    def observe(self) -> None:
+        """The core may have come to lead, or lead no more."""
+
+    def decide(self) -> bool:
+        """Decide what waits; whether that appended an entry."""
+
+    def applied(self, records: list[Record]) -> None:
+        """These were committed and applied."""
+
+    def tick(self) -> None:
+        """10 ms have passed."""
+
+    def fail(self, refusal: RequestError) -> None:
+        """Answer everything with `refusal`, and take no more."""
+
+
 class Driver:
     """The single owner of the core. `on_fault(error)` is called once for anything that must stop this member."""
 
@@ -85,42 +98,38 @@ class Driver:
         self,
         core: RaftCore,
         machine: StateMachine,
+        proposals: Proposals,
+        leadership: LeaderSide,
+        *,
+        links: Links,
+        writer: Writer,
+        keeper: Keeper,
         history: History,
+        loop: Loop,
         on_fault: Callable[[BaseException], None],
-        loop: Loop | None = None,
     ) -> None:
-        self.core = core
-        self.machine = machine
-        self.history = history
-        self.decider = Decider(self, machine, loop=loop)
-        self.voter_changes = VoterChanges(core, machine)
+        self._core = core
+        self._machine = machine
+        self._proposals = proposals
+        self._leadership = leadership
+        self._links = links
+        self._writer = writer
+        self._keeper = keeper
+        self._history = history
+        self._loop = loop
         self._on_fault = on_fault
         self.faulted = False
         self.leader_changes = 0
-        self.ticks = 0
-        self.on_serving: Callable[[], None] = lambda: None
-        self.on_deposed: Callable[[], None] = lambda: None
-        # What was applied since, while it serves.
-        self.on_applied: Callable[[list[Record]], None] = lambda _: None
         self.led_by_another = asyncio.Event()
         self._leader = core.leader_id
         self._memberships_version = core.memberships_version
-        self._led_term: int | None = None
-        self._was_serving = False
-        self.links: Links
-        self.worker: Writer
-        self.keeper: Keeper
-
-    def wire(self, links: Links, worker: Writer, keeper: Keeper) -> None:
-        """Connect the parts that need the driver to exist first."""
-        self.links, self.worker, self.keeper = links, worker, keeper
+        self._pump_scheduled = False
 
     # Inputs. Each is guarded: a fault in the core or the state stops this member, never just a task of it.
 
     def tick(self) -> None:
         """Let one tick pass."""
-        self.ticks += 1
-        self._guarded(self.core.tick)
+        self._guarded(self._tick)
 
     def received(self, messages: list[Message]) -> None:
         """Step the messages of one peer."""
@@ -128,11 +137,11 @@ class Driver:
 
     def link_up(self, peer: int) -> None:
         """Messages reach `peer` again."""
-        self._guarded(self.core.link_up, peer)
+        self._guarded(self._core.link_up, peer)
 
     def link_lost(self, peer: int) -> None:
         """`peer` stopped sending: its process died, or the network broke."""
-        self._guarded(self.core.link_lost, peer)
+        self._guarded(self._core.link_lost, peer)
 
     def durable(self, tokens: list[int]) -> None:
         """The storage thread synced the writes of `tokens`."""
@@ -144,12 +153,12 @@ class Driver:
 
     def snapshot_failed(self, meta: SnapshotMeta) -> None:
         """The received snapshot `meta` could not be used: let the leader send it anew."""
-        self._guarded(self.core.snapshot_failed, meta)
+        self._guarded(self._core.snapshot_failed, meta)
 
     def transfer_leadership(self, target: int | None) -> None:
         """Hand over to `target`, or to the most caught-up voter. Raises RequestError if this member does not lead."""
         try:
-            self.core.transfer_leadership(target)
+            self._core.transfer_leadership(target)
         except NotLeader as error:
             raise not_controller() from error
         except ProposalRefused as error:
@@ -158,31 +167,15 @@ class Driver:
             raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
         self.pump()
 
-    def common_version(self, versions: Mapping[int, int]) -> int:
-        """The newest metadata version that every member reads, given what the connected peers say."""
-        everybody = (member.id for member in self.core.contacts())
-        return common_version(everybody, {**versions, self.core.node_id: self.machine.supported})
+    def pump_soon(self) -> None:
+        """Pump at the end of this turn of the event loop: whatever else arrives in it is decided with it."""
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            self._loop.call_soon(self._pump_now)
 
-    # What the decider needs.
-
-    def serving(self) -> bool:
-        """Whether requests may be decided here."""
-        return self.core.serving and not self.core.transferring and not self.faulted
-
-    def settled(self) -> bool:
-        """Whether every entry of the log is applied."""
-        return self.core.applied == self.core.last_index
-
-    def propose(self, data: bytes) -> tuple[int, int]:
-        """Append an entry to the log. Raises RequestError."""
-        try:
-            return self.core.propose(data)
-        except (NotLeader, ProposalRefused) as error:
-            raise not_controller() from error
-
-    def confirm(self) -> tuple[int, int]:
-        """Append an entry that changes nothing. Raises RequestError."""
-        return self.propose(encode_batch([LeaderChangeRecord(self.core.node_id)]))
+    def _pump_now(self) -> None:
+        self._pump_scheduled = False
+        self.pump()
 
     def pump(self) -> None:
         """Carry out everything that the core has ready."""
@@ -201,62 +194,69 @@ class Driver:
         """Stop serving for good: release nothing, and let the process end."""
         if not self.faulted:
             self.faulted = True
-            self.decider.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "this member stops after a fault"))
+            self._leadership.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "this member stops after a fault"))
             self._on_fault(error)
 
     def _drain(self) -> None:
-        core = self.core
         while True:
-            self._watch_leadership()
-            self.decider.decide()
-            if (ready := core.ready()) is None:
+            while (ready := self._core.ready()) is not None:
+                self._carry_out(ready)
+            # Only now: what was committed is answered as such, also by a leader that the same message deposed.
+            self._watch_leader()
+            self._leadership.observe()
+            if not self._leadership.decide():
                 return
-            if ready.token is not None:
-                self.worker.append(ready.token, ready.entries, ready.hard_state)
-            if ready.messages:
-                self.links.send(ready.messages)
-            if core.memberships_version != self._memberships_version:
-                self._memberships_version = core.memberships_version
-                self.links.set_members(addresses(core))
-            for entry in ready.committed:
-                self._apply(entry)
-            for chunk in ready.chunks:
-                self.keeper.store(chunk)
-            for request in ready.chunk_requests:
-                self._send_chunk(request)
+
+    def _carry_out(self, ready: Ready) -> None:
+        core = self._core
+        if ready.token is not None:
+            self._writer.append(ready.token, ready.entries, ready.hard_state)
+        if ready.messages:
+            self._links.send(ready.messages)
+        if core.memberships_version != self._memberships_version:
+            self._memberships_version = core.memberships_version
+            self._links.set_members(addresses(core))
+        for entry in ready.committed:
+            self._apply(entry)
+        for chunk in ready.chunks:
+            self._keeper.store(chunk)
+        for request in ready.chunk_requests:
+            self._send_chunk(request)
+
+    def _tick(self) -> None:
+        self._core.tick()
+        self._leadership.tick()
 
     def _step(self, messages: list[Message]) -> None:
         for message in messages:
-            self.core.step(message)
+            self._core.step(message)
 
     def _written(self, tokens: list[int]) -> None:
         for token in tokens:
-            self.core.written(token)
+            self._core.written(token)
 
     def _apply(self, entry: Entry) -> None:
-        records = self.decider.records_of(entry) or decode_batch(entry.data)
-        first_offset = self.machine.next_offset
-        self.machine.replay(records)
-        self.history.record(allocations(records, first_offset))
-        self.core.applied_to(entry.index)
-        self.decider.applied(entry)
-        self.voter_changes.applied(entry)
-        if self._was_serving and self.core.serving:
-            self.on_applied(records)
-        self.keeper.applied(entry)
+        records = self._proposals.records_of(entry) or decode_batch(entry.data)
+        first_offset = self._machine.next_offset
+        self._machine.replay(records)
+        self._history.record(allocations(records, first_offset))
+        self._core.applied_to(entry.index)
+        self._proposals.applied(entry)
+        self._leadership.applied(records)
+        self._keeper.applied(entry)
 
     def _send_chunk(self, request: ChunkRequest) -> None:
         try:
-            data, done = self.keeper.read(request.meta, request.offset)
+            data, done = self._keeper.read(request.meta, request.offset)
         except (SnapshotError, FileNotFoundError) as error:
             # Newer snapshots replaced it, or the follower asks for what is not there: the core starts over.
             logger.warning("cannot send a part of a snapshot to member %d: %s", request.to, error)
             return
-        self.links.send(
+        self._links.send(
             [
                 InstallSnapshot(
                     term=request.term,
-                    sender=self.core.node_id,
+                    sender=self._core.node_id,
                     to=request.to,
                     meta=request.meta,
                     offset=request.offset,
@@ -267,30 +267,22 @@ class Driver:
         )
 
     def _take_over(self, meta: SnapshotMeta, image: StateImage) -> None:
-        self.machine.restore(image)
-        self.history.restart(image.next_offset, image.next_producer_id)
-        self.core.snapshot_installed(meta, image.voters)
+        self._machine.restore(image)
+        self._history.restart(image.next_offset, image.next_producer_id)
+        self._core.snapshot_installed(meta, image.voters)
 
-    def _watch_leadership(self) -> None:
-        core = self.core
-        if core.leader_id != self._leader:
-            self._leader = core.leader_id
-            if self._leader in {None, core.node_id}:
-                self.led_by_another.clear()
-            else:
-                self.led_by_another.set()
-            if self._leader is not None:
-                self.leader_changes += 1
-                logger.info("member %d leads term %d", self._leader, core.term)
-        led_term = core.term if core.role is Role.LEADER else None
-        if self._led_term not in {None, led_term}:
-            self.decider.fail(not_controller())
-            self.on_deposed()
-        self._led_term = led_term
-        if core.serving != self._was_serving:
-            self._was_serving = core.serving
-            if core.serving:
-                self.on_serving()
+    def _watch_leader(self) -> None:
+        core = self._core
+        if core.leader_id == self._leader:
+            return
+        self._leader = core.leader_id
+        if self._leader in {None, core.node_id}:
+            self.led_by_another.clear()
+        else:
+            self.led_by_another.set()
+        if self._leader is not None:
+            self.leader_changes += 1
+            logger.info("member %d leads term %d", self._leader, core.term)
 
 
 def addresses(core: RaftCore) -> dict[int, tuple[str, int]]:

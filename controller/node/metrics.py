@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from pidkeeper.controller.migration.zookeeper import Connected
+from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.status import describe
 from pidkeeper.controller.node.transaction_views import STATE_NAMES
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import MigrationPhase
-
-if TYPE_CHECKING:
-    from pidkeeper.controller.node.member import ClusterMember
 
 PREFIX: Final = "pidkeeper_raft_"
 
@@ -40,14 +38,13 @@ def _counter(name: str, documentation: str, value: float) -> Metric:
 
 
 def _consensus(member: ClusterMember) -> Iterator[Metric]:
-    driver = member.driver
-    core = driver.core
+    core, driver, decider = member.core, member.driver, member.leadership.decider
     state = GaugeMetricFamily(PREFIX + "state_info", "1 for the role that this member has.", labels=["state"])
     for role in Role:
         state.add_metric([role.value], float(core.role is role))
     yield state
     yield _gauge(PREFIX + "term", "Current term.", core.term)
-    yield _gauge(PREFIX + "is_leader", "1 if this member leads and serves.", float(driver.serving()))
+    yield _gauge(PREFIX + "is_leader", "1 if this member leads and serves.", float(member.leadership.serving()))
     yield _gauge(PREFIX + "has_leader", "1 if this member knows a leader.", float(core.leader_id is not None))
     yield _gauge(PREFIX + "leader_id", "Node id of the leader, 0 if none is known.", core.leader_id or 0)
     yield _gauge(PREFIX + "recovering", "1 while this member catches up before it votes.", float(core.recovering))
@@ -56,12 +53,12 @@ def _consensus(member: ClusterMember) -> Iterator[Metric]:
     yield _gauge(PREFIX + "log_end_index", "Index of the last entry of the log.", core.last_index)
     yield _gauge(PREFIX + "snapshot_index", "Index of the newest snapshot.", core.snapshot.index)
     yield _gauge(PREFIX + "voters", "Voters of the quorum.", len(core.membership.voters))
-    version = driver.machine.metadata_version
+    version = member.machine.metadata_version
     yield _gauge(PREFIX + "metadata_version", "Metadata version in force (KIP-584).", version)
     yield _counter(PREFIX + "leader_changes", "Leaders that this member came to know.", driver.leader_changes)
-    yield _counter(PREFIX + "batches", "Batches that this member decided as leader.", driver.decider.batches)
-    yield _counter(PREFIX + "decisions", "Requests that this member decided as leader.", driver.decider.requests)
-    yield _gauge(PREFIX + "proposals_pending", "Requests that wait for the next batch.", driver.decider.waiting())
+    yield _counter(PREFIX + "batches", "Batches that this member decided as leader.", decider.batches)
+    yield _counter(PREFIX + "decisions", "Requests that this member decided as leader.", decider.requests)
+    yield _gauge(PREFIX + "proposals_pending", "Requests that wait for the next batch.", decider.waiting())
 
 
 def _peers(member: ClusterMember) -> Iterator[Metric]:
@@ -89,19 +86,19 @@ def _peers(member: ClusterMember) -> Iterator[Metric]:
 
 
 def _storage(member: ClusterMember) -> Iterator[Metric]:
-    wal = member.worker.wal
+    wal = member.writer.wal
     yield _counter(PREFIX + "fsyncs", "fdatasync calls of the write-ahead log.", wal.fdatasyncs)
     yield _counter(PREFIX + "log_written_bytes", "Bytes written to the write-ahead log.", wal.bytes_written)
     yield _counter(
-        PREFIX + "log_fsync_seconds", "Time spent in writes and syncs of the log.", member.worker.busy_seconds
+        PREFIX + "log_fsync_seconds", "Time spent in writes and syncs of the log.", member.writer.busy_seconds
     )
-    yield _gauge(PREFIX + "log_writes_waiting", "Writes that wait for the disk.", member.worker.waiting())
+    yield _gauge(PREFIX + "log_writes_waiting", "Writes that wait for the disk.", member.writer.waiting())
     yield _counter(PREFIX + "snapshots_taken", "Snapshots that this member took.", member.keeper.taken)
     yield _counter(PREFIX + "snapshots_installed", "Snapshots received from a leader.", member.keeper.installed)
 
 
 def _ids(member: ClusterMember) -> Iterator[Metric]:
-    machine = member.driver.machine
+    machine = member.machine
     next_id = machine.producer_ids.next_producer_id
     brokers = machine.brokers.all()
     yield _gauge("pidkeeper_ids_next_id", "The lowest producer ID that was never handed out.", next_id)
@@ -112,8 +109,8 @@ def _ids(member: ClusterMember) -> Iterator[Metric]:
 
 
 def _transactions(member: ClusterMember) -> Iterator[Metric]:
-    duties = member.duties
-    by_status = member.driver.machine.transactions.by_status
+    duties = member.leadership.transactions
+    by_status = member.machine.transactions.by_status
     ids = GaugeMetricFamily("pidkeeper_transactional_ids", "Transactional ids by state.", labels=["state"])
     for status in TransactionStatus:
         if status is not TransactionStatus.DEAD:
@@ -128,12 +125,12 @@ def _transactions(member: ClusterMember) -> Iterator[Metric]:
 
 
 def _migration(member: ClusterMember) -> Iterator[Metric]:
-    migration, prefix = member.migration, "pidkeeper_zookeeper_"
+    migration, prefix = member.leadership.migration, "pidkeeper_zookeeper_"
     phases = GaugeMetricFamily(
         "pidkeeper_migration_phase_info", "1 for the phase of the migration from ZooKeeper.", labels=["phase"]
     )
     for phase in MigrationPhase:
-        phases.add_metric([phase.name.lower()], float(phase is member.driver.machine.migration.phase))
+        phases.add_metric([phase.name.lower()], float(phase is member.machine.migration.phase))
     yield phases
     if not isinstance(migration.znode, Connected):
         return

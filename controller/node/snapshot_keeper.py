@@ -49,6 +49,8 @@ class KeeperEvents(Protocol):
 class SnapshotKeeper:
     """Owns the catalogue. `every_entries` and `every_allocations` set how often a snapshot is taken."""
 
+    events: KeeperEvents
+
     def __init__(
         self,
         catalog: SnapshotCatalog,
@@ -56,7 +58,6 @@ class SnapshotKeeper:
         machine: StateMachine,
         ledger: Ledger,
         worker: StorageWorker,
-        events: KeeperEvents,
         *,
         every_entries: int,
         every_allocations: int,
@@ -66,7 +67,6 @@ class SnapshotKeeper:
         self._machine = machine
         self._ledger = ledger
         self._worker = worker
-        self._events = events
         self._every_entries = every_entries
         self._every_allocations = every_allocations
         self._task: asyncio.Task[None] | None = None
@@ -75,6 +75,10 @@ class SnapshotKeeper:
         self._receiver: SnapshotReceiver | None = None
         self.taken = 0
         self.installed = 0
+
+    def start(self, events: KeeperEvents) -> None:
+        """Tell `events` from now on. Nothing may be applied or stored before."""
+        self.events = events
 
     def applied(self, entry: Entry) -> None:
         """Take a snapshot if enough was applied since the last one and none is being taken."""
@@ -100,7 +104,7 @@ class SnapshotKeeper:
             self._not_before = self._core.applied + self._every_entries // RETRY_SHARE + 1
             logger.error("cannot take a snapshot at index %d: %s", image.index, error)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - a broken archive or catalogue must not be built upon
-            self._events.fault(error)
+            self.events.fault(error)
         finally:
             self._task = None
 
@@ -117,7 +121,7 @@ class SnapshotKeeper:
         keep_from = max(meta.index + 1 - self._every_entries // KEPT_SHARE, self._core.first_index)
         self._core.compact(meta, keep_from)
         self._worker.run(lambda: self._worker.wal.compact(keep_from))
-        self._events.pump()
+        self.events.pump()
 
     # Exchange with peers.
 
@@ -145,7 +149,7 @@ class SnapshotKeeper:
             image = receiver.install()
         except SnapshotError as error:
             logger.error("the leader's snapshot is unusable: %s", error)  # noqa: TRY400 - no bug to trace
-            self._worker.report(self._events.snapshot_failed, chunk.meta)
+            self._worker.report(self.events.snapshot_failed, chunk.meta)
             return
         wal = self._worker.wal
         wal.restart_at(chunk.meta, msgspec.structs.replace(wal.hard_state, commit=chunk.meta.index))
@@ -155,4 +159,4 @@ class SnapshotKeeper:
         self.installed += 1
         self._due = meta.index + self._every_entries
         logger.info("installed the leader's snapshot at index %d of term %d", meta.index, meta.term)
-        self._events.snapshot_installed(meta, image)
+        self.events.snapshot_installed(meta, image)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
+from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.health_check import HealthCheck
-from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.protocol.messages import QuorumDescription, VoterStatus
 from pidkeeper.protocol.records import QuorumMember
-
-if TYPE_CHECKING:
-    from pidkeeper.controller.node.member import ClusterMember
 
 MAX_READY_LAG: Final = 1000
 """Entries that a ready member may be behind what it knows to be committed: some ten milliseconds of work."""
@@ -21,14 +19,14 @@ MAX_READY_LAG: Final = 1000
 def liveness(member: ClusterMember) -> list[HealthCheck]:
     """Local conditions alone: a lost quorum is no reason to be restarted."""
     return [
-        HealthCheck("storage", not member.worker.failed, "a write or sync of the log failed"),
+        HealthCheck("storage", not member.writer.failed, "a write or sync of the log failed"),
         HealthCheck("fault", not member.driver.faulted, "an invariant was violated; see the log"),
     ]
 
 
 def readiness(member: ClusterMember) -> list[HealthCheck]:
     """This member's place in the quorum."""
-    core = member.driver.core
+    core = member.core
     leads = core.role is Role.LEADER
     behind = core.commit - core.applied
     return [
@@ -39,19 +37,38 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
         HealthCheck("leader", core.leader_id is not None, "no leader is known"),
         HealthCheck("serving", core.serving or not leads, "the leader has not yet applied its own term's first entry"),
         HealthCheck("caught_up", behind <= MAX_READY_LAG, f"{behind} committed entries are not applied yet"),
-        HealthCheck("zookeeper", (trouble := member.migration.trouble()) is None, trouble or ""),
+        HealthCheck("zookeeper", (trouble := member.leadership.migration.trouble()) is None, trouble or ""),
         HealthCheck("voting", not core.recovering, "the disk was lost or cut: catching up before it votes again"),
     ]
 
 
+class KnownLeader:
+    """Who leads, as far as this member knows. Asked with every request, so addresses are kept until members change."""
+
+    def __init__(self, core: RaftCore) -> None:
+        self._core = core
+        self._urls: dict[int, str] = {}
+        self._version = -1
+
+    def find(self) -> tuple[int, str] | None:
+        """The leader's id and base URL; None if nobody is known to lead, or its address has not arrived yet."""
+        core = self._core
+        if core.memberships_version != self._version:
+            self._version = core.memberships_version
+            self._urls = {member.id: member.http for member in core.contacts()}
+        if core.leader_id is None or (url := self._urls.get(core.leader_id)) is None:
+            return None
+        return core.leader_id, url
+
+
 def describe(member: ClusterMember) -> QuorumDescription:
     """The quorum as `member` sees it; lag and contact are known to the leader alone."""
-    core = member.driver.core
-    leader = member.leader()
+    core = member.core
+    leader = KnownLeader(core).find()
     voters = [_status(member, one) for one in core.membership.record.members if one.voting]
     tolerance, reasons = _judge(member, voters)
     return QuorumDescription(
-        cluster_id=member.cluster_id,
+        cluster_id=member.settings.cluster_id,
         node_id=member.node_id,
         role=core.role.value,
         term=core.term,
@@ -61,9 +78,9 @@ def describe(member: ClusterMember) -> QuorumDescription:
         applied_index=core.applied,
         log_end_index=core.last_index,
         snapshot_index=core.snapshot.index,
-        next_producer_id=member.driver.machine.producer_ids.next_producer_id,
+        next_producer_id=member.machine.producer_ids.next_producer_id,
         block_size=member.settings.block_size,
-        metadata_version=member.driver.machine.metadata_version,
+        metadata_version=member.machine.metadata_version,
         voters=voters,
         failure_tolerance=tolerance,
         healthy=not reasons,
@@ -73,7 +90,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
 
 
 def _status(member: ClusterMember, one: QuorumMember) -> VoterStatus:
-    core = member.driver.core
+    core = member.core
     status = VoterStatus(one.id, one.http, directory_id=one.directory_id)
     if one.id == member.node_id:
         return replace(status, match_index=core.last_index, lag=0, last_contact_ms=0, state=core.role.value)
@@ -93,7 +110,7 @@ def _status(member: ClusterMember, one: QuorumMember) -> VoterStatus:
 
 def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None, list[str]]:
     """How many more voters may fail, and why the quorum is not healthy. Only the leader can tell the first."""
-    core = member.driver.core
+    core = member.core
     reasons = [check.detail for check in readiness(member) if not check.ok]
     if core.role is not Role.LEADER:
         return None, reasons

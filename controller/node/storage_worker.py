@@ -12,7 +12,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -40,27 +40,33 @@ MAX_MERGED_BYTES: Final = 4 * 1024 * 1024
 Job = Append | Callable[[], None]
 
 
-class StorageWorker:
-    """Runs jobs on one thread. `on_durable(tokens)` and `on_failure(error)` are called on the event loop."""
+class LogEvents(Protocol):
+    """What the driver hears from the storage thread. Called on the event loop."""
 
-    def __init__(
-        self,
-        wal: WriteAheadLog,
-        on_durable: Callable[[list[int]], None],
-        on_failure: Callable[[BaseException], None],
-    ) -> None:
+    def durable(self, tokens: list[int]) -> None:
+        """The writes of `tokens` are durable, in the order in which they were queued."""
+
+    def fault(self, error: BaseException) -> None:
+        """A write or sync failed, so nothing is written any more and this member must stop."""
+
+
+class StorageWorker:
+    """Runs jobs on one thread, from `start` on."""
+
+    events: LogEvents
+
+    def __init__(self, wal: WriteAheadLog) -> None:
         self.wal = wal
         self._loop = asyncio.get_running_loop()
-        self._on_durable = on_durable
-        self._on_failure = on_failure
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self.failed = False
         self.busy_seconds = 0.0
         self._preparing: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
+    def start(self, events: LogEvents) -> None:
         """Start the thread."""
+        self.events = events
         self._thread.start()
 
     def append(self, token: int, entries: list[Entry], hard_state: HardState | None) -> None:
@@ -83,7 +89,7 @@ class StorageWorker:
         except LogFull as error:
             logger.error("%s; this member stops when its segment is full", error)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - the same disk holds the log
-            self._on_failure(error)
+            self.events.fault(error)
         finally:
             self._preparing = None
 
@@ -114,7 +120,7 @@ class StorageWorker:
             self.wal.close()
         except BaseException as error:  # noqa: BLE001 - whatever it is, no write may be acknowledged after it
             self.failed = True
-            self.report(self._on_failure, error)
+            self.report(self.events.fault, error)
 
     def _append(self, first: Append) -> Job | None:
         """Write `first` and whatever continues it. Returns the job after those."""
@@ -133,7 +139,7 @@ class StorageWorker:
         started = time.perf_counter()
         self.wal.append(entries, hard_state)
         self.busy_seconds += time.perf_counter() - started
-        self.report(self._on_durable, tokens)
+        self.report(self.events.durable, tokens)
         return following[0] if following else self._jobs.get()
 
 

@@ -6,19 +6,19 @@ goes one step, so that whoever leads by then can go the next one, and nothing is
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
 import msgspec
 
-from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
-from pidkeeper.controller.raft.messages import Entry
+from pidkeeper.controller.answers import Answer, not_controller, release
+from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.raft.core import ProposalRefused, RaftCore, Role
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AddVoterResponse, RemoveVoterResponse
 from pidkeeper.protocol.metadata_version import MEMBERSHIP
-from pidkeeper.protocol.records import MAX_MEMBERS, LeaderChangeRecord, QuorumMember, VotersRecord, encode_batch
+from pidkeeper.protocol.records import MAX_MEMBERS, QuorumMember, VotersRecord
 
 Response = AddVoterResponse | RemoveVoterResponse
 
@@ -30,16 +30,15 @@ class VoterChanges:
     after an entry that it appended behind the question is committed.
     """
 
-    def __init__(self, core: RaftCore, machine: StateMachine) -> None:
+    def __init__(self, core: RaftCore, machine: StateMachine, proposals: Proposals) -> None:
         self._core = core
         self._machine = machine
-        # (term, index, outcome, future), ascending by index: released when the entry there is applied.
-        self._waiting: list[tuple[int, int, Response | RequestError, asyncio.Future[Response]]] = []
+        self._proposals = proposals
 
-    def add(self, wanted: QuorumMember, peer: Peer | None) -> asyncio.Future[Response]:
+    def add(self, wanted: QuorumMember, peer: Peer | None, answer: Answer) -> None:
         """One step towards `wanted` as a voter. `peer`: what it says of itself, None while it is not connected.
 
-        The future gives AddVoterResponse. Raises RequestError: NOT_CONTROLLER; INVALID_REQUEST if the id belongs to a
+        `answer` gets an AddVoterResponse. Raises RequestError: NOT_CONTROLLER; INVALID_REQUEST if the id belongs to a
         member with other addresses or another directory, or if there are too many members; UNSUPPORTED_VERSION if
         its build, or that of a member, is too old; REASSIGNMENT_IN_PROGRESS while another change is not committed.
         """
@@ -53,7 +52,8 @@ class VoterChanges:
             detail = f"member {wanted.id} has directory {directory}, not {wanted.directory_id}: which one do you mean?"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         if known is not None and known.voting:
-            return self._confirm(AddVoterResponse(wanted.id, voting=True))
+            self._proposals.confirm([(answer, AddVoterResponse(wanted.id, voting=True))])
+            return
         if peer is not None and peer.metadata_version < self._machine.metadata_version:
             detail = (
                 f"it reads metadata version {peer.metadata_version}, the quorum has {self._machine.metadata_version}"
@@ -64,14 +64,14 @@ class VoterChanges:
         found = wanted.directory_id or directory
         members[wanted.id] = msgspec.structs.replace(wanted, directory_id=found, voting=known is not None)
         try:
-            return self._propose(members, AddVoterResponse(wanted.id, voting=known is not None))
+            self._propose(members, AddVoterResponse(wanted.id, voting=known is not None), answer)
         except ProposalRefused as refusal:
             if known is None:
                 raise _in_progress(refusal) from refusal
-            return _answered(AddVoterResponse(wanted.id, voting=False, waiting_for=str(refusal)))
+            release(answer, AddVoterResponse(wanted.id, voting=False, waiting_for=str(refusal)))
 
-    def remove(self, member_id: int) -> asyncio.Future[Response]:
-        """Remove a voter or a learner. The future gives RemoveVoterResponse once that is committed.
+    def remove(self, member_id: int, answer: Answer) -> None:
+        """Remove a voter or a learner. `answer` gets a RemoveVoterResponse once that is committed.
 
         Raises RequestError: NOT_CONTROLLER, RESOURCE_NOT_FOUND, INVALID_REQUEST for the last voter, UNSUPPORTED_VERSION
         if the build of a member is too old, REASSIGNMENT_IN_PROGRESS while another change is not committed or the rest
@@ -81,12 +81,13 @@ class VoterChanges:
         self._check_version()
         if member_id not in members:
             detail = f"member {member_id} is not in the quorum: its members are {sorted(members)}"
-            return self._confirm(RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail))
+            self._proposals.confirm([(answer, RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail))])
+            return
         del members[member_id]
         if not any(member.voting for member in members.values()):
             raise RequestError(ErrorCode.INVALID_REQUEST, f"member {member_id} is the last voter")
         try:
-            return self._propose(members, RemoveVoterResponse(member_id))
+            self._propose(members, RemoveVoterResponse(member_id), answer)
         except ProposalRefused as refusal:
             raise _in_progress(refusal) from refusal
 
@@ -98,49 +99,15 @@ class VoterChanges:
             )
             raise RequestError(ErrorCode.UNSUPPORTED_VERSION, detail)
 
-    def applied(self, entry: Entry) -> None:
-        """`entry` is committed and applied: answer whoever waits for it, leader or not by now."""
-        while self._waiting and self._waiting[0][1] <= entry.index:
-            term, index, outcome, answer = self._waiting.pop(0)
-            if answer.done():
-                continue
-            if (entry.term, entry.index) != (term, index):
-                answer.set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
-            elif isinstance(outcome, RequestError):
-                answer.set_exception(outcome)
-            else:
-                answer.set_result(outcome)
-
     def _members(self) -> dict[int, QuorumMember]:
         """Those in force by id. Only a leader's are the newest: another member may have missed changes."""
         if self._core.role is not Role.LEADER:
-            raise RequestError(ErrorCode.NOT_CONTROLLER)
+            raise not_controller()
         return {member.id: member for member in self._core.membership.record.members}
 
-    def _confirm(self, outcome: Response | RequestError) -> asyncio.Future[Response]:
-        """Give `outcome` if this member still leads, and all that it knows is committed."""
-        try:
-            term, index = self._core.propose(encode_batch([LeaderChangeRecord(self._core.node_id)]))
-        except (NotLeader, ProposalRefused) as error:
-            raise RequestError(ErrorCode.NOT_CONTROLLER) from error
-        return self._wait(term, index, outcome)
-
-    def _propose(self, members: Mapping[int, QuorumMember], response: Response) -> asyncio.Future[Response]:
+    def _propose(self, members: Mapping[int, QuorumMember], response: Response, answer: Answer) -> None:
         record = VotersRecord(tuple(members[member_id] for member_id in sorted(members)))
-        try:
-            term, index = self._core.change_members(record)
-        except NotLeader as error:
-            raise RequestError(ErrorCode.NOT_CONTROLLER) from error
-        return self._wait(term, index, response)
-
-    def _wait(self, term: int, index: int, outcome: Response | RequestError) -> asyncio.Future[Response]:
-        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-        while self._waiting and self._waiting[-1][1] >= index:  # what it waited for was truncated
-            older = self._waiting.pop()[3]
-            if not older.done():
-                older.set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
-        self._waiting.append((term, index, outcome, answer))
-        return answer
+        self._proposals.change_members(record, [(answer, response)])
 
 
 def _check_same(known: QuorumMember, wanted: QuorumMember) -> None:
@@ -151,9 +118,3 @@ def _check_same(known: QuorumMember, wanted: QuorumMember) -> None:
 
 def _in_progress(refusal: ProposalRefused) -> RequestError:
     return RequestError(ErrorCode.REASSIGNMENT_IN_PROGRESS, str(refusal))
-
-
-def _answered(response: Response) -> asyncio.Future[Response]:
-    answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    answer.set_result(response)
-    return answer

@@ -95,16 +95,17 @@ class LinkEvents(Protocol):
 
 
 class PeerLinks:
-    """All links of one member. `addresses` maps the other members' ids to (host, port).
+    """All links of one member, from `start` on. `addresses` maps the other members' ids to (host, port).
 
     A peer that is no member here may be one in a configuration that has not arrived yet, even the leader. If it proves
     that it knows the cluster key, it is a guest: accepted, and dialled, while it is connected, at the address that it
     gave. Without a key there are no guests, for nothing tells one from a stranger.
     """
 
-    def __init__(self, identity: Identity, addresses: Mapping[int, tuple[str, int]], events: LinkEvents) -> None:
+    events: LinkEvents
+
+    def __init__(self, identity: Identity, addresses: Mapping[int, tuple[str, int]]) -> None:
         self.identity = identity
-        self.events = events
         self._members = dict(addresses)
         self._outbound = {peer: OutboundLink(self, peer, *address) for peer, address in sorted(addresses.items())}
         self._closing: set[asyncio.Task[None]] = set()
@@ -116,8 +117,9 @@ class PeerLinks:
         self._stopped = False
         self.failures: dict[tuple[int, str], int] = {}
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(self, host: str, port: int, events: LinkEvents) -> int:
         """Listen and dial; returns the port. Raises OSError if the address cannot be bound."""
+        self.events = events
         self._server = await asyncio.get_running_loop().create_server(lambda: InboundLink(self), host, port)
         for link in self._outbound.values():
             link.start()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
 import msgspec
 
-from pidkeeper.controller.node.member import make_core
+from pidkeeper.controller.node.assembly import make_core, raft_config
 from pidkeeper.controller.node.opening import OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
@@ -82,7 +83,7 @@ class Recoverer:
     def start(self, disk: Files) -> OpenedStorage:
         """As a member starts, its core included; raises what that raises."""
         storage = open_storage(disk, self._settings)
-        make_core(self._settings, storage)
+        make_core(self._settings, storage, raft_config(self._settings), random.SystemRandom())
         return storage
 
     def recover(self, image: Image, directories: set[PurePath]) -> Facts:

@@ -116,10 +116,10 @@ class Member:
             self.machine,
             self.ledger,
             stand_in,
-            self,
             every_entries=snapshot_entries,
             every_allocations=1_000_000,
         )
+        self.keeper.start(self)
 
     def apply(self, entry: Entry) -> None:
         """As the driver applies a committed entry."""

@@ -146,7 +146,8 @@ class HandshakeTarget(Target):
         self._log.line = "closed by the other side"
         loop, transport, events = _Loop(), _Transport(self._connection), _Events()
         identity = Identity("cluster-a", 1, "directory", _KEY)
-        links = PeerLinks(identity, _MEMBERS, events)
+        links = PeerLinks(identity, _MEMBERS)
+        links.events = events
         links._server = cast("asyncio.Server", object())  # as if it had been started
         choice = data[0] if data else 0
         guests = cast("dict[int, InboundLink]", dict.fromkeys(range(101, 101 + (MAX_GUESTS if choice & 2 else 0))))

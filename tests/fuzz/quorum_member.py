@@ -6,8 +6,10 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.driver import addresses
-from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
+from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.voter_changes import VoterChanges
 from pidkeeper.controller.raft.core import RaftConfig, RaftCore
 from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState, SnapshotMeta
@@ -16,7 +18,7 @@ from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.messages import AddVoterRequest
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import FeatureLevelRecord, QuorumMember, VotersRecord, encode_batch, read_voters
-from tests.support.memory_member import MemoryMember
+from tests.support.memory_member import MemoryMember, RunningLoop
 from tests.support.raft_network import NoJitter, accepted, make_leader
 
 LEARNER = QuorumMember(7, None, "127.0.0.1:9007", "http://127.0.0.1:8007", False)
@@ -28,7 +30,6 @@ class ChangingMember(MemoryMember):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settings = SimpleNamespace(peer_key=b"a key")
         self.renew_quorum()
 
     def renew_quorum(self) -> None:
@@ -45,7 +46,18 @@ class ChangingMember(MemoryMember):
         self.core.step(accepted(self.core, LEARNER.id, self.core.last_index))
         machine = StateMachine("fuzzed")
         machine.replay([FeatureLevelRecord(LATEST)])
-        self.driver = SimpleNamespace(voter_changes=VoterChanges(self.core, machine), pump=self._pump)
+        self.proposals = Proposals(self.core)
+        peers = {7: Peer("directory-7")}
+        parts = SimpleNamespace(
+            node_id=1,
+            core=self.core,
+            settings=SimpleNamespace(peer_key=b"a key", cluster_id=self.cluster_id),
+            voter_changes=VoterChanges(self.core, machine, self.proposals),
+            links=SimpleNamespace(peers=peers, identity=SimpleNamespace(directory_id="directory-1")),
+            driver=SimpleNamespace(pump=self._pump),
+            ports=SimpleNamespace(loop=RunningLoop()),
+        )
+        self._interface = MemberInterface(cast("ClusterMember", parts))
         self._pump()
 
     def quorum(self) -> tuple[Any, ...]:
@@ -60,14 +72,13 @@ class ChangingMember(MemoryMember):
 
     def add_voter(self, wanted: AddVoterRequest) -> asyncio.Future[Any]:  # type: ignore[override]
         """As a member of a cluster does it."""
-        return ClusterMember.add_voter(cast("ClusterMember", self), wanted)
+        answer: asyncio.Future[Any] = self._interface.add_voter(wanted)
+        return answer
 
     def remove_voter(self, member_id: int) -> asyncio.Future[Any]:  # type: ignore[override]
         """As a member of a cluster does it."""
-        return ClusterMember.remove_voter(cast("ClusterMember", self), member_id)
-
-    def _peer(self, member_id: int) -> Peer | None:
-        return Peer(f"directory-{member_id}") if member_id in {1, 7} else None
+        answer: asyncio.Future[Any] = self._interface.remove_voter(member_id)
+        return answer
 
     def _pump(self) -> None:
         while (ready := self.core.ready()) is not None:
@@ -75,7 +86,7 @@ class ChangingMember(MemoryMember):
                 self.core.written(ready.token)
             for entry in ready.committed:
                 self.core.applied_to(entry.index)
-                self.driver.voter_changes.applied(entry)
+                self.proposals.applied(entry)
             for message in ready.messages:
                 if isinstance(message, AppendEntries):
                     index = message.prev_log_index + len(message.entries)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, insert_before, replace
+from tests.mutants.edits import delete, insert_after, insert_before, replace
 from tests.mutants.planted import Planted
 
 NODE: Final = "controller/node"
@@ -35,7 +35,7 @@ MEMBERSHIP_BUGS: Final = (
         (
             replace(
                 NODE,
-                "add",
+                "VoterChanges.add",
                 "msgspec.structs.replace(_1, directory_id=_2, voting=_)",
                 "msgspec.structs.replace(_1, directory_id=_2, voting=True)",
             ),
@@ -240,11 +240,8 @@ MEMBERSHIP_BUGS: Final = (
         "an answer means committed",
         "etcd #14370, for a change of members",
         (
-            replace(
-                NODE,
-                "_propose",
-                "return self._wait(_1, _2, _3)",
-                "answer = self._wait(_1, _2, _3)\nanswer.set_result(_3)\nreturn answer",
+            insert_after(
+                NODE, "VoterChanges._propose", "self._proposals.change_members(_, _)", "answer.set_result(response)"
             ),
         ),
         _REQUEST_TEST,
@@ -254,7 +251,7 @@ MEMBERSHIP_BUGS: Final = (
         "change-answered-though-another-entry-took-its-place",
         "an answer means committed",
         "PySyncObj 0.3.17: answers by index alone",
-        (replace(NODE, "VoterChanges.applied", "(_.term, _.index) != _", "False"),),
+        (replace(NODE, "Proposals.applied", "(_.term, _.index) == _", "True"),),
         _REQUEST_TEST,
         needs=_ADDS,
     ),
@@ -265,9 +262,9 @@ MEMBERSHIP_BUGS: Final = (
         (
             replace(
                 NODE,
-                "add",
-                "return self._confirm(_1)",
-                "answer = asyncio.get_running_loop().create_future()\nanswer.set_result(_1)\nreturn answer",
+                "VoterChanges.add",
+                "self._proposals.confirm([(_1, _2)])",
+                "release(_1, _2)",
             ),
         ),
         _REQUEST_TEST,
@@ -277,7 +274,7 @@ MEMBERSHIP_BUGS: Final = (
         "directory-not-checked-when-a-member-is-added",
         "the machine that is added is the one that was meant",
         "KIP-853: a replaced disk is told by its directory id",
-        (replace(NODE, "add", "_.directory_id not in _ and _", "False"),),
+        (replace(NODE, "VoterChanges.add", "_.directory_id not in _ and _", "False"),),
         _REQUEST_TEST,
         unseen=_SLIP,
     ),

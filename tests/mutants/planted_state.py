@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, replace
+from tests.mutants.edits import delete, insert_after, replace
 from tests.mutants.planted import Planted
 
 NODE: Final = "controller/node"
@@ -14,11 +14,11 @@ _STATE: Final = "tests/unit/controller/state/"
 _DECIDER: Final = "tests/unit/controller/node/test_decider.py"
 
 
-_UNSETTLED: Final = replace(NODE, "Driver.settled", "return _", "return True")
+_UNSETTLED: Final = replace(NODE, "Proposals.settled", "return _", "return True")
 _STAYS: Final = replace(
-    NODE, "_watch_leadership", "self._led_term not in _", "self._led_term is not None and self.faulted"
+    NODE, "Leadership.observe", "self._led_term not in _", "self._led_term is not None and self.closed"
 )
-"""With a leader that was deposed still believed to lead by its decider, which would fail the batch in flight."""
+"""With a leader that was deposed still believed to lead, which would refuse what is in its log."""
 
 STATE_BUGS: Final = (
     Planted(
@@ -101,7 +101,7 @@ STATE_BUGS: Final = (
         "docs/decisions/0003; raftos 0.2.6, defect H",
         (
             _UNSETTLED,
-            replace(NODE, "decide", "self._in_flight is not None or _1", "_1"),
+            replace(NODE, "_busy", "return _", "return False"),
         ),
         (_DECIDER,),
     ),
@@ -109,21 +109,14 @@ STATE_BUGS: Final = (
         "answered-at-propose",
         "nothing acknowledged is lost",
         "etcd #20418 and every lease-based allocator: a stale leader answers",
-        (
-            replace(
-                NODE,
-                "decide",
-                "self._in_flight = Batch(_1, _2, _3, _4)",
-                "self._in_flight = Batch(_1, _2, _3, [])\n_release_all(_4)",
-            ),
-        ),
+        (insert_after(NODE, "Decider.decide", "self._in_flight = _", "_release_all(batch.outcomes)"),),
     ),
     Planted(
         "answer-keyed-by-index-alone",
         "an answer rests on its own entry",
         "raftos 0.2.6: any apply resolves the one future; dissertation, section 6.2",
         (
-            replace(NODE, "Decider.applied", "_1 and _.term == _.term", "_1"),
+            replace(NODE, "Proposals.applied", "same = (_1.term, _1.index) == _", "same = _1.index == entry.index"),
             _STAYS,
         ),
         (_DECIDER,),
@@ -133,7 +126,7 @@ STATE_BUGS: Final = (
         "members hold the same state",
         "decoding saved by index alone",
         (
-            replace(NODE, "records_of", "_1 and _2 and _.term == _.term", "_1 and _2"),
+            replace(NODE, "records_of", "_1 if _.term == _.term else None", "_1"),
             _STAYS,
         ),
         (_DECIDER,),

@@ -122,7 +122,7 @@ STORAGE_BUGS: Final = (
         "compaction-before-the-snapshot",
         "a snapshot is durable before the log behind it goes",
         "PySyncObj 0.3.17: 28 of 60 kills lost entries",
-        (replace(NODE, "_take", "await _1\nself._compact(_2)", "self._compact(_2)\nawait _1"),),
+        (replace(NODE, "SnapshotKeeper._take", "await _1\nself._compact(_2)", "self._compact(_2)\nawait _1"),),
         ("tests/unit/controller/node/test_snapshot_keeper.py",),
     ),
     Planted(

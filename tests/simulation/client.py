@@ -19,6 +19,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from tests.simulation.history import NOBODY, AgentClaims, Operation
+from tests.simulation.process import listen
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Endpoint:
             operation.refused = True
             self._respond(call, operation, target, None, refusal)
             return
-        answer.callback = lambda result, error: self._respond(call, operation, target, result, error)
+        listen(answer, lambda result, error: self._respond(call, operation, target, result, error))
 
     def _respond(self, call: _Call, operation: Operation, target: int, result: Any, error: RequestError | None) -> None:
         if error is not None and error.code not in _MAY_HAVE_DONE:

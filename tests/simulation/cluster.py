@@ -6,7 +6,7 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from unittest.mock import patch
 
 import msgspec
@@ -147,7 +147,7 @@ class Cluster:
 
     def metadata_version(self) -> int:
         """The highest that a running member has applied."""
-        return max((process.driver.machine.metadata_version for process in self.processes()), default=BASE)
+        return max((process.machine.metadata_version for process in self.processes()), default=BASE)
 
     def phase(self) -> str:
         """What the cluster is doing."""
@@ -157,7 +157,7 @@ class Cluster:
             ("installing", any(process.core._installing or process.core._incoming for process in running)),
             ("transferring", leader is not None and leader.core.transferring is not None),
             ("electing", leader is None or not leader.core.serving),
-            ("snapshotting", any(process.keeper._task is not None for process in running)),
+            ("snapshotting", any(process.taking_snapshot() for process in running)),
             ("recovering", any(process.core.recovering for process in running)),
             ("changing", self.operator.busy),
             ("replicating", leader is not None and leader.core.commit < leader.core.last_index),
@@ -260,13 +260,15 @@ class Cluster:
             and all(
                 process is not None
                 and not process.core.recovering
-                and not process.stopping
-                and process.driver.machine.metadata_version == LATEST
+                and not process.node.stopping
+                and process.machine.metadata_version == LATEST
                 and process.core.applied == leader.core.last_index == leader.core.applied
                 and process.quiet()
                 for process in processes
             )
-            and not any(leader.driver.machine.transactions.by_status[status] for status in UNDER_WAY)
+            and not any(leader.machine.transactions.by_status[status] for status in UNDER_WAY)
+            # Nobody sends heartbeats any more.
+            and all(broker.fenced for broker in leader.machine.brokers.all())
         )
 
     def _demand(self, holds: Callable[[], bool], rule: str, limit: int) -> None:
@@ -305,7 +307,7 @@ class Cluster:
         for node in self.voters:
             process = self.members[node].process
             assert process is not None, f"member {node} is down after convergence"
-            images.add(msgspec.json.encode(process.driver.machine.image(0, 0)))
+            images.add(msgspec.json.encode(process.machine.image(0, 0)))
             page = _history(process, len(expected) + 1)
             found = [block for block in page.blocks if block.first >= page.complete_from]
             wanted = [block for block in expected if block.first >= page.complete_from]
@@ -319,16 +321,15 @@ class Cluster:
 
 
 def _history(process: Process, limit: int) -> AllocatedBlocksPage:
-    """The ledger's answer to a query, with its one job run at once."""
+    """The ledger's answer to a query, while time stands still."""
     enter(process.loop)
-    query: Any = process.ledger.page(-1, limit)
-    job = query.send(None)
+    process.loop.at_once = True
     try:
-        query.send(job.function(*job.args))
+        process.node.ledger.page(-1, limit).send(None)
     except StopIteration as end:
         page: AllocatedBlocksPage = end.value
         return page
-    raise AssertionError("a query of the ledger waits twice")
+    raise AssertionError("a query of the ledger waits for more than its archive")
 
 
 def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: str | None = None) -> Result:
@@ -350,7 +351,7 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
     finally:
         for member in cluster.members.values():
             if member.process is not None:
-                member.process.end_tasks()
+                member.process.end()
         enter(None)
         gc.enable()
         logging.disable(disabled)

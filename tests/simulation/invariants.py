@@ -227,7 +227,7 @@ class Monitor:
 
     def applied(self, process: Process, entry: Entry) -> None:
         """A member applied an entry."""
-        machine = process.driver.machine
+        machine = process.machine
         state = (machine.next_offset, machine.producer_ids.next_producer_id, machine.migration.record)
         index, known = entry.index, len(self.committed)
         if index <= known:

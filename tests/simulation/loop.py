@@ -1,129 +1,129 @@
-"""What a member's code takes for the event loop, and its threads: calls, tasks and jobs as events of the world.
+"""An asyncio event loop in virtual time: each turn of it is one event of the world.
 
-The keeper, the ledger and the storage worker are the product's own. They ask asyncio for the running loop and find
-this one, which knows just the few methods that they use.
+The product's coroutines, futures, timeouts and locks run on it as they are, and take the same course for the same seed.
+One loop belongs to one process, which may be paused or dead: then its turns come later, or never.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 from asyncio import _set_running_loop
-from collections.abc import Callable, Coroutine, Generator
-from typing import TYPE_CHECKING, Any, Final, cast
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeVarTuple
 
-from pidkeeper.protocol.errors import RequestError
+from tests.simulation.world import SECOND, Violation, World
 
-if TYPE_CHECKING:
-    from tests.simulation.process import Process
+enter: Final = _set_running_loop
+"""Make a loop the one that asyncio names as running; None at the end."""
 
-
-class Answer:
-    """Stands in for the future of a request; `callback(result, error)` is called once."""
-
-    __slots__ = ("callback", "result")
-
-    def __init__(self) -> None:
-        self.callback: Callable[[Any, RequestError | None], None] | None = _ignore
-        self.result: Any = None
-
-    def listen(self, callback: Callable[[Any, RequestError | None], None]) -> None:
-        """Call back with the answer, at once if it is there. A refusal that nobody waited for is lost."""
-        if self.done():
-            callback(self.result, None)
-        else:
-            self.callback = callback
-
-    def done(self) -> bool:
-        """Whether it is answered."""
-        return self.callback is None
-
-    def set_result(self, result: Any) -> None:
-        """Answer."""
-        self._answer(result, None)
-
-    def set_exception(self, exception: RequestError) -> None:
-        """Refuse."""
-        self._answer(None, exception)
-
-    def abandon(self) -> None:
-        """The process is gone, so no answer comes any more."""
-        self.callback = _ignore
-
-    def _answer(self, result: Any, error: RequestError | None) -> None:
-        callback, self.callback = self.callback, None
-        self.result = result
-        assert callback is not None, f"answered twice, now with {result or error}"
-        callback(result, error)
+_Ts = TypeVarTuple("_Ts")
 
 
-class Job:
-    """Work for a thread: awaited by a task, executed as one event when its time has come."""
+class SimLoop(asyncio.BaseEventLoop):
+    """The loop of one process.
 
-    __slots__ = ("args", "function")
+    `rate`: how many seconds of the world a second of this process's clock takes. `paused()`: for how many microseconds
+    from now on nothing of the process happens. `turned()` is called at the end of each turn.
+    """
 
-    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        self.function = function
-        self.args = args
+    def __init__(
+        self,
+        world: World,
+        *,
+        rate: float = 1.0,
+        paused: Callable[[], int] = lambda: 0,
+        turned: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().__init__()
+        self.world = world
+        self._rate = rate
+        self._paused = paused
+        self._turned = turned
+        self._due: deque[asyncio.Handle] = deque()
+        self._turn_due = False
 
-    def __await__(self) -> Generator[Job, Any, Any]:
-        return (yield self)
+    # What happens when.
 
-
-class Task:
-    """Drives a coroutine whose only awaits are jobs."""
-
-    __slots__ = ("_coroutine", "_process")
-
-    def __init__(self, process: Process, coroutine: Coroutine[Job, Any, Any]) -> None:
-        self._process = process
-        self._coroutine = coroutine
-
-    def step(self, result: Any = None, error: Exception | None = None) -> None:
-        """Go on until the next job, or the end."""
-        try:
-            job = self._coroutine.send(result) if error is None else self._coroutine.throw(error)
-        except StopIteration:
-            self._process.tasks.remove(self)
+    def run_event(self, callback: Callable[..., object], *args: Any) -> None:
+        """Call `callback` as an event from outside, now or when the pause is over. `callback` may end the process."""
+        if self.is_closed():
             return
-        self._process.start_job(job, self)
+        if pause := self._paused():
+            self.world.at(pause, self.run_event, callback, *args)
+            return
+        enter(self)
+        callback(*args)
+        if not self.is_closed():
+            self._turned()
 
-    def close(self) -> None:
-        """The process is gone."""
-        self._coroutine.close()
+    def _turn(self) -> None:
+        """Run what is ready by now. What becomes ready meanwhile runs in the next turn."""
+        self._turn_due = False
+        for _ in range(len(self._due)):
+            handle = self._due.popleft()
+            if not handle.cancelled():
+                handle._run()
+            if self.is_closed():
+                return
+        if self._due:
+            self._schedule_turn()
 
+    def _schedule_turn(self) -> None:
+        if not self._turn_due:
+            self._turn_due = True
+            self.world.at(0, self.run_event, self._turn)
 
-class ProcessLoop:
-    """The loop of one process."""
+    def _fire(self, timer: asyncio.TimerHandle) -> None:
+        if not timer.cancelled():
+            timer._run()
 
-    def __init__(self, process: Process) -> None:
-        self._process = process
+    # What asyncio and the product call.
 
-    def create_future(self) -> Answer:
-        """Where the decider puts an answer."""
-        answer = Answer()
-        self._process.answers.append(answer)
-        return answer
+    def time(self) -> float:
+        """Seconds on this process's monotonic clock."""
+        return self.world.now / (SECOND * self._rate)
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Call back as an event of its own."""
-        self._process.soon(callback, *args)
+    def call_soon(
+        self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self.is_closed():
+            self._due.append(handle)
+            self._schedule_turn()
+        return handle
 
     call_soon_threadsafe = call_soon
 
-    def create_task(self, coroutine: Coroutine[Job, Any, Any], *, name: str) -> Task:
-        """Begin a task, as an event of its own."""
-        task = Task(self._process, coroutine)
-        self._process.tasks.append(task)
-        self._process.soon(task.step)
-        return task
+    def call_later(
+        self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
+        self.world.at(max(0, round(delay * SECOND * self._rate)), self.run_event, self._fire, timer)
+        return timer
 
-    def run_in_executor(self, executor: object, function: Callable[..., Any], *args: Any) -> Job:
-        """Work for another thread."""
-        return Job(function, args)
+    def call_at(
+        self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_later(when - self.time(), callback, *args, context=context)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """A callback failed: a fault of the product. What a task or future leaves behind unread is nobody's concern."""
+        if "handle" in context:
+            _raise(context)
+
+    def close(self) -> None:
+        """The process is gone: nothing of it happens any more."""
+        super().close()
+        self._due.clear()
+        for task in asyncio.all_tasks(self):
+            # Else the interpreter would find, and tell, that they never came to their end.
+            task.get_coro().close()
 
 
-enter: Final = cast("Callable[[ProcessLoop | None], None]", _set_running_loop)
-"""Make a loop the one that asyncio names as running; None at the end."""
-
-
-def _ignore(result: Any, error: RequestError | None) -> None:
-    """Nobody waits."""
+def _raise(context: dict[str, Any]) -> NoReturn:
+    error = context.get("exception")
+    if isinstance(error, BaseException) and not isinstance(error, Exception):
+        raise error
+    raise Violation("callback-failed", f"{context.get('message')}: {error!r}") from error

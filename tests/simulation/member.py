@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from pidkeeper.controller.node.assembly import raft_config
 from pidkeeper.controller.node.opening import InconsistentStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
-from pidkeeper.controller.raft.core import RaftConfig
 from pidkeeper.controller.raft.messages import SnapshotMeta
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.directory import format_directory
@@ -50,6 +53,7 @@ class Member:
         self.network = cluster.network
         self.monitor = cluster.monitor
         self.node_id = node_id
+        self.clock_rate = clock_rate
         self.tick_us = int(10 * MILLISECOND * clock_rate)
         self.disk = SimDisk()
         self.disk.lying = cluster.bug == "no-sync"
@@ -138,7 +142,6 @@ class Member:
             return
         self.starts += 1
         self.monitor.opened(self.process)
-        self.network.started(self.process)
         self.process.start()
 
     def crash(self, *, power: bool, restart_after: int | None) -> None:
@@ -160,33 +163,22 @@ class Member:
     def power_failed(self, process: Process) -> None:
         """The power went in the middle of some work on the disk."""
         if self.process is process:
-            process.worker.current = None
+            process.writer.current = None
             self.world.fault("power_cut_within_work", f"member {self.node_id}")
             self.crash(power=True, restart_after=self._rng.randrange(10 * MILLISECOND, 2 * SECOND))
 
-    def stop(self, restart_after: int) -> None:
-        """End in order, as on SIGTERM after the handover, and start again."""
-        process = self.process
-        if process is None:
-            return
-        if not process.quiet() or process.paused_until > self.world.now:
-            self.world.at(5 * MILLISECOND, self._stop_later, process, restart_after)
+    def stop(self, process: Process, restart_after: int) -> None:
+        """End in order, as on SIGTERM, and start again."""
+        process.stop(functools.partial(self._stopped, restart_after=restart_after))
+
+    def _stopped(self, process: Process, restart_after: int) -> None:
+        if self.process is not process:
             return
         self.process = None
-        try:
-            process.close()
-        except PowerCut:
-            self.disk.cut_power(self._rng)
-        except (OSError, LogFailed) as error:
-            self.world.note(f"member {self.node_id} cannot close its log: {error}")
-        self.network.stopped(process, silent=False)
+        process.end()
         self.disk.kill()
         self._count_disk_faults()
         self.world.at(restart_after, self.start)
-
-    def _stop_later(self, process: Process, restart_after: int) -> None:
-        if self.process is process:
-            self.stop(restart_after)
 
     def replace_disk(self) -> None:
         """Put an empty disk in; nothing runs at this time."""
@@ -257,10 +249,8 @@ class Member:
         storage = open_storage(self.disk, self.settings, self.build)
         if self.disk.cut_after is not None:
             self.disk.arm()
-        config = RaftConfig(
-            node_id=self.node_id,
-            voters=tuple(voter.id for voter in self.settings.voters),
-            learner=self.settings.learner is not None,
+        config = replace(
+            raft_config(self.settings),
             heartbeat_ticks=swarm.heartbeat_ticks,
             election_ticks=swarm.election_ticks,
             link_lost_ticks=swarm.link_lost_ticks,
@@ -307,7 +297,8 @@ def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> Member
         snapshot_entries=swarm.snapshot_entries,
         snapshot_allocations=swarm.snapshot_allocations,
         segment_bytes=swarm.segment_bytes,
-        peer_key=None,
+        peer_key=b"the key of the simulated cluster",
+        bridge=cluster.migrating.present and cluster.migrating.bridge,
         transaction_abort_check_ms=cluster.transactional.abort_check_ms,
         transactional_id_expiration_ms=cluster.transactional.expiration_ms,
     )

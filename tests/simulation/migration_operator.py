@@ -9,6 +9,7 @@ from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.migration import MigrationPhase
 from tests.simulation.kill_points import FINALIZE_POINTS, FIRST_POINTS, ROLL_BACK_POINTS, START_POINTS
 from tests.simulation.old_broker import OldBroker
+from tests.simulation.process import listen
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 from tests.simulation.zookeeper import ZooKeeper
 
@@ -96,17 +97,17 @@ class MigrationOperator:
         return self.rng.choice(running) if running else None
 
     def _order(self, process: Process, what: str) -> None:
-        if process.stopping or not process.runs(self._order, process, what):
+        if process.node.stopping or not process.runs(self._order, process, what):
             return
-        orders, asked = process.migration.orders, self.world.now
+        member, asked = process.interface, self.world.now
         if self.world.trace is not None:
             self.world.note(f"the operator orders member {process.node_id}: {what}")
         try:
             if what == DESCRIBE:
-                orders.describe(process.migration.trouble())
+                member.describe_migration()
                 return
             self.cluster.kill_points.arm_among(*_POINTS[what])
-            answer: Any = orders.start() if what == START else orders.order(_PHASES[what])
+            answer = member.start_migration() if what == START else member.order_migration(_PHASES[what])
         except AssertionError as error:
             raise Violation("member-fault", f"member {process.node_id}, ordered to {what}: {error!r}") from error
 
@@ -118,5 +119,5 @@ class MigrationOperator:
                 self.world.at(1, self.cluster.migration.check_phase, asked, self.world.now, phase)
                 self.world.fault(f"order_{what}")
 
-        answer.listen(answered)
+        listen(answer, answered)
         process.watch()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.raft.messages import SnapshotMeta
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.metadata_version import LATEST
@@ -192,25 +191,10 @@ class Nemesis:
             self._restart_gracefully(member.process)
 
     def _restart_gracefully(self, process: Process | None) -> bool:
-        """As `ClusterMember.stop`: refuse requests, hand over, wait a second for the successor at most, close."""
-        if process is None or process.stopping or not process.runs(self._nothing):
+        if process is None or process.node.stopping or not process.started() or not process.runs(self._nothing):
             return False
-        process.stopping = True
-        if process.core.role is Role.LEADER:
-            try:
-                process.driver.transfer_leadership(None)
-            except RequestError as error:
-                self.world.note(f"member {process.node_id} cannot hand over: {error}")
-        self._await_handover(process, self.world.now + SECOND)
+        process.member.stop(process, restart_after=self._later(SECOND))
         return True
-
-    def _await_handover(self, process: Process, deadline: int) -> None:
-        if not process.alive:
-            return
-        if process.core.role is Role.LEADER and self.world.now < deadline:
-            self.world.at(10 * MILLISECOND, self._await_handover, process, deadline)
-        else:
-            process.member.stop(restart_after=self._later(SECOND))
 
     def _throw_add_voter(self) -> bool:
         self.cluster.operator.add()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pidkeeper.controller.raft.messages import AppendEntries, Message
+from pidkeeper.controller.transport.links import Peer
 from tests.simulation.swarm import Swarm
 from tests.simulation.world import MILLISECOND, World
 
@@ -35,6 +36,7 @@ class Network:
         self._blocked: set[tuple[int, int]] = set()
         self._connected: dict[tuple[int, int], tuple[Process, Process]] = {}
         self._dialling: set[tuple[int, int]] = set()
+        self._listening: set[Process | None] = set()
         self._last: dict[tuple[int, int], int] = {}
 
     def send(self, messages: list[Message]) -> None:
@@ -76,9 +78,9 @@ class Network:
     def _arrive(self, link: tuple[int, int], target: Process, message: Message) -> None:
         if link in self._blocked:
             return
-        if not target.alive:
+        if target not in self._listening:
             process = self.members[link[1]].process
-            if not self.swarm.stale_delivery or process is None:
+            if not self.swarm.stale_delivery or process is None or process not in self._listening:
                 return
             target = process
         world = self.world
@@ -89,16 +91,17 @@ class Network:
 
     # Connections.
 
-    def builds_seen_by(self, process: Process) -> dict[int, int]:
-        """The newest metadata versions that the peers connected to `process` read, as they said when they dialled."""
+    def peers_of(self, process: Process) -> dict[int, Peer]:
+        """What the peers that are connected to `process` said of themselves when they dialled."""
         return {
-            dialler: ends[0].build
+            dialler: ends[0].introduction()
             for (dialler, _), ends in self._connected.items()
             if ends[1] is process and ends[0].node_id == dialler
         }
 
     def started(self, process: Process) -> None:
         """A member's process listens and dials."""
+        self._listening.add(process)
         for peer in self.members:
             if peer != process.node_id:
                 self._redial((process.node_id, peer))
@@ -107,6 +110,7 @@ class Network:
     def stopped(self, process: Process, silent: bool) -> None:
         """A member's process is gone; the peers notice, unless its machine went `silent` with it."""
         node = process.node_id
+        self._listening.discard(process)
         for peer in self.members:
             if peer != node:
                 self._connected.pop((peer, node), None)
@@ -145,8 +149,10 @@ class Network:
         if link in self._connected:
             return
         dialler, acceptor = self.members[link[0]].process, self.members[link[1]].process
-        if dialler is None or acceptor is None:
+        if dialler not in self._listening or acceptor not in self._listening:
             return  # it begins again when that one starts
+        assert dialler is not None, "what is not there does not listen"
+        assert acceptor is not None, "what is not there does not listen"
         blocked = link in self._blocked or (link[1], link[0]) in self._blocked
         if blocked or self.world.now < max(dialler.paused_until, acceptor.paused_until):
             self._redial(link)

@@ -1,79 +1,88 @@
-"""One life of a simulated member: the real storage, core, state, driver, keeper and ledger, in virtual time."""
+"""One life of a simulated member: the product's `ClusterMember`, on ports in virtual time."""
 
 from __future__ import annotations
 
-import contextlib
+import asyncio
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
-from pidkeeper.controller.answers import Answer as DeciderAnswer
-from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import BlockZnode, NoZookeeper
-from pidkeeper.controller.node.driver import Driver
-from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.markers import Markers
 from pidkeeper.controller.node.opening import OpenedStorage
-from pidkeeper.controller.node.sessions import BrokerSessions
-from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
-from pidkeeper.controller.node.transaction_duties import TransactionDuties
-from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Role
-from pidkeeper.controller.raft.messages import Entry, HardState, Message, SnapshotMeta
+from pidkeeper.controller.node.ports import Ports
+from pidkeeper.controller.raft.core import RaftConfig, Role
+from pidkeeper.controller.raft.messages import Entry, HardState, Message
 from pidkeeper.controller.state import requests
-from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.records import LeaderChangeRecord, Record, decode_batch, encode_batch
-from pidkeeper.snapshots.image import StateImage
-from tests.simulation.loop import Answer, Job, ProcessLoop, Task, enter
+from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
+from pidkeeper.protocol.errors import RequestError
+from tests.simulation.loop import SimLoop, enter
+from tests.simulation.observing import observe
 from tests.simulation.transaction_history import Written
 from tests.simulation.world import World
-from tests.simulation.writer import SimWriter
+from tests.simulation.writer import Job, SimWriter
 from tests.simulation.zookeeper import CLAIMS, ORDERS, STEPS, Port, Session
 from tests.support.memory_files import PowerCut
 
 if TYPE_CHECKING:
     from tests.simulation.member import Member
 
-FENCE_EVERY_TICKS = 10
-"""As in `ClusterMember`."""
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
 
 
-class SimDriver(Driver):
-    """The real driver; reports what it applies and installs, and answers too early if that bug is planted."""
+class MemberLoop(SimLoop):
+    """The loop of a member. Work for other threads takes as long as the disk does."""
 
-    process: Process
+    def __init__(self, process: Process, rate: float) -> None:
+        super().__init__(process.world, rate=rate, paused=process.pause, turned=process.watch)
+        self._process = process
+        self.at_once = False
+        """Whether work for other threads is done without time passing: for a look at the end of a run."""
 
-    def _apply(self, entry: Entry) -> None:
-        cluster = self.process.member.cluster
-        if cluster.migrating.present:
-            # Before its answers leave: a step goes on in the same event.
-            cluster.kill_points.applied(self.process, decode_batch(entry.data))
-        super()._apply(entry)
-        self.process.member.monitor.applied(self.process, entry)
+    def run_in_executor(self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts) -> asyncio.Future[_T]:
+        done = self.create_future()
+        if self.at_once:
+            done.set_result(func(*args))
+            return done
+        self._process.start_job(functools.partial(func, *args), done)
+        return done
 
-    def snapshot_installed(self, meta: SnapshotMeta, image: StateImage) -> None:
-        """Check the image, then go on."""
-        self.process.durable_last = meta.index
-        self.process.member.monitor.installed(self.process, meta, image)
-        super().snapshot_installed(meta, image)
 
-    def propose(self, data: bytes) -> tuple[int, int]:
-        """Append an entry to the log."""
-        cluster = self.process.member.cluster
-        if cluster.migrating.present:
-            records = decode_batch(data)
-            cluster.migration.proposed(self.process, records)
-            position = super().propose(data)
-            cluster.kill_points.proposed(self.process, records)
-        else:
-            position = super().propose(data)
-        if self.process.member.cluster.bug == "answer-at-propose":
-            self.process.soon(self._answer_early)
-        return position
+class SimLinks:
+    """The links of one process: the simulated network."""
 
-    def _answer_early(self) -> None:
-        batch = self.decider._in_flight
-        if batch is not None:
-            self.decider.applied(Entry(batch.term, batch.index, b""))
+    failures: Mapping[tuple[int, str], int] = {}
+
+    def __init__(self, process: Process, identity: Identity, _: Mapping[int, tuple[str, int]]) -> None:
+        self.identity = identity
+        self._process = process
+        self._network = process.member.network
+
+    @property
+    def peers(self) -> Mapping[int, Peer]:
+        """What the connected peers said when they dialled."""
+        return self._network.peers_of(self._process)
+
+    async def start(self, host: str, port: int, events: LinkEvents) -> int:
+        """Listen and dial."""
+        self._network.started(self._process)
+        return port
+
+    async def stop(self) -> None:
+        """Close everything."""
+        self._network.stopped(self._process, silent=False)
+
+    def send(self, messages: list[Message]) -> None:
+        """Hand messages to the network."""
+        self._process.member.monitor.sends(self._process, messages)
+        self._network.send(messages)
+
+    def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
+        """The network reaches everybody."""
 
 
 class SimMarkers:
@@ -106,149 +115,110 @@ class Process:
         self.storage = storage
         self.alive = True
         self.paused_until = 0
-        self.stopping = False
         self.jobs: list[Job] = []
-        self.tasks: list[Task] = []
-        self.answers: list[Answer] = []
-        self.loop = ProcessLoop(self)
         self.points: dict[str, str] = {}
         self.zookeeper: Session | None = None
         self.durable_last = storage.wal.next_index - 1
         self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
         self.seen_role = Role.FOLLOWER
         self.seen_memberships = -1
-        self.sessions = BrokerSessions(member.cluster.swarm.session_ticks)
+        self.build, self.taken_back = storage.machine.supported, member.taken_back
+        self.loop = MemberLoop(self, member.clock_rate)
         enter(self.loop)
-        core = RaftCore(
-            config,
-            member.core_random,
-            hard_state=storage.log.hard_state,
-            snapshot=storage.snapshot,
-            entries=storage.log.entries,
-            leader_change_data=encode_batch([LeaderChangeRecord(member.node_id)]),
-            configured=member.settings.configured(),
-            voters=storage.machine.voters,
+        self.node = node = ClusterMember(member.settings, storage, self._ports(), config)
+        self.interface = MemberInterface(node)
+        self.core, self.driver, self.machine = node.core, node.driver, node.machine
+        assert isinstance(node.writer, SimWriter), f"{node.writer} is not in virtual time"
+        self.writer: SimWriter = node.writer
+        migration = node.leadership.migration
+        migration.steps._znode, migration.orders._znode = self._port(STEPS), self._port(ORDERS)
+        observe(self)
+        node.ended.add_done_callback(self._on_fault)
+
+    def _ports(self) -> Ports:
+        member = self.member
+        names = self.world.stream(f"name-{self.node_id}-{member.starts}")
+        return Ports(
+            loop=self.loop,
+            rng=member.core_random,
+            wall_clock=member.wall_clock,
+            links=functools.partial(SimLinks, self),
+            writer=functools.partial(SimWriter, self),
+            znode=self._port(CLAIMS),
+            markers=SimMarkers(self),
+            new_name=lambda: f"pidkeeper/simulated-cluster/{names.getrandbits(128):032x}",
         )
-        machine = storage.machine
-        self.build, self.taken_back = machine.supported, member.taken_back
-        self.core = core
-        self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
-        self.driver = SimDriver(core, machine, self.ledger, self._on_fault, loop=self.loop)
-        self.driver.process = self
-        self.driver.decider._wall_clock = member.wall_clock
-        self.driver.on_serving = self._on_serving
-        early = member.cluster.bug == "ack-before-write"
-        self.worker = SimWriter(self, storage.wal, self.driver.durable, self.driver.fault, early)
-        self.keeper = SnapshotKeeper(
-            storage.catalog,
-            core,
-            machine,
-            self.ledger,
-            self.worker,
-            self.driver,
-            every_entries=member.settings.snapshot_entries,
-            every_allocations=member.settings.snapshot_allocations,
-        )
-        self.driver.wire(self, self.worker, self.keeper)
-        self.driver.on_applied = self._on_applied
-        self.duties = TransactionDuties(
-            machine,
-            SimMarkers(self),
-            self._ask,
-            ticks=member.settings.timing.ticks,
-            abort_check_ms=member.settings.transaction_abort_check_ms,
-            expiration_ms=member.settings.transactional_id_expiration_ms,
-        )
-        self.migration = self._migration()
-        self.driver.on_deposed = self._on_deposed
 
     def start(self) -> None:
-        """Begin to tick."""
-        self.driver.pump()
-        self.watch()
-        self.world.at(self.member.core_random.randrange(self.member.tick_us), self.tick)
+        """Begin to tick, at some moment within the first tick."""
+        self.later(self.member.core_random.randrange(self.member.tick_us), self._start)
 
-    # Events. Each looks first whether it happens at all, and when.
+    def _start(self) -> None:
+        self.loop.create_task(self.node.start(), name="start")
+
+    # Events. Each happens in the process's loop, at the earliest when a pause is over.
+
+    def pause(self) -> int:
+        """Microseconds until the process goes on."""
+        return max(0, self.paused_until - self.world.now)
 
     def runs(self, call: Callable[..., None], *args: Any) -> bool:
         """Whether this process runs now; if it is paused, `call` comes again at its end."""
         if not self.alive:
             return False
-        if self.paused_until > self.world.now:
-            self.world.at(self.paused_until - self.world.now, call, *args)
+        if pause := self.pause():
+            self.world.at(pause, call, *args)
             return False
         enter(self.loop)
         return True
 
-    def tick(self) -> None:
-        """One tick of the member's own clock."""
-        if not self.runs(self.tick):
-            return
-        self.world.at(self.member.tick_us, self.tick)
-        driver = self.driver
-        driver.tick()
-        self.worker.prepare_segment()
-        if driver.ticks % FENCE_EVERY_TICKS == 0 and driver.serving():
-            self._fence_silent_brokers()
-            self._raise_metadata_version()
-            self.duties.tick(driver.ticks, int(self.member.wall_clock() * 1000))
-            self.migration.tick()
-        self.watch()
-
     def receive(self, message: Message) -> None:
         """A message from a peer."""
-        if self.runs(self.receive, message):
-            self.driver.received([message])
-            self.watch()
+        self.loop.run_event(self.driver.received, [message])
 
     def link_up(self, peer: int) -> None:
         """Messages reach `peer` from now on."""
-        if self.runs(self.link_up, peer):
-            self.driver.link_up(peer)
-            self.watch()
+        self.loop.run_event(self.driver.link_up, peer)
 
     def link_lost(self, peer: int) -> None:
         """The connection from `peer` broke."""
-        if self.runs(self.link_lost, peer):
-            self.driver.link_lost(peer)
-            self.watch()
+        self.loop.run_event(self.driver.link_lost, peer)
 
     def soon(self, callback: Callable[..., None], *args: Any) -> None:
         """Call back as an event of its own, now."""
-        self.world.at(0, self._call, callback, *args)
+        self.world.at(0, self.loop.run_event, callback, *args)
 
     def later(self, delay: int, callback: Callable[..., None], *args: Any) -> None:
         """Call back as an event of its own, in a while."""
-        self.world.at(delay, self._call, callback, *args)
+        self.world.at(delay, self.loop.run_event, callback, *args)
 
     def after_disk(self, callback: Callable[..., None]) -> None:
         """Call back when the disk has done its work."""
-        self.world.at(self.member.disk_delay(), self._call, callback)
+        self.later(self.member.disk_delay(), callback)
 
-    def start_job(self, job: Job, task: Task) -> None:
+    def start_job(self, job: Job, done: asyncio.Future[Any]) -> None:
         """Run a job of another thread."""
         self.jobs.append(job)
-        self.world.at(self.member.disk_delay(), self._end_job, job, task)
+        self.after_disk(functools.partial(self._end_job, job, done))
 
-    def _call(self, callback: Callable[..., None], *args: Any) -> None:
-        if self.runs(self._call, callback, *args):
-            callback(*args)
-            self.watch()
-
-    def _end_job(self, job: Job, task: Task) -> None:
-        if not self.runs(self._end_job, job, task):
-            return
+    def _end_job(self, job: Job, done: asyncio.Future[Any]) -> None:
         self.jobs.remove(job)
         try:
-            result = job.function(*job.args)
+            result = job()
         except PowerCut:
             self.member.power_failed(self)
-            return
         except Exception as error:  # noqa: BLE001 - handed on to whoever awaits it
-            task.step(error=error)
+            done.set_exception(error)
         else:
-            task.step(result)
-        self.watch()
+            done.set_result(result)
+
+    def introduction(self) -> Peer:
+        """What it says of itself to its peers."""
+        return Peer(str(self.member.directory_id), self.build)
+
+    def started(self) -> bool:
+        """Whether it has joined the quorum."""
+        return self.node._ticker is not None
 
     def watch(self) -> None:
         """Look at the core after an event."""
@@ -258,80 +228,15 @@ class Process:
         if core.memberships_version != self.seen_memberships:
             self.member.monitor.reconfigured(self)
 
-    # The driver's link port.
-
-    def send(self, messages: list[Message]) -> None:
-        """Hand messages to the network."""
-        self.member.monitor.sends(self, messages)
-        self.member.network.send(messages)
-
-    def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """The network reaches everybody."""
-
-    # Requests.
-
-    def submit(self, request: requests.Request) -> Answer:
-        """As `ClusterMember.submit`. Raises RequestError."""
-        if self.stopping:
-            raise RequestError(ErrorCode.NOT_CONTROLLER)
-        answer: Answer = self.migration.claim_for(request) or self.driver.decider.submit(request)
-        if isinstance(request, requests.UnregisterBroker):
-            self.sessions.forget(request.broker_id)
-        elif isinstance(request, requests.SignOfLife):
-            self.sessions.heard(request.broker_id, self.driver.ticks)
+    def submit(self, request: requests.Request) -> asyncio.Future[Any]:
+        """As the HTTP interface has a request decided. Raises RequestError."""
+        answer: asyncio.Future[Any] = self.interface.submit(request)
         return answer
-
-    def _on_serving(self) -> None:
-        brokers = (registration.broker_id for registration in self.storage.machine.brokers.all())
-        self.sessions.restart(brokers, self.driver.ticks)
-        self.duties.lead(self.core.term, self.driver.ticks)
-
-    def _on_applied(self, records: list[Record]) -> None:
-        self.duties.applied(records, self.driver.ticks)
-
-    def _ask(self, request: requests.Request, refused: Callable[[], None]) -> None:
-        """As `ClusterMember._ask`."""
-        try:
-            self.submit(request).callback = lambda _, error: None if error is None else refused()
-        except RequestError:
-            refused()
-
-    def _fence_silent_brokers(self) -> None:
-        for broker_id in self.sessions.expired(self.driver.ticks):
-            registration = self.storage.machine.brokers.get(broker_id)
-            if registration is None or registration.fenced:
-                continue
-            try:
-                self.submit(requests.FenceBroker(broker_id, registration.broker_epoch))
-            except RequestError:
-                return
-
-    def _raise_metadata_version(self) -> None:
-        wanted = self.driver.common_version(self.member.network.builds_seen_by(self))
-        if wanted > self.driver.machine.metadata_version:
-            with contextlib.suppress(RequestError):
-                self.submit(requests.RaiseMetadataVersion(wanted))
 
     # ZooKeeper.
 
-    def _migration(self) -> Migration:
-        """As `ClusterMember` makes it; each part has a port of its own, so that its calls can be told apart."""
-        cluster, znode = self.member.cluster, self._port(CLAIMS)
-        names = self.world.stream(f"name-{self.node_id}-{self.member.starts}")
-        migration = Migration(
-            self.storage.machine,
-            znode,
-            self.loop,
-            self._decide,
-            self.driver.serving,
-            bridge=cluster.migrating.present and cluster.migrating.bridge,
-            new_name=lambda: f"pidkeeper/simulated-cluster/{names.getrandbits(128):032x}",
-        )
-        migration.steps._znode = self._port(STEPS)
-        migration.orders._znode = self._port(ORDERS)
-        return migration
-
     def _port(self, use: str) -> BlockZnode:
+        """Each part of the member has one of its own, so that its calls can be told apart."""
         cluster, name = self.member.cluster, f"member-{self.node_id}-{self.member.starts}"
         if not cluster.migrating.present:
             return NoZookeeper()
@@ -343,13 +248,6 @@ class Process:
         """What the znode has held, as far as this process was told."""
         return set() if self.zookeeper is None else self.zookeeper.seen
 
-    def _decide(self, request: requests.Request, answer: DeciderAnswer) -> None:
-        self.driver.decider.submit(request, answer)
-
-    def _on_deposed(self) -> None:
-        self.member.cluster.kill_points.gone(self)
-        self.migration.deposed()
-
     # The end.
 
     def wrote(self, entries: list[Entry], hard_state: HardState | None) -> None:
@@ -358,40 +256,58 @@ class Process:
             self.durable_last = entries[-1].index
         self.member.monitor.wrote(self, entries, hard_state)
 
+    def stop(self, stopped: Callable[[Process], None]) -> None:
+        """End in order, as on SIGTERM; `stopped` is called when everything is closed."""
+
+        def done(task: asyncio.Task[None]) -> None:
+            if task.exception() is not None:
+                raise AssertionError(f"member {self.node_id} cannot stop") from task.exception()
+            stopped(self)
+
+        enter(self.loop)
+        self.loop.create_task(self.node.stop(), name="stop").add_done_callback(done)
+
     def die(self, crash_calls: list[int]) -> None:
         """Stop now. Each job under way still makes the next number of `crash_calls` of its calls to the disk."""
-        self.alive = False
-        jobs: list[Callable[[], Any]] = [functools.partial(job.function, *job.args) for job in self.jobs]
-        if (current := self.worker.current) is not None:
-            jobs.append(functools.partial(self.worker.execute, current))
-        self.member.monitor.interrupted(self, self.worker.merging())
+        self.end()
+        jobs = list(self.jobs)
+        if (current := self.writer.current) is not None:
+            jobs.append(functools.partial(self.writer.execute, current))
+        self.member.monitor.interrupted(self, self.writer.merging())
         for job, calls in zip(jobs, crash_calls, strict=False):
             self.member.disk.arm(cut_after=calls)
             try:
                 job()
             except (PowerCut, Exception):  # noqa: BLE001 - it ends here either way
                 continue
-        self.end_tasks()
 
-    def close(self) -> None:
-        """End in order: everything is written."""
+    def end(self) -> None:
+        """Nothing of it happens any more."""
         self.alive = False
-        self.storage.wal.close()
-        self.storage.directory.close()
-        self.end_tasks()
-
-    def end_tasks(self) -> None:
-        """Nothing goes on with them, nor with the requests under way."""
-        for task in self.tasks:
-            task.close()
-        # The garbage collector cannot see them: what the decider keeps them in is not tracked.
-        for answer in self.answers:
-            answer.abandon()
-        self.answers.clear()
+        self.loop.close()
 
     def quiet(self) -> bool:
         """Whether no work on the disk is under way."""
-        return self.worker.idle() and not self.tasks
+        return self.writer.idle() and not self.jobs and not self.taking_snapshot()
 
-    def _on_fault(self, error: BaseException) -> None:
-        self.member.faulted(self, error)
+    def taking_snapshot(self) -> bool:
+        """Whether a snapshot is being taken."""
+        return self.node.keeper._task is not None
+
+    def _on_fault(self, ended: asyncio.Future[BaseException | None]) -> None:
+        if (error := ended.result()) is not None:
+            self.member.faulted(self, error)
+
+
+def listen(answer: asyncio.Future[Any], told: Callable[[Any, RequestError | None], None]) -> None:
+    """Call `told(result, refusal)`, one of them None, when `answer` is given; never if the process ends before."""
+
+    def done(_: object) -> None:
+        refusal = answer.exception()
+        if refusal is None:
+            told(answer.result(), None)
+        else:
+            assert isinstance(refusal, RequestError), f"answered with {refusal!r}"
+            told(None, refusal)
+
+    answer.add_done_callback(done)

@@ -11,11 +11,10 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.messages import AddVoterResponse
-from pidkeeper.protocol.records import QuorumMember
+from pidkeeper.protocol.messages import AddVoterRequest, AddVoterResponse
 from tests.simulation.member import NOWHERE, Member, base_url
+from tests.simulation.process import listen
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class QuorumOperator:
         return not self.cluster.healed and self.rng.random() < 0.05
 
     def _arrive(self, attempt: int, process: Process) -> None:
-        if attempt != self._attempt or process.stopping or not process.runs(self._arrive, attempt, process):
+        if attempt != self._attempt or process.node.stopping or not process.runs(self._arrive, attempt, process):
             return
         step, node = self._plan[0]
         try:
@@ -148,18 +147,14 @@ class QuorumOperator:
             return
         except AssertionError as error:
             raise Violation("member-fault", f"member {process.node_id}, asked to {step} {node}: {error!r}") from error
-        answer.listen(lambda result, error: self._answer(attempt, result, error))
-        process.driver.pump()
+        listen(answer, lambda result, error: self._answer(attempt, result, error))
         process.watch()
 
     def _request(self, process: Process, step: str, node: int) -> Any:
-        changes = process.driver.voter_changes
         if step == REMOVE:
-            return changes.remove(node)
-        other = self.cluster.members[node]
-        peer = None if other.process is None else Peer(str(other.directory_id), other.process.build)
+            return process.interface.remove_voter(node)
         named = str(self.cluster.members[node].directory_id) if self.rng.random() < 0.3 else None
-        return changes.add(QuorumMember(node, named, str(NOWHERE), base_url(node), True), peer)
+        return process.interface.add_voter(AddVoterRequest(node, str(NOWHERE), base_url(node), named))
 
     def _answer(self, attempt: int, result: Any, error: RequestError | None) -> None:
         if not self._lost():

@@ -19,7 +19,7 @@ from pidkeeper.protocol.messages import AllocateProducerIdsResponse
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import FeatureLevelRecord
-from tests.simulation.loop import Answer
+from tests.support.memory_znode import MemoryAnswer
 
 NAME = "pidkeeper/simulated-cluster/0"
 SIZE = 10
@@ -62,14 +62,12 @@ class Leader:
         self.machine.replay([FeatureLevelRecord(LATEST)])
         self.register = Register()
         self.events: deque[Callable[[], None]] = deque()
-        self.migration = Migration(
-            self.machine, self.register, self, self.decide, lambda: True, bridge=True, new_name=lambda: NAME
-        )
+        self.migration = Migration(self.machine, self.register, self, self.decide, bridge=True, new_name=lambda: NAME)
         self.enter(MigrationPhase.BRIDGE, MigrationPhase.IMPORT, MigrationPhase.DUAL_WRITE)
-        self.epoch = self.ask(RegisterBroker(1, "one")).result.broker_epoch
+        self.epoch = self.ask(RegisterBroker(1, "one")).result().broker_epoch
 
-    def create_future(self) -> Answer:
-        return Answer()
+    def create_future(self) -> MemoryAnswer:
+        return MemoryAnswer()
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.events.append(callback)
@@ -84,10 +82,10 @@ class Leader:
         self.machine.replay(draft.records)
         answer.set_result(outcome)
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> MemoryAnswer:
         answer = self.migration.claim_for(request)
         if answer is None:
-            answer = Answer()
+            answer = MemoryAnswer()
             self.decide(request, answer)
         return answer
 
@@ -109,8 +107,8 @@ class Leader:
         self.ask(OrderMigration(MigrationPhase.ROLLING_BACK))
         self.migration.tick()
 
-    def check_block(self, answer: Answer, first: int) -> None:
-        assert answer.result == AllocateProducerIdsResponse(0, first, SIZE)
+    def check_block(self, answer: MemoryAnswer, first: int) -> None:
+        assert answer.result() == AllocateProducerIdsResponse(0, first, SIZE)
         assert self.register.end >= first + SIZE - 1, "an old broker would be given the same IDs"
 
 

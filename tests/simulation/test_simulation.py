@@ -115,7 +115,7 @@ def test_a_seed_takes_the_same_course_in_another_process() -> None:
     [
         ("no-sync", {"refused-start", "disk-lost-entry", "disk-lost-vote", "committed-entry-changed", "lost"}),
         ("ack-before-write", {"ack-before-write", "vote-before-write"}),
-        ("answer-at-propose", {"duplicate", "lost", "real-time-order", "block-rejected"}),
+        ("answer-at-propose", {"duplicate", "lost", "real-time-order", "block-rejected", "phase-answer"}),
     ],
 )
 def test_a_planted_bug_is_found_within_a_hundred_seeds(bug: str, rules: set[str]) -> None:

@@ -16,10 +16,11 @@ MILLISECOND: Final = 1_000
 SECOND: Final = 1_000_000
 
 
-class Violation(BaseException):
+class Violation(SystemExit):
     """The system broke a promise. `rule` names it; the message has the facts.
 
-    Not an Exception: the system under test must not take it for a fault of its own and handle it.
+    Not an Exception: the system under test must not take it for a fault of its own and handle it. A SystemExit, because
+    that is what a task of asyncio lets through.
     """
 
     def __init__(self, rule: str, facts: str) -> None:

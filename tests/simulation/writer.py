@@ -6,11 +6,13 @@ between runs the job up to one of its calls.
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pidkeeper.controller.node.storage_worker import Append, Job, StorageWorker
+from pidkeeper.controller.node.storage_worker import Append, LogEvents, StorageWorker
+from pidkeeper.controller.node.storage_worker import Job as LogJob
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from tests.support.memory_files import PowerCut
@@ -18,15 +20,17 @@ from tests.support.memory_files import PowerCut
 if TYPE_CHECKING:
     from tests.simulation.process import Process
 
+Job = Callable[[], Any]
+
 
 class _Queue:
     """Stands in for the thread's queue: what arrives while a job runs is not seen before the next one starts."""
 
     def __init__(self) -> None:
-        self._seen: deque[Job | None] = deque()
-        self._arrived: deque[Job | None] = deque()
+        self._seen: deque[LogJob | None] = deque()
+        self._arrived: deque[LogJob | None] = deque()
 
-    def put(self, job: Job | None) -> None:
+    def put(self, job: LogJob | None) -> None:
         self._arrived.append(job)
 
     def look(self) -> None:
@@ -34,7 +38,7 @@ class _Queue:
         self._seen.extend(self._arrived)
         self._arrived.clear()
 
-    def get(self) -> Job | None:
+    def get(self) -> LogJob | None:
         """The next job seen, None if there is none."""
         return self._seen.popleft() if self._seen else None
 
@@ -48,30 +52,43 @@ class _Queue:
 
 
 class SimWriter(StorageWorker):
-    """Runs one job after the other, each as one event. `early` acknowledges before the write: a planted bug."""
+    """Runs one job after the other, each as one event."""
 
-    def __init__(
-        self,
-        process: Process,
-        wal: WriteAheadLog,
-        on_durable: Callable[[list[int]], None],
-        on_failure: Callable[[BaseException], None],
-        early: bool,
-    ) -> None:
-        super().__init__(wal, on_durable, on_failure)
+    def __init__(self, process: Process, wal: WriteAheadLog) -> None:
+        super().__init__(wal)
         self._process = process
         self._queue = _Queue()
         self._jobs = self._queue  # type: ignore[assignment]
         self._issued: deque[Append] = deque()
-        self._early = early
-        self.current: Job | None = None
+        self._early = process.member.cluster.bug == "ack-before-write"
+        self._idle: asyncio.Event = asyncio.Event()
+        self.current: LogJob | None = None
+
+    def start(self, events: LogEvents) -> None:
+        """Begin."""
+        self.events = events
+        self._begin()
+
+    async def stop(self) -> None:
+        """Finish what is queued, and close the log."""
+        while self._preparing is not None or not self.idle():
+            if self._preparing is not None:
+                await asyncio.wait([self._preparing])
+            else:
+                self._idle.clear()
+                await self._idle.wait()
+        try:
+            await asyncio.to_thread(self.wal.close)
+        except Exception as error:  # noqa: BLE001 - as in the product's thread
+            self.failed = True
+            self.events.fault(error)
 
     def append(self, token: int, entries: list[Entry], hard_state: HardState | None) -> None:
         """Queue one write of the log."""
         self._issued.append(Append(token, entries, hard_state))
         super().append(token, entries, hard_state)
         if self._early:
-            self._process.soon(self._on_durable, [token])
+            self._process.soon(self.events.durable, [token])
         self._begin()
 
     def run(self, job: Callable[[], None]) -> None:
@@ -83,7 +100,7 @@ class SimWriter(StorageWorker):
         """Call back; a job is an event of its own already."""
         if not self._process.alive:
             return
-        if callback == self._on_durable:
+        if callback == self.events.durable:
             for _ in args[0]:
                 done = self._issued.popleft()
                 self._process.wrote(done.entries, done.hard_state)
@@ -98,9 +115,9 @@ class SimWriter(StorageWorker):
 
     def idle(self) -> bool:
         """Whether nothing runs and nothing waits."""
-        return self.current is None and self._queue.qsize() == 0
+        return self.failed or (self.current is None and self._queue.qsize() == 0)
 
-    def execute(self, job: Job) -> Job | None:
+    def execute(self, job: LogJob) -> LogJob | None:
         """Run a job now; the one after it. PowerCut comes through."""
         if isinstance(job, Append):
             return self._append(job)
@@ -113,6 +130,8 @@ class SimWriter(StorageWorker):
             self.current = self._queue.get()
             if self.current is not None:
                 self._process.after_disk(self._finish)
+            else:
+                self._idle.set()
 
     def _finish(self) -> None:
         job = self.current
@@ -125,7 +144,8 @@ class SimWriter(StorageWorker):
         except Exception as error:  # noqa: BLE001 - as in the product's thread: nothing is written after it
             self.failed = True
             self.current = None
-            self.report(self._on_failure, error)
+            self._idle.set()
+            self.report(self.events.fault, error)
             return
         self.current = following
         if following is None:

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.opening import open_storage
+from pidkeeper.controller.node.process_ports import process_ports
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.storage.directory import format_directory
@@ -78,7 +80,7 @@ class LoopbackCluster:
             settings, disk = self.settings(node_id), files or OsFiles()
             format_directory(disk, Path(settings.data_dir), CLUSTER_ID, node_id, ignore_formatted=True)
             self._sockets[node_id].close()
-            member = ClusterMember(settings, open_storage(disk, settings, supported))
+            member = ClusterMember(settings, open_storage(disk, settings, supported), process_ports(settings))
             self.members[node_id] = member
             await member.start()
 
@@ -105,15 +107,13 @@ class LoopbackCluster:
 
     async def settled(self) -> None:
         """Wait until the leader has nothing of its own left to decide: the metadata version is the newest one."""
-        await eventually(
-            lambda: all(member.driver.machine.metadata_version == LATEST for member in self.members.values())
-        )
+        await eventually(lambda: all(member.machine.metadata_version == LATEST for member in self.members.values()))
 
     async def leader(self) -> ClusterMember:
         """The member that serves; waits for one."""
-        await eventually(lambda: any(member.driver.serving() for member in self.members.values()))
-        serving = [member for member in self.members.values() if member.driver.serving()]
-        return max(serving, key=lambda member: member.driver.core.term)
+        await eventually(lambda: any(member.leadership.serving() for member in self.members.values()))
+        serving = [member for member in self.members.values() if member.leadership.serving()]
+        return max(serving, key=lambda member: member.core.term)
 
     async def followers(self) -> list[ClusterMember]:
         """All but the leader."""
@@ -144,8 +144,8 @@ class LoopbackCluster:
     async def settle(self) -> None:
         """Wait until every running member has applied what the leader has committed."""
         leader = await self.leader()
-        index = leader.driver.core.commit
-        await eventually(lambda: all(member.driver.core.applied >= index for member in self.members.values()))
+        index = leader.core.commit
+        await eventually(lambda: all(member.core.applied >= index for member in self.members.values()))
 
 
 async def history(member: ClusterMember, limit: int = 7) -> list[AllocatedBlock]:
@@ -153,7 +153,7 @@ async def history(member: ClusterMember, limit: int = 7) -> list[AllocatedBlock]
     found: list[AllocatedBlock] = []
     after: int | None = -1
     while after is not None:
-        page = await member.blocks(after, limit)
+        page = await MemberInterface(member).blocks(after, limit)
         found += page.blocks
         after = page.next_after
     return found

@@ -1,4 +1,4 @@
-"""Leaders that migrate from a znode in memory: real decider, state machine and record encoding; the log is a list.
+"""Leaders that migrate from a znode in memory: the product's leader's side over a log that is a list.
 
 Every leader replays the same log. One that was succeeded is deposed at once, or goes on without knowing it: then it
 proposes still, and what it proposes is never committed.
@@ -6,12 +6,17 @@ proposes still, and what it proposes is never committed.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, cast
 
-from pidkeeper.controller.answers import not_controller
-from pidkeeper.controller.migration.member_side import Migration
+import msgspec
+
 from pidkeeper.controller.migration.znode import ZnodeBlock, parse
-from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.node.leadership import Leadership
+from pidkeeper.controller.node.markers import MarkerWriter, RecordedMarkers
+from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
+from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
@@ -21,12 +26,29 @@ from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     LeaderChangeRecord,
+    QuorumMember,
     RegisterBrokerRecord,
+    VotersRecord,
     decode_batch,
     encode_batch,
 )
+from pidkeeper.protocol.settings import HostPort
 from tests.support.memory_znode import MAX_TURNS, MemoryAnswer, MemoryLoop, MemoryZnode
 
+SETTINGS: Final = MemberSettings(
+    node_id=1,
+    cluster_id="c",
+    data_dir="/data",
+    voters=(Voter(1, HostPort("127.0.0.1", 1), "http://127.0.0.1:1"),),
+    peer_listen=HostPort("127.0.0.1", 1),
+    timing=PROFILES["lan"],
+    block_size=10,
+    broker_session_timeout_ms=6_000,
+    snapshot_entries=1_000,
+    snapshot_allocations=1_000,
+    segment_bytes=1 << 20,
+    peer_key=None,
+)
 SIZE = 10
 NAME = "pidkeeper/c/0"
 ALLOCATE = AllocateProducerIds(1, 0)
@@ -102,8 +124,51 @@ class MemoryQuorum:
         return phase
 
 
+class MemoryCore:
+    """The part of the consensus core that a leader's side sees. It keeps what is proposed, for a test to commit."""
+
+    def __init__(self) -> None:
+        self.node_id = 1
+        self.term = 1
+        self.role = Role.LEADER
+        self.serving = True
+        self.transferring: int | None = None
+        self.last_index = 0
+        self.proposed: list[Entry] = []
+
+    @property
+    def applied(self) -> int:
+        """Nothing but the decider writes to this log, and it waits for its own entries."""
+        return self.last_index
+
+    def propose(self, data: bytes) -> tuple[int, int]:
+        """Append."""
+        assert len(data) <= MAX_ENTRY_BYTES, f"an entry of {len(data)} bytes"
+        self.last_index += 1
+        self.proposed.append(Entry(self.term, self.last_index, data))
+        return self.term, self.last_index
+
+    def change_members(self, record: VotersRecord) -> tuple[int, int]:
+        """Append."""
+        return self.propose(encode_batch([record]))
+
+    def contacts(self) -> list[QuorumMember]:
+        """It is alone."""
+        return [QuorumMember(self.node_id, None, "", "", True)]
+
+
+class MemorySurroundings(msgspec.Struct):
+    """What a leader needs from outside, in memory."""
+
+    loop: Any
+    znode: Any
+    new_name: Callable[[], str]
+    markers: MarkerWriter = RecordedMarkers()
+    wall_clock: Callable[[], float] = lambda: 1.5
+
+
 class MemoryLeader:
-    """One leadership: the part of the driver that the decider needs, and the migration."""
+    """One leadership: the product's, over a core whose log is a list."""
 
     def __init__(self, quorum: MemoryQuorum) -> None:
         self.quorum = quorum
@@ -111,56 +176,36 @@ class MemoryLeader:
         for data in quorum.log:
             self.machine.replay(decode_batch(data))
         self.loop = MemoryLoop()
-        self.is_serving = True
         self.succeeded = False
-        self.proposed: list[Entry] = []
-        self.entries = 0
-        self.decider = Decider(self, self.machine, lambda: 1.5, self.loop)
-        self.migration = Migration(
+        self.core = MemoryCore()
+        self.proposals = Proposals(self.core)
+        self.leadership = Leadership(
+            cast("RaftCore", self.core),
             self.machine,
-            quorum.znode,
-            self.loop,
-            self.decider.submit,
-            self.serving,
-            bridge=quorum.bridge,
-            new_name=quorum.new_name,
+            self.proposals,
+            msgspec.structs.replace(SETTINGS, bridge=quorum.bridge),
+            MemorySurroundings(self.loop, quorum.znode, quorum.new_name),
+            versions=dict,
+            wake=lambda: self.loop.call_soon(self._decide),
         )
+        self.leadership.observe()
+        self.decider, self.migration = self.leadership.decider, self.leadership.migration
 
     def phase(self) -> MigrationPhase:
         """The phase in force."""
         return self.machine.migration.phase
 
-    def serving(self) -> bool:
-        """Whether it believes to lead."""
-        return self.is_serving
-
-    def settled(self) -> bool:
-        """Nothing but the decider writes to this log."""
-        return True
-
-    def propose(self, data: bytes) -> tuple[int, int]:
-        """Append; a test commits."""
-        assert len(data) <= MAX_ENTRY_BYTES, f"an entry of {len(data)} bytes"
-        self.entries += 1
-        self.proposed.append(Entry(1, self.entries, data))
-        return 1, self.entries
-
-    def confirm(self) -> tuple[int, int]:
-        """Append what changes nothing."""
-        return self.propose(encode_batch([LeaderChangeRecord(1)]))
-
-    def pump(self) -> None:
-        """Decide."""
-        self.decider.decide()
+    def _decide(self) -> None:
+        self.leadership.decide()
 
     def commit(self) -> bool:
         """Commit and apply the oldest proposed entry; whether there was one. Never for who was succeeded."""
-        if self.succeeded or not self.proposed:
+        if self.succeeded or not self.core.proposed:
             return False
-        entry = self.proposed.pop(0)
+        entry = self.core.proposed.pop(0)
         self.quorum.log.append(entry.data)
-        self.machine.replay(self.decider.records_of(entry) or decode_batch(entry.data))
-        self.decider.applied(entry)
+        self.machine.replay(self.proposals.records_of(entry) or decode_batch(entry.data))
+        self.proposals.applied(entry)
         self.decider.decide()
         return True
 
@@ -173,15 +218,12 @@ class MemoryLeader:
 
     def depose(self) -> None:
         """It learns that it does not lead any more."""
-        self.is_serving = False
-        self.migration.deposed()
-        self.decider.fail(not_controller())
+        self.core.role, self.core.serving = Role.FOLLOWER, False
+        self.leadership.observe()
 
     def ask(self, request: Request = ALLOCATE) -> MemoryAnswer:
-        """As the member does: by way of ZooKeeper if it has a say, else to the decider. Raises RequestError."""
-        answer: Any = self.migration.claim_for(request)
-        if answer is None:
-            answer = self.decider.submit(request)
+        """As the HTTP interface does. Raises RequestError."""
+        answer: Any = self.leadership.submit(request)
         assert isinstance(answer, MemoryAnswer)
         return answer
 

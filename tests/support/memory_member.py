@@ -137,7 +137,6 @@ class MemoryMember:
             self.znode,
             RunningLoop(),
             self._submit,
-            lambda: self.leader_id == self.node_id,
             bridge=False,
             new_name=lambda: QUORUM_NAME,
         )

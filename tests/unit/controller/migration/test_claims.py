@@ -108,9 +108,9 @@ def test_the_next_claim_waits_until_all_of_the_last_are_decided(quorum: MemoryQu
     znode.answer()
     znode.answer()
     later = leader.ask()
-    assert not leader.proposed
+    assert not leader.core.proposed
     leader.loop.run()
-    assert leader.proposed
+    assert leader.core.proposed
     assert not znode.calls
     assert not any(answer.done() for answer in answers)
     leader.commit()

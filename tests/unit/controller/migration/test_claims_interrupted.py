@@ -58,7 +58,7 @@ def test_who_leads_again_starts_anew(quorum: MemoryQuorum, state: str) -> None:
     leader, znode = quorum.leader, quorum.znode
     leader.ask()
     reach(leader, state)
-    proposed = len(leader.proposed)
+    proposed = len(leader.core.proposed)
     leader.migration.deposed()
     leader.decider.fail(not_controller())
     answers = [leader.ask() for _ in range(2)]
@@ -134,9 +134,9 @@ def test_callers_that_hang_up_harm_nobody(quorum: MemoryQuorum) -> None:
 def test_a_decider_that_takes_nothing_more_refuses_its_share(quorum: MemoryQuorum) -> None:
     answers = [quorum.leader.ask() for _ in range(3)]
     reach(quorum.leader, "writing")
-    quorum.leader.is_serving = False
+    quorum.leader.core.serving = False
     quorum.znode.answer()
     assert [code_of(answer) for answer in answers] == [ErrorCode.NOT_CONTROLLER] * 3
-    quorum.leader.is_serving = True
+    quorum.leader.core.serving = True
     assert granted(quorum) == [0]
     assert quorum.znode.writes == 1

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from pidkeeper.controller.migration.member_side import random_name
 from pidkeeper.controller.migration.zookeeper import Cause, Failure
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.state.requests import BrokerHeartbeat, RaiseFloor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import TRANSACTIONS
-from pidkeeper.protocol.migration import CLAIMING, MAX_CLAIMED_BY_LENGTH, PAUSED, MigrationPhase, MigrationRecord
+from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
 from tests.support.memory_leader import ALLOCATE, NAME, MemoryQuorum, code_of, granted
 from tests.support.memory_znode import LOST, MemoryZnode
@@ -26,13 +23,6 @@ def in_phase(phase: MigrationPhase) -> MemoryQuorum:
     quorum = MemoryQuorum()
     quorum.enter(phase)
     return quorum
-
-
-def test_a_name_that_nobody_ever_had() -> None:
-    names = {random_name("c" * 64) for _ in range(100)}
-    assert len(names) == 100
-    assert all(re.fullmatch(f"pidkeeper/{'c' * 64}/[0-9a-f]{{32}}", name) for name in names)
-    assert max(map(len, names)) <= MAX_CLAIMED_BY_LENGTH
 
 
 def test_the_phases_that_claim_and_those_that_pause() -> None:
@@ -60,10 +50,10 @@ def test_where_a_request_goes(phase: MigrationPhase) -> None:
 @pytest.mark.parametrize("phase", sorted(CLAIMING), ids=lambda phase: phase.name)
 def test_a_member_that_does_not_serve_claims_nothing(phase: MigrationPhase) -> None:
     quorum = in_phase(phase)
-    quorum.leader.is_serving = False
+    quorum.leader.core.serving = False
     for request in (ALLOCATE, RaiseFloor(5)):
         with pytest.raises(RequestError) as refusal:
-            quorum.leader.migration.claim_for(request)
+            quorum.leader.ask(request)
         assert refusal.value.code is ErrorCode.NOT_CONTROLLER
     assert len(quorum.leader.migration.claims) == 0
     assert quorum.leader.migration.claim_for(BrokerHeartbeat(1, 0)) is None
@@ -135,7 +125,7 @@ def test_a_busy_decider_is_named_until_it_takes_the_beginning(monkeypatch: pytes
 
 def test_losing_the_lead_is_no_reason_not_to_begin() -> None:
     quorum = MemoryQuorum(bridge=True)
-    quorum.leader.is_serving = False
+    quorum.leader.core.serving = False
     quorum.run()
     assert quorum.leader.migration.trouble() == NOT_BEGUN
 

@@ -261,7 +261,7 @@ def test_a_block_that_a_broker_takes_while_the_order_is_under_way_is_imported() 
 @pytest.mark.parametrize("phase", [P.NONE, P.DUAL_WRITE])
 def test_a_member_that_does_not_lead_obeys_nobody(phase: MigrationPhase, order: str | MigrationPhase) -> None:
     quorum = in_phase(phase)
-    quorum.leader.is_serving = False
+    quorum.leader.core.serving = False
     entries = len(quorum.log)
     with pytest.raises(RequestError) as refusal:
         quorum.order(order)

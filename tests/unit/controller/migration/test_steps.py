@@ -14,7 +14,7 @@ from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import Record, decode_batch
-from tests.support.memory_leader import ALLOCATE, NAME, STALE, MemoryLeader, MemoryQuorum
+from tests.support.memory_leader import ALLOCATE, NAME, STALE, MemoryLeader, MemoryQuorum, stands
 from tests.support.memory_znode import kafka_block
 
 LOOKING = [MigrationPhase.IMPORT, MigrationPhase.FINALIZING, MigrationPhase.ROLLING_BACK]
@@ -306,6 +306,22 @@ def test_a_phase_that_is_over_when_the_znode_was_read_is_left_alone() -> None:
     assert leader.phase() is MigrationPhase.ROLLED_BACK, "it goes on with the phase that is in force"
 
 
+def test_a_rollback_in_the_batch_of_a_step_that_was_to_seal_leaves_the_znode_unsealed() -> None:
+    quorum = with_claim(MigrationPhase.FINALIZING)
+    leader, znode = quorum.leader, quorum.znode
+    leader.migration.tick()
+    znode.answer()
+    order = leader.migration.orders.order(MigrationPhase.ROLLING_BACK)
+    leader.settle()
+    assert order.result() is MigrationPhase.ROLLING_BACK
+    assert not znode.calls, "the seal is not written"
+    quorum.run()
+    assert leader.phase() is MigrationPhase.ROLLED_BACK
+    left = stands(quorum)
+    assert left is not None
+    assert (left.sealed, left.last + 1) == (False, leader.machine.producer_ids.next_producer_id)
+
+
 def test_what_was_read_for_a_phase_that_needs_nothing() -> None:
     quorum = in_phase(MigrationPhase.IMPORT)
     other = MemoryLeader(quorum)
@@ -320,7 +336,7 @@ def test_what_was_read_for_a_phase_that_needs_nothing() -> None:
         other.machine.replay(decode_batch(data))
     quorum.znode.answer()
     other.settle()
-    assert not other.proposed
+    assert not other.core.proposed
     assert other.migration.steps.trouble is None
     other.migration.steps.tick()
     assert not quorum.znode.calls

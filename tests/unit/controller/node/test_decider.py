@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any
 
 import msgspec
@@ -12,7 +11,9 @@ import pytest
 from pidkeeper.controller.answers import not_controller
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from pidkeeper.controller.raft.refusals import NotLeader
 from pidkeeper.controller.state.decide import RECORD_BYTES, REGISTRATION_BYTES
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import (
@@ -38,6 +39,7 @@ from pidkeeper.protocol.records import (
     ProducerIdFloorRecord,
     Record,
     RegisterBrokerRecord,
+    VotersRecord,
     decode_batch,
     encode_batch,
 )
@@ -46,53 +48,70 @@ from pidkeeper.protocol.transactions import TopicPartitions
 ALLOCATE = AllocateProducerIds(1, 0)
 
 
-@dataclasses.dataclass
 class Leader:
-    """The driver as the decider sees it; the log is a list, and the test commits its entries."""
+    """The parts that decide, over a log that is a list whose entries the test commits."""
 
-    machine: StateMachine
-    is_serving: bool = True
-    is_settled: bool = True
-    refuses: bool = False
-    term: int = 3
-    log: list[Entry] = dataclasses.field(default_factory=list)
-    decider: Decider = dataclasses.field(init=False)
-    pumps: int = 0
+    def __init__(self, machine: StateMachine) -> None:
+        self.node_id = 1
+        self.term = 3
+        self.machine = machine
+        self.log: list[Entry] = []
+        self.is_settled = True
+        self.refuses = False
+        self.pumps = 0
+        self.proposals = Proposals(self)
+        self.decider = Decider(machine, self.proposals, wall_clock=lambda: 1.5)
+        self._scheduled = False
 
-    def serving(self) -> bool:
-        return self.is_serving
+    @property
+    def applied(self) -> int:
+        return self.last_index if self.is_settled else self.last_index - 1
 
-    def settled(self) -> bool:
-        return self.is_settled
+    @property
+    def last_index(self) -> int:
+        return len(self.log)
 
     def propose(self, data: bytes) -> tuple[int, int]:
         if self.refuses:
-            raise not_controller()
+            raise NotLeader(2)
         assert len(data) <= MAX_ENTRY_BYTES, f"an entry of {len(data)} bytes"
         self.log.append(Entry(self.term, len(self.log) + 1, data))
         return self.term, len(self.log)
 
-    def confirm(self) -> tuple[int, int]:
-        return self.propose(encode_batch([LeaderChangeRecord(1)]))
+    def change_members(self, record: VotersRecord) -> tuple[int, int]:
+        return self.propose(encode_batch([record]))
+
+    def submit(self, request: Request) -> asyncio.Future[Any]:
+        """As the member does: what arrives in one turn of the event loop is decided together."""
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.decider.add(request, answer)
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.pump)
+        return answer
 
     def pump(self) -> None:
+        self._scheduled = False
         self.pumps += 1
         self.decider.decide()
 
     def apply(self, entry: Entry) -> None:
         """What the driver does with a committed entry."""
-        self.machine.replay(self.decider.records_of(entry) or decode_batch(entry.data))
-        self.decider.applied(entry)
+        self.machine.replay(self.proposals.records_of(entry) or decode_batch(entry.data))
+        self.proposals.applied(entry)
         self.decider.decide()
+
+    def fail(self, refusal: RequestError) -> None:
+        """Leadership is lost, or the member stops."""
+        self.proposals.fail(refusal)
+        self.decider.fail(refusal)
 
 
 @pytest.fixture
 async def leader() -> Leader:
     machine = StateMachine("c", 10)
     machine.replay([RegisterBrokerRecord(1, 0, "a")])
-    leader = Leader(machine)
-    leader.decider = Decider(leader, machine, wall_clock=lambda: 1.5)
-    return leader
+    return Leader(machine)
 
 
 async def turn() -> None:
@@ -108,7 +127,7 @@ def code_of(answer: asyncio.Future[Any]) -> ErrorCode:
 
 
 async def test_requests_of_one_turn_become_one_batch(leader: Leader) -> None:
-    answers = [leader.decider.submit(ALLOCATE) for _ in range(5)]
+    answers = [leader.submit(ALLOCATE) for _ in range(5)]
     assert leader.log == []
     await turn()
     assert len(leader.log) == leader.pumps == 1
@@ -120,9 +139,9 @@ async def test_requests_of_one_turn_become_one_batch(leader: Leader) -> None:
 
 
 async def test_requests_that_come_meanwhile_form_the_next_batch(leader: Leader) -> None:
-    first = leader.decider.submit(ALLOCATE)
+    first = leader.submit(ALLOCATE)
     await turn()
-    more = [leader.decider.submit(ALLOCATE) for _ in range(3)]
+    more = [leader.submit(ALLOCATE) for _ in range(3)]
     await turn()
     leader.pump()
     assert len(leader.log) == 1
@@ -137,7 +156,7 @@ async def test_requests_that_come_meanwhile_form_the_next_batch(leader: Leader) 
 
 
 async def test_records_carry_the_leaders_wall_clock(leader: Leader) -> None:
-    leader.decider.submit(ALLOCATE)
+    leader.submit(ALLOCATE)
     await turn()
     (record,) = decode_batch(leader.log[0].data)
     assert isinstance(record, AllocateProducerIdsRecord)
@@ -146,9 +165,9 @@ async def test_records_carry_the_leaders_wall_clock(leader: Leader) -> None:
 
 async def test_an_earlier_entry_releases_nothing(leader: Leader) -> None:
     leader.log.append(Entry(3, 1, encode_batch([LeaderChangeRecord(1)])))
-    answer = leader.decider.submit(ALLOCATE)
+    answer = leader.submit(ALLOCATE)
     await turn()
-    leader.decider.applied(leader.log[0])
+    leader.proposals.applied(leader.log[0])
     assert not answer.done()
     leader.apply(leader.log[1])
     assert answer.result().producer_id_start == 0
@@ -156,10 +175,10 @@ async def test_an_earlier_entry_releases_nothing(leader: Leader) -> None:
 
 @pytest.mark.parametrize(("term", "index"), [(4, 1), (2, 1), (4, 2), (3, 2)])
 async def test_another_entry_in_its_place_gives_no_block(leader: Leader, term: int, index: int) -> None:
-    answer = leader.decider.submit(ALLOCATE)
+    answer = leader.submit(ALLOCATE)
     await turn()
     other = Entry(term, index, encode_batch([LeaderChangeRecord(2)]))
-    assert leader.decider.records_of(other) is None
+    assert leader.proposals.records_of(other) is None
     leader.apply(other)
     assert code_of(answer) is ErrorCode.NOT_CONTROLLER
     assert leader.machine.producer_ids.next_producer_id == 0
@@ -167,43 +186,27 @@ async def test_another_entry_in_its_place_gives_no_block(leader: Leader, term: i
 
 
 async def test_losing_leadership_answers_unknown_to_everybody(leader: Leader) -> None:
-    in_flight = leader.decider.submit(ALLOCATE)
+    in_flight = leader.submit(ALLOCATE)
     await turn()
-    waiting = leader.decider.submit(ALLOCATE)
-    leader.decider.fail(not_controller())
+    waiting = leader.submit(ALLOCATE)
+    leader.fail(not_controller())
     assert code_of(in_flight) is code_of(waiting) is ErrorCode.NOT_CONTROLLER
     # The entry may still be committed; its answers are gone, and the block with them.
     leader.apply(leader.log[0])
     assert leader.machine.producer_ids.next_producer_id == 10
-    answer = leader.decider.submit(ALLOCATE)
+    answer = leader.submit(ALLOCATE)
     await turn()
     leader.apply(leader.log[-1])
     assert answer.result().producer_id_start == 10
 
 
-async def test_a_member_that_does_not_serve_takes_nothing(leader: Leader) -> None:
-    leader.is_serving = False
-    with pytest.raises(RequestError) as refused:
-        leader.decider.submit(ALLOCATE)
-    assert refused.value.code is ErrorCode.NOT_CONTROLLER
-    assert leader.decider.idle()
-
-
-async def test_what_waits_when_serving_ends_is_refused(leader: Leader) -> None:
-    answer = leader.decider.submit(ALLOCATE)
-    leader.is_serving = False
-    await turn()
-    assert code_of(answer) is ErrorCode.NOT_CONTROLLER
-    assert leader.log == []
-
-
 async def test_a_refused_proposal_refuses_the_batch(leader: Leader) -> None:
     leader.refuses = True
-    answers = [leader.decider.submit(ALLOCATE), leader.decider.submit(AllocateProducerIds(9, 9))]
+    answers = [leader.submit(ALLOCATE), leader.submit(AllocateProducerIds(9, 9))]
     await turn()
     assert [code_of(answer) for answer in answers] == [ErrorCode.NOT_CONTROLLER] * 2
     leader.refuses = False
-    good = leader.decider.submit(ALLOCATE)
+    good = leader.submit(ALLOCATE)
     await turn()
     leader.apply(leader.log[0])
     assert good.result().producer_id_start == 0
@@ -211,7 +214,7 @@ async def test_a_refused_proposal_refuses_the_batch(leader: Leader) -> None:
 
 async def test_an_entry_of_the_cores_own_in_between_is_waited_for(leader: Leader) -> None:
     leader.is_settled = False
-    answer = leader.decider.submit(RegisterBroker(2, "b"))
+    answer = leader.submit(RegisterBroker(2, "b"))
     await turn()
     leader.pump()
     assert leader.log == []
@@ -230,7 +233,7 @@ async def test_an_entry_of_the_cores_own_in_between_is_waited_for(leader: Leader
 
 async def test_a_registration_in_a_batch_gets_the_offset_of_its_record(leader: Leader) -> None:
     answers = [
-        leader.decider.submit(request)
+        leader.submit(request)
         for request in (ALLOCATE, RegisterBroker(2, "b"), ALLOCATE, RegisterBroker(3, "c"), RaiseFloor(500))
     ]
     await turn()
@@ -242,7 +245,7 @@ async def test_a_registration_in_a_batch_gets_the_offset_of_its_record(leader: L
 
 async def test_a_refusal_is_released_with_its_batch(leader: Leader) -> None:
     """Not before: what it rests on, an unregistration earlier in the batch, is not committed yet."""
-    answers = [leader.decider.submit(request) for request in (UnregisterBroker(1, 0), ALLOCATE)]
+    answers = [leader.submit(request) for request in (UnregisterBroker(1, 0), ALLOCATE)]
     await turn()
     assert not answers[1].done()
     leader.apply(leader.log[0])
@@ -252,7 +255,7 @@ async def test_a_refusal_is_released_with_its_batch(leader: Leader) -> None:
 
 async def test_what_needs_no_record_is_answered_without_an_entry(leader: Leader) -> None:
     requests: list[Request] = [BrokerHeartbeat(1, 0), RegisterBroker(1, "a"), AllocateProducerIds(1, 77)]
-    answers = [leader.decider.submit(request) for request in requests]
+    answers = [leader.submit(request) for request in requests]
     await turn()
     assert leader.log == []
     assert answers[0].result().fenced is False
@@ -269,7 +272,7 @@ async def transactional(leader: Leader) -> None:
     """Producer 7 has epoch 1 of "tx", with a transaction under way."""
     leader.machine.replay([FeatureLevelRecord(TRANSACTIONS), ProducerIdFloorRecord(100, 0)])
     for request in (INIT, PAIR, ADD):
-        leader.decider.submit(request)
+        leader.submit(request)
     await turn()
     leader.apply(leader.log.pop())
 
@@ -291,7 +294,7 @@ async def test_what_is_said_of_a_transactional_id_waits_until_this_member_is_kno
     """Deposed without knowing it, it would fence the newest producer, or grant what an older one asks for."""
     await transactional(leader)
     before = leader.machine.image(1, 1)
-    answer = leader.decider.submit(request_)
+    answer = leader.submit(request_)
     await turn()
     assert not answer.done()
     (entry,) = leader.log
@@ -304,18 +307,18 @@ async def test_what_is_said_of_a_transactional_id_waits_until_this_member_is_kno
 
 async def test_a_member_that_leads_no_more_says_nothing_of_a_transactional_id(leader: Leader) -> None:
     await transactional(leader)
-    answers = [leader.decider.submit(request) for request in (ADD, PAIR)]
+    answers = [leader.submit(request) for request in (ADD, PAIR)]
     await turn()
-    leader.decider.applied(Entry(4, 1, encode_batch([LeaderChangeRecord(2)])))
+    leader.proposals.applied(Entry(4, 1, encode_batch([LeaderChangeRecord(2)])))
     assert [code_of(answer) for answer in answers] == [ErrorCode.NOT_CONTROLLER] * 2
     leader.refuses = True
-    answer = leader.decider.submit(ADD)
+    answer = leader.submit(ADD)
     await turn()
     assert code_of(answer) is ErrorCode.NOT_CONTROLLER
 
 
 async def test_a_caller_that_hung_up_harms_nobody(leader: Leader) -> None:
-    gone, stays = leader.decider.submit(ALLOCATE), leader.decider.submit(ALLOCATE)
+    gone, stays = leader.submit(ALLOCATE), leader.submit(ALLOCATE)
     await turn()
     gone.cancel()
     leader.apply(leader.log[0])
@@ -326,15 +329,15 @@ async def test_waiting_is_bounded(leader: Leader, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(decider_module, "MAX_WAITING", 3)
     leader.is_settled = False
     for _ in range(3):
-        leader.decider.submit(ALLOCATE)
+        leader.submit(ALLOCATE)
     with pytest.raises(RequestError, match="3 requests wait already") as refused:
-        leader.decider.submit(ALLOCATE)
+        leader.submit(ALLOCATE)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert leader.decider.waiting() == 3
 
 
 async def test_a_batch_holds_at_most_its_limit_of_records(leader: Leader) -> None:
-    answers = [leader.decider.submit(ALLOCATE) for _ in range(MAX_BATCH_RECORDS + 5)]
+    answers = [leader.submit(ALLOCATE) for _ in range(MAX_BATCH_RECORDS + 5)]
     await turn()
     assert leader.decider.waiting() == 5
     leader.apply(leader.log[0])
@@ -346,7 +349,7 @@ async def test_a_batch_holds_at_most_its_limit_of_records(leader: Leader) -> Non
 
 @pytest.mark.parametrize("incarnation", ["x" * 64, "\U0001f511" * 64], ids=["ascii", "four bytes a character"])
 async def test_a_flood_of_registrations_never_makes_an_entry_too_large(leader: Leader, incarnation: str) -> None:
-    answers = [leader.decider.submit(RegisterBroker(broker, incarnation)) for broker in range(2, 4000)]
+    answers = [leader.submit(RegisterBroker(broker, incarnation)) for broker in range(2, 4000)]
     await turn()
     applied = 0
     while applied < len(leader.log):
@@ -368,10 +371,10 @@ def test_the_sizes_of_records_are_bounded_as_stated() -> None:
 
 
 async def test_a_fault_answers_everything_with_its_own_error(leader: Leader) -> None:
-    in_flight = leader.decider.submit(ALLOCATE)
+    in_flight = leader.submit(ALLOCATE)
     await turn()
-    waiting = leader.decider.submit(ALLOCATE)
-    leader.decider.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR))
+    waiting = leader.submit(ALLOCATE)
+    leader.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR))
     assert code_of(in_flight) is code_of(waiting) is ErrorCode.KAFKA_STORAGE_ERROR
     await turn()
     assert len(leader.log) == 1

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.core import InvariantViolation, Role
 from pidkeeper.controller.raft.messages import AppendEntries, AppendEntriesReply, Entry, Heartbeat, SnapshotMeta
 from pidkeeper.controller.raft.ready import ChunkRequest
@@ -24,6 +24,7 @@ async def alone(tmp_path: Path) -> AsyncIterator[ClusterMember]:
     """A quorum of one in which broker 1 has registered."""
     cluster = LoopbackCluster(tmp_path, voters=1)
     await cluster.start()
+    await cluster.settled()
     await cluster.register()
     yield cluster.members[1]
     await cluster.close()
@@ -48,7 +49,7 @@ async def three(tmp_path: Path) -> AsyncIterator[LoopbackCluster]:
 
 
 def epoch_of(member: ClusterMember) -> int:
-    registration = member.driver.machine.brokers.get(1)
+    registration = member.machine.brokers.get(1)
     assert registration is not None
     return registration.broker_epoch
 
@@ -67,13 +68,13 @@ def append(prev: int, commit: int, *entries: Entry) -> AppendEntries:
 async def test_what_a_leader_commits_is_applied(follower: ClusterMember) -> None:
     entry = Entry(5, 1, encode_batch([LeaderChangeRecord(2)]))
     follower.driver.received([append(0, 0, entry)])
-    assert follower.driver.core.applied == 0
+    assert follower.core.applied == 0
     follower.driver.received([append(1, 1)])
-    await eventually(lambda: follower.driver.core.applied == 1)
-    assert follower.driver.machine.next_offset == 1
+    await eventually(lambda: follower.core.applied == 1)
+    assert follower.machine.next_offset == 1
     assert follower.driver.leader_changes == 1
     assert follower.driver.led_by_another.is_set()
-    assert follower.leader() == (2, "http://127.0.0.1:2")
+    assert MemberInterface(follower).leader() == (2, "http://127.0.0.1:2")
 
 
 async def test_a_record_that_is_not_known_stops_the_member(follower: ClusterMember) -> None:
@@ -82,25 +83,25 @@ async def test_a_record_that_is_not_known_stops_the_member(follower: ClusterMemb
     fault = await fault_of(follower)
     assert isinstance(fault, RecordError)
     assert "unknown record type 99" in str(fault)
-    assert follower.driver.core.applied == 0
+    assert follower.core.applied == 0
 
 
 async def test_nothing_is_decided_while_an_entry_of_the_cores_own_is_not_applied(alone: ClusterMember) -> None:
-    alone.driver.core.propose(encode_batch([LeaderChangeRecord(1)]))
-    before = alone.driver.core.last_index
+    alone.core.propose(encode_batch([LeaderChangeRecord(1)]))
+    before = alone.core.last_index
     answer = alone.submit(requests.AllocateProducerIds(1, epoch_of(alone)))
     alone.driver.pump()
-    assert (alone.driver.decider.waiting(), alone.driver.core.last_index) == (1, before)
+    assert (alone.leadership.decider.waiting(), alone.core.last_index) == (1, before)
     await answer
-    assert alone.driver.core.last_index == before + 1
+    assert alone.core.last_index == before + 1
 
 
 async def test_a_violated_rule_of_replay_gives_no_block(alone: ClusterMember) -> None:
     answer = alone.submit(requests.AllocateProducerIds(1, epoch_of(alone)))
     alone.driver.pump()
-    assert alone.driver.decider.waiting() == 0
+    assert alone.leadership.decider.waiting() == 0
     # The decision is on its way to the disk when the state jumps under it.
-    alone.driver.machine.producer_ids.next_producer_id += 10
+    alone.machine.producer_ids.next_producer_id += 10
     fault = await fault_of(alone)
     assert isinstance(fault, AssertionError)
     assert str(fault).startswith("S1: ")
@@ -112,32 +113,32 @@ async def test_a_violated_rule_of_replay_gives_no_block(alone: ClusterMember) ->
 async def test_a_violated_invariant_of_the_core_stops_the_member(three: LoopbackCluster) -> None:
     leader = await three.leader()
     peer = (await three.followers())[0].node_id
-    core = leader.driver.core
+    core = leader.core
     beyond = core.last_index + 100
     leader.driver.received([AppendEntriesReply(core.term, peer, leader.node_id, False, beyond, 0, 0, 0, 0)])
     fault = await fault_of(leader)
     assert isinstance(fault, InvariantViolation)
     assert f"acknowledged {beyond}" in str(fault)
-    assert not leader.driver.serving()
-    assert [check.name for check in leader.liveness() if not check.ok] == ["fault"]
+    assert not leader.leadership.serving()
+    assert [check.name for check in MemberInterface(leader).liveness() if not check.ok] == ["fault"]
     with pytest.raises(RequestError) as refused:
         leader.submit(requests.RegisterBroker(1, "x"))
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
 async def test_after_a_fault_nothing_moves_any_more(alone: ClusterMember) -> None:
-    driver = alone.driver
+    driver, core = alone.driver, alone.core
     driver.fault(ZeroDivisionError("first"))
     driver.fault(ZeroDivisionError("second"))
     assert str(await fault_of(alone)) == "first"
-    before = (driver.core.term, driver.core.last_index, driver.core.applied)
+    before = (core.term, core.last_index, core.applied)
     driver.tick()
     driver.durable([99])
-    driver.received([Heartbeat(driver.core.term + 1, 2, 1, 0, 0)])
+    driver.received([Heartbeat(core.term + 1, 2, 1, 0, 0)])
     driver.link_lost(2)
     driver.link_up(2)
     driver.pump()
-    assert (driver.core.term, driver.core.last_index, driver.core.applied) == before
+    assert (core.term, core.last_index, core.applied) == before
 
 
 async def test_a_write_that_nobody_ordered_stops_the_member(alone: ClusterMember) -> None:
@@ -152,7 +153,7 @@ async def test_a_snapshot_that_is_gone_costs_the_transfer_and_not_the_leader(
     """It was pruned while it was sent, or a follower asks for what is not in it."""
     leader = await three.leader()
     peer = (await three.followers())[0].node_id
-    request = ChunkRequest(leader.driver.core.term, peer, SnapshotMeta(77, 1), offset)
+    request = ChunkRequest(leader.core.term, peer, SnapshotMeta(77, 1), offset)
     leader.driver._guarded(leader.driver._send_chunk, request)
     assert f"cannot send a part of a snapshot to member {peer}" in caplog.text
     assert not leader.ended.done()
@@ -164,10 +165,10 @@ async def test_a_deposed_leader_answers_unknown(three: LoopbackCluster) -> None:
     epoch = await three.register()
     leader = await three.leader()
     peer = (await three.followers())[0].node_id
-    core = leader.driver.core
+    core = leader.core
     answer = leader.submit(requests.AllocateProducerIds(1, epoch))
     leader.driver.pump()
-    assert leader.driver.decider.waiting() == 0
+    assert leader.leadership.decider.waiting() == 0
     leader.driver.received([Heartbeat(core.term + 1, peer, leader.node_id, 0, 0)])
     assert core.role is Role.FOLLOWER
     with pytest.raises(RequestError) as refused:
@@ -182,11 +183,11 @@ async def test_a_deposed_leader_answers_unknown(three: LoopbackCluster) -> None:
 
 async def test_a_handing_over_leader_serves_no_more(three: LoopbackCluster) -> None:
     leader = await three.leader()
-    leader.driver.core.transferring = next(m.node_id for m in await three.followers())
-    assert not leader.driver.serving()
+    leader.core.transferring = next(m.node_id for m in await three.followers())
+    assert not leader.leadership.serving()
     with pytest.raises(RequestError) as refused:
         leader.submit(requests.RegisterBroker(1, "x"))
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
     with pytest.raises(RequestError) as refused:
-        leader.driver.propose(struct.pack(">I", 1))
+        leader.proposals.propose([LeaderChangeRecord(1)], [])
     assert refused.value.code is ErrorCode.NOT_CONTROLLER

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
@@ -54,7 +55,7 @@ class BrittleFiles(OsFiles):
 
 
 def next_id(member: ClusterMember) -> int:
-    return member.driver.machine.producer_ids.next_producer_id
+    return member.machine.producer_ids.next_producer_id
 
 
 async def test_the_metadata_version_rises_when_all_members_read_the_next(make: Make) -> None:
@@ -65,10 +66,10 @@ async def test_the_metadata_version_rises_when_all_members_read_the_next(make: M
     leader = await cluster.leader()
     await eventually(lambda: leader.links.peers.keys() == {1, 2, 3} - {leader.node_id})
     with pytest.raises(RequestError, match=r"see that all members \[1, 2, 3\] run, as the newest build"):
-        leader.remove_voter(3)
+        MemberInterface(leader).remove_voter(3)
     await cluster.stop(3)
     await cluster.start(3)
-    await eventually(lambda: all(member.describe().metadata_version == LATEST for member in cluster.members.values()))
+    await eventually(lambda: all(member.machine.metadata_version == LATEST for member in cluster.members.values()))
     await cluster.stop(3)
     await cluster.start(3, supported=BASE)
     async with asyncio.timeout(10):
@@ -83,9 +84,9 @@ async def test_without_a_peer_key_no_voter_is_added(make: Make) -> None:
     await cluster.start()
     leader = await cluster.leader()
     with pytest.raises(RequestError, match="set peer_key_file on every member") as refusal:
-        leader.add_voter(AddVoterRequest(4, "127.0.0.1:9", "http://127.0.0.1:9"))
+        MemberInterface(leader).add_voter(AddVoterRequest(4, "127.0.0.1:9", "http://127.0.0.1:9"))
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
-    assert leader.driver.core.membership.members == {1, 2, 3}
+    assert leader.core.membership.members == {1, 2, 3}
 
 
 async def test_three_members_allocate_and_agree(make: Make) -> None:
@@ -94,21 +95,21 @@ async def test_three_members_allocate_and_agree(make: Make) -> None:
     epoch = await cluster.register()
     leader = await cluster.leader()
     answers = await asyncio.gather(*(leader.submit(requests.AllocateProducerIds(1, epoch)) for _ in range(50)))
-    starts = [answer.producer_id_start for answer in answers]  # type: ignore[attr-defined]
+    starts = [answer.producer_id_start for answer in answers]
     assert starts == list(range(0, 500, 10))
     assert await cluster.allocate(epoch, 3) == [500, 510, 520]
     await cluster.settle()
-    await eventually(lambda: leader.describe().failure_tolerance == 1)
+    await eventually(lambda: MemberInterface(leader).describe().failure_tolerance == 1)
     histories = [await history(member) for member in cluster.members.values()]
     assert histories[0] == histories[1] == histories[2]
     assert [block.first for block in histories[0]] == list(range(0, 530, 10))
     assert {next_id(member) for member in cluster.members.values()} == {530}
-    description = leader.describe()
+    description = MemberInterface(leader).describe()
     assert (description.role, description.healthy, description.reasons) == ("leader", True, [])
     assert description.leader_http == f"http://127.0.0.1:{leader.node_id}"
     for member in cluster.members.values():
-        assert all(check.ok for check in [*member.liveness(), *member.readiness()])
-        assert member.leader() == (leader.node_id, f"http://127.0.0.1:{leader.node_id}")
+        assert all(check.ok for check in [*MemberInterface(member).liveness(), *MemberInterface(member).readiness()])
+        assert MemberInterface(member).leader() == (leader.node_id, f"http://127.0.0.1:{leader.node_id}")
         assert {block.broker_epoch for block in await history(member)} == {epoch}
 
 
@@ -120,9 +121,9 @@ async def test_a_follower_refuses_and_keeps_no_session(make: Make) -> None:
             with pytest.raises(RequestError) as refused:
                 follower.submit(request)
             assert refused.value.code is ErrorCode.NOT_CONTROLLER
-        assert follower._sessions.expired(1 << 40) == []
+        assert follower.leadership.sessions.expired(1 << 40) == []
         with pytest.raises(RequestError) as refused:
-            follower.transfer_leadership(None)
+            MemberInterface(follower).transfer_leadership(None)
         assert refused.value.code is ErrorCode.NOT_CONTROLLER
 
 
@@ -135,16 +136,16 @@ async def test_snapshots_are_taken_and_the_log_shrinks(make: Make) -> None:
     members = list(cluster.members.values())
     await eventually(lambda: all(member.keeper.taken >= 2 for member in members))
     for member in members:
-        core = member.driver.core
+        core = member.core
         assert core.snapshot.index > 0
         assert 1 < core.first_index <= core.snapshot.index + 1
         assert len(member.ledger) < 40
         assert [block.first for block in await history(member)] == list(range(0, 400, 10))
         for producer_id, offset in ((0, 0), (199, 19), (399, 39)):
-            owner = await member.owner(producer_id)
+            owner = await MemberInterface(member).owner(producer_id)
             assert owner is not None
             assert (owner.first, owner.broker_id) == (offset * 10, 1)
-        assert await member.owner(400) is None
+        assert await MemberInterface(member).owner(400) is None
         snapshots = Path(member.settings.data_dir, "snapshots")
         await eventually(lambda snapshots=snapshots: 1 <= len(list(snapshots.iterdir())) <= 2)  # type: ignore[misc]
 
@@ -161,7 +162,7 @@ async def test_a_quorum_that_restarts_goes_on_where_it_was(make: Make) -> None:
     await cluster.settle()
     for member in cluster.members.values():
         assert [block.first for block in await history(member)] == list(range(0, 270, 10))
-        assert (await member.blocks(-1, 1)).complete_from == 0
+        assert (await MemberInterface(member).blocks(-1, 1)).complete_from == 0
 
 
 async def test_a_member_with_an_empty_disk_votes_only_once_it_has_caught_up(make: Make) -> None:
@@ -172,33 +173,33 @@ async def test_a_member_with_an_empty_disk_votes_only_once_it_has_caught_up(make
     await cluster.stop(victim)
     await cluster.allocate(epoch, 60)
     leader = await cluster.leader()
-    await eventually(lambda: leader.driver.core.first_index > 30)
-    committed = leader.driver.core.commit
+    await eventually(lambda: leader.core.first_index > 30)
+    committed = leader.core.commit
     cluster.wipe(victim)
     await cluster.start(victim)
     member = cluster.members[victim]
-    core = member.driver.core
-    assert not {check.name: check.ok for check in member.readiness()}["voting"]
+    core = member.core
+    assert not {check.name: check.ok for check in MemberInterface(member).readiness()}["voting"]
     while core.recovering:
         assert core.vote is None or core.leader_id is not None
         assert core.role is not Role.LEADER
         await asyncio.sleep(0.001)
     assert core.commit >= committed
-    await eventually(lambda: all(check.ok for check in member.readiness()))
+    await eventually(lambda: all(check.ok for check in MemberInterface(member).readiness()))
     await cluster.allocate(epoch, 3)
     await cluster.settle()
     assert member.keeper.installed >= 1
     assert next_id(member) == 630
     # It says from where on its history is whole, and still does after another start.
-    complete_from = (await member.blocks(-1, 1)).complete_from
+    complete_from = (await MemberInterface(member).blocks(-1, 1)).complete_from
     assert 0 < complete_from <= 600
     assert [block.first for block in await history(member)] == list(range(complete_from, 630, 10))
     await cluster.stop(victim)
     await cluster.start(victim)
     await cluster.settle()
     again = cluster.members[victim]
-    assert not again.driver.core.recovering
-    assert (await again.blocks(-1, 1)).complete_from == complete_from
+    assert not again.core.recovering
+    assert (await MemberInterface(again).blocks(-1, 1)).complete_from == complete_from
     assert [block.first for block in await history(again)] == list(range(complete_from, 630, 10))
 
 
@@ -223,8 +224,8 @@ async def test_a_failing_disk_ends_the_member_and_releases_nothing(make: Make) -
     assert refused.value.code in {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_CONTROLLER}
     assert isinstance(fault, LogFailed)
     assert "Input/output error" in str(fault)
-    assert not leader.driver.serving()
-    assert [check.name for check in leader.liveness() if not check.ok] == ["storage", "fault"]
+    assert not leader.leadership.serving()
+    assert [check.name for check in MemberInterface(leader).liveness() if not check.ok] == ["storage", "fault"]
     with pytest.raises(RequestError):
         leader.submit(requests.AllocateProducerIds(1, epoch))
     for member in cluster.members.values():
@@ -256,13 +257,13 @@ async def test_a_graceful_stop_hands_leadership_over(make: Make) -> None:
     epoch = await cluster.register()
     first = await cluster.allocate(epoch, 3)
     leader = await cluster.leader()
-    term = leader.driver.core.term
+    term = leader.core.term
     await leader.hand_over()
-    core = leader.driver.core
+    core = leader.core
     assert core.role is Role.FOLLOWER
     assert core.leader_id not in {None, leader.node_id}
     assert core.term == term + 1
-    assert "this member is being stopped" in leader.describe().reasons
+    assert "this member is being stopped" in MemberInterface(leader).describe().reasons
     with pytest.raises(RequestError):
         leader.submit(requests.AllocateProducerIds(1, epoch))
     await cluster.stop(leader.node_id)
@@ -294,19 +295,19 @@ async def test_leadership_is_transferred_on_request(make: Make) -> None:
     target = (await cluster.followers())[-1].node_id
     for wrong in (leader.node_id, 9):
         with pytest.raises(RequestError, match="not one of the other voters") as refused:
-            leader.transfer_leadership(wrong)
+            MemberInterface(leader).transfer_leadership(wrong)
         assert refused.value.code is ErrorCode.INVALID_REQUEST
-    await eventually(lambda: not leader.driver.core.progress[target].recovery)
-    leader.transfer_leadership(target)
-    await eventually(cluster.members[target].driver.serving)
-    assert leader.leader() == (target, f"http://127.0.0.1:{target}")
+    await eventually(lambda: not leader.core.progress[target].recovery)
+    MemberInterface(leader).transfer_leadership(target)
+    await eventually(cluster.members[target].leadership.serving)
+    assert MemberInterface(leader).leader() == (target, f"http://127.0.0.1:{target}")
 
 
 async def test_a_silent_broker_is_fenced_and_a_heartbeat_unfences_it(make: Make) -> None:
     cluster = make(voters=1, broker_session_timeout_ms=200)
     await cluster.start()
     epoch = await cluster.register()
-    machine = cluster.members[1].driver.machine
+    machine = cluster.members[1].machine
 
     def fenced() -> bool:
         registration = machine.brokers.get(1)
@@ -329,8 +330,8 @@ async def test_a_quorum_of_one(make: Make) -> None:
     epoch = await cluster.register()
     assert await cluster.allocate(epoch, 2) == [0, 10]
     member = cluster.members[1]
-    assert member.describe().failure_tolerance == 0
-    names = [family.name for family in member.metric_families()]
+    assert MemberInterface(member).describe().failure_tolerance == 0
+    names = [family.name for family in MemberInterface(member).metric_families()]
     assert len(names) == len(set(names))
     assert {"pidkeeper_raft_term", "pidkeeper_ids_next_id"} <= set(names)
     member.request_stop()
@@ -345,7 +346,6 @@ async def test_an_address_that_is_taken_is_an_error(make: Make) -> None:
     with pytest.raises(OSError, match="address already in use"):
         await other.start()
     member = other.members.pop(1)
-    member.worker.start()
     await member.stop()
 
 
@@ -362,7 +362,7 @@ async def add(cluster: LoopbackCluster, node_id: int) -> None:
     """Make a running learner a voter."""
     voter = cluster.learners[node_id]
     request = AddVoterRequest(node_id, str(voter.peer), voter.http)
-    while not (await leader_does(cluster, lambda leader: leader.add_voter(request))).voting:  # noqa: ASYNC110
+    while not (await leader_does(cluster, lambda leader: MemberInterface(leader).add_voter(request))).voting:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
@@ -372,22 +372,22 @@ async def test_a_voter_that_joins_gets_a_snapshot_and_the_quorum_outlives_a_rest
     epoch = await cluster.register()
     await cluster.allocate(epoch, 30)
     await cluster.start(4)
-    checks = {check.name: check.ok for check in cluster.members[4].readiness()}
+    checks = {check.name: check.ok for check in MemberInterface(cluster.members[4]).readiness()}
     assert not checks["member"], "it belongs to nobody yet"
     await add(cluster, 4)
     assert cluster.members[4].keeper.installed >= 1
     await cluster.allocate(epoch, 30)
     await cluster.settle()
-    await eventually(lambda: all(member.driver.core.snapshot.index > 30 for member in cluster.members.values()))
-    description = (await cluster.leader()).describe()
-    directory_id = str(cluster.members[4]._storage.directory.meta.directory_id)
+    await eventually(lambda: all(member.core.snapshot.index > 30 for member in cluster.members.values()))
+    description = MemberInterface(await cluster.leader()).describe()
+    directory_id = str(cluster.members[4].storage.directory.meta.directory_id)
     assert [voter.id for voter in description.voters] == [1, 2, 3, 4]
     assert description.voters[3].directory_id == directory_id
     await cluster.stop(hand_over=False)
     await cluster.start(1, 2, 4)
     assert await cluster.allocate(epoch, 1) == [600]
     leader = await cluster.leader()
-    assert leader.driver.core.membership.voters == frozenset({1, 2, 3, 4})
+    assert leader.core.membership.voters == frozenset({1, 2, 3, 4})
 
 
 async def test_a_removed_leader_answers_and_leads_no_more(make: Make) -> None:
@@ -395,22 +395,22 @@ async def test_a_removed_leader_answers_and_leads_no_more(make: Make) -> None:
     await cluster.start()
     await cluster.settle()
     old = await cluster.leader()
-    removed = await leader_does(cluster, lambda _: old.remove_voter(old.node_id))
+    removed = await leader_does(cluster, lambda _: MemberInterface(old).remove_voter(old.node_id))
     assert removed.id == old.node_id
-    await eventually(lambda: old.driver.core.role is Role.FOLLOWER)
-    await eventually(lambda: any(m.driver.serving() for m in cluster.members.values() if m is not old))
+    await eventually(lambda: old.core.role is Role.FOLLOWER)
+    await eventually(lambda: any(m.leadership.serving() for m in cluster.members.values() if m is not old))
     leader = await cluster.leader()
-    assert leader.driver.core.membership.voters == frozenset({1, 2, 3} - {old.node_id})
-    assert not {check.name: check.ok for check in old.readiness()}["member"]
+    assert leader.core.membership.voters == frozenset({1, 2, 3} - {old.node_id})
+    assert not {check.name: check.ok for check in MemberInterface(old).readiness()}["member"]
     with pytest.raises(RequestError, match="NOT_CONTROLLER"):
-        await old.remove_voter(leader.node_id)
+        await MemberInterface(old).remove_voter(leader.node_id)
 
 
 async def test_an_address_that_is_none_is_refused(make: Make) -> None:
     cluster = make(voters=1)
     await cluster.start()
     with pytest.raises(RequestError, match="peer: 'nowhere' is not host:port"):
-        await (await cluster.leader()).add_voter(AddVoterRequest(2, "nowhere", "http://h:1"))
+        await MemberInterface(await cluster.leader()).add_voter(AddVoterRequest(2, "nowhere", "http://h:1"))
 
 
 async def test_an_address_that_no_record_holds_is_refused_and_nothing_is_appended(make: Make) -> None:
@@ -418,9 +418,9 @@ async def test_an_address_that_no_record_holds_is_refused_and_nothing_is_appende
     cluster = make(voters=1)
     await cluster.start()
     leader = await cluster.leader()
-    last = leader.driver.core.last_index
+    last = leader.core.last_index
     peer = "a:" * (MAX_PEER_LENGTH // 2 - 1) + "1"
     with pytest.raises(RequestError, match=r"INVALID_REQUEST: .* has 265 characters, 264 are allowed"):
-        await leader.add_voter(AddVoterRequest(2, peer, "http://h:1"))
-    assert leader.driver.core.last_index == last
+        await MemberInterface(leader).add_voter(AddVoterRequest(2, peer, "http://h:1"))
+    assert leader.core.last_index == last
     assert not leader.driver.faulted

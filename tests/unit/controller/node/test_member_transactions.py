@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import RequestError
@@ -31,7 +32,7 @@ async def make(tmp_path: Path) -> AsyncIterator[Make]:
 
 
 def status(member: ClusterMember, name: str) -> str | None:
-    record = member.driver.machine.transactions.get(name)
+    record = member.machine.transactions.get(name)
     return None if record is None else TransactionStatus(record.status).name
 
 
@@ -60,10 +61,10 @@ async def test_a_transaction_whose_time_is_up_is_aborted(make: Make) -> None:
     epoch, producer_id = await begin(cluster, timeout_ms=1)
     member = cluster.members[1]
     await eventually(lambda: status(member, "tx") == "COMPLETE_ABORT")
-    assert (member.duties.fenced, member.duties.timed_out) == (1, 1)
+    assert (member.leadership.transactions.fenced, member.leadership.transactions.timed_out) == (1, 1)
     samples = {
         "".join([sample.name, *sample.labels.values()]): sample.value
-        for family in member.metric_families()
+        for family in MemberInterface(member).metric_families()
         for sample in family.samples
         if sample.name.startswith("pidkeeper_transaction")
     }
@@ -89,7 +90,7 @@ async def test_the_next_leader_completes_what_it_finds_decided_and_aborts_what_t
     await begin(cluster, "late", timeout_ms=1000)
     leader = await cluster.leader()
     # As if it died before its markers were written: its duties end with the decision.
-    leader.driver.on_applied = lambda _: None
+    leader.leadership.applied = lambda records: None  # type: ignore[method-assign]
     await cluster.call(requests.EndTxn(1, epoch, "decided", producer_id, 0, False))
     assert status(leader, "decided") == "PREPARE_ABORT"
     await cluster.settle()
@@ -110,7 +111,7 @@ async def test_an_idle_id_is_forgotten(make: Make) -> None:
     await cluster.start()
     member = await cluster.leader()
     await eventually(lambda: status(member, "tx") is None)
-    assert member.duties.forgotten == 1
+    assert member.leadership.transactions.forgotten == 1
 
 
 async def test_all_inits_in_flight_share_one_commit(make: Make) -> None:
@@ -121,13 +122,13 @@ async def test_all_inits_in_flight_share_one_commit(make: Make) -> None:
     blocks = [await cluster.allocate(epoch) for _ in range(4)]
     candidates = [first + number for (first,) in blocks for number in range(10)]
     leader = await cluster.leader()
-    before = leader.driver.core.last_index
+    before = leader.core.last_index
     answers = [
         leader.submit(requests.InitProducerId(1, epoch, f"tx-{candidate}", 60_000, -1, -1, candidate))
         for candidate in candidates
     ]
     await eventually(lambda: all(answer.done() for answer in answers))
-    assert [(answer.result().producer_id, answer.result().producer_epoch) for answer in answers] == [  # type: ignore[attr-defined]
+    assert [(answer.result().producer_id, answer.result().producer_epoch) for answer in answers] == [
         (candidate, 0) for candidate in candidates
     ]
-    assert leader.driver.core.last_index == before + 1, "one entry for all of them"
+    assert leader.core.last_index == before + 1, "one entry for all of them"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import random
 from pathlib import Path, PurePath
 
 import msgspec
 import pytest
 
-from pidkeeper.controller.node.member import make_core
+from pidkeeper.controller.node.assembly import make_core, raft_config
 from pidkeeper.controller.node.opening import InconsistentStorage, OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
@@ -129,7 +130,7 @@ def test_a_log_that_lost_the_term_of_its_snapshot_too_goes_on_in_it_without_a_vo
     storage.catalog.save(msgspec.structs.replace(image(9), term=2))
     again = reopened(files)
     assert again.log.hard_state == HardState(2, None, 9, recovering=True)
-    make_core(SETTINGS, again)
+    make_core(SETTINGS, again, raft_config(SETTINGS), random.SystemRandom())
 
 
 def test_a_log_without_its_snapshot_does_not_start() -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from pidkeeper.controller.node.member import ClusterMember
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.messages import InstallSnapshot, Message, SnapshotMeta
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
@@ -74,7 +75,7 @@ async def test_archive_before_snapshot_before_compaction(clusters: list[Loopback
         next(at for at, (kind, path) in enumerate(files.calls) if kind == "unlink" and "/wal/" in str(path)),
     ]
     assert order == sorted(order)
-    assert member.driver.core.first_index > 1
+    assert member.core.first_index > 1
 
 
 async def test_entries_for_a_follower_that_is_a_little_behind_stay(
@@ -84,10 +85,10 @@ async def test_entries_for_a_follower_that_is_a_little_behind_stay(
     epoch = await cluster.register()
     member = cluster.members[1]
     kept_on_disk: list[int] = []
-    monkeypatch.setattr(member.worker.wal, "compact", kept_on_disk.append)
+    monkeypatch.setattr(member.writer.wal, "compact", kept_on_disk.append)
     await cluster.allocate(epoch, 45)
     await eventually(lambda: member.keeper.taken == 1)
-    core = member.driver.core
+    core = member.core
     assert core.snapshot.index - core.first_index + 1 == 10
     await eventually(lambda: kept_on_disk == [core.first_index])
 
@@ -98,7 +99,7 @@ async def test_many_allocations_in_few_entries_make_a_snapshot_due(clusters: lis
     await asyncio.gather(*(cluster.allocate(epoch) for _ in range(30)))
     member = cluster.members[1]
     await eventually(lambda: member.keeper.taken >= 1)
-    assert member.driver.core.commit < 20
+    assert member.core.commit < 20
     await eventually(lambda: len(member.ledger) < 20)
     assert len(await history(member)) == 30
 
@@ -122,7 +123,7 @@ async def test_a_full_disk_costs_space_and_not_safety(
     member = cluster.members[1]
     await eventually(lambda: "cannot take a snapshot" in caplog.text)
     assert member.keeper.taken == 0
-    assert member.driver.core.first_index == 1
+    assert member.core.first_index == 1
     assert not member.ended.done()
     full.clear()
     await cluster.allocate(epoch, 30)
@@ -138,7 +139,7 @@ async def test_an_archive_that_contradicts_itself_ends_the_member(clusters: list
     await cluster.allocate(epoch, 2)
     member.ledger._recent.reverse()
     assert isinstance(await fault_while_allocating(member, epoch), ArchiveError)
-    assert member.driver.core.first_index == 1
+    assert member.core.first_index == 1
 
 
 async def test_a_compaction_that_breaks_an_invariant_ends_the_member(clusters: list[LoopbackCluster]) -> None:
@@ -147,7 +148,7 @@ async def test_a_compaction_that_breaks_an_invariant_ends_the_member(clusters: l
     epoch = await cluster.register()
     member.keeper._every_entries = -80  # it would drop entries that the snapshot does not cover
     assert "R12" in str(await fault_while_allocating(member, epoch))
-    assert member.driver.core.first_index == 1
+    assert member.core.first_index == 1
 
 
 # What a leader sends.
@@ -178,7 +179,7 @@ def chunks(data: bytes, meta: SnapshotMeta, size: int = 100) -> list[Message]:
 
 
 def names(member: ClusterMember) -> list[str]:
-    storage = member._storage
+    storage = member.storage
     return [snapshot.name for snapshot in storage.catalog.ids()]
 
 
@@ -188,12 +189,12 @@ async def test_a_leaders_snapshot_replaces_state_and_log(clusters: list[Loopback
     meta = SnapshotMeta(40, 3)
     member.driver.received(chunks(encode_snapshot(CLUSTER_ID, wanted), meta))
     await eventually(lambda: member.keeper.installed == 1)
-    assert member.driver.machine.image(40, 3) == wanted
-    core = member.driver.core
+    assert member.machine.image(40, 3) == wanted
+    core = member.core
     assert (core.snapshot, core.commit, core.applied, core.last_index) == (meta, 40, 40, 40)
-    assert member.worker.wal.next_index == 41
+    assert member.writer.wal.next_index == 41
     assert names(member) == ["snapshot-00000000000000000040-0000000003.snap"]
-    page = await member.blocks(-1, 10)
+    page = await MemberInterface(member).blocks(-1, 10)
     assert (page.blocks, page.complete_from) == ([], 70)
     assert not member.ended.done()
 
@@ -210,19 +211,19 @@ async def test_an_unusable_snapshot_changes_nothing_and_is_sent_anew(
         "another index": encode_snapshot(CLUSTER_ID, image(41, blocks=7)),
     }[damage]
     meta = SnapshotMeta(40, 3)
-    before = member.driver.machine.image(0, 0)
+    before = member.machine.image(0, 0)
     member.driver.received(chunks(bad, meta))
     await eventually(lambda: "the leader's snapshot is unusable" in caplog.text)
     assert names(member) == []
-    assert member.driver.machine.image(0, 0) == before
-    assert member.worker.wal.next_index == 1
+    assert member.machine.image(0, 0) == before
+    assert member.writer.wal.next_index == 1
 
     def installed() -> bool:
         member.driver.received(chunks(good, meta))
         return member.keeper.installed == 1
 
     await eventually(installed)
-    assert member.driver.machine.producer_ids.next_producer_id == 70
+    assert member.machine.producer_ids.next_producer_id == 70
     assert not member.ended.done()
 
 
@@ -233,9 +234,9 @@ async def test_a_transfer_that_starts_over_leaves_no_half_of_the_first(clusters:
     parts = chunks(new, SnapshotMeta(40, 3))
     member.driver.received([parts[0], parts[0], parts[2], *parts[1:]])
     await eventually(lambda: member.keeper.installed == 1)
-    assert member.driver.machine.producer_ids.next_producer_id == 70
+    assert member.machine.producer_ids.next_producer_id == 70
     assert not [
-        name for name in member._storage.catalog._files.listdir(PurePath("/m/member-1/snapshots")) if "tmp" in name
+        name for name in member.storage.catalog._files.listdir(PurePath("/m/member-1/snapshots")) if "tmp" in name
     ]
 
 
@@ -250,4 +251,4 @@ async def test_an_older_state_from_a_leader_ends_the_member(clusters: list[Loopb
     async with asyncio.timeout(10):
         fault = await member.ended
     assert "S6: a snapshot at index 40 would move the next producer ID back from 90 to 70" in str(fault)
-    assert member.driver.machine.producer_ids.next_producer_id == 90
+    assert member.machine.producer_ids.next_producer_id == 90

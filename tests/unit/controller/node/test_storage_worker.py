@@ -27,18 +27,18 @@ class Bench:
     def __init__(self) -> None:
         self.files: MemoryFiles = new_disk()
         self.wal: WriteAheadLog = open_log(self.files, 1 << 20)[0]
-        self.durable: list[list[int]] = []
+        self.synced: list[list[int]] = []
         self.failures: list[BaseException] = []
         self.changed = asyncio.Event()
-        self.worker = StorageWorker(self.wal, self._on_durable, self._on_failure)
+        self.worker = StorageWorker(self.wal)
         self.started = threading.Event()
         self.go_on = threading.Event()
 
-    def _on_durable(self, tokens: list[int]) -> None:
-        self.durable.append(tokens)
+    def durable(self, tokens: list[int]) -> None:
+        self.synced.append(tokens)
         self.changed.set()
 
-    def _on_failure(self, error: BaseException) -> None:
+    def fault(self, error: BaseException) -> None:
         self.failures.append(error)
         self.changed.set()
 
@@ -58,7 +58,7 @@ class Bench:
                 await self.changed.wait()
 
     def tokens(self) -> list[int]:
-        return [token for tokens in self.durable for token in tokens]
+        return [token for tokens in self.synced for token in tokens]
 
     async def stop(self) -> None:
         try:
@@ -82,10 +82,10 @@ async def test_appends_that_pile_up_become_one_sync() -> None:
         bench.worker.append(token, [entry], STATE if token == 1 else None)
     bench.worker.append(21, [], HardState(term=1, vote=1, commit=20))
     syncs = bench.wal.fdatasyncs
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.go_on.set()
     await bench.until(lambda: len(bench.tokens()) == 21)
-    assert bench.durable == [list(range(1, 22))]
+    assert bench.synced == [list(range(1, 22))]
     assert bench.wal.fdatasyncs == syncs + 1
     assert recovered(bench.files) == (entries(1, 20), HardState(term=1, vote=1, commit=20))
     assert bench.worker.busy_seconds > 0
@@ -98,10 +98,10 @@ async def test_a_replaced_suffix_is_a_write_of_its_own() -> None:
     bench.worker.append(1, entries(1, 5), STATE)
     bench.worker.append(2, entries(4, 4, term=2), HardState(term=2))
     bench.worker.append(3, entries(5, 6, term=2), None)
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.go_on.set()
     await bench.until(lambda: len(bench.tokens()) == 3)
-    assert bench.durable == [[1], [2, 3]]
+    assert bench.synced == [[1], [2, 3]]
     assert recovered(bench.files)[0] == [*entries(1, 3), *entries(4, 6, term=2)]
     await bench.stop()
 
@@ -117,10 +117,10 @@ async def test_jobs_keep_their_order() -> None:
     bench.worker.run(lambda: seen.append(("second", bench.wal.next_index)))
     bench.worker.append(4, entries(4, 4), None)
     assert bench.worker.waiting() == 7
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.go_on.set()
     await bench.until(lambda: len(bench.tokens()) == 4)
-    assert bench.durable == [[1], [2, 3], [4]]
+    assert bench.synced == [[1], [2, 3], [4]]
     assert seen == [("first", 2), ("second", 4)]
     await bench.stop()
 
@@ -135,13 +135,13 @@ async def test_nothing_is_acknowledged_before_its_sync() -> None:
             assert go_on.wait(10)
 
     bench.files.before = before
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.worker.append(1, entries(1, 1), STATE)
     assert await asyncio.to_thread(syncing.wait, 10)
     await asyncio.sleep(0)
-    assert bench.durable == []
+    assert bench.synced == []
     go_on.set()
-    await bench.until(lambda: bench.durable == [[1]])
+    await bench.until(lambda: bench.synced == [[1]])
     await bench.stop()
 
 
@@ -156,9 +156,9 @@ async def test_a_failed_sync_is_reported_once_and_ends_it() -> None:
             raise OSError(errno.EIO, "Input/output error")
 
     bench.files.before = before
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.worker.append(1, entries(1, 2), STATE)
-    await bench.until(lambda: bench.durable == [[1]])
+    await bench.until(lambda: bench.synced == [[1]])
     ran: list[int] = []
     bench.worker.append(2, entries(3, 3), None)
     bench.worker.run(lambda: ran.append(1))
@@ -167,7 +167,7 @@ async def test_a_failed_sync_is_reported_once_and_ends_it() -> None:
     await bench.stop()
     assert failed
     assert bench.worker.failed
-    assert bench.durable == [[1]]
+    assert bench.synced == [[1]]
     assert ran == []
     assert len(bench.failures) == 1
     assert isinstance(bench.failures[0], LogFailed)
@@ -177,18 +177,18 @@ async def test_a_failed_sync_is_reported_once_and_ends_it() -> None:
 
 async def test_a_job_that_raises_ends_it_too() -> None:
     bench = Bench()
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.worker.run(lambda: (_ for _ in ()).throw(ZeroDivisionError("broken")))
     bench.worker.append(1, entries(1, 1), STATE)
     await bench.until(lambda: bool(bench.failures))
     await bench.stop()
     assert [type(error) for error in bench.failures] == [ZeroDivisionError]
-    assert bench.durable == []
+    assert bench.synced == []
 
 
 async def test_a_violated_invariant_of_the_log_ends_it_too() -> None:
     bench = Bench()
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.worker.append(1, entries(5, 5), STATE)
     await bench.until(lambda: bool(bench.failures))
     assert "would leave a gap" in str(bench.failures[0])
@@ -200,14 +200,14 @@ async def test_stop_finishes_what_is_queued_even_behind_a_pile_of_appends() -> N
     bench.hold()
     for token, entry in enumerate(entries(1, 5), 1):
         bench.worker.append(token, [entry], STATE if token == 1 else None)
-    bench.worker.start()
+    bench.worker.start(bench)
     stopping = asyncio.get_running_loop().create_task(bench.stop())
     async with asyncio.timeout(10):
         while bench.worker.waiting() < 6:  # noqa: ASYNC110 - five appends and the mark of the end
             await asyncio.sleep(0)
     bench.go_on.set()
     await stopping
-    assert bench.durable == [[1, 2, 3, 4, 5]]
+    assert bench.synced == [[1, 2, 3, 4, 5]]
     with pytest.raises(LogFailed, match="it is closed"):
         bench.wal.append(entries(6, 6), None)
     assert recovered(bench.files)[0] == entries(1, 5)
@@ -220,7 +220,7 @@ async def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     bench.worker.append(2, entries(2, 2), None)
     with pytest.raises(AssertionError, match="the disk is 2 writes behind"):
         bench.worker.append(3, entries(3, 3), None)
-    bench.worker.start()
+    bench.worker.start(bench)
     await bench.until(lambda: len(bench.tokens()) == 2)
     await bench.stop()
 
@@ -231,10 +231,10 @@ async def test_one_merged_write_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     bench.hold()
     for token, entry in enumerate(entries(1, 12, size=40), 1):
         bench.worker.append(token, [entry], STATE if token == 1 else None)
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.go_on.set()
     await bench.until(lambda: len(bench.tokens()) == 12)
-    assert bench.durable == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]]
+    assert bench.synced == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]]
     await bench.stop()
 
 
@@ -252,7 +252,7 @@ async def test_the_next_segment_is_prepared_once_and_beside_the_appends() -> Non
     bench.worker.prepare_segment()
     assert bench.worker._preparing is None
     almost_full(bench)
-    bench.worker.start()
+    bench.worker.start(bench)
     for _ in range(3):
         bench.worker.prepare_segment()
     await bench.stop()
@@ -266,10 +266,10 @@ async def test_no_room_for_the_next_segment_is_told_and_not_yet_fatal(caplog: py
     bench = Bench()
     almost_full(bench)
     bench.files.before = fail_on("preallocate", OSError(errno.ENOSPC, "No space left on device"))
-    bench.worker.start()
+    bench.worker.start(bench)
     bench.worker.prepare_segment()
     bench.worker.append(1, entries(bench.wal.next_index, bench.wal.next_index), None)
-    await bench.until(lambda: bench.durable == [[1]])
+    await bench.until(lambda: bench.synced == [[1]])
     await bench.stop()
     assert "this member stops when its segment is full" in caplog.text
     assert bench.failures == []

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import pytest
 
+from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.voter_changes import VoterChanges
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import Entry
@@ -18,14 +22,28 @@ from tests.support.raft_network import accepted, flush, make_core, replicating_l
 FOUR = QuorumMember(4, None, "h:4", "http://h:4", True)
 
 
-def changes_of(core: RaftCore, version: int = LATEST) -> VoterChanges:
-    """The changes of a quorum with this metadata version."""
-    machine = StateMachine("c")
-    machine.replay([FeatureLevelRecord(version)])
-    return VoterChanges(core, machine)
+class Changes:
+    """The changes of a quorum with this metadata version, and the entries that they wait for."""
+
+    def __init__(self, core: RaftCore, version: int = LATEST) -> None:
+        machine = StateMachine("c")
+        machine.replay([FeatureLevelRecord(version)])
+        proposals = Proposals(core)
+        self._changes = VoterChanges(core, machine, proposals)
+        self.applied = proposals.applied
+
+    def add(self, wanted: QuorumMember, peer: Peer | None) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._changes.add(wanted, peer, answer)
+        return answer
+
+    def remove(self, member_id: int) -> asyncio.Future[Any]:
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._changes.remove(member_id, answer)
+        return answer
 
 
-def commit_last(core: RaftCore, changes: VoterChanges) -> None:
+def commit_last(core: RaftCore, changes: Changes) -> None:
     """The voters acknowledge everything, and the last entry is applied."""
     for peer in (2, 3):
         core.step(accepted(core, peer, core.last_index))
@@ -40,7 +58,7 @@ def refused(code: ErrorCode, match: str) -> pytest.RaisesExc[RequestError]:
 
 async def test_a_member_is_added_in_two_steps_and_removed_in_one() -> None:
     core = replicating_leader()
-    changes = changes_of(core)
+    changes = Changes(core)
     first = changes.add(FOUR, Peer("disk"))
     assert not first.done(), "nothing is answered before it is committed"
     commit_last(core, changes)
@@ -70,7 +88,7 @@ async def test_a_member_is_added_in_two_steps_and_removed_in_one() -> None:
 
 async def test_another_entry_in_its_place_is_not_answered_as_success() -> None:
     core = replicating_leader()
-    changes = changes_of(core)
+    changes = Changes(core)
     answer = changes.add(FOUR, None)
     changes.applied(Entry(1, core.last_index - 1, b""))
     assert not answer.done()
@@ -81,7 +99,7 @@ async def test_another_entry_in_its_place_is_not_answered_as_success() -> None:
 
 async def test_requests_that_make_no_sense_change_nothing() -> None:
     core = replicating_leader()
-    changes = changes_of(core)
+    changes = Changes(core)
     last = core.last_index
     with refused(ErrorCode.INVALID_REQUEST, "member 1 is known at"):
         changes.add(QuorumMember(1, None, "elsewhere:1", "http://h:1", True), None)
@@ -95,20 +113,20 @@ async def test_requests_that_make_no_sense_change_nothing() -> None:
     assert core.membership.members == frozenset({1, 2, 3})
     single = replicating_leader(voters=(1,))
     with refused(ErrorCode.INVALID_REQUEST, "member 1 is the last voter"):
-        changes_of(single).remove(1)
+        Changes(single).remove(1)
     with refused(ErrorCode.NOT_CONTROLLER, ""):
-        changes_of(make_core(1)).remove(2)
+        Changes(make_core(1)).remove(2)
 
 
 async def test_members_are_bounded() -> None:
     core = replicating_leader(voters=tuple(range(1, MAX_MEMBERS + 1)))
     with refused(ErrorCode.INVALID_REQUEST, f"there are {MAX_MEMBERS} members already"):
-        changes_of(core).add(QuorumMember(10, None, "h:1", "http://h:1", True), None)
+        Changes(core).add(QuorumMember(10, None, "h:1", "http://h:1", True), None)
 
 
 async def test_a_second_change_waits_for_the_first() -> None:
     core = replicating_leader()
-    changes = changes_of(core)
+    changes = Changes(core)
     changes.add(FOUR, None)
     with refused(ErrorCode.REASSIGNMENT_IN_PROGRESS, "is not committed yet"):
         changes.remove(3)
@@ -119,20 +137,20 @@ async def test_a_second_change_waits_for_the_first() -> None:
 async def test_builds_that_are_too_old_for_a_change_are_named() -> None:
     core = replicating_leader()
     last = core.last_index
-    changes = changes_of(core, BASE)
+    changes = Changes(core, BASE)
     reason = r"has metadata version 1.*see that all members \[1, 2, 3\] run"
     with refused(ErrorCode.UNSUPPORTED_VERSION, reason):
         changes.add(FOUR, Peer("disk"))
     with refused(ErrorCode.UNSUPPORTED_VERSION, reason):
         changes.remove(3)
     with refused(ErrorCode.UNSUPPORTED_VERSION, "upgrade member 4 first: it reads metadata version 1"):
-        changes_of(core).add(FOUR, Peer("disk", BASE))
+        Changes(core).add(FOUR, Peer("disk", BASE))
     assert core.last_index == last
 
 
 async def test_nothing_counts_as_done_before_it_is_committed() -> None:
     core = replicating_leader()
-    changes = changes_of(core)
+    changes = Changes(core)
     changes.add(FOUR, None)
     commit_last(core, changes)
     core.step(accepted(core, 4, core.last_index))
@@ -154,7 +172,7 @@ async def test_nothing_counts_as_done_before_it_is_committed() -> None:
 
 async def test_a_leader_that_was_cut_off_does_not_say_that_nothing_is_left_to_do() -> None:
     core = replicating_leader()
-    changes = changes_of(core)
+    changes = Changes(core)
     answers = [changes.add(QuorumMember(1, None, "", "", True), None), changes.remove(9)]
     changes.applied(Entry(9, core.last_index, b""))
     for answer in answers:
@@ -162,17 +180,8 @@ async def test_a_leader_that_was_cut_off_does_not_say_that_nothing_is_left_to_do
             answer.result()
 
 
-async def test_whoever_waits_for_an_entry_that_was_truncated_is_told() -> None:
-    core = replicating_leader()
-    changes = changes_of(core)
-    first = changes.remove(9)
-    changes._wait(core.term, core.last_index, AddVoterResponse(1, voting=True))
-    with refused(ErrorCode.NOT_CONTROLLER, ""):
-        first.result()
-
-
 async def test_a_follower_says_nothing_of_the_quorum() -> None:
-    changes = changes_of(make_core(1))
+    changes = Changes(make_core(1))
     one = QuorumMember(1, None, "", "", True)
     with refused(ErrorCode.NOT_CONTROLLER, ""):
         changes.add(one, None)

@@ -82,9 +82,9 @@ class Net:
     ) -> tuple[PeerLinks, Events]:
         events = Events()
         addresses = {peer: (HOST, self.ports[(port_of or {}).get(peer, peer)]) for peer in peers}
-        links = PeerLinks(identity, addresses, events)
+        links = PeerLinks(identity, addresses)
         self._reserved[identity.node_id].close()
-        await links.start(HOST, self.ports[identity.node_id])
+        await links.start(HOST, self.ports[identity.node_id], events)
         self._open.append(links)
         return links, events
 

@@ -1,0 +1,184 @@
+"""One member of the quorum, put together: the only place where its parts meet.
+
+The process and the simulator build the same object, each on ports of its own. The order of construction is the order of
+dependence; nothing is connected afterwards, and nothing runs before `start`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from pidkeeper.controller.migration.zookeeper import Connected
+from pidkeeper.controller.node.driver import Driver, addresses
+from pidkeeper.controller.node.leadership import Leadership
+from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.opening import OpenedStorage
+from pidkeeper.controller.node.ports import Ports
+from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
+from pidkeeper.controller.node.voter_changes import VoterChanges
+from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Rng, Role
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.transport.links import Identity
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
+
+HANDOVER_SECONDS: Final = 1.0
+"""How long a stopping leader waits for its successor: two election timeouts, after which an election does it."""
+
+
+class ClusterMember:
+    """The parts of one member, and its life: `start`, `stop`.
+
+    `config`: of the core, by default what the settings say. `ended` is set when the member is to stop: to None by
+    `request_stop`, to the error by a fault. `stopping`: it has begun to stop.
+    """
+
+    def __init__(
+        self, settings: MemberSettings, storage: OpenedStorage, ports: Ports, config: RaftConfig | None = None
+    ) -> None:
+        self.settings = settings
+        self.storage = storage
+        self.ports = ports
+        self.ended: asyncio.Future[BaseException | None] = ports.loop.create_future()
+        self.stopping = False
+        self.core = core = make_core(settings, storage, config or raft_config(settings), ports.rng)
+        self.machine = machine = storage.machine
+        self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
+        self.links = ports.links(_identity(settings, storage), addresses(core))
+        self.writer = ports.writer(storage.wal)
+        self.proposals = Proposals(core)
+        self.voter_changes = VoterChanges(core, machine, self.proposals)
+        self.leadership = Leadership(
+            core, machine, self.proposals, settings, ports, versions=self._versions, wake=self._wake
+        )
+        self.keeper = SnapshotKeeper(
+            storage.catalog,
+            core,
+            machine,
+            self.ledger,
+            self.writer,
+            every_entries=settings.snapshot_entries,
+            every_allocations=settings.snapshot_allocations,
+        )
+        self.driver = Driver(
+            core,
+            machine,
+            self.proposals,
+            self.leadership,
+            links=self.links,
+            writer=self.writer,
+            keeper=self.keeper,
+            history=self.ledger,
+            loop=ports.loop,
+            on_fault=self._on_fault,
+        )
+        self._ticker: asyncio.TimerHandle | None = None
+
+    @property
+    def node_id(self) -> int:
+        """This member's id."""
+        return self.settings.node_id
+
+    def submit(self, request: requests.Request) -> Any:
+        """Have `request` decided; see `Leadership.submit`."""
+        return self.leadership.submit(request)
+
+    async def start(self) -> None:
+        """Join the quorum. Raises OSError if the peer address cannot be bound."""
+        # Before the links: what a peer sends is to be written.
+        self.keeper.start(self.driver)
+        self.writer.start(self.driver)
+        listen = self.settings.peer_listen
+        await self.links.start(listen.host, listen.port, self.driver)
+        if isinstance(self.ports.znode, Connected):
+            await self.ports.znode.start()
+        self.driver.pump()
+        self._tick()
+
+    async def stop(self) -> None:
+        """Hand leadership over, finish what is being written, close everything."""
+        await self.hand_over()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self.keeper.stop()
+        if isinstance(self.ports.znode, Connected):
+            await self.ports.znode.stop()
+        await self.links.stop()
+        await self.writer.stop()
+        self.ledger.close()
+        self.storage.directory.close()
+
+    async def hand_over(self) -> None:
+        """Stop serving and, as leader, make the most caught-up voter the next one; bounded by HANDOVER_SECONDS."""
+        self.stopping = True
+        self.leadership.close()
+        core = self.core
+        if core.role is not Role.LEADER or core.membership.voters == {core.node_id}:
+            return
+        with contextlib.suppress(RequestError, TimeoutError):
+            self.driver.transfer_leadership(None)
+            async with asyncio.timeout(HANDOVER_SECONDS):
+                await self.driver.led_by_another.wait()
+
+    def request_stop(self) -> None:
+        """Ask for a graceful stop."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def _tick(self) -> None:
+        # One tick per call, however late: a member that was paused must not catch up and time out at once.
+        self._ticker = self.ports.loop.call_later(self.settings.timing.tick_ms / 1000, self._tick)
+        self.driver.tick()
+        self.writer.prepare_segment()
+
+    def _versions(self) -> dict[int, int]:
+        return {peer: facts.metadata_version for peer, facts in self.links.peers.items()}
+
+    def _wake(self) -> None:
+        self.driver.pump_soon()
+
+    def _on_fault(self, error: BaseException) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+
+def raft_config(settings: MemberSettings) -> RaftConfig:
+    """The core's configuration, by the settings."""
+    timing = settings.timing
+    return RaftConfig(
+        node_id=settings.node_id,
+        voters=tuple(voter.id for voter in settings.voters),
+        learner=settings.learner is not None,
+        heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
+        election_ticks=timing.ticks(timing.election_timeout_ms),
+        link_lost_ticks=timing.ticks(timing.link_lost_ms),
+    )
+
+
+def make_core(settings: MemberSettings, storage: OpenedStorage, config: RaftConfig, rng: Rng) -> RaftCore:
+    """The consensus core, started from what is durable. Raises InvariantViolation if the parts do not fit together."""
+    return RaftCore(
+        config,
+        rng,
+        hard_state=storage.log.hard_state,
+        snapshot=storage.snapshot,
+        entries=storage.log.entries,
+        leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
+        configured=settings.configured(),
+        voters=storage.machine.voters,
+    )
+
+
+def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
+    return Identity(
+        cluster_id=settings.cluster_id,
+        node_id=settings.node_id,
+        directory_id=str(storage.directory.meta.directory_id),
+        key=settings.peer_key,
+        address=settings.address(),
+        metadata_version=storage.machine.supported,
+    )

@@ -1,0 +1,140 @@
+"""What the HTTP interface is given of a member: requests, questions and orders, and nothing of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from prometheus_client.core import Metric
+
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.health_check import HealthCheck
+from pidkeeper.controller.node.metrics import member_metrics
+from pidkeeper.controller.node.status import KnownLeader, describe, liveness, readiness
+from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.transport.links import Peer
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import (
+    AddVoterRequest,
+    AllocatedBlock,
+    AllocatedBlocksPage,
+    BrokersResponse,
+    QuorumDescription,
+    TransactionDescription,
+    TransactionsPage,
+)
+from pidkeeper.protocol.migration import MigrationPhase
+from pidkeeper.protocol.records import MAX_PEER_LENGTH, QuorumMember
+from pidkeeper.protocol.settings import HostPort, SettingsError
+
+
+class MemberInterface:
+    """One member, as the HTTP interface sees it: the port `controller.api.member_port.Member`."""
+
+    def __init__(self, member: ClusterMember) -> None:
+        self._member = member
+        self.node_id = member.node_id
+        self.cluster_id = member.settings.cluster_id
+        self._leader = KnownLeader(member.core)
+
+    def submit(self, request: requests.Request) -> Any:
+        """Have `request` decided; see `Leadership.submit`."""
+        return self._member.leadership.submit(request)
+
+    # Questions.
+
+    def leader(self) -> tuple[int, str] | None:
+        """The leader's id and base URL, as far as this member knows."""
+        return self._leader.find()
+
+    def describe(self) -> QuorumDescription:
+        """The quorum as this member sees it."""
+        return describe(self._member)
+
+    async def blocks(self, after: int, limit: int) -> AllocatedBlocksPage:
+        """A page of the allocation history."""
+        return await self._member.ledger.page(after, limit)
+
+    async def owner(self, producer_id: int) -> AllocatedBlock | None:
+        """The block that holds `producer_id`."""
+        return await self._member.ledger.owner(producer_id)
+
+    def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
+        """A page of the transactional ids."""
+        return transactions_page(self._member.machine.transactions, after, limit, state, producer_id)
+
+    def transaction(self, transactional_id: str) -> TransactionDescription | None:
+        """One transactional id."""
+        record = self._member.machine.transactions.get(transactional_id)
+        return None if record is None else transaction_description(record)
+
+    def brokers(self) -> BrokersResponse:
+        """The registered brokers."""
+        return brokers_response(self._member.machine.brokers)
+
+    def liveness(self) -> list[HealthCheck]:
+        """Whether this process works at all."""
+        return liveness(self._member)
+
+    def readiness(self) -> list[HealthCheck]:
+        """Whether this member has its place in the quorum."""
+        return readiness(self._member)
+
+    def metric_families(self) -> Iterable[Metric]:
+        """This member's samples."""
+        return member_metrics(self._member)
+
+    # Orders.
+
+    def transfer_leadership(self, target: int | None) -> None:
+        """Hand over to `target`. Raises RequestError."""
+        self._member.driver.transfer_leadership(target)
+
+    def add_voter(self, wanted: AddVoterRequest) -> Any:
+        """A future of AddVoterResponse; see VoterChanges.add. Also INVALID_REQUEST without a peer key."""
+        member = self._member
+        if member.settings.peer_key is None:
+            detail = "voters are added under a peer key only: set peer_key_file on every member (docs/operations.md)"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+        voter = QuorumMember(wanted.id, wanted.directory_id, _address(wanted.peer), wanted.http.rstrip("/"), True)
+        answer = member.ports.loop.create_future()
+        member.voter_changes.add(voter, self._peer(voter.id), answer)
+        member.driver.pump()
+        return answer
+
+    def remove_voter(self, member_id: int) -> Any:
+        """A future of RemoveVoterResponse; see VoterChanges.remove."""
+        answer = self._member.ports.loop.create_future()
+        self._member.voter_changes.remove(member_id, answer)
+        self._member.driver.pump()
+        return answer
+
+    def start_migration(self) -> Any:
+        """Begin the migration from ZooKeeper; see MigrationOrders.start."""
+        return self._member.leadership.migration.orders.start()
+
+    def order_migration(self, phase: MigrationPhase) -> Any:
+        """Have FINALIZING or ROLLING_BACK begin; see MigrationOrders.order."""
+        return self._member.leadership.migration.orders.order(phase)
+
+    def describe_migration(self) -> Any:
+        """A future of MigrationDescription."""
+        migration = self._member.leadership.migration
+        return migration.orders.describe(migration.trouble())
+
+    def _peer(self, member_id: int) -> Peer | None:
+        links = self._member.links
+        return Peer(links.identity.directory_id) if member_id == self.node_id else links.peers.get(member_id)
+
+
+def _address(text: str) -> str:
+    """host:port with brackets where they belong. Raises RequestError."""
+    try:
+        address = str(HostPort.parse(text, "peer"))
+    except SettingsError as error:
+        raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
+    if len(address) > MAX_PEER_LENGTH:
+        detail = f"peer: {address!r} has {len(address)} characters, {MAX_PEER_LENGTH} are allowed"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+    return address

@@ -1,0 +1,227 @@
+"""What a member does while it leads: it takes requests, and has duties of its own.
+
+Requests are routed to the decider, by way of a claim in ZooKeeper where ZooKeeper has a say. The duties are to fence
+silent brokers, to raise the metadata version, to bring transactions to their end, and to go on with the migration.
+Pure: ticks, applied records and the wall clock come in, requests go to the decider.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pidkeeper.controller.answers import Answer, Callback, Loop, not_controller
+from pidkeeper.controller.migration.member_side import Migration
+from pidkeeper.controller.migration.zookeeper import BlockZnode
+from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.node.markers import MarkerWriter
+from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.node.sessions import BrokerSessions
+from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.node.transaction_duties import TransactionDuties
+from pidkeeper.controller.raft.core import RaftCore, Role
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.metadata_version import common_version
+from pidkeeper.protocol.records import Record
+
+logger = logging.getLogger(__name__)
+
+DUTY_TICKS: Final = 10
+"""Between two looks at the duties: a fifth of the shortest heartbeat interval that makes sense, and cheap."""
+
+
+class Surroundings(Protocol):
+    """What a leader needs from outside. `Ports` is made of these, among others."""
+
+    @property
+    def loop(self) -> Loop:
+        """Makes the futures that callers wait for."""
+
+    @property
+    def wall_clock(self) -> Callable[[], float]:
+        """Seconds since the epoch: a label in records, and the age of idle transactional ids."""
+
+    @property
+    def znode(self) -> BlockZnode:
+        """ZooKeeper's znode of the latest block."""
+
+    @property
+    def markers(self) -> MarkerWriter:
+        """Writes the markers of transactions to partitions."""
+
+    @property
+    def new_name(self) -> Callable[[], str]:
+        """Makes a name for this quorum's claims in ZooKeeper that nobody ever had."""
+
+
+class Leadership:
+    """The leader's side of one member, of which nothing happens while another member leads.
+
+    `versions()`: the newest metadata version that each connected peer reads, by id. `wake()` has the driver call
+    `decide` at the end of this turn of the event loop, so that whatever else arrives in it joins the batch.
+    """
+
+    def __init__(
+        self,
+        core: RaftCore,
+        machine: StateMachine,
+        proposals: Proposals,
+        settings: MemberSettings,
+        surroundings: Surroundings,
+        *,
+        versions: Callable[[], Mapping[int, int]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._core = core
+        self._machine = machine
+        self._proposals = proposals
+        self._surroundings = surroundings
+        self._versions = versions
+        self._wake = wake
+        self.decider = Decider(machine, proposals, surroundings.wall_clock)
+        self.sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
+        self.transactions = TransactionDuties(
+            machine,
+            surroundings.markers,
+            self._ask,
+            ticks=settings.timing.ticks,
+            abort_check_ms=settings.transaction_abort_check_ms,
+            expiration_ms=settings.transactional_id_expiration_ms,
+        )
+        self.migration = Migration(
+            machine,
+            surroundings.znode,
+            surroundings.loop,
+            self.decide_for,
+            bridge=settings.bridge,
+            new_name=surroundings.new_name,
+        )
+        self.closed = False
+        self.ticks = 0
+        self._led_term: int | None = None
+        self._began = False
+
+    # Requests.
+
+    def serving(self) -> bool:
+        """Whether requests are taken: it leads, has applied its term's first entry, and is neither handing over nor
+        stopping."""
+        return self._core.serving and self._core.transferring is None and not self.closed
+
+    def submit(self, request: requests.Request) -> Any:
+        """Decide `request` in the next batch, once its IDs are claimed in ZooKeeper if need be.
+
+        The returned future gives the answer once it is committed and applied. Raises RequestError: NOT_CONTROLLER if
+        this member does not serve, THROTTLING_QUOTA_EXCEEDED if too many wait, and what `Migration.claim_for` raises.
+        The future raises NOT_CONTROLLER when leadership is lost meanwhile: then nobody knows what comes of it.
+        """
+        if not self.serving():
+            raise not_controller()
+        answer = self.migration.claim_for(request)
+        if answer is None:
+            answer = self._surroundings.loop.create_future()
+            self._take(request, answer)
+        # Only now that the request is taken: a member that refuses one keeps no session for it.
+        if isinstance(request, requests.UnregisterBroker):
+            self.sessions.forget(request.broker_id)
+        elif isinstance(request, requests.SignOfLife):
+            self.sessions.heard(request.broker_id, self.ticks)
+        return answer
+
+    def decide_for(self, request: requests.Request, answer: Answer) -> None:
+        """Have a request of the leader's own decided. Raises RequestError as `submit`."""
+        if not self.serving():
+            raise not_controller()
+        self._take(request, answer)
+
+    def _take(self, request: requests.Request, answer: Answer) -> None:
+        self.decider.add(request, answer)
+        self._wake()
+
+    def close(self) -> None:
+        """Take no more requests: this member stops."""
+        self.closed = True
+
+    def fail(self, refusal: RequestError) -> None:
+        """Answer everything that waits or is in the log with `refusal`, and take no more."""
+        self.closed = True
+        self._proposals.fail(refusal)
+        self.decider.fail(refusal)
+
+    # What the driver tells.
+
+    def observe(self) -> None:
+        """The core may have come to lead, or lead no more. Called after every round of its work."""
+        core = self._core
+        led_term = core.term if core.role is Role.LEADER else None
+        if self._led_term not in {None, led_term}:
+            self._proposals.deposed()
+            self.decider.fail(not_controller())
+            self.migration.deposed()
+        self._led_term = led_term
+        if core.serving != self._began:
+            self._began = core.serving
+            if self._began:
+                self._begin()
+
+    def decide(self) -> bool:
+        """Decide what waits; whether that appended an entry."""
+        return self.decider.decide()
+
+    def applied(self, records: list[Record]) -> None:
+        """These were committed and applied."""
+        if self._began and self._core.serving:
+            self.transactions.applied(records, self.ticks)
+
+    def tick(self) -> None:
+        """10 ms have passed."""
+        self.ticks += 1
+        if self.ticks % DUTY_TICKS == 0 and self.serving():
+            self._fence_silent_brokers()
+            self._raise_metadata_version()
+            self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
+            self.migration.tick()
+
+    def _begin(self) -> None:
+        registered = (registration.broker_id for registration in self._machine.brokers.all())
+        self.sessions.restart(registered, self.ticks)
+        self.transactions.lead(self._core.term, self.ticks)
+
+    # Duties.
+
+    def _ask(self, request: requests.Request, refused: Callable[[], None]) -> None:
+        def answered(_: Any, refusal: RequestError | None) -> None:
+            if refusal is not None:
+                refused()
+
+        try:
+            self.decide_for(request, Callback(answered))
+        except RequestError:
+            refused()
+
+    def _fence_silent_brokers(self) -> None:
+        for broker_id in self.sessions.expired(self.ticks):
+            registration = self._machine.brokers.get(broker_id)
+            if registration is not None and not registration.fenced:
+                logger.warning("fencing broker %d: no heartbeat", broker_id)
+                # It registered anew meanwhile, or too many requests wait: it is looked at again after a timeout.
+                watch = partial(self.sessions.heard, broker_id, self.ticks)
+                self._ask(requests.FenceBroker(broker_id, registration.broker_epoch), watch)
+
+    def _raise_metadata_version(self) -> None:
+        machine = self._machine
+        if machine.metadata_version == machine.supported:
+            return
+        everybody = (member.id for member in self._core.contacts())
+        wanted = common_version(everybody, {**self._versions(), self._core.node_id: machine.supported})
+        if wanted > machine.metadata_version:
+            logger.info("all members read metadata version %d", wanted)
+            self._ask(requests.RaiseMetadataVersion(wanted), _nothing)
+
+
+def _nothing() -> None:
+    """The next look asks again."""

@@ -1,0 +1,90 @@
+"""Bugs in what a leader does beside deciding, and in how a member is put together."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.edits import delete, insert_before, replace
+from tests.mutants.planted import Planted
+
+NODE: Final = "controller/node"
+MIGRATION: Final = "controller/migration"
+_LEADERSHIP: Final = ("tests/unit/controller/node/test_leadership.py",)
+_SKIPPED: Final = "KAFKA-14274 and many others: a periodic task that is not run any more, and nobody misses it at once"
+
+NODE_BUGS: Final = (
+    Planted(
+        "silent-brokers-never-fenced",
+        "a broker that is silent is fenced",
+        _SKIPPED,
+        (delete(NODE, "Leadership.tick", "self._fence_silent_brokers()"),),
+        _LEADERSHIP,
+    ),
+    Planted(
+        "metadata-version-never-raised",
+        "the metadata version rises when all members read the next",
+        _SKIPPED,
+        (delete(NODE, "Leadership.tick", "self._raise_metadata_version()"),),
+        _LEADERSHIP,
+    ),
+    Planted(
+        "transactions-left-to-themselves",
+        "a transaction whose time is up is aborted",
+        _SKIPPED,
+        (delete(NODE, "Leadership.tick", "self.transactions.tick(_, _)"),),
+        ("tests/unit/controller/node/test_member_transactions.py",),
+    ),
+    Planted(
+        "migration-left-to-itself",
+        "a migration that was begun goes on",
+        _SKIPPED,
+        (delete(NODE, "Leadership.tick", "self.migration.tick()"),),
+        ("tests/migration/test_migration.py",),
+    ),
+    Planted(
+        "request-taken-while-stopping",
+        "a member that stops takes no request",
+        "etcd #14027: requests are taken while the server stops, and are never answered",
+        (replace(NODE, "Leadership.serving", "not self.closed", "True"),),
+        _LEADERSHIP,
+    ),
+    Planted(
+        "leader-side-not-closed-on-a-stop",
+        "a member that stops takes no request",
+        "the assembly forgets one of its parts",
+        (delete(NODE, "ClusterMember.hand_over", "self.leadership.close()"),),
+        _LEADERSHIP,
+    ),
+    Planted(
+        "session-counted-before-its-request-was-taken",
+        "a broker that is silent is fenced",
+        "KIP-631: a heartbeat counts with the leader that took it",
+        (
+            insert_before(
+                NODE,
+                "Leadership.submit",
+                "if not self.serving():",
+                "if isinstance(request, requests.SignOfLife):\n    self.sessions.heard(request.broker_id, self.ticks)",
+            ),
+        ),
+        _LEADERSHIP,
+    ),
+    Planted(
+        "deposed-leader-keeps-what-waits",
+        "an answer rests on its own entry",
+        "the driver tells the leader's side nothing of a lost leadership",
+        (
+            delete(
+                NODE, "Leadership.observe", "self._proposals.deposed()\nself.decider.fail(_)\nself.migration.deposed()"
+            ),
+        ),
+        _LEADERSHIP,
+    ),
+    Planted(
+        "step-goes-on-in-another-phase",
+        "the znode is sealed in FINALIZING alone",
+        "seed 485844904739: a rollback was decided in the batch of a step that was to seal",
+        (replace(MIGRATION, "MigrationSteps._answered", "self._machine.migration.phase is phase", "True"),),
+        ("tests/unit/controller/migration/test_steps.py",),
+    ),
+)

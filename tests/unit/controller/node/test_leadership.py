@@ -1,0 +1,235 @@
+"""The leader's side: which requests it takes, whom it keeps a session for, and what it asks for by itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pidkeeper.controller.node import decider as decider_module
+from pidkeeper.controller.node.leadership import DUTY_TICKS, Leadership
+from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.state.requests import (
+    AllocateProducerIds,
+    BrokerHeartbeat,
+    FenceBroker,
+    RaiseMetadataVersion,
+    RegisterBroker,
+    Request,
+    UnregisterBroker,
+)
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.metadata_version import BASE, LATEST
+from pidkeeper.protocol.migration import MigrationPhase
+from tests.support.memory_leader import ALLOCATE, SETTINGS, MemoryLeader, MemoryQuorum
+
+SESSION_TICKS = SETTINGS.timing.ticks(SETTINGS.broker_session_timeout_ms)
+ALL = 1 << 40
+"""A tick at which every session has expired."""
+
+
+@pytest.fixture
+def quorum() -> MemoryQuorum:
+    return MemoryQuorum()
+
+
+@pytest.fixture
+def leader(quorum: MemoryQuorum) -> MemoryLeader:
+    return quorum.leader
+
+
+def sessions(leader: MemoryLeader) -> list[int]:
+    """Whom the leader keeps a session for; they are forgotten with the question."""
+    return leader.leadership.sessions.expired(ALL)
+
+
+def refused(leadership: Leadership, request: Request = ALLOCATE) -> ErrorCode:
+    with pytest.raises(RequestError) as refusal:
+        leadership.submit(request)
+    return refusal.value.code
+
+
+def waiting(leader: MemoryLeader) -> list[Request]:
+    return [one.request for one in leader.decider._waiting]
+
+
+def pass_time(leader: MemoryLeader, ticks: int) -> None:
+    for _ in range(ticks):
+        leader.leadership.tick()
+
+
+# What is taken.
+
+
+def test_a_request_is_answered_when_its_entry_is_applied(leader: MemoryLeader) -> None:
+    answer = leader.ask()
+    assert not answer.done()
+    leader.settle()
+    assert answer.result().producer_id_start == 0
+
+
+def test_who_does_not_lead_takes_nothing(leader: MemoryLeader) -> None:
+    leader.depose()
+    assert refused(leader.leadership) is ErrorCode.NOT_CONTROLLER
+    assert waiting(leader) == []
+
+
+def test_who_hands_over_takes_nothing(leader: MemoryLeader) -> None:
+    leader.core.transferring = 2
+    assert refused(leader.leadership) is ErrorCode.NOT_CONTROLLER
+
+
+def test_who_stops_takes_nothing_and_answers_what_it_took(leader: MemoryLeader) -> None:
+    answer = leader.ask()
+    leader.leadership.close()
+    assert refused(leader.leadership) is ErrorCode.NOT_CONTROLLER
+    leader.settle()
+    assert answer.result().producer_id_start == 0
+
+
+def test_a_fault_answers_everything_with_its_own_error_and_takes_no_more(leader: MemoryLeader) -> None:
+    in_the_log = leader.ask()
+    leader.loop.run()
+    waits = leader.ask()
+    leader.leadership.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR))
+    for answer in (in_the_log, waits):
+        assert answer.refusal is not None
+        assert answer.refusal.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused(leader.leadership) is ErrorCode.NOT_CONTROLLER
+
+
+def test_a_leader_that_is_deposed_answers_unknown_to_everybody(leader: MemoryLeader) -> None:
+    in_the_log = leader.ask()
+    leader.loop.run()
+    waits = leader.ask()
+    leader.depose()
+    for answer in (in_the_log, waits):
+        assert answer.refusal is not None
+        assert answer.refusal.code is ErrorCode.NOT_CONTROLLER
+
+
+def test_another_leadership_right_after_this_one_answers_unknown_too(leader: MemoryLeader) -> None:
+    """Deposed and elected again before anybody looked: what waits was asked of the leadership before."""
+    answer = leader.ask()
+    leader.core.term += 2
+    leader.leadership.observe()
+    assert answer.refusal is not None
+    assert answer.refusal.code is ErrorCode.NOT_CONTROLLER
+
+
+def test_a_claim_that_comes_back_to_who_does_not_lead_is_not_decided() -> None:
+    quorum = MemoryQuorum()
+    quorum.enter(MigrationPhase.BRIDGE)
+    leader = quorum.leader
+    answer = leader.ask()
+    leader.loop.run()
+    leader.leadership.close()
+    quorum.settle()
+    assert answer.refusal is not None
+    assert answer.refusal.code is ErrorCode.NOT_CONTROLLER
+
+
+# Sessions.
+
+
+@pytest.mark.parametrize("request_", [RegisterBroker(7, "x"), BrokerHeartbeat(7, 0), AllocateProducerIds(7, 0)])
+def test_a_sign_of_life_keeps_a_session(leader: MemoryLeader, request_: Request) -> None:
+    assert sessions(leader) == [1]
+    leader.ask(request_)
+    assert sessions(leader) == [7]
+
+
+def test_who_unregisters_has_no_session(leader: MemoryLeader) -> None:
+    leader.ask(BrokerHeartbeat(1, 0))
+    leader.ask(UnregisterBroker(1, 0))
+    assert sessions(leader) == []
+
+
+@pytest.mark.parametrize("why", ["deposed", "stopping", "full", "zookeeper"])
+def test_a_request_that_is_not_taken_keeps_no_session(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    quorum = MemoryQuorum()
+    if why == "zookeeper":
+        quorum.enter(MigrationPhase.BRIDGE)
+        quorum.znode.trouble = "no session with ZooKeeper"
+    leader = quorum.leader
+    assert sessions(leader) == [1]
+    if why == "deposed":
+        leader.depose()
+    elif why == "stopping":
+        leader.leadership.close()
+    elif why == "full":
+        monkeypatch.setattr(decider_module, "MAX_WAITING", 0)
+    refused(leader.leadership, AllocateProducerIds(1, 0))
+    assert sessions(leader) == []
+
+
+# Duties.
+
+
+def test_a_silent_broker_is_fenced_once_its_session_is_over(leader: MemoryLeader) -> None:
+    pass_time(leader, SESSION_TICKS - 1)
+    assert waiting(leader) == []
+    pass_time(leader, DUTY_TICKS)
+    assert waiting(leader) == [FenceBroker(1, 0)]
+    leader.settle()
+    registration = leader.machine.brokers.get(1)
+    assert registration is not None
+    assert registration.fenced
+    pass_time(leader, 2 * SESSION_TICKS)
+    assert waiting(leader) == [], "it is fenced already"
+
+
+def test_a_broker_that_cannot_be_fenced_now_is_fenced_a_session_later(
+    leader: MemoryLeader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(decider_module, "MAX_WAITING", 0)
+        pass_time(leader, SESSION_TICKS + DUTY_TICKS)
+    assert waiting(leader) == []
+    pass_time(leader, SESSION_TICKS + DUTY_TICKS)
+    assert waiting(leader) == [FenceBroker(1, 0)]
+
+
+def test_a_new_leader_gives_every_broker_a_full_timeout(leader: MemoryLeader) -> None:
+    pass_time(leader, SESSION_TICKS - 1)
+    leader.core.serving = False
+    leader.leadership.observe()
+    leader.core.serving = True
+    leader.leadership.observe()
+    pass_time(leader, SESSION_TICKS - 1)
+    assert waiting(leader) == []
+
+
+def test_who_does_not_lead_has_no_duties(leader: MemoryLeader) -> None:
+    leader.depose()
+    pass_time(leader, 2 * SESSION_TICKS)
+    assert waiting(leader) == []
+
+
+def test_the_metadata_version_rises_when_everybody_reads_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = MemoryQuorum(version=BASE)
+    leader = quorum.leader
+    others: dict[int, int] = {}
+    members: list[Any] = [*leader.core.contacts(), *leader.core.contacts()]
+    members[1] = type(members[0])(2, None, "", "", True)
+    monkeypatch.setattr(leader.core, "contacts", lambda: members)
+    leader.leadership._versions = lambda: others
+    pass_time(leader, DUTY_TICKS)
+    assert waiting(leader) == [], "what member 2 reads is not known"
+    others[2] = LATEST
+    pass_time(leader, DUTY_TICKS)
+    assert waiting(leader) == [RaiseMetadataVersion(LATEST)]
+    leader.settle()
+    assert leader.machine.metadata_version == LATEST
+    pass_time(leader, DUTY_TICKS)
+    assert waiting(leader) == []
+
+
+def test_what_a_follower_applies_is_no_duty_of_its_own(leader: MemoryLeader, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    monkeypatch.setattr(leader.leadership.transactions, "applied", lambda records, tick: told.append(records))
+    leader.leadership.applied([])
+    assert told == [[]]
+    leader.core.role, leader.core.serving = Role.FOLLOWER, False
+    leader.leadership.applied([])
+    assert told == [[]]
