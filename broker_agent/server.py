@@ -23,7 +23,8 @@ from pidkeeper.broker_agent.kafka_responder import KafkaResponder
 from pidkeeper.broker_agent.metrics import make_registry
 from pidkeeper.broker_agent.transaction_responder import TransactionResponder
 from pidkeeper.broker_agent.transactions import Transactions
-from pidkeeper.protocol.settings import HostPort, read_secret, require_assertions
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.service.settings import read_secret, require_assertions
 
 SPARE_FILES: Final = 1024
 """Open files beside the Kafka connections: HTTP out (80 to each of nine members, the most there are) and in, standard

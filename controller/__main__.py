@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pidkeeper.controller.config import load_config
 from pidkeeper.controller.server import run
-from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.service.settings import SettingsError
 
 try:
     sys.exit(run(load_config(Path(sys.argv[1]) if len(sys.argv) > 1 else None)))

@@ -11,15 +11,16 @@ import sys
 import uvloop
 
 from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.server import ApiServer, ListenError
-from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.config import ControllerConfig
 from pidkeeper.controller.node.member import ClusterMember
 from pidkeeper.controller.node.opening import InconsistentStorage
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.archive import ArchiveError
-from pidkeeper.protocol.settings import HostPort, read_secret, require_assertions
+from pidkeeper.service.server import HttpServer, ListenError
+from pidkeeper.service.settings import parse_address, read_secret, require_assertions
 from pidkeeper.snapshots.format import NewerSnapshot
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def run(config: ControllerConfig) -> int:
         level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     require_assertions()
-    settings, listen = config.member_settings(), HostPort.parse(config.http_listen, "http_listen")
+    settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
     token = None if config.token_file is None else read_secret(config.token_file, "token_file")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_serve(settings, listen, config.limits, token))
@@ -51,7 +52,7 @@ async def _serve(settings: MemberSettings, listen: HostPort, limits: ApiLimits, 
     except OPENING_ERRORS as error:
         logger.critical("cannot open the data directory: %s", error)
         return 1
-    api = ApiServer(build_app(member, limits=limits, token=token))
+    api = HttpServer(build_app(member, limits=limits, token=token))
     try:
         host, port = await api.start(listen.host, listen.port)
         await member.start()

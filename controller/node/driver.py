@@ -22,6 +22,7 @@ from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore,
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
 from pidkeeper.controller.raft.ready import ChunkRequest
 from pidkeeper.controller.state.machine import StateMachine, allocations
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import common_version
 from pidkeeper.protocol.records import (
@@ -31,7 +32,6 @@ from pidkeeper.protocol.records import (
     decode_batch,
     encode_batch,
 )
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.snapshots.format import SnapshotError
 from pidkeeper.snapshots.image import StateImage
 

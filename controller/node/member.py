@@ -16,7 +16,6 @@ from pidkeeper.controller.answers import Answer
 from pidkeeper.controller.migration.member_side import Migration, random_name
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Connected, NoZookeeper
 from pidkeeper.controller.node.driver import Driver, addresses
-from pidkeeper.controller.node.health_check import HealthCheck
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.markers import RecordedMarkers
 from pidkeeper.controller.node.metrics import member_metrics
@@ -31,6 +30,7 @@ from pidkeeper.controller.node.transaction_views import brokers_response, transa
 from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks
+from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
@@ -43,7 +43,7 @@ from pidkeeper.protocol.messages import (
 )
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, LeaderChangeRecord, QuorumMember, Record, encode_batch
-from pidkeeper.protocol.settings import HostPort, SettingsError
+from pidkeeper.service.health_check import HealthCheck
 from pidkeeper.snapshots.files import OsFiles
 
 logger = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ class ClusterMember:
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         try:
             peer = str(HostPort.parse(wanted.peer, "peer"))
-        except SettingsError as error:
+        except AddressError as error:
             raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
         if len(peer) > MAX_PEER_LENGTH:  # by the brackets that were missing
             detail = f"peer: {peer!r} has {len(peer)} characters, {MAX_PEER_LENGTH} are allowed"

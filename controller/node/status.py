@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from pidkeeper.controller.node.health_check import HealthCheck
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.protocol.messages import QuorumDescription, VoterStatus
 from pidkeeper.protocol.records import QuorumMember
+from pidkeeper.service.health_check import HealthCheck
 
 if TYPE_CHECKING:
     from pidkeeper.controller.node.member import ClusterMember

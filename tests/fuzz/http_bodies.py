@@ -27,18 +27,21 @@ from pidkeeper.broker_agent.metrics import make_registry
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.transactions import Transactions
 from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.throttle import ApiLimits, Rate
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
 from pidkeeper.controller.migration.zookeeper import Znode
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import MAX_MEMBERS
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.service.app import App
+from pidkeeper.service.server import HttpServer
+from pidkeeper.service.throttle import Rate
 from tests.fuzz.kafka_requests import Granting
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
@@ -142,12 +145,13 @@ class _HttpTarget(Target):
 
     def __init__(self) -> None:
         logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
-        logging.getLogger("controller").setLevel(logging.CRITICAL)
+        logging.getLogger("pidkeeper").setLevel(logging.CRITICAL)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._note_fault)
         self._faults: list[str] = []
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
+        self._runner: web.AppRunner | None = None
         self._port = self._loop.run_until_complete(self._serve())
         _, body = self._loop.run_until_complete(self._exchange("GET", b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"))
         self._document = json.loads(body)
@@ -201,11 +205,14 @@ class _HttpTarget(Target):
 
     def close(self) -> None:
         self._hang_up()
-        self._loop.run_until_complete(self._runner.cleanup())
+        if self._runner is None:
+            self._loop.run_until_complete(self._server.stop(0.0))
+        else:
+            self._loop.run_until_complete(self._runner.cleanup())
         self._loop.close()
 
     @abstractmethod
-    def _app(self) -> web.Application:
+    def _app(self) -> App | web.Application:
         """The application; called once."""
 
     @abstractmethod
@@ -219,7 +226,11 @@ class _HttpTarget(Target):
         self._faults.append(f"{context['message']}: {context.get('exception')!r}")
 
     async def _serve(self) -> int:
-        self._runner = runner = web.AppRunner(self._app(), access_log=None)
+        app = self._app()
+        if isinstance(app, App):
+            self._server = HttpServer(app)
+            return (await self._server.start("127.0.0.1", 0))[1]
+        self._runner = runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         return int(runner.addresses[0][1])
@@ -328,7 +339,7 @@ class ControllerHttpTarget(_HttpTarget):
 
     name = "controller_http"
 
-    def _app(self) -> web.Application:
+    def _app(self) -> App:
         self._member = ChangingMember()
         self._begin()
         rate = Rate(1e6, 10_000_000)

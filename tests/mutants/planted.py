@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PARTS: Final = ("pidkeeper", "protocol", "snapshots", "controller", "broker_agent", "tests")
+PARTS: Final = ("pidkeeper", "protocol", "snapshots", "service", "controller", "broker_agent", "tests")
 """What the simulator and the directed tests need of the tree."""
 
 

@@ -19,9 +19,9 @@ from pidkeeper.broker_agent.metrics import make_registry
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.requests import AddOffsetsToTxn
 from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest
-from pidkeeper.protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.whole_agent import direct_agent
 

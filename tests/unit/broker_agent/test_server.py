@@ -14,8 +14,8 @@ from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.controller_client import ControllerClient
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.server import _on_unhandled, _run_until
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.settings import HostPort
 from tests.support.agent_process import agent_process
 from tests.support.http_calls import address_of
 from tests.support.stub_controller import StubQuorum
