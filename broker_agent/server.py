@@ -12,18 +12,18 @@ import sys
 from typing import Any, Final
 
 import uvloop
-from aiohttp import web
 
 from pidkeeper.broker_agent.agent import Agent, FatalAgentError
+from pidkeeper.broker_agent.api.app import build_app
 from pidkeeper.broker_agent.config import AgentConfig
 from pidkeeper.broker_agent.controller_client import ControllerClient
-from pidkeeper.broker_agent.http_api import make_app
 from pidkeeper.broker_agent.kafka_listener import KafkaListener
 from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.metrics import make_registry
 from pidkeeper.broker_agent.transaction_responder import TransactionResponder
 from pidkeeper.broker_agent.transactions import Transactions
 from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.service.app import App
+from pidkeeper.service.server import HttpServer, ListenError
 from pidkeeper.service.settings import read_secret, require_assertions
 
 SPARE_FILES: Final = 1024
@@ -83,9 +83,7 @@ async def _serve(config: AgentConfig, token: str | None) -> None:
             transactions = Transactions(agent)
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.cluster_id)
             await listener.serve(responder, TransactionResponder(transactions).answer)
-            await _start_http(
-                config, make_app(agent, transactions, make_registry(agent, listener, transactions)), stack
-            )
+            await _start_http(config, build_app(agent, transactions, listener), stack)
             gc.collect()
             # What exists by now lives as long as the process: later collections need not walk it.
             gc.freeze()
@@ -134,16 +132,14 @@ async def _bind_kafka(config: AgentConfig) -> tuple[KafkaListener, HostPort]:
     return listener, advertised
 
 
-async def _start_http(config: AgentConfig, app: web.Application, stack: contextlib.AsyncExitStack) -> None:
+async def _start_http(config: AgentConfig, app: App, stack: contextlib.AsyncExitStack) -> None:
     address = HostPort.parse(config.http_listen, "http_listen")
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=HTTP_STOP_SECONDS)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
+    server = HttpServer(app)
+    stack.push_async_callback(server.stop, HTTP_STOP_SECONDS)
     try:
-        await web.TCPSite(runner, address.host, address.port).start()
-    except OSError as error:
-        raise _ListenError(f"http_listen: cannot listen on {address}: {error}") from None
-    port = runner.addresses[0][1]
+        _, port = await server.start(address.host, address.port)
+    except ListenError as error:
+        raise _ListenError(f"http_listen: {error}") from None
     _log.info("HTTP on %s", HostPort(address.host, port))
 
 

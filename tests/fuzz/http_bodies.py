@@ -18,12 +18,10 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from aiohttp import web
 
 from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.http_api import make_app
+from pidkeeper.broker_agent.api.app import build_app as build_agent_app
 from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.metrics import make_registry
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.transactions import Transactions
 from pidkeeper.controller.api.app import build_app
@@ -151,7 +149,6 @@ class _HttpTarget(Target):
         self._faults: list[str] = []
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._runner: web.AppRunner | None = None
         self._port = self._loop.run_until_complete(self._serve())
         _, body = self._loop.run_until_complete(self._exchange("GET", b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"))
         self._document = json.loads(body)
@@ -205,14 +202,11 @@ class _HttpTarget(Target):
 
     def close(self) -> None:
         self._hang_up()
-        if self._runner is None:
-            self._loop.run_until_complete(self._server.stop(0.0))
-        else:
-            self._loop.run_until_complete(self._runner.cleanup())
+        self._loop.run_until_complete(self._server.stop(0.0))
         self._loop.close()
 
     @abstractmethod
-    def _app(self) -> App | web.Application:
+    def _app(self) -> App:
         """The application; called once."""
 
     @abstractmethod
@@ -226,14 +220,8 @@ class _HttpTarget(Target):
         self._faults.append(f"{context['message']}: {context.get('exception')!r}")
 
     async def _serve(self) -> int:
-        app = self._app()
-        if isinstance(app, App):
-            self._server = HttpServer(app)
-            return (await self._server.start("127.0.0.1", 0))[1]
-        self._runner = runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return int(runner.addresses[0][1])
+        self._server = HttpServer(self._app())
+        return (await self._server.start("127.0.0.1", 0))[1]
 
     async def _exchange(self, method: str, request: bytes) -> tuple[int, bytes]:
         try:
@@ -419,14 +407,14 @@ class AgentHttpTarget(_HttpTarget):
 
     name = "agent_http"
 
-    def _app(self) -> web.Application:
+    def _app(self) -> App:
         client: Any = Granting()
         kafka = HostPort("127.0.0.1", 9092)
         self._agent = Agent(7, client, PrefetchSettings(min_blocks=1), kafka=kafka, heartbeat_seconds=1.0)
         self._agent.broker_epoch, self._agent.cluster_id = 5, "memory-cluster"
         self._agent.reserve.offer(ProducerIdBlock(0, 2**40))
         transactions = Transactions(self._agent)
-        return make_app(self._agent, transactions, make_registry(self._agent, KafkaListener(), transactions))
+        return build_agent_app(self._agent, transactions, KafkaListener())
 
     def _state(self) -> Any:
         return self._agent.reserve.claimed, self._agent.reserve.remaining
