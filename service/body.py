@@ -36,6 +36,6 @@ async def read_body(request: web.BaseRequest) -> bytes:
         expected = "an unknown number of" if declared is None else str(declared)
         detail = f"{len(body)} of {expected} bytes came in {BODY_TIMEOUT_SECONDS:g} s; nothing was changed"
         raise HttpError(408, ErrorCode.INVALID_REQUEST, detail, close=True) from error
-    except (web.RequestPayloadError, HttpProcessingError) as error:
+    except (web.RequestPayloadError, HttpProcessingError, ConnectionError) as error:
         raise HttpError(400, ErrorCode.INVALID_REQUEST, f"the body broke off: {error}", close=True) from error
     return bytes(body)

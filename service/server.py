@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import MAX_CONNECTIONS, BoundedServer
 from pidkeeper.service.http_handler import build_handler
+from pidkeeper.service.process import ServiceError
 
 LISTEN_BACKLOG: Final = 1024
 """Connections that wait to be accepted: every agent of a large cluster reconnects at once after a failover."""
@@ -32,7 +33,7 @@ MAX_PORT: Final = 65_535
 logger = logging.getLogger(__name__)
 
 
-class ListenError(Exception):
+class ListenError(ServiceError):
     """The address cannot be listened on; the message says which and why."""
 
 
