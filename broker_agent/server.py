@@ -19,7 +19,7 @@ from pidkeeper.broker_agent.transactions import Transactions
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import MAX_CONNECTIONS
-from pidkeeper.service.process import Ending, ServiceError, run_service
+from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, run_service
 from pidkeeper.service.server import HttpServer, ListenError
 from pidkeeper.service.settings import parse_address, read_secret
 
@@ -50,6 +50,7 @@ def run(config: AgentConfig) -> int:
 @contextlib.asynccontextmanager
 async def _running(config: AgentConfig, token: str | None) -> AsyncIterator[Ending]:
     ending = Ending()
+    on_stop_signal(ending.request_stop)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: ending.on_unhandled(context))
     async with ControllerClient(config.controllers, token=token) as client:
         async with contextlib.AsyncExitStack() as stack:

@@ -17,7 +17,7 @@ from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, L
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.archive import ArchiveError
 from pidkeeper.service.connections import MAX_CONNECTIONS
-from pidkeeper.service.process import ServiceError, run_service
+from pidkeeper.service.process import ServiceError, on_stop_signal, run_service
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import parse_address, read_secret
 from pidkeeper.snapshots.format import NewerSnapshot
@@ -62,6 +62,7 @@ async def _running(
         await member.start()
     except OSError as error:
         raise ServiceError(f"cannot listen for peers on {settings.peer_listen}: {error.strerror}") from error
+    on_stop_signal(member.request_stop)
     logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, member.cluster_id, host, port)
     yield member
     api.begin_drain()

@@ -36,10 +36,9 @@ class Running(Protocol):
     """A service that has started. `ended` is set when it is to stop: to None on request, to the error by a fault."""
 
     @property
-    def ended(self) -> asyncio.Future[BaseException | None]: ...
-
-    def request_stop(self) -> None:
-        """Have it stop."""
+    def ended(self) -> asyncio.Future[BaseException | None]:
+        """Waited for once."""
+        ...
 
 
 class Ending:
@@ -80,8 +79,8 @@ def run_service(
 ) -> int:
     """Run until SIGTERM or SIGINT (returns 0), or until a fault (returns 1), which is logged with `logger`.
 
-    Entering `service` starts it, leaving it stops it gracefully; a fault is raised within. `open_files`: how many it
-    may need. Raises SettingsError without assertions.
+    Entering `service` starts it and calls `on_stop_signal`, leaving it stops it gracefully; a fault is raised within.
+    `open_files`: how many it may need. Raises SettingsError without assertions.
     """
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
@@ -101,6 +100,13 @@ def run_service(
     return 0
 
 
+def on_stop_signal(request_stop: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT call `request_stop` from now on; before, they end the process at once."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, request_stop)
+
+
 def run_module(load_config: Callable[[Path | None], Config], run: Callable[[Config], int]) -> int:
     """The exit code of `python -m PACKAGE [CONFIG]`: 2, with the reason on stderr, for unusable settings."""
     try:
@@ -112,9 +118,6 @@ def run_module(load_config: Callable[[Path | None], Config], run: Callable[[Conf
 
 async def _until_ended(service: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
     async with service() as running:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, running.request_stop)
         # What was made so far lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()

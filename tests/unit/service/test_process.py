@@ -13,7 +13,7 @@ from pidkeeper.service.process import Ending
 
 PROGRAM = """
 import asyncio, contextlib, logging, resource, sys
-from pidkeeper.service.process import Ending, ServiceError, run_module, run_service
+from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, run_module, run_service
 from pidkeeper.service.settings import SettingsError
 
 def say(text):
@@ -22,6 +22,7 @@ def say(text):
 @contextlib.asynccontextmanager
 async def service(how):
     ending = Ending()
+    on_stop_signal(ending.request_stop)
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: ending.on_unhandled(context))
     if how == "refuse":
