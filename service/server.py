@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import logging
+import ssl
 from typing import Final
 
 from aiohttp import web
@@ -38,11 +39,15 @@ class ListenError(ServiceError):
 
 
 class HttpServer:
-    """Serves one app on one address, with at most `max_connections` open. Start it once, stop it once."""
+    """Serves one app on one address, with at most `max_connections` open. Start it once, stop it once.
 
-    def __init__(self, app: App, *, max_connections: int = MAX_CONNECTIONS) -> None:
+    `tls`: a context of `tls.server_context`; None serves plain HTTP.
+    """
+
+    def __init__(self, app: App, *, max_connections: int = MAX_CONNECTIONS, tls: ssl.SSLContext | None = None) -> None:
         self._app = app
         self._max_connections = max_connections
+        self._tls = tls
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
         self._upkeep: asyncio.Task[None] | None = None
@@ -54,7 +59,7 @@ class HttpServer:
             raise ListenError(f"cannot listen on {host}:{port}: a port is a number from 0 to {MAX_PORT}")
         runner = web.ServerRunner(self._make_server(), shutdown_timeout=CLEANUP_SECONDS)
         await runner.setup()
-        site = web.TCPSite(runner, host, port, backlog=LISTEN_BACKLOG)
+        site = web.TCPSite(runner, host, port, backlog=LISTEN_BACKLOG, ssl_context=self._tls)
         try:
             await site.start()
         except OSError as error:
