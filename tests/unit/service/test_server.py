@@ -8,8 +8,10 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from pidkeeper.service.app import App
+from pidkeeper.service.exchange import HttpRequest
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.tls import TlsFiles, client_context, server_context
 from tests.support.certificates import CertificateAuthority
@@ -30,6 +32,9 @@ async def test_a_connection_above_the_limit_is_closed_unread_and_counted(app: Ap
         assert await reader.read() == b""
     writer.close()
     assert (app.counters.connections_refused, app.counters.connections) == (1, 2)
+    samples = (await app.dispatch(HttpRequest("GET", URL("/metrics"), {}))).body.decode()
+    assert "pidkeeper_http_connections_refused_total 1.0\n" in samples
+    assert "pidkeeper_http_connections 2.0\n" in samples
     for reader, writer in open_ones:
         writer.write(LIVE)
         assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
@@ -62,6 +67,22 @@ async def test_a_caller_that_hangs_up_in_its_body_is_no_fault(app: App, arithmet
     await until(lambda: app.counters.connections == 0)
     await server.stop(1.0)
     assert arithmetic.faults == []
+
+
+async def test_a_client_that_waits_with_its_body_is_told_to_go_on(app: App) -> None:
+    server = HttpServer(app)
+    reader, writer = await asyncio.open_connection(*await server.start("127.0.0.1", 0))
+    head = "POST /greet HTTP/1.1\r\nHost: x\r\nContent-Length: 12\r\nExpect: {}\r\n\r\n"
+    writer.write(head.format("100-continue").encode())
+    async with asyncio.timeout(5):
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b'{"name":"x"}')
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 OK\r\n")
+        assert await reader.readexactly(18) == b'{"name":"hello x"}'
+        writer.write(head.format("coffee").encode())
+        assert (await reader.readline()).startswith(b"HTTP/1.1 417 ")
+    writer.close()
+    await server.stop(1.0)
 
 
 @pytest.fixture
