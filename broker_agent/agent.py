@@ -18,6 +18,7 @@ from pidkeeper.broker_agent.directory import Directory
 from pidkeeper.broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
 from pidkeeper.broker_agent.reserve import BlockReserve
 from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, ProducerIdBlock
 from pidkeeper.protocol.messages import (
@@ -28,7 +29,6 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerRequest,
     UnregisterBrokerRequest,
 )
-from pidkeeper.protocol.settings import HostPort
 
 SAMPLE_SECONDS: Final = 0.1
 """How often the claim rate is measured while nothing else wakes the prefetcher."""

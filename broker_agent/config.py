@@ -19,8 +19,9 @@ from pidkeeper.broker_agent.prefetch import (
     PrefetchSettings,
 )
 from pidkeeper.broker_agent.reserve import ASK_FRACTION
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, BrokerId
-from pidkeeper.protocol.settings import HostPort, load_settings
+from pidkeeper.service.settings import load_settings
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER_AGENT__"
 

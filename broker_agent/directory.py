@@ -12,8 +12,8 @@ from hashlib import blake2b
 from typing import Final
 
 from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.messages import BrokerDescription
-from pidkeeper.protocol.settings import HostPort, SettingsError
 
 MAX_NODES: Final = 256
 """Agents known; of more, those with the lowest ids. With the longest addresses (264 bytes) they make a Metadata
@@ -46,7 +46,7 @@ class Directory:
                 continue
             try:
                 address = HostPort.parse(broker.kafka, "kafka")
-            except SettingsError:
+            except AddressError:
                 continue
             live.append(Node(broker.broker_id, address.host, address.port))
         self._live = tuple(live) or (self.own,)

@@ -10,7 +10,7 @@ from typing import Final, cast
 from pidkeeper.broker_agent.kafka_responder import KafkaResponder
 from pidkeeper.broker_agent.transaction_responder import TransactionalCall
 from pidkeeper.broker_agent.wire.primitives import WireError
-from pidkeeper.protocol.listening import close_server
+from pidkeeper.service.listening import close_server
 
 MAX_CONNECTIONS: Final = 4096
 """Connections at a time; a client beyond the limit is closed at once and tries again. One that sends and never reads

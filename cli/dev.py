@@ -14,7 +14,7 @@ from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.local_cluster import LocalCluster, Member, member_name
 from pidkeeper.controller.migration.connect_string import check_connect
 from pidkeeper.controller.storage.errors import DirectoryError
-from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.service.settings import SettingsError
 from pidkeeper.snapshots.files import OsFiles
 
 RESTART_SECONDS = 1.0

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.service.settings import SettingsError
 
 CONFIG_OPTION = click.option(
     "--config",

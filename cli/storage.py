@@ -12,7 +12,7 @@ from pidkeeper.cli.run import CONFIG_OPTION
 from pidkeeper.cli.verify import verify as verify_directory
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError
-from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.service.settings import SettingsError
 from pidkeeper.snapshots.files import OsFiles
 
 

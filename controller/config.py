@@ -9,12 +9,12 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.connect_string import check_connect
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter, ZooKeeperSettings
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from pidkeeper.protocol.messages import ClusterId
-from pidkeeper.protocol.settings import HostPort, SettingsError, load_settings, read_secret
+from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER__"
 
@@ -102,7 +102,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     def member_settings(self) -> MemberSettings:
         """The part that the member needs, checked. Raises SettingsError."""
         voters = {
-            table.id: Voter(table.id, HostPort.parse(table.peer, "voters.peer"), table.http.rstrip("/"))
+            table.id: Voter(table.id, parse_address(table.peer, "voters.peer"), table.http.rstrip("/"))
             for table in self.voters
             if not table.learner
         }
@@ -124,7 +124,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             cluster_id=self.cluster_id,
             data_dir=self.data_dir,
             voters=tuple(voters[voter] for voter in sorted(voters)),
-            peer_listen=HostPort.parse(self.peer_listen, "peer_listen"),
+            peer_listen=parse_address(self.peer_listen, "peer_listen"),
             timing=PROFILES[self.profile],
             block_size=self.block_size,
             broker_session_timeout_ms=self.broker_session_timeout_ms,
@@ -149,7 +149,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
                 "next to the voters that it joins"
             )
         table = tables[0]
-        return Voter(table.id, HostPort.parse(table.peer, "voters.peer"), table.http.rstrip("/"))
+        return Voter(table.id, parse_address(table.peer, "voters.peer"), table.http.rstrip("/"))
 
     def _peer_key(self) -> bytes | None:
         if self.peer_key_file is None:

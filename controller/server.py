@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
-import signal
-import sys
-
-import uvloop
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
 
 from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.server import ApiServer, ListenError
-from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.config import ControllerConfig
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
@@ -20,14 +16,21 @@ from pidkeeper.controller.node.opening import InconsistentStorage
 from pidkeeper.controller.node.process_ports import open_member
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.archive import ArchiveError
-from pidkeeper.protocol.settings import HostPort, read_secret, require_assertions
+from pidkeeper.service.connections import MAX_CONNECTIONS
+from pidkeeper.service.process import ServiceError, on_stop_signal, run_service
+from pidkeeper.service.server import HttpServer
+from pidkeeper.service.settings import parse_address, read_secret
 from pidkeeper.snapshots.format import NewerSnapshot
 
 logger = logging.getLogger(__name__)
 
-DRAIN_SECONDS = 2.0
+DRAIN_SECONDS: Final = 2.0
 """How long requests in progress may take when the member stops: they only wait for a commit or a refusal."""
+
+SPARE_FILES: Final = 1024
+"""Open files beside HTTP connections: peer links, segments, snapshots, archive, standard streams, libraries."""
 
 OPENING_ERRORS = DirectoryError, LogCorruption, LogFull, ArchiveError, InconsistentStorage, NewerSnapshot, OSError
 
@@ -37,51 +40,34 @@ def run(config: ControllerConfig) -> int:
 
     Raises SettingsError for a configuration that cannot be used.
     """
-    logging.basicConfig(
-        level=config.log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
-    require_assertions()
-    settings, listen = config.member_settings(), HostPort.parse(config.http_listen, "http_listen")
+    settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
     token = None if config.token_file is None else read_secret(config.token_file, "token_file")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings, listen, config.limits, token))
+    return run_service(
+        lambda: _running(settings, listen, config.limits, token),
+        logger=logger,
+        log_level=config.log_level,
+        open_files=MAX_CONNECTIONS + SPARE_FILES,
+    )
 
 
-async def _serve(settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None) -> int:
+@asynccontextmanager
+async def _running(
+    settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None
+) -> AsyncIterator[ClusterMember]:
     try:
         member = await open_member(settings)
     except OPENING_ERRORS as error:
-        logger.critical("cannot open the data directory: %s", error)
-        return 1
-    api = ApiServer(build_app(MemberInterface(member), limits=limits, token=token))
+        raise ServiceError(f"cannot open the data directory: {error}") from error
+    api = HttpServer(build_app(MemberInterface(member), limits=limits, token=token))
+    host, port = await api.start(listen.host, listen.port)
     try:
-        host, port = await api.start(listen.host, listen.port)
         await member.start()
-    except ListenError as error:
-        logger.critical("%s", error)
-        return 1
     except OSError as error:
-        logger.critical("cannot listen for peers on %s: %s", settings.peer_listen, error.strerror)
-        return 1
+        raise ServiceError(f"cannot listen for peers on {settings.peer_listen}: {error.strerror}") from error
+    on_stop_signal(member.request_stop)
     logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, settings.cluster_id, host, port)
-    # What was made so far lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    fault = await _until_stopped(member)
-    if fault is not None:
-        logger.critical("this member stops: %s: %s", type(fault).__name__, fault, exc_info=fault)
-        return 1
+    yield member
     api.begin_drain()
     await member.hand_over()
     await api.stop(DRAIN_SECONDS)
     await member.stop()
-    logger.info("stopped")
-    return 0
-
-
-async def _until_stopped(member: ClusterMember) -> BaseException | None:
-    """Wait for SIGTERM or SIGINT (None) or a fault."""
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, member.request_stop)
-    return await member.ended

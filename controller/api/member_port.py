@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from prometheus_client.core import Metric
 
-from pidkeeper.controller.node.health_check import HealthCheck
 from pidkeeper.controller.state.requests import Request
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
@@ -19,8 +18,7 @@ from pidkeeper.protocol.messages import (
     TransactionsPage,
 )
 from pidkeeper.protocol.migration import MigrationPhase
-
-__all__ = ["HealthCheck", "Member"]
+from pidkeeper.service.health_check import HealthCheck
 
 
 class Member(Protocol):

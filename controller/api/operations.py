@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.member_port import Member
-from pidkeeper.controller.api.metrics import ApiMetrics
+from pidkeeper.controller.api.metrics import AllocationMetrics
 from pidkeeper.controller.api.models import (
     BlocksQuery,
     BrokerPath,
@@ -17,8 +18,6 @@ from pidkeeper.controller.api.models import (
     TransferLeadershipRequest,
     VoterPath,
 )
-from pidkeeper.controller.api.pending import PendingRequests
-from pidkeeper.controller.api.throttle import ApiLimits, Throttle
 from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AddPartitionsToTxn,
@@ -31,6 +30,7 @@ from pidkeeper.controller.state.requests import (
     Request,
     UnregisterBroker,
 )
+from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AbortTransactionRequest,
@@ -65,8 +65,10 @@ from pidkeeper.protocol.messages import (
 )
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import MAX_PEER_LENGTH
-from pidkeeper.protocol.settings import HostPort, SettingsError
 from pidkeeper.protocol.transactions import TopicPartitions
+from pidkeeper.service.call import Call
+from pidkeeper.service.pending import PendingRequests
+from pidkeeper.service.throttle import Throttle
 
 MAX_OFFSET: Final = 2**63 - 1
 """Offsets are Kafka's int64; a broker epoch is an offset."""
@@ -79,14 +81,18 @@ _QUOTAS: Final = {
 
 
 class Operations:
-    """One method for each call. Parameters and bodies are validated values; every method raises RequestError only.
+    """One method for each call, whose parameters and body are validated values; every method raises RequestError only.
 
     A request goes through the checks in this order, and a refused one changes nothing: cluster id, epoch range,
     leadership, room among the pending requests, token buckets.
     """
 
     def __init__(
-        self, member: Member, limits: ApiLimits, metrics: ApiMetrics, clock_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        member: Member,
+        limits: ApiLimits,
+        metrics: AllocationMetrics,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.member: Final = member
         self.pending: Final = PendingRequests(limits.max_pending, limits.request_timeout_ms)
@@ -97,60 +103,63 @@ class Operations:
         self._inits = Throttle(limits.broker_transactional_inits, limits.cluster_transactional_inits)
         self._transactions = Throttle(limits.broker_transactions, limits.cluster_transactions)
 
-    async def allocate(self, _: None, body: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+    async def allocate(self, call: Call[None, None, AllocateProducerIdsRequest]) -> AllocateProducerIdsResponse:
         """Give the broker the next block."""
+        body = call.body
         self._check_cluster(body.cluster_id)
         _check_epoch(body.broker_epoch)
         started = self._admit(self._allocations, body.broker_id)
         request = AllocateProducerIds(body.broker_id, body.broker_epoch)
         response: AllocateProducerIdsResponse = await self.pending.wait(self.member.submit(request), started)
-        self._metrics.allocation_duration.observe(self._clock_ns() - started)
+        self._metrics.duration.observe(self._clock_ns() - started)
         return response
 
-    async def register(self, path: BrokerPath, body: RegisterBrokerRequest) -> RegisterBrokerResponse:
+    async def register(self, call: Call[BrokerPath, None, RegisterBrokerRequest]) -> RegisterBrokerResponse:
         """Register a broker incarnation."""
+        body = call.body
         self._check_cluster(body.cluster_id)
-        request = RegisterBroker(path.id, body.incarnation_id, _address(body.kafka))
-        response: RegisterBrokerResponse = await self._submit(request, self._admit(self._sessions, path.id))
+        request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka))
+        response: RegisterBrokerResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
         return response
 
-    async def heartbeat(self, path: BrokerPath, body: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+    async def heartbeat(self, call: Call[BrokerPath, None, BrokerHeartbeatRequest]) -> BrokerHeartbeatResponse:
         """Keep a registration unfenced."""
-        _check_epoch(body.broker_epoch)
-        now = self._admit(self._sessions, path.id)
-        response: BrokerHeartbeatResponse = await self._submit(BrokerHeartbeat(path.id, body.broker_epoch), now)
+        _check_epoch(call.body.broker_epoch)
+        request = BrokerHeartbeat(call.path.id, call.body.broker_epoch)
+        response: BrokerHeartbeatResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
         return response
 
-    async def unregister(self, path: BrokerPath, body: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
+    async def unregister(self, call: Call[BrokerPath, None, UnregisterBrokerRequest]) -> UnregisterBrokerResponse:
         """End a registration."""
-        _check_epoch(body.broker_epoch)
-        now = self._admit(self._sessions, path.id)
-        response: UnregisterBrokerResponse = await self._submit(UnregisterBroker(path.id, body.broker_epoch), now)
+        _check_epoch(call.body.broker_epoch)
+        request = UnregisterBroker(call.path.id, call.body.broker_epoch)
+        response: UnregisterBrokerResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
         return response
 
-    async def raise_floor(self, _: None, body: RaiseFloorRequest) -> RaiseFloorResponse:
+    async def raise_floor(self, call: Call[None, None, RaiseFloorRequest]) -> RaiseFloorResponse:
         """Raise the next producer ID."""
-        response: RaiseFloorResponse = await self._submit(RaiseFloor(body.at_least), self._admit(None, 0))
+        response: RaiseFloorResponse = await self._submit(RaiseFloor(call.body.at_least), self._admit(None, 0))
         return response
 
-    async def blocks(self, query: BlocksQuery, _: None) -> AllocatedBlocksPage:
+    async def blocks(self, call: Call[None, BlocksQuery, None]) -> AllocatedBlocksPage:
         """One page of the allocation history."""
-        return await self.member.blocks(query.after, query.limit)
+        return await self.member.blocks(call.query.after, call.query.limit)
 
-    async def owner(self, path: ProducerPath, _: None) -> AllocatedBlock:
+    async def owner(self, call: Call[ProducerPath, None, None]) -> AllocatedBlock:
         """The block that holds an ID."""
-        block = await self.member.owner(path.id)
+        block = await self.member.owner(call.path.id)
         if block is None:
-            detail = f"no block in this member's history holds producer ID {path.id}"
+            detail = f"no block in this member's history holds producer ID {call.path.id}"
             raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
         return block
 
-    async def brokers(self, _params: None, _body: None) -> BrokersResponse:
+    async def brokers(self, call: Call[None, None, None]) -> BrokersResponse:
         """The registered brokers."""
         return self.member.brokers()
 
-    async def init_producer_id(self, _: None, body: TransactionalInitRequest) -> InitProducerIdResponse:
+    async def init_producer_id(self, call: Call[None, None, TransactionalInitRequest]) -> InitProducerIdResponse:
         """Give a transactional id its newest pair."""
+        body = call.body
         _check_epoch(body.broker_epoch)
         request = InitProducerId(
             body.broker_id,
@@ -164,8 +173,9 @@ class Operations:
         response: InitProducerIdResponse = await self._submit(request, self._admit(self._inits, body.broker_id))
         return response
 
-    async def add_partitions(self, _: None, body: AddPartitionsToTxnRequest) -> TransactionResponse:
+    async def add_partitions(self, call: Call[None, None, AddPartitionsToTxnRequest]) -> TransactionResponse:
         """Let partitions join a transaction."""
+        body = call.body
         _check_epoch(body.broker_epoch)
         topics = tuple(TopicPartitions(topic.topic, tuple(topic.partitions)) for topic in body.topics)
         request = AddPartitionsToTxn(
@@ -173,8 +183,9 @@ class Operations:
         )
         return await self._step(request)
 
-    async def end_transaction(self, _: None, body: EndTxnRequest) -> TransactionResponse:
+    async def end_transaction(self, call: Call[None, None, EndTxnRequest]) -> TransactionResponse:
         """Commit or abort a transaction."""
+        body = call.body
         _check_epoch(body.broker_epoch)
         request = EndTxn(
             body.broker_id,
@@ -186,41 +197,42 @@ class Operations:
         )
         return await self._step(request)
 
-    async def abort_transaction(self, _: None, body: AbortTransactionRequest) -> TransactionResponse:
+    async def abort_transaction(self, call: Call[None, None, AbortTransactionRequest]) -> TransactionResponse:
         """Abort a transaction over its producer's head."""
+        body = call.body
         request = AbortTransaction(body.transactional_id, body.producer_id, body.producer_epoch)
         response: TransactionResponse = await self._submit(request, self._admit(None, 0))
         return response
 
-    async def transactions(self, query: TransactionsQuery, _: None) -> TransactionsPage:
+    async def transactions(self, call: Call[None, TransactionsQuery, None]) -> TransactionsPage:
         """One page of the transactional ids."""
         self._check_leader()
-        return self.member.transactions(query.after, query.limit, query.state, query.producer_id)
+        return self.member.transactions(call.query.after, call.query.limit, call.query.state, call.query.producer_id)
 
-    async def transaction(self, query: TransactionQuery, _: None) -> TransactionDescription:
+    async def transaction(self, call: Call[None, TransactionQuery, None]) -> TransactionDescription:
         """One transactional id."""
         self._check_leader()
-        found = self.member.transaction(query.transactional_id)
+        found = self.member.transaction(call.query.transactional_id)
         if found is None:
-            detail = f"nothing is known of transactional id {query.transactional_id!r}"
+            detail = f"nothing is known of transactional id {call.query.transactional_id!r}"
             raise RequestError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, detail)
         return found
 
-    async def migration(self, _params: None, _body: None) -> MigrationDescription:
+    async def migration(self, call: Call[None, None, None]) -> MigrationDescription:
         """Where the migration is, with a fresh look at the znode."""
         now = self._admit(None, 0)
         description: MigrationDescription = await self.pending.wait(self.member.describe_migration(), now)
         return description
 
-    async def start_migration(self, _: None, _body: MigrationOrderRequest) -> MigrationOrderResponse:
+    async def start_migration(self, call: Call[None, None, MigrationOrderRequest]) -> MigrationOrderResponse:
         """Begin the migration."""
         now = self._admit(None, 0)
         phase: MigrationPhase = await self.pending.wait(self.member.start_migration(), now)
         return MigrationOrderResponse(phase.name.lower())
 
-    async def finalize_migration(self, _: None, body: FinalizeMigrationRequest) -> MigrationOrderResponse:
+    async def finalize_migration(self, call: Call[None, None, FinalizeMigrationRequest]) -> MigrationOrderResponse:
         """End the migration for good."""
-        if not body.agreed:
+        if not call.body.agreed:
             detail = (
                 "nobody agreed to it: brokers that use ZooKeeper get no ID any more and there is no way back; "
                 "send agreed = true once no such broker is left"
@@ -228,7 +240,7 @@ class Operations:
             raise RequestError(ErrorCode.MIGRATION_REFUSED, detail)
         return await self._order(MigrationPhase.FINALIZING)
 
-    async def roll_back_migration(self, _: None, _body: MigrationOrderRequest) -> MigrationOrderResponse:
+    async def roll_back_migration(self, call: Call[None, None, MigrationOrderRequest]) -> MigrationOrderResponse:
         """Hand allocation back to ZooKeeper."""
         return await self._order(MigrationPhase.ROLLING_BACK)
 
@@ -237,26 +249,26 @@ class Operations:
         reached: MigrationPhase = await self.pending.wait(self.member.order_migration(phase), now)
         return MigrationOrderResponse(reached.name.lower())
 
-    async def quorum(self, _params: None, _body: None) -> QuorumDescription:
+    async def quorum(self, call: Call[None, None, None]) -> QuorumDescription:
         """The quorum as this member sees it."""
         return self.member.describe()
 
-    async def transfer(self, _: None, body: TransferLeadershipRequest) -> QuorumDescription:
+    async def transfer(self, call: Call[None, None, TransferLeadershipRequest]) -> QuorumDescription:
         """Begin a hand-over of leadership."""
         self._check_leader()
-        self.member.transfer_leadership(body.target)
+        self.member.transfer_leadership(call.body.target)
         return self.member.describe()
 
-    async def add_voter(self, _: None, body: AddVoterRequest) -> AddVoterResponse:
+    async def add_voter(self, call: Call[None, None, AddVoterRequest]) -> AddVoterResponse:
         """Go one step towards a new voter."""
         now = self._admit(None, 0)
-        response: AddVoterResponse = await self.pending.wait(self.member.add_voter(body), now)
+        response: AddVoterResponse = await self.pending.wait(self.member.add_voter(call.body), now)
         return response
 
-    async def remove_voter(self, path: VoterPath, _: None) -> RemoveVoterResponse:
+    async def remove_voter(self, call: Call[VoterPath, None, None]) -> RemoveVoterResponse:
         """Remove a voter or a learner."""
         now = self._admit(None, 0)
-        response: RemoveVoterResponse = await self.pending.wait(self.member.remove_voter(path.id), now)
+        response: RemoveVoterResponse = await self.pending.wait(self.member.remove_voter(call.path.id), now)
         return response
 
     async def _step(self, request: AddPartitionsToTxn | EndTxn) -> TransactionResponse:
@@ -304,7 +316,7 @@ def _address(kafka: str | None) -> str | None:
         return None
     try:
         address = str(HostPort.parse(kafka, "kafka"))
-    except SettingsError as error:
+    except AddressError as error:
         raise RequestError(ErrorCode.INVALID_REQUEST, f"{error}; nothing was changed") from error
     if len(address) > MAX_PEER_LENGTH:
         detail = f"kafka: {address!r} has {len(address)} characters, {MAX_PEER_LENGTH} are allowed"

@@ -1,11 +1,8 @@
-"""The route table: one row for each call. Handlers, metrics labels and `/openapi.json` are all made from it."""
+"""The route table of a controller: one row for each call."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from pidkeeper.controller.api.models import (
     BlocksQuery,
@@ -49,33 +46,8 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-
-Handler = Callable[[Operations, Any, Any], Awaitable[Any]]
-
-
-class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """One call.
-
-    `name` is its operation id and metrics label. `path_model` and `query_model` (one of them at most) hold the
-    parameters, which the handler gets before the decoded `request`; they are integers, but for `query_texts`. `errors`
-    are the rows that the handler raises itself; those that every call can raise are in COMMON_ERRORS.
-    """
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    handler: Handler
-    response: type[Any]
-    request: type[Any] | None = None
-    path_model: type[Any] | None = None
-    query_model: type[Any] | None = None
-    query_texts: frozenset[str] = frozenset()
-    errors: tuple[ErrorCode, ...] = ()
-
-
-COMMON_ERRORS: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR)
-"""Any call may be malformed, and any call may meet a fault of the server."""
+from pidkeeper.service.access import Access
+from pidkeeper.service.routes import Route
 
 _PROPOSAL: Final = (
     ErrorCode.NOT_CONTROLLER,
@@ -96,12 +68,13 @@ _PRODUCER: Final = (
 
 # The hottest call first: a path without a parameter is found by one look-up, whatever the order, but a reader
 # should not have to know that.
-ROUTES: Final = (
+ROUTES: Final[tuple[Route[Operations], ...]] = (
     Route(
         method="POST",
         path="/v1/producer-ids/allocate",
         name="allocate_producer_ids",
         summary="Give a registered broker the next block of producer IDs (KIP-730).",
+        access=Access.BROKER,
         handler=Operations.allocate,
         request=AllocateProducerIdsRequest,
         response=AllocateProducerIdsResponse,
@@ -118,6 +91,7 @@ ROUTES: Final = (
         path="/v1/brokers/{id}/register",
         name="register_broker",
         summary="Register a process as a broker; older epochs of the id are stale from then on.",
+        access=Access.BROKER,
         handler=Operations.register,
         path_model=BrokerPath,
         request=RegisterBrokerRequest,
@@ -129,6 +103,7 @@ ROUTES: Final = (
         path="/v1/brokers/{id}/heartbeat",
         name="broker_heartbeat",
         summary="Keep a registration unfenced.",
+        access=Access.BROKER,
         handler=Operations.heartbeat,
         path_model=BrokerPath,
         request=BrokerHeartbeatRequest,
@@ -140,6 +115,7 @@ ROUTES: Final = (
         path="/v1/brokers/{id}/unregister",
         name="unregister_broker",
         summary="End a registration.",
+        access=Access.BROKER,
         handler=Operations.unregister,
         path_model=BrokerPath,
         request=UnregisterBrokerRequest,
@@ -151,6 +127,7 @@ ROUTES: Final = (
         path="/v1/producer-ids/blocks",
         name="list_blocks",
         summary="The allocation history in order of ID, a page at a time.",
+        access=Access.VIEWER,
         handler=Operations.blocks,
         query_model=BlocksQuery,
         response=AllocatedBlocksPage,
@@ -160,6 +137,7 @@ ROUTES: Final = (
         path="/v1/producer-ids/{id}/owner",
         name="producer_id_owner",
         summary="Which broker was given a producer ID, and when.",
+        access=Access.VIEWER,
         handler=Operations.owner,
         path_model=ProducerPath,
         response=AllocatedBlock,
@@ -170,6 +148,7 @@ ROUTES: Final = (
         path="/v1/producer-ids/floor",
         name="raise_floor",
         summary="Raise the next producer ID; it never goes back.",
+        access=Access.OPERATOR,
         handler=Operations.raise_floor,
         request=RaiseFloorRequest,
         response=RaiseFloorResponse,
@@ -180,6 +159,7 @@ ROUTES: Final = (
         path="/v1/brokers",
         name="list_brokers",
         summary="The registered brokers, and where Kafka clients reach them.",
+        access=Access.VIEWER,
         handler=Operations.brokers,
         response=BrokersResponse,
     ),
@@ -188,6 +168,7 @@ ROUTES: Final = (
         path="/v1/transactions/init-producer-id",
         name="init_producer_id",
         summary="Give a transactional id its newest producer ID and epoch; older ones are fenced (KIP-98, KIP-360).",
+        access=Access.BROKER,
         handler=Operations.init_producer_id,
         request=TransactionalInitRequest,
         response=InitProducerIdResponse,
@@ -198,6 +179,7 @@ ROUTES: Final = (
         path="/v1/transactions/add-partitions",
         name="add_partitions_to_txn",
         summary="Let partitions join a transaction, which begins with the first of them (KIP-98).",
+        access=Access.BROKER,
         handler=Operations.add_partitions,
         request=AddPartitionsToTxnRequest,
         response=TransactionResponse,
@@ -208,6 +190,7 @@ ROUTES: Final = (
         path="/v1/transactions/end",
         name="end_txn",
         summary="Commit or abort a transaction (KIP-98).",
+        access=Access.BROKER,
         handler=Operations.end_transaction,
         request=EndTxnRequest,
         response=TransactionResponse,
@@ -218,6 +201,7 @@ ROUTES: Final = (
         path="/v1/transactions/abort",
         name="abort_transaction",
         summary="Abort a transaction over the head of its producer, which is fenced (KIP-664).",
+        access=Access.OPERATOR,
         handler=Operations.abort_transaction,
         request=AbortTransactionRequest,
         response=TransactionResponse,
@@ -228,6 +212,7 @@ ROUTES: Final = (
         path="/v1/transactions",
         name="list_transactions",
         summary="The transactional ids in order, a page at a time (KIP-664).",
+        access=Access.VIEWER,
         handler=Operations.transactions,
         query_model=TransactionsQuery,
         query_texts=frozenset({"after", "state"}),
@@ -239,6 +224,7 @@ ROUTES: Final = (
         path="/v1/transactions/describe",
         name="describe_transaction",
         summary="One transactional id and the transaction under way (KIP-664).",
+        access=Access.VIEWER,
         handler=Operations.transaction,
         query_model=TransactionQuery,
         query_texts=frozenset({"transactional_id"}),
@@ -250,6 +236,7 @@ ROUTES: Final = (
         path="/v1/migration/zookeeper",
         name="describe_migration",
         summary="Where the migration from ZooKeeper is, what the znode holds now, and which order would be refused.",
+        access=Access.VIEWER,
         handler=Operations.migration,
         response=MigrationDescription,
         errors=(ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED, ErrorCode.REQUEST_TIMED_OUT),
@@ -259,6 +246,7 @@ ROUTES: Final = (
         path="/v1/migration/zookeeper/start",
         name="start_migration",
         summary="Import what ZooKeeper has handed out, and claim every block in ZooKeeper from then on (KIP-730).",
+        access=Access.OPERATOR,
         handler=Operations.start_migration,
         request=MigrationOrderRequest,
         response=MigrationOrderResponse,
@@ -269,6 +257,7 @@ ROUTES: Final = (
         path="/v1/migration/zookeeper/finalize",
         name="finalize_migration",
         summary="Seal the znode, so that brokers find no ID in ZooKeeper any more; there is no way back.",
+        access=Access.OPERATOR,
         handler=Operations.finalize_migration,
         request=FinalizeMigrationRequest,
         response=MigrationOrderResponse,
@@ -279,6 +268,7 @@ ROUTES: Final = (
         path="/v1/migration/zookeeper/rollback",
         name="roll_back_migration",
         summary="Set the znode to the next free ID, and leave allocation to ZooKeeper.",
+        access=Access.OPERATOR,
         handler=Operations.roll_back_migration,
         request=MigrationOrderRequest,
         response=MigrationOrderResponse,
@@ -289,6 +279,7 @@ ROUTES: Final = (
         path="/v1/quorum",
         name="describe_quorum",
         summary="Leader, term, commit and voters as this member sees them.",
+        access=Access.VIEWER,
         handler=Operations.quorum,
         response=QuorumDescription,
     ),
@@ -297,6 +288,7 @@ ROUTES: Final = (
         path="/v1/quorum/transfer",
         name="transfer_leadership",
         summary="Begin to hand leadership over; the answer is the quorum as it is at that moment.",
+        access=Access.OPERATOR,
         handler=Operations.transfer,
         request=TransferLeadershipRequest,
         response=QuorumDescription,
@@ -307,6 +299,7 @@ ROUTES: Final = (
         path="/v1/quorum/voters",
         name="add_voter",
         summary="Go one step towards a new voter: make it a learner, or make the caught-up learner a voter (KIP-853).",
+        access=Access.OPERATOR,
         handler=Operations.add_voter,
         request=AddVoterRequest,
         response=AddVoterResponse,
@@ -317,6 +310,7 @@ ROUTES: Final = (
         path="/v1/quorum/voters/{id}",
         name="remove_voter",
         summary="Remove a voter or a learner from the quorum (KIP-853).",
+        access=Access.OPERATOR,
         handler=Operations.remove_voter,
         path_model=VoterPath,
         response=RemoveVoterResponse,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.service.settings import SettingsError
 
 MAX_CONNECT_LENGTH: Final = 4096
 """In characters. 15 servers with the longest DNS names (253, with port and comma 260) leave 196 for a chroot."""

@@ -23,9 +23,9 @@ from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state.machine import StateMachine, allocations
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record, decode_batch
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.snapshots.format import SnapshotError
 from pidkeeper.snapshots.image import StateImage
 

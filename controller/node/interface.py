@@ -8,12 +8,12 @@ from typing import Any
 from prometheus_client.core import Metric
 
 from pidkeeper.controller.node.assembly import ClusterMember
-from pidkeeper.controller.node.health_check import HealthCheck
 from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.status import KnownLeader, describe, liveness, readiness
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Peer
+from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
@@ -26,7 +26,7 @@ from pidkeeper.protocol.messages import (
 )
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, QuorumMember
-from pidkeeper.protocol.settings import HostPort, SettingsError
+from pidkeeper.service.health_check import HealthCheck
 
 
 class MemberInterface:
@@ -132,7 +132,7 @@ def _address(text: str) -> str:
     """host:port with brackets where they belong. Raises RequestError."""
     try:
         address = str(HostPort.parse(text, "peer"))
-    except SettingsError as error:
+    except AddressError as error:
         raise RequestError(ErrorCode.INVALID_REQUEST, str(error)) from error
     if len(address) > MAX_PEER_LENGTH:
         detail = f"peer: {address!r} has {len(address)} characters, {MAX_PEER_LENGTH} are allowed"

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import QuorumMember, VotersRecord
-from pidkeeper.protocol.settings import HostPort
 
 
 class Voter(msgspec.Struct, frozen=True):

@@ -7,10 +7,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.assembly import ClusterMember
-from pidkeeper.controller.node.health_check import HealthCheck
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.protocol.messages import QuorumDescription, VoterStatus
 from pidkeeper.protocol.records import QuorumMember
+from pidkeeper.service.health_check import HealthCheck
 
 MAX_READY_LAG: Final = 1000
 """Entries that a ready member may be behind what it knows to be committed: some ten milliseconds of work."""

@@ -33,9 +33,9 @@ from pidkeeper.controller.transport.frames import (
     message_reader,
     same_mac,
 )
-from pidkeeper.protocol.listening import close_server
+from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.metadata_version import LATEST
-from pidkeeper.protocol.settings import HostPort, SettingsError
+from pidkeeper.service.listening import close_server
 
 logger = logging.getLogger(__name__)
 
@@ -435,7 +435,7 @@ def _parsed(address: str) -> tuple[str, int] | None:
     """The (host, port) that a dialler gave; None if it gave none that can be dialled."""
     try:
         parsed = HostPort.parse(address, "address")
-    except SettingsError:
+    except AddressError:
         return None
     return parsed.host, parsed.port
 

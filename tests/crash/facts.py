@@ -14,8 +14,8 @@ from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.messages import AllocatedBlock
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.image import StateImage
 from tests.crash.disk import CrashDisk, Image

@@ -18,27 +18,28 @@ from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from aiohttp import web
 
 from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.http_api import make_app
+from pidkeeper.broker_agent.api.app import build_app as build_agent_app
 from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.metrics import make_registry
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.transactions import Transactions
 from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.throttle import ApiLimits, Rate
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
 from pidkeeper.controller.migration.zookeeper import Znode
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import MAX_MEMBERS
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.service.app import App
+from pidkeeper.service.server import HttpServer
+from pidkeeper.service.throttle import Rate
 from tests.fuzz.kafka_requests import Granting
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
@@ -142,7 +143,7 @@ class _HttpTarget(Target):
 
     def __init__(self) -> None:
         logging.getLogger("aiohttp").setLevel(logging.CRITICAL)
-        logging.getLogger("controller").setLevel(logging.CRITICAL)
+        logging.getLogger("pidkeeper").setLevel(logging.CRITICAL)
         self._loop = asyncio.new_event_loop()
         self._loop.set_exception_handler(self._note_fault)
         self._faults: list[str] = []
@@ -201,11 +202,11 @@ class _HttpTarget(Target):
 
     def close(self) -> None:
         self._hang_up()
-        self._loop.run_until_complete(self._runner.cleanup())
+        self._loop.run_until_complete(self._server.stop(0.0))
         self._loop.close()
 
     @abstractmethod
-    def _app(self) -> web.Application:
+    def _app(self) -> App:
         """The application; called once."""
 
     @abstractmethod
@@ -219,10 +220,8 @@ class _HttpTarget(Target):
         self._faults.append(f"{context['message']}: {context.get('exception')!r}")
 
     async def _serve(self) -> int:
-        self._runner = runner = web.AppRunner(self._app(), access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return int(runner.addresses[0][1])
+        self._server = HttpServer(self._app())
+        return (await self._server.start("127.0.0.1", 0))[1]
 
     async def _exchange(self, method: str, request: bytes) -> tuple[int, bytes]:
         try:
@@ -328,7 +327,7 @@ class ControllerHttpTarget(_HttpTarget):
 
     name = "controller_http"
 
-    def _app(self) -> web.Application:
+    def _app(self) -> App:
         self._member = ChangingMember()
         self._begin()
         rate = Rate(1e6, 10_000_000)
@@ -408,14 +407,14 @@ class AgentHttpTarget(_HttpTarget):
 
     name = "agent_http"
 
-    def _app(self) -> web.Application:
+    def _app(self) -> App:
         client: Any = Granting()
         kafka = HostPort("127.0.0.1", 9092)
         self._agent = Agent(7, client, PrefetchSettings(min_blocks=1), kafka=kafka, heartbeat_seconds=1.0)
         self._agent.broker_epoch, self._agent.cluster_id = 5, "memory-cluster"
         self._agent.reserve.offer(ProducerIdBlock(0, 2**40))
         transactions = Transactions(self._agent)
-        return make_app(self._agent, transactions, make_registry(self._agent, KafkaListener(), transactions))
+        return build_agent_app(self._agent, transactions, KafkaListener())
 
     def _state(self) -> Any:
         return self._agent.reserve.claimed, self._agent.reserve.remaining

@@ -53,7 +53,7 @@ def cluster(shared: LocalCluster) -> LocalCluster:
 def assert_stopped_by(cluster: LocalCluster, member: Controller, *words: str) -> None:
     """The member ended with exit code 1, and one line of its log that has all the words."""
     assert exit_code(cluster, member) == 1
-    lines = [line for line in log_of(cluster, member).splitlines() if "CRITICAL controller.server" in line]
+    lines = [line for line in log_of(cluster, member).splitlines() if "CRITICAL pidkeeper.controller.server" in line]
     assert lines, cluster.log_end(member)
     assert all(word in lines[-1] for word in words), lines[-1]
 

@@ -128,7 +128,7 @@ def test_an_edit_that_does_not_fit_says_why(edit: Edit, message: str) -> None:
 
 
 def test_a_bug_that_does_not_fit_says_where_its_function_is(tmp_path: Path) -> None:
-    for folder in ("protocol", "snapshots", "controller/raft", "controller/node", "broker_agent"):
+    for folder in ("protocol", "snapshots", "service", "controller/raft", "controller/node", "broker_agent"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "__init__.py").touch()
     (tmp_path / "controller/node/log.py").write_text(LOG)

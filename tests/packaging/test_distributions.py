@@ -14,7 +14,7 @@ import pytest
 import pidkeeper
 
 ROOT = Path(__file__).parents[2]
-OURS = ["protocol", "snapshots", "controller", "broker_agent", "pipeline", "cli"]
+OURS = ["protocol", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"]
 
 
 def imported_names() -> set[str]:

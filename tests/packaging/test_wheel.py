@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = {"protocol", "snapshots", "controller", "broker_agent", "pipeline", "cli"}
+PACKAGES = {"protocol", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"}
 
 
 @pytest.fixture(scope="module")

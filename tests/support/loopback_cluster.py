@@ -16,10 +16,10 @@ from pidkeeper.controller.node.process_ports import process_ports
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.metadata_version import LATEST
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.snapshots.files import Files, OsFiles
 
 HOST: Final = "127.0.0.1"

@@ -20,6 +20,7 @@ from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
@@ -32,7 +33,6 @@ from pidkeeper.protocol.records import (
     decode_batch,
     encode_batch,
 )
-from pidkeeper.protocol.settings import HostPort
 from tests.support.memory_znode import MAX_TURNS, MemoryAnswer, MemoryLoop, MemoryZnode
 
 SETTINGS: Final = MemberSettings(

@@ -11,7 +11,6 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pidkeeper.controller.answers import Answer, release
 from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
-from pidkeeper.controller.node.health_check import HealthCheck
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.decide import decide
@@ -58,6 +57,7 @@ from pidkeeper.protocol.messages import (
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
+from pidkeeper.service.health_check import HealthCheck
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock
 
 CLUSTER_ID = "memory-cluster"

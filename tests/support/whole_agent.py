@@ -14,10 +14,10 @@ from pidkeeper.broker_agent.kafka_responder import KafkaResponder
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.transaction_responder import TransactionalCall, TransactionResponder
 from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionalInitRequest, TransactionResponse
-from pidkeeper.protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import PATIENCE_SECONDS, until
 

@@ -12,9 +12,9 @@ from pidkeeper.broker_agent.controller_client import ControllerClient
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.reserve import NO_ID
 from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import BrokerDescription
-from pidkeeper.protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 

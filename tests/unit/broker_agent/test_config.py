@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pidkeeper.broker_agent.config import ENVIRONMENT_PREFIX, AgentConfig, load_config
-from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.service.settings import SettingsError
 
 LEAST = {"broker_id": "1", "controllers": "http://c:1"}
 

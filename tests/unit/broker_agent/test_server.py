@@ -13,9 +13,10 @@ import pytest
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.controller_client import ControllerClient
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.server import _on_unhandled, _run_until
+from pidkeeper.broker_agent.server import run_agent
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.settings import HostPort
+from pidkeeper.service.process import Ending, ServiceError
 from tests.support.agent_process import agent_process
 from tests.support.http_calls import address_of
 from tests.support.stub_controller import StubQuorum
@@ -30,7 +31,8 @@ async def test_a_graceful_stop_unregisters_and_ends_with_0(number: signal.Signal
         agent.process.send_signal(number)
         assert await agent.wait() == 0
         assert quorum.epochs == {}
-        assert "unregistered broker 3" in agent.log[-1]
+        assert "unregistered broker 3" in agent.log[-2]
+        assert agent.log[-1].endswith("INFO pidkeeper.broker_agent.server stopped")
 
 
 async def test_it_serves_unready_and_stops_with_0_while_no_controller_is_there() -> None:
@@ -50,7 +52,7 @@ async def test_an_address_in_use_is_one_clear_line_and_exit_code_1(setting: str)
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         async with agent_process(broker_id=3, controllers="http://127.0.0.1:1", **{setting: address}) as agent:
             assert await agent.wait() == 1
-    errors = [line for line in agent.log if "ERROR" in line]
+    errors = [line for line in agent.log if "CRITICAL" in line]
     assert len(errors) == 1
     assert f"{setting}: cannot listen on {address}: " in errors[0]
     assert "Traceback" not in "\n".join(agent.log)
@@ -61,22 +63,23 @@ async def test_a_fatal_refusal_ends_with_1_and_says_why() -> None:
         quorum.refusals.append(RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no such agent"))
         async with agent_process(broker_id=3, controllers=quorum.urls[0]) as agent:
             assert await agent.wait() == 1
-    assert agent.log[-1].endswith("CLUSTER_AUTHORIZATION_FAILED: no such agent")
+    assert agent.log[-1].endswith("CRITICAL pidkeeper.broker_agent.server CLUSTER_AUTHORIZATION_FAILED: no such agent")
 
 
-async def test_a_broken_invariant_ends_the_process_and_another_fault_does_not(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    async with ControllerClient(("http://127.0.0.1:1",)) as client:
+async def test_what_the_agent_raises_ends_the_service() -> None:
+    async with StubQuorum(1) as quorum, ControllerClient(quorum.urls) as client:
+        quorum.refusals.append(RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no such agent"))
         agent = Agent(3, client, PrefetchSettings(), kafka=HostPort("127.0.0.1", 1), heartbeat_seconds=1.0)
-        running = asyncio.create_task(_run_until(asyncio.Event(), broken, agent))
-        _on_unhandled(broken, {"message": "a handler failed", "exception": ValueError("no invariant")})
-        assert not broken.done()
-        _on_unhandled(broken, {"message": "a handler failed", "exception": AssertionError("A1: 5 does not rise")})
-        with pytest.raises(AssertionError, match="A1: 5"):
-            await asyncio.wait_for(running, 10)
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == ["a handler failed"] * 2
+        ending = Ending()
+
+        async def run() -> None:
+            async with run_agent(agent, ending):
+                fault = await asyncio.wait_for(ending.ended, 10)
+                assert fault is not None
+                raise fault
+
+        with pytest.raises(ServiceError, match="no such agent"):
+            await run()
 
 
 def init(correlation_id: int, transactional_id: bytes | None) -> bytes:
@@ -108,7 +111,7 @@ async def test_transactions_are_served_and_nothing_overtakes_them() -> None:
         assert len({pid for pid, _ in ids}) == 6
         writer.close()
         assert await agent.stop() == 0
-        assert not [line for line in agent.log if "ERROR" in line or "WARNING" in line]
+        assert not [line for line in agent.log if "CRITICAL" in line or "ERROR" in line or "WARNING" in line]
 
 
 async def test_bad_settings_end_with_2_before_anything_starts() -> None:

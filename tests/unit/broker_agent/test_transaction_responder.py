@@ -11,16 +11,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent.http_api import make_app
-from pidkeeper.broker_agent.metrics import make_registry
+from pidkeeper.broker_agent.api.app import build_app
 from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, TransactionTopic
 from tests.support.kafka_oracles import KAFKA_PYTHON, kafka_python_request, kafka_python_response
+from tests.support.served_app import served
 from tests.support.stub_controller import StubQuorum
 from tests.support.whole_agent import WholeAgent, direct_agent, whole_agent
 
@@ -67,18 +67,20 @@ async def over_the_wire(whole: WholeAgent, request: Request, version: int | None
     return code, -1, -1
 
 
-async def by_http(client: TestClient[Any, Any], request: Request) -> tuple[int, int, int]:
-    response = await client.post(API[type(request)][1], data=msgspec.json.encode(request))
+JSON_HEADERS = {"Content-Type": "application/json"}
+
+
+async def by_http(client: ClientSession, request: Request) -> tuple[int, int, int]:
+    response = await client.post(API[type(request)][1], data=msgspec.json.encode(request), headers=JSON_HEADERS)
     answer = await response.json()
     assert (response.status == 200) == (answer["error_code"] == 0)
     return answer["error_code"], answer.get("producer_id", -1), answer.get("producer_epoch", -1)
 
 
 @contextlib.asynccontextmanager
-async def http_of(whole: WholeAgent) -> AsyncIterator[TestClient[Any, Any]]:
-    app = make_app(whole.agent, whole.transactions, make_registry(whole.agent, whole.listener, whole.transactions))
-    async with TestClient(TestServer(app)) as client:
-        yield client
+async def http_of(whole: WholeAgent) -> AsyncIterator[ClientSession]:
+    async with served(build_app(whole.agent, whole.transactions, whole.listener)) as session:
+        yield session
 
 
 ids = st.sampled_from(["t", "t", "t", "u", "", "x" * 250])

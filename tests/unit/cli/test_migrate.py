@@ -18,12 +18,12 @@ from pidkeeper.cli.failures import ExitCode
 from pidkeeper.cli.local_cluster import free_ports
 from pidkeeper.cli.main import cli
 from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.server import ApiServer
-from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode, seal
 from pidkeeper.controller.migration.zookeeper import Cause, Failure
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
+from pidkeeper.service.server import HttpServer
 from tests.support.memory_member import QUORUM_NAME, MemoryMember
 
 P = MigrationPhase
@@ -55,7 +55,7 @@ class Served:
 
     async def _serve(self) -> None:
         self._end = asyncio.Event()
-        server = ApiServer(build_app(self.member, limits=ApiLimits(), token=self._token))
+        server = HttpServer(build_app(self.member, limits=ApiLimits(), token=self._token))
         host, port = await server.start("127.0.0.1", 0)
         self.url = f"http://{host}:{port}"
         self._started.set()

@@ -16,12 +16,12 @@ from pidkeeper.cli import transactions as module
 from pidkeeper.cli.failures import ExitCode
 from pidkeeper.cli.main import cli
 from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.models import TransactionState
-from pidkeeper.controller.api.server import ApiServer
-from pidkeeper.controller.api.throttle import ApiLimits
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.service.server import HttpServer
 from tests.support.memory_member import MemoryMember
 
 S = TransactionStatus
@@ -58,7 +58,7 @@ class Served:
         self.member.next_id = 1000
         self.member.machine.transactions = TransactionsState(self._records)
         self._end = asyncio.Event()
-        server = ApiServer(build_app(self.member, limits=ApiLimits(), token=None))
+        server = HttpServer(build_app(self.member, limits=ApiLimits(), token=None))
         host, port = await server.start("127.0.0.1", 0)
         self.url = f"http://{host}:{port}"
         self._started.set()

@@ -10,7 +10,8 @@ import pytest
 
 from pidkeeper.controller.config import ENVIRONMENT_PREFIX, ControllerConfig, load_config
 from pidkeeper.controller.node.settings import PROFILES, Voter, ZooKeeperSettings
-from pidkeeper.protocol.settings import HostPort, SettingsError
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.service.settings import SettingsError
 
 VOTERS = [{"id": i, "peer": f"127.0.0.1:{9000 + i}", "http": f"http://127.0.0.1:{8000 + i}/"} for i in (3, 1, 2)]
 GOOD: dict[str, Any] = {

@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 
 from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.server import ApiServer
-from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.api.limits import ApiLimits
+from pidkeeper.service.server import HttpServer
 from tests.support.memory_member import MemoryMember
 
 
@@ -50,7 +50,7 @@ class Answer:
 class Api:
     """A client of one served member."""
 
-    def __init__(self, session: aiohttp.ClientSession, address: tuple[str, int], server: ApiServer) -> None:
+    def __init__(self, session: aiohttp.ClientSession, address: tuple[str, int], server: HttpServer) -> None:
         self._session = session
         self.address = address
         self.server = server
@@ -90,11 +90,11 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def serve(member: MemoryMember, clock: Clock) -> AsyncIterator[Serve]:
-    servers: list[ApiServer] = []
+    servers: list[HttpServer] = []
     async with aiohttp.ClientSession() as session:
 
         async def start(*, limits: ApiLimits | None = None, token: str | None = None) -> Api:
-            server = ApiServer(build_app(member, limits=limits or ApiLimits(), token=token, clock_ns=clock))
+            server = HttpServer(build_app(member, limits=limits or ApiLimits(), token=token, clock_ns=clock))
             servers.append(server)
             return Api(session, await server.start("127.0.0.1", 0), server)
 

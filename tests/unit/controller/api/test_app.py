@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from pidkeeper.controller.api.content import MAX_BODY_BYTES
 from pidkeeper.controller.state.requests import AllocateProducerIds, BrokerHeartbeat, RegisterBroker
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import AllocatedBlocksPage, Problem, QuorumDescription
+from pidkeeper.service.content import MAX_BODY_BYTES
 from tests.support.memory_member import CLUSTER_ID, URLS, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 
@@ -367,7 +367,7 @@ async def test_a_truncated_body_changes_nothing(api: Api, member: MemoryMember) 
 
 
 async def test_a_stalled_body_is_given_up(api: Api, member: MemoryMember, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pidkeeper.controller.api.content.BODY_TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr("pidkeeper.service.body.BODY_TIMEOUT_SECONDS", 0.05)
     answer = await api.raw(head(REGISTER, "Content-Length: 100") + b'{"incarnation_id": "a"}')
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"23 of 100 bytes" in answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from pidkeeper.controller.api.metrics import BUCKET_BOUNDS_US, DurationHistogram
+from pidkeeper.service.metrics import BUCKET_BOUNDS_US, DurationHistogram
 from tests.support.memory_member import MemoryMember
 from tests.unit.controller.api.conftest import Api
 

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from pidkeeper.controller.api.throttle import ApiLimits, Rate
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.throttle import Rate
 from tests.support.memory_member import MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Clock, Serve
 

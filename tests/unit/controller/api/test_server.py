@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.server import ApiServer, ListenError
-from pidkeeper.controller.api.throttle import ApiLimits
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.protocol.messages import AllocateProducerIdsResponse
+from pidkeeper.service.server import HttpServer, ListenError
 from tests.support.memory_member import MemoryMember
 from tests.unit.controller.api.conftest import Api
 
@@ -22,8 +22,8 @@ REQUEST = (
 )
 
 
-def new_server(member: MemoryMember) -> ApiServer:
-    return ApiServer(build_app(member, limits=ApiLimits(), token=None))
+def new_server(member: MemoryMember) -> HttpServer:
+    return HttpServer(build_app(member, limits=ApiLimits(), token=None))
 
 
 async def in_progress(member: MemoryMember) -> None:
@@ -56,7 +56,7 @@ async def test_an_address_of_another_machine_is_a_clear_error(member: MemoryMemb
 async def test_a_stop_lets_the_request_in_progress_finish(
     member: MemoryMember, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pidkeeper.controller.api.server.CLEANUP_SECONDS", 0.01)
+    monkeypatch.setattr("pidkeeper.service.server.CLEANUP_SECONDS", 0.01)
     member.hold = True
     server = new_server(member)
     host, port = await server.start("127.0.0.1", 0)

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.models import TransactionState
-from pidkeeper.controller.api.throttle import ApiLimits, Rate
 from pidkeeper.controller.node import transaction_views
 from pidkeeper.controller.node.transaction_views import STATE_NAMES
 from pidkeeper.controller.state.requests import (
@@ -23,6 +23,7 @@ from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import BrokerDescription, BrokersResponse, TransactionDescription, TransactionsPage
 from pidkeeper.protocol.transactions import TopicPartitions
+from pidkeeper.service.throttle import Rate
 from tests.support.memory_member import NOW_MS, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 

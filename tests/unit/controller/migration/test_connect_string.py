@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pidkeeper.controller.migration.connect_string import MAX_CONNECT_LENGTH, check_connect
-from pidkeeper.protocol.settings import SettingsError
+from pidkeeper.service.settings import SettingsError
 
 
 @pytest.mark.parametrize(

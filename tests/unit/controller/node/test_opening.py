@@ -16,8 +16,8 @@ from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import LeaderChangeRecord, ProducerIdFloorRecord, encode_batch
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.snapshots.image import StateImage
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_on
 

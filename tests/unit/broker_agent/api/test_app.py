@@ -1,27 +1,29 @@
+"""Every call of an agent as a client sees it, and every kind of bad input."""
+
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
 import pytest
-from aiohttp.test_utils import TestClient, TestServer
+from aiohttp import ClientSession
 from openapi_spec_validator import validate
 from prometheus_client.parser import text_string_to_metric_families
 
 from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.api.app import build_app
 from pidkeeper.broker_agent.controller_client import ControllerClient
-from pidkeeper.broker_agent.http_api import MAX_BODY_BYTES, make_app
 from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.metrics import make_registry
 from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.requests import AddOffsetsToTxn
 from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest
-from pidkeeper.protocol.settings import HostPort
+from pidkeeper.service.content import MAX_BODY_BYTES
+from tests.support.served_app import served
 from tests.support.stub_controller import StubQuorum
 from tests.support.whole_agent import direct_agent
 
@@ -33,11 +35,9 @@ def agent() -> Agent:
 
 
 @pytest.fixture
-async def http(agent: Agent) -> AsyncIterator[TestClient[Any, Any]]:
-    transactions = Transactions(agent)
-    app = make_app(agent, transactions, make_registry(agent, KafkaListener(), transactions))
-    async with TestClient(TestServer(app)) as client:
-        yield client
+async def http(agent: Agent) -> AsyncIterator[ClientSession]:
+    async with served(build_app(agent, Transactions(agent), KafkaListener())) as session:
+        yield session
 
 
 PRODUCER = {"transactional_id": "t", "producer_id": 5, "producer_epoch": 0}
@@ -48,7 +48,7 @@ def give(agent: Agent, ids: int = 10) -> None:
     agent.reserve.offer(ProducerIdBlock(100, ids))
 
 
-async def test_init_producer_id(agent: Agent, http: TestClient[Any, Any]) -> None:
+async def test_init_producer_id(agent: Agent, http: ClientSession) -> None:
     give(agent)
     for expected in (100, 101):
         response = await http.post("/v1/init-producer-id", json={"transactional_id": None})
@@ -75,10 +75,10 @@ async def test_init_producer_id(agent: Agent, http: TestClient[Any, Any]) -> Non
     ],
 )
 async def test_a_bad_request_gets_a_problem_and_claims_nothing(
-    agent: Agent, http: TestClient[Any, Any], body: bytes, status: int, code: str
+    agent: Agent, http: ClientSession, body: bytes, status: int, code: str
 ) -> None:
     give(agent)
-    response = await http.post("/v1/init-producer-id", data=body)
+    response = await http.post("/v1/init-producer-id", data=body, headers={"Content-Type": "application/json"})
     problem = await response.json()
     assert (response.status, problem["status"], problem["code"]) == (status, status, code)
     assert response.content_type == "application/problem+json"
@@ -87,7 +87,7 @@ async def test_a_bad_request_gets_a_problem_and_claims_nothing(
     assert agent.reserve.claimed == 0
 
 
-async def test_msgpack_by_content_type(agent: Agent, http: TestClient[Any, Any]) -> None:
+async def test_msgpack_by_content_type(agent: Agent, http: ClientSession) -> None:
     give(agent)
     headers = {"Content-Type": "application/msgpack"}
     response = await http.post("/v1/init-producer-id", data=msgspec.msgpack.encode({}), headers=headers)
@@ -98,7 +98,7 @@ async def test_msgpack_by_content_type(agent: Agent, http: TestClient[Any, Any])
     assert agent.reserve.claimed == 1
 
 
-async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: TestClient[Any, Any]) -> None:
+async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: ClientSession) -> None:
     response = await http.post("/v1/init-producer-id", json={})
     problem = await response.json()
     assert (response.status, problem["code"], problem["error_code"], problem["retryable"]) == (
@@ -120,12 +120,12 @@ async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: TestClie
 async def test_a_step_of_a_transaction_in_both_forms(path: str, more: dict[str, Any]) -> None:
     whole = direct_agent(StubQuorum())
     await whole.transactions.init_producer_id(InitProducerIdRequest("t", 60_000))
-    app = make_app(whole.agent, whole.transactions, make_registry(whole.agent, whole.listener, whole.transactions))
+    app = build_app(whole.agent, whole.transactions, whole.listener)
     if path == "end":
         await whole.transactions.step(AddOffsetsToTxn("t", 0, 0, "g"))
     body = {**PRODUCER, "producer_id": 0, **more}
     headers = {"Content-Type": "application/msgpack"}
-    async with TestClient(TestServer(app)) as client:
+    async with served(app) as client:
         for _ in range(2):
             response = await client.post(f"/v1/transactions/{path}", json=body)
             assert (response.status, await response.json()) == (200, {"error_code": 0})
@@ -153,7 +153,7 @@ async def test_a_step_of_a_transaction_in_both_forms(path: str, more: dict[str, 
         ("end", {**PRODUCER, "committed": True, "transactional_id": None}),
     ],
 )
-async def test_a_malformed_step_gets_a_problem(http: TestClient[Any, Any], path: str, body: dict[str, Any]) -> None:
+async def test_a_malformed_step_gets_a_problem(http: ClientSession, path: str, body: dict[str, Any]) -> None:
     response = await http.post(f"/v1/transactions/{path}", json=body)
     problem = await response.json()
     assert (response.status, problem["code"]) == (400, "INVALID_REQUEST")
@@ -161,34 +161,35 @@ async def test_a_malformed_step_gets_a_problem(http: TestClient[Any, Any], path:
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/v1/init-producer-id", 405)])
-async def test_a_wrong_path_or_method_gets_a_problem(
-    http: TestClient[Any, Any], method: str, path: str, status: int
-) -> None:
+async def test_a_wrong_path_or_method_gets_a_problem(http: ClientSession, method: str, path: str, status: int) -> None:
     response = await http.request(method, path)
     problem = await response.json()
     assert (response.status, response.content_type, problem["status"]) == (status, "application/problem+json", status)
     assert status != 405 or response.headers["Allow"] == "POST"
 
 
-async def test_readiness_follows_the_reserve(agent: Agent, http: TestClient[Any, Any]) -> None:
-    async def ready() -> tuple[int, list[str]]:
+async def test_readiness_follows_the_reserve(agent: Agent, http: ClientSession) -> None:
+    async def ready() -> tuple[int, str]:
         response = await http.get("/readyz")
-        return response.status, (await response.json())["reasons"]
+        return response.status, await response.text()
+
+    def unready(reason: str) -> tuple[int, str]:
+        return 503, f"[-]claims failed: {reason}\n[+]shutdown ok\nreadyz check failed\n"
 
     assert (await http.get("/livez")).status == 200
-    assert (await ready())[0] == 503
+    assert await ready() == unready("not registered with the controller yet; the first fill of the reserve is not done")
     give(agent, ids=1)
-    assert await ready() == (200, [])
+    assert await ready() == (200, "ok\n")
     agent.reserve.claim()
-    assert await ready() == (503, ["the reserve is empty"])
+    assert await ready() == unready("the reserve is empty")
     agent.reserve.offer(ProducerIdBlock(500, 5))
-    assert await ready() == (200, [])
+    assert await ready() == (200, "ok\n")
     agent.stopping = True
-    assert await ready() == (503, ["the agent is stopping"])
+    assert await ready() == unready("the agent is stopping")
     assert (await http.get("/livez")).status == 200
 
 
-async def test_metrics_show_the_counters(agent: Agent, http: TestClient[Any, Any]) -> None:
+async def test_metrics_show_the_counters(agent: Agent, http: ClientSession) -> None:
     give(agent)
     for _ in range(11):
         agent.reserve.claim()
@@ -214,10 +215,12 @@ async def test_metrics_show_the_counters(agent: Agent, http: TestClient[Any, Any
     assert samples[prefix + "transactional_requests_under_way",] == 0
     assert samples[prefix + "candidates_kept",] == 0
     assert samples[prefix + "known_agents",] == 1
-    assert all(name.startswith(prefix) for name, *_ in samples)
+    assert samples["pidkeeper_api_requests_total", "INVALID_REQUEST", "end_txn"] == 1
+    assert samples["pidkeeper_http_connections",] == 1
+    assert {name.split("_")[0] for name, *_ in samples} == {"pidkeeper", "process"}
 
 
-async def test_status(agent: Agent, http: TestClient[Any, Any]) -> None:
+async def test_status(agent: Agent, http: ClientSession) -> None:
     give(agent)
     agent.reserve.claim()
     status = await (await http.get("/v1/status")).json()
@@ -226,15 +229,16 @@ async def test_status(agent: Agent, http: TestClient[Any, Any]) -> None:
     assert status["leader"] == "http://c:1"
 
 
-async def test_the_openapi_document_is_valid_and_names_every_route(http: TestClient[Any, Any]) -> None:
+async def test_the_openapi_document_is_valid_and_names_every_route(agent: Agent, http: ClientSession) -> None:
     document = await (await http.get("/openapi.json")).json()
     validate(document)
-    routes = {resource.canonical for resource in http.app.router.resources()}
-    assert set(document["paths"]) == routes - {"/openapi.json"}
-    assert "InitProducerIdRequest" in json.dumps(document)
+    announced = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
+    served_calls = build_app(agent, Transactions(agent), KafkaListener()).served()
+    assert announced == {(method, path) for method, path in served_calls if method != "HEAD"}
+    assert "InitProducerIdRequest" in document["components"]["schemas"]
 
 
-async def test_a_broken_invariant_is_reported_to_the_process(agent: Agent, http: TestClient[Any, Any]) -> None:
+async def test_a_broken_invariant_is_reported_to_the_process(agent: Agent, http: ClientSession) -> None:
     give(agent)
     reported: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
@@ -242,3 +246,31 @@ async def test_a_broken_invariant_is_reported_to_the_process(agent: Agent, http:
     response = await http.post("/v1/init-producer-id", json={})
     assert (response.status, (await response.json())["code"]) == (500, "UNKNOWN_SERVER_ERROR")
     assert isinstance(reported[0], AssertionError)
+
+
+async def test_with_a_token_calls_need_it_and_probes_do_not(agent: Agent) -> None:
+    give(agent)
+    async with served(build_app(agent, Transactions(agent), KafkaListener(), token="secret")) as http:
+        refused = await http.post("/v1/init-producer-id", json={})
+        problem = await refused.json()
+        assert (refused.status, problem["code"]) == (401, "CLUSTER_AUTHORIZATION_FAILED")
+        assert agent.reserve.claimed == 0
+        assert (await http.get("/readyz")).status == 200
+        headers = {"Authorization": "Bearer secret"}
+        assert (await http.post("/v1/init-producer-id", json={}, headers=headers)).status == 200
+
+
+async def test_an_accept_header_decides_on_the_form_of_the_answer(agent: Agent, http: ClientSession) -> None:
+    give(agent)
+    packed, plain = {"Content-Type": "application/msgpack"}, {"Accept": "application/json"}
+    response = await http.post("/v1/init-producer-id", data=msgspec.msgpack.encode({}), headers={**packed, **plain})
+    assert (response.content_type, (await response.json())["producer_id"]) == ("application/json", 100)
+    response = await http.post("/v1/init-producer-id", json={}, headers={"Accept": "application/msgpack"})
+    assert msgspec.msgpack.decode(await response.read())["producer_id"] == 101
+
+
+async def test_another_media_type_is_refused(agent: Agent, http: ClientSession) -> None:
+    give(agent)
+    response = await http.post("/v1/init-producer-id", data=b"{}", headers={"Content-Type": "text/plain"})
+    assert (response.status, (await response.json())["code"]) == (415, "INVALID_REQUEST")
+    assert agent.reserve.claimed == 0

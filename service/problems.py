@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
-from aiohttp import web
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import Problem
+from pidkeeper.service.exchange import HttpResponse
 
 PROBLEM_TYPE: Final = "application/problem+json"
 SERVER_NAME: Final = "pidkeeper"
+
+MAX_QUOTED_CHARACTERS: Final = 64
+"""Characters of the caller's text that an error message repeats."""
+
+Leader = Callable[[], tuple[int, str] | None]
+"""Node id and base URL of the leader that a refused caller may turn to, or None while there is none."""
 
 _ENCODER: Final = msgspec.json.Encoder()
 
@@ -33,6 +39,11 @@ class HttpError(RequestError):
         self.status = status
         self.headers = dict(headers or {})
         self.close = close
+
+
+def quoted(text: str) -> str:
+    """The caller's text for an error message, escaped and cut."""
+    return repr(text if len(text) <= MAX_QUOTED_CHARACTERS else text[:MAX_QUOTED_CHARACTERS] + "...")
 
 
 def problem_type(code: ErrorCode) -> str:
@@ -58,7 +69,7 @@ def problem_document(error: RequestError, leader: tuple[int, str] | None) -> Pro
     )
 
 
-def problem_response(error: RequestError, leader: tuple[int, str] | None) -> web.Response:
+def problem_response(error: RequestError, leader: tuple[int, str] | None) -> HttpResponse:
     """The HTTP answer for one refusal, with Retry-After (whole seconds, rounded up) if it says how long to wait."""
     problem = problem_document(error, leader)
     headers = {"Content-Type": PROBLEM_TYPE, "Server": SERVER_NAME}
@@ -66,7 +77,5 @@ def problem_response(error: RequestError, leader: tuple[int, str] | None) -> web
         headers["Retry-After"] = str(-(-error.throttle_time_ms // 1000))
     if isinstance(error, HttpError):
         headers.update(error.headers)
-    response = web.Response(body=_ENCODER.encode(problem), status=problem.status, headers=headers)
-    if isinstance(error, HttpError) and error.close:
-        response.force_close()
-    return response
+    close = isinstance(error, HttpError) and error.close
+    return HttpResponse(problem.status, headers, _ENCODER.encode(problem), close)

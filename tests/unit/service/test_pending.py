@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from pidkeeper.controller.api.pending import PendingRequests
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.service.pending import PendingRequests
 
 MILLISECOND = 1_000_000
 

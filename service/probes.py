@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from aiohttp import web
-
-from pidkeeper.controller.api.content import quoted
-from pidkeeper.controller.api.problems import SERVER_NAME, problem_response
-from pidkeeper.controller.node.health_check import HealthCheck
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.health_check import HealthCheck
+from pidkeeper.service.problems import SERVER_NAME, problem_response, quoted
+from pidkeeper.service.routes import TextRoute
 
 Checks = Callable[[], Sequence[HealthCheck]]
 
 UNAVAILABLE: Final = 503
+
+_HEADERS: Final = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store", "Server": SERVER_NAME}
+
+_ALL_ANSWERS: Final = {200: "every check holds", 503: "a check does not hold; one line each"}
+_ONE_ANSWERS: Final = {200: "the check holds", 503: "it does not hold", 404: "no check of that name"}
+_QUERY: Final = {"verbose": "list every check", "exclude": "leave out the check of this name; may be repeated"}
 
 
 class Draining:
@@ -47,29 +52,49 @@ def _line(check: HealthCheck, excluded: bool) -> str:
 
 
 class Probe:
-    """The handlers of one probe: all its checks, or one of them by name."""
+    """One probe: all its checks, or one of them by name."""
 
     def __init__(self, name: str, checks: Checks) -> None:
         self._name = name
         self._checks = checks
 
-    async def all_checks(self, request: web.Request) -> web.Response:
-        """`/livez?verbose&exclude=NAME`: 200 if every check holds that is not excluded, else 503."""
-        excluded = request.query.getall("exclude", [])
-        return _text(*report(self._name, self._checks(), excluded, verbose="verbose" in request.query))
+    def routes(self, question: str, about: str) -> tuple[TextRoute, TextRoute]:
+        """Its routes. `question` is what it answers; `about` names what a single check is of."""
+        return (
+            TextRoute(
+                path=f"/{self._name}",
+                name=self._name,
+                summary=question,
+                handler=self.all_checks,
+                answers=_ALL_ANSWERS,
+                query=_QUERY,
+            ),
+            TextRoute(
+                path=f"/{self._name}/{{check}}",
+                name=f"{self._name}_check",
+                summary=f"One check of {about}.",
+                handler=self.one_check,
+                answers=_ONE_ANSWERS,
+            ),
+        )
 
-    async def one_check(self, request: web.Request) -> web.Response:
+    def all_checks(self, request: HttpRequest, _: Mapping[str, str]) -> HttpResponse:
+        """`/livez?verbose&exclude=NAME`: 200 if every check holds that is not excluded, else 503."""
+        query = request.url.query
+        excluded = query.getall("exclude", [])
+        return _text(*report(self._name, self._checks(), excluded, verbose="verbose" in query))
+
+    def one_check(self, request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
         """`/livez/NAME`: 200 if that check holds, 503 if not, 404 if there is none of that name."""
-        wanted = request.match_info["check"]
+        wanted = path_texts["check"]
         checks = self._checks()
         for check in checks:
             if check.name == wanted:
-                return _text(*report(self._name, [check], (), verbose="verbose" in request.query))
+                return _text(*report(self._name, [check], (), verbose="verbose" in request.url.query))
         names = ", ".join(check.name for check in checks)
         detail = f"{self._name} has no check {quoted(wanted)}; it has {names}"
         return problem_response(RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail), None)
 
 
-def _text(status: int, text: str) -> web.Response:
-    headers = {"Content-Type": "text/plain; charset=utf-8", "Cache-Control": "no-store", "Server": SERVER_NAME}
-    return web.Response(body=text.encode(), status=status, headers=headers)
+def _text(status: int, text: str) -> HttpResponse:
+    return HttpResponse(status, _HEADERS, text.encode())

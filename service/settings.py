@@ -12,9 +12,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from pidkeeper.protocol.addresses import AddressError, HostPort
+
 T = TypeVar("T", bound=msgspec.Struct)
 
-_PORT: Final = re.compile("[0-9]{1,5}")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(?P<key>[^`]*)`(?: - at `\$\.?(?P<where>[^`]*)`)?")
 
 
@@ -52,22 +53,12 @@ def require_assertions() -> None:
         raise SettingsError("pidkeeper does not run with assertions switched off: unset PYTHONOPTIMIZE and drop -O")
 
 
-class HostPort(msgspec.Struct, frozen=True):
-    """An address to listen on or to connect to. IPv6 hosts stand in brackets when written."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str, key: str) -> HostPort:
-        """`host:port`, port 0 included. Raises SettingsError that names `key`."""
-        host, colon, port = text.rpartition(":")
-        if not (colon and host and port.isascii() and port.isdecimal() and len(port) <= 5 and int(port) <= 65_535):
-            raise SettingsError(f"{key}: {text!r} is not host:port, like 127.0.0.1:9092")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+def parse_address(text: str, key: str) -> HostPort:
+    """`host:port`, port 0 included. Raises SettingsError that names `key`."""
+    try:
+        return HostPort.parse(text, key)
+    except AddressError as error:
+        raise SettingsError(str(error)) from error
 
 
 def read_secret(path: str, key: str, *, least: int = 1) -> str:

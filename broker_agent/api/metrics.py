@@ -1,11 +1,11 @@
-"""What `/metrics` shows. Hot counters are plain ints, read when scraped."""
+"""What the agent counts beside what every service does. Hot counters are plain ints, read when scraped."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -77,15 +77,13 @@ class AgentCollector(Collector):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
 
 
-def make_registry(agent: Agent, listener: KafkaListener, transactions: Transactions) -> CollectorRegistry:
-    """A registry of its own, with the duration of rounds fed by the agent."""
-    registry = CollectorRegistry()
-    registry.register(AgentCollector(agent, listener, transactions))
+def build_collectors(agent: Agent, listener: KafkaListener, transactions: Transactions) -> list[Collector]:
+    """The agent's own samples, with the duration of rounds fed by the agent."""
     duration = Histogram(
-        PREFIX + "prefetch_duration_seconds", "Seconds a round took.", registry=registry, buckets=ROUND_BUCKETS
+        PREFIX + "prefetch_duration_seconds", "Seconds a round took.", registry=None, buckets=ROUND_BUCKETS
     )
     agent.on_round = duration.observe
-    return registry
+    return [AgentCollector(agent, listener, transactions), duration]
 
 
 def _or_minus_one(value: int | None) -> int:

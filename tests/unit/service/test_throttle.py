@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.controller.api import throttle
-from pidkeeper.controller.api.throttle import NANOSECONDS, ApiLimits, Rate, Throttle
+from pidkeeper.service import throttle
+from pidkeeper.service.throttle import NANOSECONDS, Rate, Throttle
 
 WIDE = Rate(1_000_000.0, 1_000_000)
 
@@ -122,30 +120,3 @@ def test_the_least_recently_used_bucket_goes_first(monkeypatch: pytest.MonkeyPat
         assert bucket.admit(broker, now) is None
     assert bucket.admit(3, NANOSECONDS) is None
     assert bucket.admit(2, NANOSECONDS) is not None, "1 and 3 are in use, so there is no room for 2"
-
-
-def test_the_defaults_need_fewer_buckets_than_the_bound() -> None:
-    limits = ApiLimits()
-    for broker, cluster in (
-        (limits.broker_allocations, limits.cluster_allocations),
-        (limits.broker_sessions, limits.cluster_sessions),
-    ):
-        busy_seconds = broker.burst / broker.per_second
-        assert math.ceil(cluster.burst + cluster.per_second * busy_seconds) <= throttle.MAX_BUCKETS
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"max_pending": 0}',
-        '{"broker_allocations": {"per_second": 0, "burst": 1}}',
-        '{"broker_allocations": {"per_second": -1, "burst": 1}}',
-        '{"broker_allocations": {"per_second": 1e300, "burst": 1}}',
-        '{"broker_allocations": {"per_second": 1, "burst": 0}}',
-        '{"request_timeout_ms": 0}',
-        '{"max_pendign": 7}',
-    ],
-)
-def test_limits_that_make_no_sense_are_refused(text: str) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(text, type=ApiLimits)

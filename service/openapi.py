@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
-from pidkeeper.controller.api.content import JSON, MSGPACK
-from pidkeeper.controller.api.problems import PROBLEM_TYPE
-from pidkeeper.controller.api.routes import COMMON_ERRORS, Route
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import Problem
+from pidkeeper.service.access import Access
+from pidkeeper.service.content import JSON, MSGPACK
+from pidkeeper.service.problems import PROBLEM_TYPE
+from pidkeeper.service.routes import COMMON_ERRORS, Route, TextRoute
 
-TEXT: Final = "text/plain"
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PATH_PARAMETER: Final = re.compile(r"\{(\w+)\}")
 
@@ -27,66 +27,33 @@ _BODY_STATUSES: Final = {
 }
 
 
-class PlainRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """A GET that answers with text of its own: probes, metrics, this document.
+class Description(msgspec.Struct, frozen=True):
+    """What the document is of."""
 
-    `answers` gives status and meaning; `query` the names and meanings of text parameters. Open to everybody.
-    """
-
-    path: str
-    name: str
-    summary: str
-    content_type: str = TEXT
-    answers: dict[int, str]
-    query: dict[str, str] = {}
+    title: str
+    text: str
 
 
-_PROBE_ANSWERS: Final = {200: "every check holds", 503: "a check does not hold; one line each"}
-_ONE_CHECK_ANSWERS: Final = {200: "the check holds", 503: "it does not hold", 404: "no check of that name"}
-_PROBE_QUERY: Final = {"verbose": "list every check", "exclude": "leave out the check of this name; may be repeated"}
-
-PLAIN_ROUTES: Final = (
-    PlainRoute(
-        path="/livez", name="livez", summary="Is this process alive?", answers=_PROBE_ANSWERS, query=_PROBE_QUERY
-    ),
-    PlainRoute(path="/livez/{check}", name="livez_check", summary="One check of liveness.", answers=_ONE_CHECK_ANSWERS),
-    PlainRoute(
-        path="/readyz",
-        name="readyz",
-        summary="Has this member its place in the quorum?",
-        answers=_PROBE_ANSWERS,
-        query=_PROBE_QUERY,
-    ),
-    PlainRoute(
-        path="/readyz/{check}", name="readyz_check", summary="One check of readiness.", answers=_ONE_CHECK_ANSWERS
-    ),
-    PlainRoute(path="/metrics", name="metrics", summary="Samples for Prometheus.", answers={200: "the samples"}),
-    PlainRoute(
-        path="/openapi.json",
-        name="openapi",
-        summary="This document.",
-        content_type=JSON,
-        answers={200: "the document"},
-    ),
-)
-
-
-def build_document(routes: Sequence[Route], version: str, *, secured: bool) -> dict[str, Any]:
-    """The document for the given calls; `secured` says whether they want a bearer token."""
+def build_document(
+    description: Description,
+    routes: Sequence[Route[Any]],
+    texts: Sequence[TextRoute],
+    version: str,
+    *,
+    secured: bool,
+) -> dict[str, Any]:
+    """The document for the given routes; `secured` says whether calls that are not public want a bearer token."""
     models = [model for route in routes for model in (route.request, route.response) if model is not None]
     _, components = msgspec.json.schema_components([*dict.fromkeys(models), Problem], ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
-        paths[route.path][route.method.lower()] = _operation(route, secured=secured)
-    for plain in PLAIN_ROUTES:
-        paths[plain.path]["get"] = _plain_operation(plain)
+        needs_token = secured and route.access is not Access.PUBLIC
+        paths[route.path][route.method.lower()] = _operation(route, secured=needs_token)
+    for text in texts:
+        paths[text.path]["get"] = _text_operation(text)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {
-            "title": "pidkeeper controller",
-            "version": version,
-            "description": "Hands out blocks of Kafka producer IDs. No ID twice, nothing acknowledged lost.",
-        },
+        "info": {"title": description.title, "version": version, "description": description.text},
         "paths": dict(paths),
         "components": {"schemas": components},
     }
@@ -95,7 +62,7 @@ def build_document(routes: Sequence[Route], version: str, *, secured: bool) -> d
     return document
 
 
-def _operation(route: Route, *, secured: bool) -> dict[str, Any]:
+def _operation(route: Route[Any], *, secured: bool) -> dict[str, Any]:
     responses: dict[str, Any] = {
         "200": {"description": ErrorCode.NONE.meaning, "content": _content(route.response)},
         **_error_responses(route, secured=secured),
@@ -113,7 +80,7 @@ def _operation(route: Route, *, secured: bool) -> dict[str, Any]:
     return operation
 
 
-def _error_responses(route: Route, *, secured: bool) -> dict[str, Any]:
+def _error_responses(route: Route[Any], *, secured: bool) -> dict[str, Any]:
     meanings: dict[int, list[str]] = defaultdict(list)
     for code in dict.fromkeys((*COMMON_ERRORS, *route.errors)):
         meanings[code.http_status].append(f"{code.name}: {code.meaning}")
@@ -148,21 +115,21 @@ def _parameters(model: type[Any] | None, place: str) -> Iterable[dict[str, Any]]
         yield {"name": name, "in": place, "required": name in schema["required"], "schema": field}
 
 
-def _plain_operation(plain: PlainRoute) -> dict[str, Any]:
-    path_names = _PATH_PARAMETER.findall(plain.path)
-    schema = {"type": "object"} if plain.content_type == JSON else {"type": "string"}
+def _text_operation(text: TextRoute) -> dict[str, Any]:
+    path_names = _PATH_PARAMETER.findall(text.path)
+    schema = {"type": "object"} if text.content_type == JSON else {"type": "string"}
     responses = {
-        str(status): {"description": meaning, "content": {plain.content_type: {"schema": schema}}}
-        for status, meaning in plain.answers.items()
+        str(status): {"description": meaning, "content": {text.content_type: {"schema": schema}}}
+        for status, meaning in text.answers.items()
     }
     if "404" in responses:
-        responses["404"] = _problem(plain.answers[404], 404)
+        responses["404"] = _problem(text.answers[404], 404)
     return {
-        "operationId": plain.name,
-        "summary": plain.summary,
+        "operationId": text.name,
+        "summary": text.summary,
         "parameters": [
             *({"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in path_names),
-            *(_text_parameter(name, meaning) for name, meaning in plain.query.items()),
+            *(_text_parameter(name, meaning) for name, meaning in text.query.items()),
         ],
         "responses": responses,
     }

@@ -1,16 +1,21 @@
-"""The listening socket of the interface: start, and a stop that lets the requests in progress finish."""
+"""The listening socket of a service: start, and a stop that lets the requests in progress finish."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
+import ssl
 from typing import Final
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from pidkeeper.controller.api.app import DRAINING
+from pidkeeper.service.app import App
+from pidkeeper.service.connections import MAX_CONNECTIONS, BoundedServer
+from pidkeeper.service.http_handler import build_handler
+from pidkeeper.service.process import ServiceError
 
 LISTEN_BACKLOG: Final = 1024
 """Connections that wait to be accepted: every agent of a large cluster reconnects at once after a failover."""
@@ -26,55 +31,53 @@ CLEANUP_SECONDS: Final = 1.0
 
 MAX_PORT: Final = 65_535
 
-
 logger = logging.getLogger(__name__)
 
 
-class ListenError(Exception):
+class ListenError(ServiceError):
     """The address cannot be listened on; the message says which and why."""
 
 
-class ApiServer:
-    """Serves one application on one address. Start it once, stop it once."""
+class HttpServer:
+    """Serves one app on one address, with at most `max_connections` open. Start it once, stop it once.
 
-    def __init__(self, app: web.Application) -> None:
+    `tls`: a context of `tls.server_context`; None serves plain HTTP.
+    """
+
+    def __init__(self, app: App, *, max_connections: int = MAX_CONNECTIONS, tls: ssl.SSLContext | None = None) -> None:
         self._app = app
-        # The parser hands out compressed bodies as they are: nothing here inflates a caller's bytes.
-        self._runner = web.AppRunner(
-            app,
-            logger=_connection_logger(),
-            access_log=None,
-            auto_decompress=False,
-            lingering_time=LINGER_SECONDS,
-            keepalive_timeout=KEEPALIVE_SECONDS,
-            shutdown_timeout=CLEANUP_SECONDS,
-        )
+        self._max_connections = max_connections
+        self._tls = tls
+        self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
+        self._upkeep: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen on `host`:`port` (port 0: any free one) and give the address in use. Raises ListenError."""
-        assert self._site is None, f"the server was started already, on {self._runner.addresses}"
+        assert self._runner is None, "the server was started already"
         if not 0 <= port <= MAX_PORT:
             raise ListenError(f"cannot listen on {host}:{port}: a port is a number from 0 to {MAX_PORT}")
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, backlog=LISTEN_BACKLOG)
+        runner = web.ServerRunner(self._make_server(), shutdown_timeout=CLEANUP_SECONDS)
+        await runner.setup()
+        site = web.TCPSite(runner, host, port, backlog=LISTEN_BACKLOG, ssl_context=self._tls)
         try:
             await site.start()
         except OSError as error:
-            await self._runner.cleanup()
+            await runner.cleanup()
             raise ListenError(f"cannot listen on {host}:{port}: {_reason(error)}") from error
-        self._site = site
-        bound_host, bound_port = self._runner.addresses[0][:2]
+        self._runner, self._site = runner, site
+        self._upkeep = asyncio.create_task(self._app.keep_up())
+        bound_host, bound_port = runner.addresses[0][:2]
         return str(bound_host), int(bound_port)
 
     def begin_drain(self) -> None:
         """Turn `/readyz` to 503 while everything is still served: the first step of a stop."""
-        self._app[DRAINING].active = True
+        self._app.begin_drain()
 
     async def stop(self, drain_seconds: float) -> None:
         """Stop accepting, give the requests in progress `drain_seconds` to finish, close every connection."""
         self.begin_drain()
-        if self._site is None:
+        if self._runner is None or self._site is None or self._upkeep is None:
             return
         site, self._site = self._site, None
         await site.stop()
@@ -85,6 +88,22 @@ class ApiServer:
         server.pre_shutdown()
         await server.shutdown(drain_seconds)
         await self._runner.cleanup()
+        self._upkeep.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._upkeep
+
+    def _make_server(self) -> BoundedServer:
+        # The parser hands out compressed bodies as they are: nothing here inflates a caller's bytes.
+        return BoundedServer(
+            build_handler(self._app.dispatch),
+            self._app.counters,
+            self._max_connections,
+            logger=_connection_logger(),
+            access_log=None,
+            auto_decompress=False,
+            lingering_time=LINGER_SECONDS,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+        )
 
 
 def _reason(error: OSError) -> str:

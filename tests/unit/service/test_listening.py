@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from pidkeeper.protocol.listening import close_server
+from pidkeeper.service.listening import close_server
 
 
 class Refusing(asyncio.Protocol):

@@ -1,0 +1,45 @@
+"""The interface of one agent, put together."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.api.metrics import build_collectors
+from pidkeeper.broker_agent.api.operations import Operations
+from pidkeeper.broker_agent.api.routes import ROUTES
+from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.service.app import App, Service
+from pidkeeper.service.authentication import Authenticator
+from pidkeeper.service.openapi import Description
+
+DESCRIPTION: Final = Description(
+    "pidkeeper broker agent", "Hands out Kafka producer IDs from memory, and serves transactional producers."
+)
+
+
+def build_app(agent: Agent, transactions: Transactions, listener: KafkaListener, *, token: str | None = None) -> App:
+    """The app that serves `agent`; `listener` is counted in its metrics.
+
+    `token`: the bearer token that every call under `/v1` must bring; None leaves them open.
+    """
+    operations = Operations(agent, transactions)
+    service = Service(
+        description=DESCRIPTION,
+        readiness="Will claims succeed?",
+        routes=ROUTES,
+        operations=operations,
+        live=operations.liveness,
+        ready=operations.readiness,
+        collectors=build_collectors(agent, listener, transactions),
+        report_fault=_report_fault,
+        answers_in_kind=True,
+    )
+    return App(service, Authenticator(token))
+
+
+def _report_fault(message: str, error: Exception) -> None:
+    """To the process, which a violated invariant ends."""
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

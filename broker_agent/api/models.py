@@ -1,0 +1,26 @@
+"""Values of the interface that no other part needs."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class AgentStatus(msgspec.Struct, frozen=True):
+    """Answer of /v1/status. `leader`: base URL that the next call goes to; `claim_rate`: IDs a second."""
+
+    broker_id: int
+    broker_epoch: int | None
+    cluster_id: str | None
+    incarnation_id: str
+    ready: bool
+    reasons: list[str]
+    fenced: bool
+    leader: str
+    reserve_ids: int
+    reserve_blocks: int
+    reserve_target_ids: int
+    highest_held: int
+    claimed: int
+    claim_errors: int
+    claim_rate: float
+    blocks_received: int

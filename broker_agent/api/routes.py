@@ -1,0 +1,79 @@
+"""The route table of an agent: one row for each call."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pidkeeper.broker_agent.api.models import AgentStatus
+from pidkeeper.broker_agent.api.operations import Operations
+from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
+from pidkeeper.service.access import Access
+from pidkeeper.service.routes import Route
+
+_TRANSACTION: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.PRODUCER_FENCED,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.MESSAGE_TOO_LARGE,
+)
+"""What `Transactions` tells a producer."""
+
+ROUTES: Final[tuple[Route[Operations], ...]] = (
+    Route(
+        method="POST",
+        path="/v1/init-producer-id",
+        name="init_producer_id",
+        summary="Claim a producer ID, or the newest pair of a transactional id (KIP-98, KIP-360).",
+        access=Access.PRODUCER,
+        handler=Operations.init_producer_id,
+        request=InitProducerIdRequest,
+        response=InitProducerIdResponse,
+        errors=(*_TRANSACTION, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/add-partitions",
+        name="add_partitions_to_txn",
+        summary="Add partitions to a transaction, which begins with the first of them (KIP-98).",
+        access=Access.PRODUCER,
+        handler=Operations.step,
+        request=AddPartitionsToTxn,
+        response=TransactionResponse,
+        errors=_TRANSACTION,
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/add-offsets",
+        name="add_offsets_to_txn",
+        summary="Add the offsets of a consumer group to a transaction (KIP-98).",
+        access=Access.PRODUCER,
+        handler=Operations.step,
+        request=AddOffsetsToTxn,
+        response=TransactionResponse,
+        errors=_TRANSACTION,
+    ),
+    Route(
+        method="POST",
+        path="/v1/transactions/end",
+        name="end_txn",
+        summary="Commit or abort a transaction (KIP-98).",
+        access=Access.PRODUCER,
+        handler=Operations.step,
+        request=EndTxn,
+        response=TransactionResponse,
+        errors=_TRANSACTION,
+    ),
+    Route(
+        method="GET",
+        path="/v1/status",
+        name="describe_agent",
+        summary="What the agent holds.",
+        access=Access.VIEWER,
+        handler=Operations.status,
+        response=AgentStatus,
+    ),
+)

@@ -1,0 +1,35 @@
+"""Who calls, and what the caller may do."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import msgspec
+
+
+class Access(enum.StrEnum):
+    """The role that a caller needs for a route. PUBLIC needs none; no role includes another."""
+
+    PUBLIC = "public"
+    VIEWER = "viewer"
+    """Reads what the service knows."""
+    PRODUCER = "producer"
+    """Asks an agent for producer IDs, and takes steps of its transactions."""
+    BROKER = "broker"
+    """An agent that acts for a broker: registration, blocks, its producers' transactions."""
+    OPERATOR = "operator"
+    """Changes the cluster: floor, quorum, migration, aborted transactions."""
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """A caller: `name` for logs, and the roles that it has."""
+
+    name: str
+    roles: frozenset[Access]
+
+
+EVERY_ROLE: Final = frozenset(Access) - {Access.PUBLIC}
+
+ANONYMOUS: Final = Principal("anonymous", frozenset())
+"""Whoever calls a public route: nobody asked for a name."""

@@ -1,0 +1,133 @@
+"""Puts a service together: its calls, probes, metrics and document, and the upkeep that runs beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+from prometheus_client.registry import Collector
+
+from pidkeeper.service.authentication import Authenticator
+from pidkeeper.service.content import JSON
+from pidkeeper.service.dispatch import Dispatcher
+from pidkeeper.service.endpoint import FaultReport
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.health_check import HealthCheck
+from pidkeeper.service.metrics import (
+    RequestCounters,
+    ServerCounters,
+    ServiceCollector,
+    build_registry,
+    build_version,
+    exposition,
+)
+from pidkeeper.service.openapi import Description, build_document
+from pidkeeper.service.probes import Checks, Draining, Probe
+from pidkeeper.service.problems import SERVER_NAME, Leader
+from pidkeeper.service.routes import Route, TextRoute
+
+UPKEEP_SECONDS: Final = 0.1
+"""How often expired requests are given up and the loop's lag is measured: a hundredth of the request timeout."""
+
+Operations = TypeVar("Operations")
+
+
+class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
+    """What one service brings along.
+
+    `description` and `readiness`, the question that `/readyz` answers, go into the document; `live` and `ready` are the
+    checks of the probes. `collectors` have the service's own samples. `upkeep` is called each UPKEEP_SECONDS. The rest
+    is as in Dispatcher.
+    """
+
+    description: Description
+    readiness: str
+    routes: Sequence[Route[Operations]]
+    operations: Operations
+    live: Checks
+    ready: Checks
+    collectors: Sequence[Collector]
+    report_fault: FaultReport
+    leader: Leader = lambda: None
+    upkeep: Callable[[], None] = lambda: None
+    answers_in_kind: bool = False
+
+
+class App:
+    """One service, ready to be served: `dispatch` answers a request, `begin_drain` turns `/readyz` to 503."""
+
+    def __init__(self, service: Service[Any], authenticator: Authenticator) -> None:
+        self.counters: Final = ServerCounters()
+        self._draining = Draining()
+        self._upkeep = service.upkeep
+        requests = RequestCounters()
+        dispatcher = Dispatcher(
+            service.operations,
+            authenticator,
+            requests,
+            leader=service.leader,
+            report_fault=service.report_fault,
+            answers_in_kind=service.answers_in_kind,
+        )
+        dispatcher.add(service.routes)
+        own = ServiceCollector(requests, self.counters, service.live, service.ready)
+        texts = [*self._probes(service), _metrics_route([own, *service.collectors])]
+        dispatcher.add_texts([*texts, _document_route(service, texts, secured=authenticator.secured)])
+        self.dispatch: Final = dispatcher.dispatch
+        self.served: Final = dispatcher.served
+
+    def begin_drain(self) -> None:
+        """Turn `/readyz` to 503 while everything is still served: the first step of a stop."""
+        self._draining.active = True
+
+    async def keep_up(self) -> None:
+        """Measure the loop's lag and do the service's upkeep until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + UPKEEP_SECONDS
+            await asyncio.sleep(UPKEEP_SECONDS)
+            self.counters.loop_lag_ns = max(0, int((loop.time() - due) * 1e9))
+            self._upkeep()
+
+    def _probes(self, service: Service[Any]) -> list[TextRoute]:
+        def ready() -> list[HealthCheck]:
+            return [*service.ready(), self._draining.check()]
+
+        return [
+            *Probe("livez", service.live).routes("Is this process alive?", "liveness"),
+            *Probe("readyz", ready).routes(service.readiness, "readiness"),
+        ]
+
+
+def _metrics_route(collectors: Sequence[Collector]) -> TextRoute:
+    registry = build_registry(collectors)
+
+    def scrape(request: HttpRequest, _: Mapping[str, str]) -> HttpResponse:
+        text, content_type = exposition(registry, request.headers.get("Accept", ""))
+        return HttpResponse(200, {"Content-Type": content_type, "Server": SERVER_NAME}, text)
+
+    return TextRoute(
+        path="/metrics", name="metrics", summary="Samples for Prometheus.", handler=scrape, answers={200: "the samples"}
+    )
+
+
+def _document_route(service: Service[Any], texts: Sequence[TextRoute], *, secured: bool) -> TextRoute:
+    """The route of the document, which lists itself too."""
+    answer = HttpResponse(200, {"Content-Type": JSON, "Server": SERVER_NAME}, b"")
+
+    def document(_request: HttpRequest, _path_texts: Mapping[str, str]) -> HttpResponse:
+        return answer
+
+    route = TextRoute(
+        path="/openapi.json",
+        name="openapi",
+        summary="This document.",
+        handler=document,
+        content_type=JSON,
+        answers={200: "the document"},
+    )
+    content = build_document(service.description, service.routes, [*texts, route], build_version(), secured=secured)
+    answer = msgspec.structs.replace(answer, body=msgspec.json.encode(content))
+    return route

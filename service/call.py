@@ -1,0 +1,22 @@
+"""A call as its handler gets it."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from pidkeeper.service.access import Principal
+
+Path = TypeVar("Path")
+Query = TypeVar("Query")
+Body = TypeVar("Body")
+
+
+class Call(msgspec.Struct, Generic[Path, Query, Body], frozen=True):
+    """Who calls, and the checked values of path, query and body; None where the route has no model for them."""
+
+    principal: Principal
+    path: Path
+    query: Query
+    body: Body

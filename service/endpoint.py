@@ -1,0 +1,97 @@
+"""From a route to the coroutine that answers its requests: everything around the operation, bound once at start."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.service.access import ANONYMOUS, Access, Principal
+from pidkeeper.service.authentication import Authenticator, not_permitted
+from pidkeeper.service.call import Call
+from pidkeeper.service.content import (
+    MAX_BODY_BYTES,
+    BodyDecoder,
+    json_response,
+    msgpack_response,
+    too_large,
+    wants_msgpack,
+)
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.metrics import SUCCESS
+from pidkeeper.service.parameters import decode_parameters
+from pidkeeper.service.problems import Leader, problem_response
+from pidkeeper.service.routes import Route
+
+Operations = TypeVar("Operations")
+
+Endpoint = Callable[[HttpRequest, Mapping[str, str]], Awaitable[HttpResponse]]
+"""Answers a request, given the texts in its path by name."""
+
+FaultReport = Callable[[str, Exception], None]
+"""Gets the message and the exception of a fault that a caller is answered with 500."""
+
+
+def build_endpoint(
+    route: Route[Operations],
+    operations: Operations,
+    authenticator: Authenticator,
+    outcomes: Counter[str],
+    *,
+    leader: Leader,
+    report_fault: FaultReport,
+    answers_in_kind: bool = False,
+) -> Endpoint:
+    """The coroutine for one route: authorise, decode, operate, encode; a refusal becomes a problem document."""
+    handler = route.handler
+    authorise = _authoriser(route.access, authenticator)
+    path_model, query_model, query_texts = route.path_model, route.query_model, route.query_texts
+    decoder = BodyDecoder(route.request) if route.request is not None else None
+
+    async def endpoint(request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
+        path = query = body = None
+        try:
+            principal = authorise(request)
+            if path_model is not None:
+                path = decode_parameters(path_model, path_texts, "path parameter")
+            if query_model is not None:
+                query = decode_parameters(query_model, request.url.query, "query parameter", query_texts)
+            if decoder is not None:
+                raw = request.body if isinstance(request.body, bytes) else await request.body()
+                if len(raw) > MAX_BODY_BYTES:
+                    raise too_large(f"{len(raw)} bytes")
+                body = decoder.decode(request.headers.get("Content-Type"), raw)
+            answer = await handler(operations, Call(principal, path, query, body))
+            outcomes[SUCCESS] += 1
+            return _respond(answer, request.headers, in_kind=answers_in_kind)
+        except RequestError as error:
+            outcomes[error.code.name] += 1
+            return problem_response(error, leader())
+        except Exception as error:  # noqa: BLE001 - whatever broke, the caller gets a document
+            report_fault(f"{route.name} failed", error)
+            outcomes[ErrorCode.UNKNOWN_SERVER_ERROR.name] += 1
+            return problem_response(RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), None)
+
+    return endpoint
+
+
+def _authoriser(access: Access, authenticator: Authenticator) -> Callable[[HttpRequest], Principal]:
+    if access is Access.PUBLIC:
+        return lambda _: ANONYMOUS
+
+    authenticate = authenticator.authenticate
+
+    def authorise(request: HttpRequest) -> Principal:
+        principal = authenticate(request)
+        if access not in principal.roles:
+            raise not_permitted(principal, access)
+        return principal
+
+    return authorise
+
+
+def _respond(answer: Any, headers: Mapping[str, str], *, in_kind: bool) -> HttpResponse:
+    if wants_msgpack(headers.get("Accept"), headers.get("Content-Type"), in_kind=in_kind):
+        return msgpack_response(answer)
+    return json_response(answer)

@@ -1,0 +1,31 @@
+"""One exchange of HTTP as values: what a request is, and what its answer is, whatever carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+from yarl import URL
+
+Body = bytes | Callable[[], Awaitable[bytes]]
+
+
+class HttpRequest(msgspec.Struct, frozen=True):
+    """`url` is the target in origin form. `headers` are looked up without regard to case.
+
+    `body` is there as a whole, or a call that waits for it and raises RequestError if it does not come.
+    """
+
+    method: str
+    url: URL
+    headers: Mapping[str, str]
+    body: Body = b""
+
+
+class HttpResponse(msgspec.Struct, frozen=True):
+    """`close`: the connection ends with this answer, since the stream of its requests is out of step."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    close: bool = False

@@ -1,0 +1,47 @@
+"""What stands between aiohttp and the dispatcher: its requests and answers, as the values that these are elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+from aiohttp import HttpVersion11, hdrs, web
+
+from pidkeeper.service.body import read_body
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+def build_handler(
+    dispatch: Callable[[HttpRequest], Awaitable[HttpResponse]],
+) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
+    """The coroutine that answers every request of a server."""
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        if hdrs.EXPECT in request.headers:
+            await _invite_body(request)
+        content = request.content
+        there = content.is_eof() and content.exception() is None
+        body = content.read_nowait() if there else partial(read_body, request)
+        answer = await dispatch(HttpRequest(request.method, request.rel_url, request.headers, body))
+        response = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+        if answer.close:
+            response.force_close()
+        return response
+
+    return handle
+
+
+async def _invite_body(request: web.BaseRequest) -> None:
+    """Tell a client that waits with its body to go on (RFC 9110, section 10.1.1). Raises HTTPExpectationFailed."""
+    if request.version != HttpVersion11:
+        return
+    expected = request.headers[hdrs.EXPECT]
+    if expected.lower() != "100-continue":
+        raise web.HTTPExpectationFailed(text=f"Unknown Expect: {expected}")
+    await request.writer.write(CONTINUE)
+    # What is counted as sent begins with the answer.
+    request.writer.output_size = 0
+    await request.writer.drain()

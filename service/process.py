@@ -1,0 +1,137 @@
+"""The process that a service runs in: logging, event loop, signals, and what its end means to whoever started it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeVar
+
+import uvloop
+
+from pidkeeper.service.settings import SettingsError, require_assertions
+
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+FAILED: Final = 1
+UNUSABLE_SETTINGS: Final = 2
+"""Exit codes; 0 after a stop that was asked for."""
+
+Config = TypeVar("Config")
+
+_log = logging.getLogger(__name__)
+
+
+class ServiceError(Exception):
+    """The service cannot start or go on, and its message says all that an operator needs to know."""
+
+
+class Running(Protocol):
+    """A service that has started. `ended` is set when it is to stop: to None on request, to the error by a fault."""
+
+    @property
+    def ended(self) -> asyncio.Future[BaseException | None]:
+        """Waited for once."""
+        ...
+
+
+class Ending:
+    """What ends a service: whatever comes first of a request to stop and a fault."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+    def request_stop(self) -> None:
+        """End it as it should."""
+        self._end(None)
+
+    def fail(self, error: BaseException) -> None:
+        """End it by a fault."""
+        self._end(error)
+
+    def on_unhandled(self, context: dict[str, Any]) -> None:
+        """Log what no caller caught; a violated invariant is a fault, for the memory cannot be trusted any more.
+
+        `context` is what an event loop gives its exception handler.
+        """
+        error = context.get("exception")
+        _log.error("%s", context.get("message"), exc_info=error)
+        if isinstance(error, AssertionError):
+            self.fail(error)
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(error)
+
+
+def run_service(
+    service: Callable[[], AbstractAsyncContextManager[Running]],
+    *,
+    logger: logging.Logger,
+    log_level: LogLevel,
+    open_files: int,
+) -> int:
+    """Run until SIGTERM or SIGINT (returns 0), or until a fault (returns 1), which is logged with `logger`.
+
+    Entering `service` starts it and calls `on_stop_signal`, leaving it stops it gracefully; a fault is raised within.
+    `open_files`: how many it may need. Raises SettingsError without assertions.
+    """
+    logging.basicConfig(
+        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    require_assertions()
+    _raise_file_limit(open_files)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_until_ended(service))
+    except ServiceError as error:
+        logger.critical("%s", error)
+        return FAILED
+    except Exception as fault:
+        logger.critical("this process stops: %s: %s", type(fault).__name__, fault, exc_info=fault)
+        return FAILED
+    logger.info("stopped")
+    return 0
+
+
+def on_stop_signal(request_stop: Callable[[], None]) -> None:
+    """Have SIGTERM and SIGINT call `request_stop` from now on; before, they end the process at once."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, request_stop)
+
+
+def run_module(load_config: Callable[[Path | None], Config], run: Callable[[Config], int]) -> int:
+    """The exit code of `python -m PACKAGE [CONFIG]`: 2, with the reason on stderr, for unusable settings."""
+    try:
+        return run(load_config(Path(sys.argv[1]) if len(sys.argv) > 1 else None))
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return UNUSABLE_SETTINGS
+
+
+async def _until_ended(service: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
+    async with service() as running:
+        # What was made so far lives as long as the process: the collector need not look at it again.
+        gc.collect()
+        gc.freeze()
+        fault = await running.ended
+        if fault is not None:
+            raise fault
+
+
+def _raise_file_limit(wanted: int) -> None:
+    """Raise the soft limit of open files to `wanted`, as far as the hard limit allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return
+    reachable = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    if reachable < wanted:
+        _log.warning("the limit of open files is %d, %d would be needed: raise `ulimit -n`", reachable, wanted)

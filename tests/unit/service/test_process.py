@@ -1,0 +1,101 @@
+"""How a service's process starts, what ends it, and with which exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pidkeeper.service.process import Ending
+
+PROGRAM = """
+import asyncio, contextlib, logging, resource, sys
+from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, run_module, run_service
+from pidkeeper.service.settings import SettingsError
+
+def say(text):
+    print(text, flush=True)
+
+@contextlib.asynccontextmanager
+async def service(how):
+    ending = Ending()
+    on_stop_signal(ending.request_stop)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: ending.on_unhandled(context))
+    if how == "refuse":
+        raise ServiceError("no room")
+    if how == "invariant":
+        loop.call_later(0.01, lambda: loop.call_exception_handler({"message": "m", "exception": AssertionError("R7")}))
+    say(f"started {type(loop).__module__} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}")
+    yield ending
+    say("stopped gracefully")
+
+def run(how):
+    if how == "settings":
+        raise SettingsError("no such key")
+    return run_service(lambda: service(how), logger=logging.getLogger("own"), log_level="info", open_files=300)
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
+sys.exit(run_module(str, run))
+"""
+
+
+def start(how: str, *options: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, *options, "-c", PROGRAM, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_gracefully(number: signal.Signals) -> None:
+    process = start("serve")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started uvloop 300\n"
+    process.send_signal(number)
+    out, log = process.communicate(timeout=30)
+    assert (process.returncode, out) == (0, "stopped gracefully\n")
+    assert log.endswith("INFO own stopped\n")
+
+
+def test_a_start_that_cannot_be_is_one_line_and_exit_code_1() -> None:
+    process = start("refuse")
+    out, log = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert log.endswith("CRITICAL own no room\n")
+    assert len(log.splitlines()) == 1
+
+
+def test_a_violated_invariant_ends_it_with_1_and_its_traceback() -> None:
+    process = start("invariant")
+    out, log = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "started uvloop 300\n")
+    assert "CRITICAL own this process stops: AssertionError: R7\n" in log
+    assert "Traceback" in log
+
+
+def test_unusable_settings_end_it_with_2() -> None:
+    process = start("settings")
+    assert process.communicate(timeout=30) == ("", "no such key\n")
+    assert process.returncode == 2
+
+
+def test_it_does_not_run_without_assertions() -> None:
+    process = start("serve", "-O")
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "does not run with assertions switched off" in log
+
+
+async def test_a_fault_that_is_no_violated_invariant_is_logged_alone(caplog: pytest.LogCaptureFixture) -> None:
+    ending = Ending()
+    ending.on_unhandled({"message": "a handler failed", "exception": ValueError("no invariant")})
+    assert not ending.ended.done()
+    error = AssertionError("A1: 5 does not rise")
+    ending.on_unhandled({"message": "a handler failed", "exception": error})
+    assert await asyncio.wait_for(ending.ended, 10) is error
+    ending.request_stop()
+    assert ending.ended.result() is error, "the first word counts"
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == ["a handler failed"] * 2
