@@ -19,8 +19,8 @@ from pidkeeper.protocol.records import VotersRecord, read_voters
 class RaftLog:
     """Entries `first_index`..`last_index`. `first_index - 1` is the compaction point: only its term is known.
 
-    `stable`: durable through this index. `submitted`: handed out for writing through it. `delivered`: handed out for
-    applying through it. `memberships`: the configurations in the entries above the snapshot.
+    Always `applied <= delivered <= commit <= last_index` (R4, R5) and `stable <= submitted <= last_index`, where
+    `delivered <= stable`; `commit` may be ahead of `stable`.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class RaftLog:
         "last_index",
         "last_term",
         "memberships",
+        "snapshot",
         "stable",
         "submitted",
     )
@@ -43,8 +44,13 @@ class RaftLog:
 
         `memberships`: as of `snapshot`.
         """
+        # The configurations in force by the entries above the snapshot. Only the log changes it, with its entries.
         self.memberships = memberships
+        # The newest own snapshot that is durable. Its index never falls; entries at or below it may still be at hand.
+        self.snapshot = snapshot
+        # The compaction point, and its term. It never falls; entries at or below it are gone from memory.
         self._offset, self._offset_term = snapshot.index, snapshot.term
+        # Entry `index` is at position `index - _offset - 1`. Grows and is cut at its end, is dropped at its front.
         self._entries = _connected(snapshot, entries)
         if self._entries and self._entries[0].index != snapshot.index + 1:
             # Older than the snapshot. The first one's predecessor has no known term, so the first one marks the point.
@@ -53,10 +59,17 @@ class RaftLog:
             else:
                 self._offset, self._offset_term = self._entries[0].index, self._entries[0].term
                 del self._entries[0]
+        # The end of the log, durable or not, and the term there. Falls when a conflict is cut off (R3, R6).
         self.last_index = self._offset + len(self._entries)
         self.last_term = self._entries[-1].term if self._entries else self._offset_term
+        # Durable through this index, and handed out for writing through that one. Both fall when the log is cut before
+        # them, so `stable` never covers an entry that was overwritten since it was written.
         self.stable = self.submitted = self.last_index
+        # Known to be committed; applied by the state machine; handed out for applying: each through this index. None
+        # of them ever falls. As a snapshot is of applied entries, all of them start at its index.
         self.commit = self.applied = self.delivered = snapshot.index
+        # Through which index each write under way will have made the log durable, oldest first. Lowered when the log is
+        # cut: what is behind the cut waits for another write.
         self._writes: deque[int] = deque()
         self._note_memberships(self.slice(max(snapshot.index, self._offset) + 1, self.last_index))
 
@@ -195,6 +208,11 @@ class RaftLog:
             raise InvariantViolation("R5", facts)
         self.applied = index
 
+    def snapshot_taken(self, snapshot: SnapshotMeta) -> None:
+        """The own snapshot `snapshot` is durable; one that is not newer is no news."""
+        if snapshot.index > self.snapshot.index:
+            self.snapshot = snapshot
+
     def compact(self, keep_from: int) -> None:
         """Forget entries below `keep_from`; those that are not durable yet stay."""
         drop = min(keep_from, self.stable + 1) - self.first_index
@@ -211,6 +229,7 @@ class RaftLog:
         if self.matches(snapshot.index, snapshot.term):
             raise InvariantViolation("R3", f"snapshot {snapshot} would drop entries that agree with it")
         self._entries.clear()
+        self.snapshot = snapshot
         self._offset, self._offset_term = snapshot.index, snapshot.term
         self.last_index, self.last_term = snapshot.index, snapshot.term
         self.stable = self.submitted = snapshot.index

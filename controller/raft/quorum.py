@@ -1,6 +1,6 @@
 """Who has won, and how far a majority holds the log. Pure functions over counts.
 
-Members that lost data (`recovering`, see `elections.py`) are weak: their voices count only if nobody is missing.
+The votes of members that lost data (`recovering`, see `elections.py`) are weak: they count only if nobody's is missing.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def vote_result(
 ) -> VoteResult:
     """The state of an election among `voters` members; `weak_grants` come from members that are recovering.
 
-    `others`: learners and members that are being removed. They make no majority, but where weak voices are to count
-    they must not be missing either.
+    `others`: learners and members that are being removed. They make no majority, but where weak votes are to count,
+    theirs must not be missing either.
     """
     if grants >= majority(voters) or (grants + weak_grants == voters and other_grants == others):
         return VoteResult.WON
