@@ -339,8 +339,8 @@ class RaftCore:
         """The write of the Ready with `token` is durable. Tokens come back in the order in which they were issued."""
         outbox = self._outbox
         write = outbox.written(token)
-        if self.role is CANDIDATE:
-            self._count_own_vote()
+        if self._ballot is not None and self.role is CANDIDATE:
+            self._conclude(self._ballot, self._ballot.count_own())
         outbox.release(write)
         if self.leadership is not None:
             self.leadership.written(write.hard)
@@ -429,12 +429,11 @@ class RaftCore:
         if not self._may_campaign:
             return
         self.role = PRE_CANDIDATE
-        self._ballot = Ballot(self.term, self.log.memberships)
-        self._count_vote(self._ballot, self.node_id, True, self._hard.recovery)
+        self._ballot = ballot = Ballot(self.node_id, self._hard, self.log, self._outbox)
+        # A pre-vote binds us to nothing, so ours counts whether the hard state is durable or not.
+        self._conclude(ballot, ballot.count(self.node_id, True, self._hard.recovery))
         if self.role is PRE_CANDIDATE:
-            last, last_term = self.log.last_index, self.log.last_term
-            for peer in self.log.memberships.peers_of(self.node_id):
-                self._outbox.send(PreVote(self.term + 1, self.node_id, peer, last, last_term))
+            ballot.ask_pre_votes()
 
     def _become_candidate(self, transfer: bool) -> None:
         """Stand in the next term. Our own vote counts, and the requests leave, once it is durable."""
@@ -444,12 +443,9 @@ class RaftCore:
         self._hard.vote_for(self.node_id)
         self.role = CANDIDATE
         self._following = None
-        self._ballot = Ballot(self.term, self.log.memberships)
+        self._ballot = Ballot(self.node_id, self._hard, self.log, self._outbox)
         self._timer.draw()
-        last, last_term = self.log.last_index, self.log.last_term
-        for peer in self.log.memberships.peers_of(self.node_id):
-            request = RequestVote(self.term, self.node_id, peer, last, last_term, transfer)
-            self._outbox.send_when_durable(request, last)
+        self._ballot.ask_votes(transfer)
 
     def _become_leader(self, ballot: Ballot) -> None:
         self.role = LEADER
@@ -491,8 +487,7 @@ class RaftCore:
 
     # Votes.
 
-    def _count_vote(self, ballot: Ballot, voter: int, granted: bool, recovery: int) -> None:
-        result = ballot.count(voter, granted, recovery)
+    def _conclude(self, ballot: Ballot, result: VoteResult) -> None:
         if result is VoteResult.LOST:
             self._become_follower(self.term)
         elif result is VoteResult.WON and self.role is PRE_CANDIDATE:
@@ -500,31 +495,20 @@ class RaftCore:
         elif result is VoteResult.WON:
             self._become_leader(ballot)
 
-    def _count_own_vote(self) -> None:
-        """As candidate, whenever a write is durable: it may have been the one with our vote."""
-        ballot = self._ballot
-        if ballot is not None and self._outbox.hard_state_durable and self.node_id not in ballot:
-            self._count_vote(ballot, self.node_id, True, self._hard.recovery)
-
     def _on_pre_vote(self, message: PreVote) -> None:
         self._voter.answer_pre_vote(message, hears_leader=self._hears_leader())
 
     def _on_pre_vote_reply(self, message: PreVoteReply) -> None:
-        ballot = self._ballot
-        asked = message.term == self.term + 1 if message.agrees else message.term == self.term
-        if ballot is not None and self.role is PRE_CANDIDATE and asked and message.sender not in ballot:
-            self._count_vote(ballot, message.sender, self._voter.grants(message), int(message.recovering))
+        if self._ballot is not None and self.role is PRE_CANDIDATE:
+            self._conclude(self._ballot, self._ballot.on_pre_vote_reply(message))
 
     def _on_vote_request(self, message: RequestVote) -> None:
         if self._voter.answer_vote_request(message, knows_leader=self.leader_id is not None):
             self._timer.draw()
 
     def _on_vote_reply(self, message: RequestVoteReply) -> None:
-        ballot = self._ballot
-        # Our own vote is counted first, so that nobody leads by a vote that it could forget.
-        ours = ballot is not None and self.role is CANDIDATE and self.node_id in ballot
-        if ours and ballot is not None and message.sender not in ballot:
-            self._count_vote(ballot, message.sender, self._voter.grants(message), message.recovery)
+        if self._ballot is not None and self.role is CANDIDATE:
+            self._conclude(self._ballot, self._ballot.on_vote_reply(message))
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         """The leader hands over. A member that is recovering would need every vote, so it stays."""

@@ -85,43 +85,72 @@ from __future__ import annotations
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.log import RaftLog
-from pidkeeper.controller.raft.membership import Memberships
 from pidkeeper.controller.raft.messages import PreVote, PreVoteReply, RequestVote, RequestVoteReply
 from pidkeeper.controller.raft.outbox import Outbox
 from pidkeeper.controller.raft.quorum import VoteResult, vote_result
 
 
 class Ballot:
-    """The votes for this member in one election, or in one round of pre-votes. Exists only while it campaigns."""
+    """Asks for votes and counts them, in one election or one round of pre-votes. Exists only while we campaign."""
 
-    __slots__ = ("_memberships", "_term", "_votes")
+    __slots__ = ("_hard", "_log", "_node_id", "_outbox", "_votes")
 
-    def __init__(self, term: int, memberships: Memberships) -> None:
-        # The member's term when the ballot began; no message of another term is counted.
-        self._term = term
-        self._memberships = memberships
+    def __init__(self, node_id: int, hard: HardStateKeeper, log: RaftLog, outbox: Outbox) -> None:
+        self._node_id = node_id
+        self._hard = hard
+        self._log = log
+        self._outbox = outbox
         # Voter -> (granted, the number of its recovery or, in a pre-vote, 1 if it recovers; 0 if it does not). Each
-        # voter is counted once (R10). In an election our own vote is missing until it is durable.
+        # voter is counted once (R10), and only members by our log. In an election our own vote comes first, once it
+        # is durable: nobody leads by a vote that it could forget.
         self._votes: dict[int, tuple[bool, int]] = {}
-
-    def __contains__(self, voter: int) -> bool:
-        """Whether `voter` has been counted."""
-        return voter in self._votes
 
     @property
     def recoveries(self) -> dict[int, int]:
         """The numbers of the recoveries that those who voted are in, by voter."""
         return {voter: recovery for voter, (_, recovery) in self._votes.items() if recovery}
 
+    def ask_pre_votes(self) -> None:
+        """Ask everybody whether we would win the next term."""
+        log, term = self._log, self._hard.term + 1
+        for peer in log.memberships.peers_of(self._node_id):
+            self._outbox.send(PreVote(term, self._node_id, peer, log.last_index, log.last_term))
+
+    def ask_votes(self, transfer: bool) -> None:
+        """Ask everybody for a vote in this term, once our own vote and log are durable."""
+        log, term = self._log, self._hard.term
+        for peer in log.memberships.peers_of(self._node_id):
+            request = RequestVote(term, self._node_id, peer, log.last_index, log.last_term, transfer)
+            self._outbox.send_when_durable(request, log.last_index)
+
+    def count_own(self) -> VoteResult:
+        """Count our own vote, if it is durable and not counted yet; how the ballot stands."""
+        if self._node_id in self._votes or not self._outbox.hard_state_durable:
+            return VoteResult.PENDING
+        return self.count(self._node_id, True, self._hard.recovery)
+
+    def on_pre_vote_reply(self, message: PreVoteReply) -> VoteResult:
+        """Count an answer to this round of pre-votes; how the ballot stands."""
+        asked = self._hard.term + 1 if message.agrees else self._hard.term
+        if message.term != asked or message.sender in self._votes:
+            return VoteResult.PENDING
+        return self.count(message.sender, self._grants(message), int(message.recovering))
+
+    def on_vote_reply(self, message: RequestVoteReply) -> VoteResult:
+        """Count a vote in this term; how the ballot stands."""
+        if self._node_id not in self._votes or message.sender in self._votes:
+            return VoteResult.PENDING
+        return self.count(message.sender, self._grants(message), message.recovery)
+
     def count(self, voter: int, granted: bool, recovery: int) -> VoteResult:
-        """Count one vote by the configurations in our log (R20); how the election stands."""
+        """Count one vote by the configurations in our log (R20); how the ballot stands."""
         if voter in self._votes:
-            raise InvariantViolation("R10", f"a second vote of {voter} in term {self._term}")
-        everybody = self._memberships.everybody
+            raise InvariantViolation("R10", f"a second vote of {voter} in term {self._hard.term}")
+        memberships = self._log.memberships
+        everybody, voters = memberships.everybody, memberships.newest.voters
         if voter not in everybody:
             return VoteResult.PENDING
         self._votes[voter] = (granted, recovery)
-        voters = self._memberships.newest.voters
         cast = [vote for voter, vote in self._votes.items() if voter in voters]
         others = [yes for voter, (yes, _) in self._votes.items() if voter not in voters]
         return vote_result(
@@ -133,6 +162,10 @@ class Ballot:
             other_grants=others.count(True),
             other_rejections=others.count(False),
         )
+
+    def _grants(self, reply: PreVoteReply | RequestVoteReply) -> bool:
+        """Whether the sender is for us: as a voter if our log takes it for one, else as a learner."""
+        return reply.granted if self._log.memberships.may_campaign(reply.sender) else reply.consents
 
 
 class Voter:
@@ -165,10 +198,6 @@ class Voter:
         reply = RequestVoteReply(hard.term, self._node_id, message.sender, granted, hard.recovery, consents)
         self._outbox.send_when_durable(reply)
         return granted or consents
-
-    def grants(self, reply: PreVoteReply | RequestVoteReply) -> bool:
-        """Whether the sender of `reply` is for us: as a voter if our log takes it for one, else as a learner."""
-        return reply.granted if self._log.memberships.may_campaign(reply.sender) else reply.consents
 
     def _agrees(self, message: PreVote | RequestVote, *, free: bool) -> tuple[bool, bool]:
         """Whether we are for a candidate as a voter, and as a learner. `free`: only our log can be against it."""
