@@ -318,6 +318,7 @@ class RaftCore:
             self._following = None
             voters = self.membership.voters
             if self.node_id in voters:
+                # By id, which is the same order for everybody: so each has a turn of its own.
                 turn = sorted(voters - {peer}).index(self.node_id)
                 if self._timer.wait_for_turn(turn):
                     self._become_pre_candidate()
@@ -331,6 +332,7 @@ class RaftCore:
         """The next round of work, or None."""
         log, receiver = self.log, self._receiver
         may_write = not receiver.restarts_log
+        # While a snapshot is installed, nothing is applied to the state machine that it will replace.
         committed = log.deliver() if log.delivered < log.commit and receiver.installing is None else []
         chunks = receiver.take_chunks() if receiver.chunks else []
         return self._outbox.take(committed, chunks, may_write=may_write)
@@ -339,6 +341,7 @@ class RaftCore:
         """The write of the Ready with `token` is durable. Tokens come back in the order in which they were issued."""
         outbox = self._outbox
         write = outbox.written(token)
+        # A candidate's own vote may be durable by now. It counts before anything that rests on the write leaves.
         if self._ballot is not None and self.role is CANDIDATE:
             self._conclude(self._ballot, self._ballot.count_own())
         outbox.release(write)
@@ -368,6 +371,7 @@ class RaftCore:
         if self.leadership is not None:
             raise InvariantViolation("R6", f"a leader cannot replace its log by snapshot {meta}")
         self.log.restore(meta, voters)
+        # The configuration came with the snapshot, so we may learn by it that we are no voter.
         if not self._may_campaign and self.role is not FOLLOWER:
             self._become_follower(self.term)
         if self._following is not None:
@@ -384,8 +388,10 @@ class RaftCore:
         if message.term < self.term:
             return self._answer_stale(message)
         kind = type(message)
+        # A pre-vote is of the term after the sender's, and so is an answer that agrees: neither has been entered.
         if kind is PreVote or (isinstance(message, PreVoteReply) and message.agrees):
             return True
+        # Not even the term is taken over: else a removed member that does not know so would depose every leader.
         if isinstance(message, RequestVote) and not message.transfer and self._hears_leader():
             return False
         self._become_follower(message.term)
@@ -396,6 +402,7 @@ class RaftCore:
     def _answer_stale(self, message: Message) -> bool:
         """A peer that is behind learns our term, so that a deposed leader steps down and a candidate moves on."""
         kind = type(message)
+        # `Voter` refuses it, and the refusal carries our term.
         if kind is PreVote:
             return True
         hard, peer = self._hard, message.sender
@@ -411,6 +418,7 @@ class RaftCore:
 
     def _become_follower(self, term: int) -> None:
         """Enter `term`, or stay in it, and follow nobody as yet."""
+        # The vote stays while the term does: it was given in the term, whatever the role becomes.
         self._hard.advance_term(term)
         self.role = FOLLOWER
         self._ballot = self.leadership = self._following = None
@@ -459,13 +467,18 @@ class RaftCore:
         if following is None or following.leader_id != leader:
             if self.leader_id is not None:
                 raise InvariantViolation("R14", f"{leader} and {self.leader_id} both lead term {self.term}")
+            # As pre-candidate or candidate, too: the election of this term is decided.
             self._become_follower(self.term)
             following = self._follow(leader)
         self._timer.restart()
         return following
 
     def _follow_memberships(self, leadership: Leadership) -> None:
-        """Called after every input as leader: the log may hold other configurations than before it."""
+        """Called after every input as leader: the log may hold other configurations than before it.
+
+        A configuration is in force when it is appended, and the one before can only come back when a follower's log is
+        cut. So a leader's change when it appends one, and when it learns that one is committed.
+        """
         if leadership.memberships_version != self.log.memberships.version:
             leadership.adopt_memberships()
             if leadership.is_removed:
@@ -512,6 +525,7 @@ class RaftCore:
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         """The leader hands over. A member that is recovering would need every vote, so it stays."""
+        # A leader named us, so we need not ask first whether we would win, nor wait until others miss the leader.
         fit = not self.recovering and self._may_campaign
         if self.role in {FOLLOWER, PRE_CANDIDATE} and fit:
             self._become_candidate(transfer=True)

@@ -151,6 +151,7 @@ class Ballot:
         if voter not in everybody:
             return VoteResult.PENDING
         self._votes[voter] = (granted, recovery)
+        # By the configuration in our log, as a vote is counted by whoever asked for it (dissertation, section 4.1).
         cast = [vote for voter, vote in self._votes.items() if voter in voters]
         others = [yes for voter, (yes, _) in self._votes.items() if voter not in voters]
         return vote_result(
@@ -182,8 +183,11 @@ class Voter:
     def answer_pre_vote(self, message: PreVote, *, hears_leader: bool) -> None:
         """Say whether we would vote for the sender. That binds us to nothing, so two may be told yes."""
         hard = self._hard
+        # Whoever hears its leader keeps it: a member that was cut off is no reason for an election (section 4.2.3).
         free = message.term > hard.term and not hears_leader
         granted, consents = self._agrees(message, free=free)
+        # An answer of the term that was asked about cannot be taken for one to an earlier question; and a refusal tells
+        # a candidate that is behind our term.
         term = message.term if granted or consents else hard.term
         reply = PreVoteReply(term, self._node_id, message.sender, granted, hard.recovering, consents)
         self._outbox.send_when_durable(reply)
@@ -191,6 +195,7 @@ class Voter:
     def answer_vote_request(self, message: RequestVote, *, knows_leader: bool) -> bool:
         """Vote for the sender, once per term and not while a leader is known in it; whether we did."""
         hard = self._hard
+        # A known leader has won this term already, also if we have forgotten our vote.
         free = hard.vote == message.sender or (hard.vote is None and not knows_leader)
         granted, consents = self._agrees(message, free=free)
         if granted or consents:
@@ -204,5 +209,6 @@ class Voter:
         log, hard = self._log, self._hard
         yes = free and log.is_up_to_date(message.last_log_index, message.last_log_term)
         if hard.recovering:
+            # We may have forgotten entries, so as a learner we agree only with a log that holds what we have left.
             return yes and not hard.id_may_be_reused(log.memberships.newest), yes
         return yes, yes if log.memberships.may_campaign(self._node_id) else free

@@ -60,6 +60,7 @@ class Following:
         if self._receiver.installing is not None:
             return  # the log is about to be replaced; what is appended now would be lost with it
         log = self._log
+        # Late, or the probe of a leader that does not know yet how much we hold. What is committed here is in its log.
         if message.prev_log_index < log.commit:
             self._acknowledge(log.commit)
             return
@@ -144,6 +145,7 @@ class Following:
 
     def _refuse(self, message: AppendEntries) -> None:
         hard, log, prev = self._hard, self._log, message.prev_log_index
+        # As far back as our log may agree by its terms, so that the leader skips a term at a time.
         hint, hint_term = log.find_conflict_by_term(min(prev, log.last_index), message.prev_log_term)
         reused = hard.id_may_be_reused(log.memberships.newest)
         reply = AppendEntriesReply(

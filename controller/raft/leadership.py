@@ -95,7 +95,8 @@ class Leadership:
         # `memberships_version` says up to which of its changes.
         self._peers: tuple[int, ...] = ()
         self.memberships_version = 0
-        # The handover under way, None if there is none. While there is one, nothing is proposed.
+        # The handover under way, None if there is none. While there is one, nothing is proposed, so that the log stops
+        # growing and the target can catch up.
         self._transfer: LeadershipTransfer | None = None
 
     @property
@@ -171,6 +172,7 @@ class Leadership:
 
     def _hears_quorum(self) -> bool:
         """Whether a majority was heard within an election timeout (dissertation, section 6.2)."""
+        # A leader that is cut off steps down, so that clients do not wait for what it cannot commit.
         limit, own, progress = self.now - self._config.election_ticks, self._node_id, self.progress
         voters = self._commitment.voters
         heard = 0
@@ -250,6 +252,7 @@ class Leadership:
         progress = self.progress.get(peer)
         if progress is None:
             return
+        # A learner says that it may bear a used id. It does if our log knows a voter, or a former one, by that id.
         progress.hear_append_reply(self.now, message.learner and self._log.memberships.may_campaign(peer))
         if message.recovery != progress.recovery:
             self._note_recovery(progress, message.recovery)
@@ -260,6 +263,7 @@ class Leadership:
         if index > self._log.last_index:
             raise InvariantViolation("R9", f"{peer} acknowledged {index}, but our log ends at {self._log.last_index}")
         news = progress.acknowledge(index)
+        # A weak acknowledgement moves `agreed` alone, so it matters to the unanimous rule, and may reach the barrier.
         if message.recovery == 0 and index > progress.counted:
             progress.count(index)
             self._maybe_commit()
@@ -267,6 +271,7 @@ class Leadership:
             self._maybe_commit()
             self._tell_recovered()
         if progress.state is SNAPSHOT and progress.match >= self._log.first_index - 1:
+            # It holds the entry before our first one after all, so entries can go on from there.
             progress.become_probe()
         if progress.next <= self._log.last_index:
             self._replication.send_append(peer, progress, self.now)
@@ -280,6 +285,8 @@ class Leadership:
         if progress is None:
             return
         progress.hear_heartbeat_reply(self.now)
+        # An append asks for what only its reply can tell: where the logs agree, whether entries were lost (then the log
+        # ends before `match`), and whether the member still recovers (then it was not counted through `match`).
         behind = progress.match < self._log.last_index or message.last_log_index < progress.match
         if behind or progress.counted < progress.match or progress.state is not REPLICATE:
             self._send_append(peer, progress)
@@ -293,6 +300,7 @@ class Leadership:
         if progress is None:
             return
         progress.hear(self.now)
+        # The reply may be to a transfer that was given up, of another snapshot or before entries went on.
         if progress.state is not SNAPSHOT or progress.snapshot != message.meta:
             return
         if message.installed:
@@ -306,9 +314,11 @@ class Leadership:
     def _on_rejection(self, peer: int, progress: Progress, message: AppendEntriesReply) -> None:
         rejected = message.rejected_index
         if message.recovery and rejected <= progress.match:
+            # It refuses what it once acknowledged, so it has lost entries since, not merely received a late message.
             progress.forget_match(rejected + 1)
         hint = message.hint_index
         if message.hint_term:
+            # Both sides skip a whole term, so one round trip is needed per term in which the logs differ (section 5.3).
             hint, _ = self._log.find_conflict_by_term(hint, message.hint_term)
         if progress.reject(rejected, hint):
             self._send_append(peer, progress)
@@ -338,6 +348,7 @@ class Leadership:
 
     def _settle(self) -> None:
         """Find out anew whether anybody's acknowledgements are weak, our own included."""
+        # While the end of our own recovery is not durable, a restart would make us weak again.
         own_weak = self._hard.recovering or not self._outbox.hard_state_durable
         if not own_weak:
             self._own.store_own(self._log.stable, counts=True)
@@ -366,7 +377,7 @@ class Leadership:
             self._hand_over_if_caught_up()
 
     def refuse_while_transferring(self) -> None:
-        """Raise ProposalRefused if a handover is under way: it would never end if the log went on growing."""
+        """Raise ProposalRefused if a handover is under way."""
         if self._transfer is not None:
             raise ProposalRefused(f"leadership is being transferred to {self._transfer.target}: retry there")
 

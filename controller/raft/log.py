@@ -130,6 +130,7 @@ class RaftLog:
 
         Truncates only at an entry whose term differs from the leader's (paper, section 5.3, figure 2).
         """
+        # By log matching (paper, figure 3), logs that agree in one entry agree in all before it.
         if self.term(prev_index) != prev_term:
             return None
         if not entries:
@@ -137,6 +138,7 @@ class RaftLog:
         _check_run(prev_index, prev_term, entries)
         last = prev_index + len(entries)
         if prev_index != self.last_index:
+            # A late message may hold less than we have of the same leader, and must not cut that off.
             new = self._first_new(entries)
             if new == len(entries):
                 return last
@@ -195,6 +197,7 @@ class RaftLog:
 
     def deliver(self) -> list[Entry]:
         """The next committed and durable entries to apply, in order, at most MAX_ENTRIES_PER_MESSAGE."""
+        # Not before it is durable here: the state machine's snapshot must not hold what our log could lose.
         high = min(self.commit, self.stable, self.delivered + MAX_ENTRIES_PER_MESSAGE)
         if high <= self.delivered:
             return []
@@ -255,6 +258,7 @@ class RaftLog:
             raise InvariantViolation("R3", f"truncation at {index}, but {self.commit} is committed")
         del self._entries[index - self._offset - 1 :]
         self.memberships.truncate(index)
+        # What is behind the cut is not durable any more, even if its write has ended or is under way.
         keep = index - 1
         self.stable, self.submitted = min(self.stable, keep), min(self.submitted, keep)
         self._writes = deque(min(end, keep) for end in self._writes)

@@ -73,6 +73,7 @@ class Memberships:
 
     def commit_to(self, index: int) -> None:
         """Everything through `index` is committed: no configuration before the newest one in it comes back."""
+        # The newest of the committed ones stays: it is in force, or comes back when all behind it are truncated.
         if len(self.configurations) > 1 and self.configurations[1].index <= index:
             newest = max(position for position, one in enumerate(self.configurations) if one.index <= index)
             self._change(self.configurations[newest:])

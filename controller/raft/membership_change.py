@@ -32,8 +32,11 @@ class MembershipChange:
         """Raise what `RaftCore.change_members` raises if `record` may not follow the configuration in force now."""
         log, memberships = self._log, self._log.memberships
         self._leadership.refuse_while_transferring()
+        # Else an earlier leader's change, of which we have not heard, may yet be committed, by a majority that shares
+        # no member with one of ours.
         if log.commit < self._leadership.noop_index:
             raise ProposalRefused("the leader has not committed an entry of its own term yet")
+        # Two changes at once would make majorities of configurations that need not overlap.
         if not memberships.committed:
             raise ProposalRefused(f"the change of the quorum at index {memberships.newest.index} is not committed yet")
         old = {member.id: member for member in memberships.newest.record.members}
@@ -49,6 +52,7 @@ class MembershipChange:
             self._check_service(voters)
 
     def _check_promotion(self, after: QuorumMember, before: QuorumMember | None) -> None:
+        # The unanimous rule asks learners too, and rests on every voter having been one (see `elections.py`).
         if before is None:
             raise ValueError(f"member {after.id} must be a learner before it becomes a voter")
         progress = self._leadership.progress[after.id]
@@ -60,6 +64,7 @@ class MembershipChange:
         added = self._log.memberships.newest.index
         if progress.counted < added:
             raise ProposalRefused(f"learner {after.id} does not hold the configuration at index {added} yet")
+        # Nothing might be committed until the new voter has caught up (dissertation, section 4.2.1).
         lag, most = self._log.last_index - progress.counted, self._config.promotion_lag
         if lag > most:
             raise ProposalRefused(f"learner {after.id} is {lag} entries behind, {most} may be left")

@@ -134,6 +134,7 @@ class Outbox:
         token = (self._writes[-1].token if self._writes else self._last_written) + 1
         changed = self._submitted_version != hard.version
         value = None
+        # The commit index alone is no reason to write, but it rides along: a restart then applies more at once.
         if changed or log.commit != self.submitted_commit:
             value = hard.value(log.commit)
             self.submitted_commit = log.commit
@@ -145,6 +146,7 @@ class Outbox:
     def _park_on_last_write(self) -> None:
         """Nothing new is to be written: the youngest write under way, if any, covers what the parked messages need."""
         parked, self._parked = self._parked, []
+        # Writes become durable in order, so the youngest covers all that was handed out before it.
         if self._writes:
             self._writes[-1].parked.extend(parked)
         else:

@@ -128,6 +128,7 @@ class Progress:
             self.match = index
             self.next = max(self.next, index + 1)
         elif index < self.match or self.state is not PROBE:
+            # Late or repeated. But in PROBE an acknowledgement of `match` is the answer to the probe.
             return False
         if self.state is REPLICATE:
             self.free_to(index)
@@ -143,12 +144,14 @@ class Progress:
     def reject(self, rejected_index: int, hint_index: int) -> bool:
         """A refused append at `rejected_index`; if it is current, `next` moves back, to `hint_index + 1` at most."""
         if self.state is REPLICATE:
+            # What was acknowledged since cannot be refused: the refusal is late.
             if rejected_index <= self.match:
                 return False
             self.become_probe()
             return True
         if self.state is SNAPSHOT or self.next - 1 != rejected_index:
             return False
+        # At least one entry back, so that the probes end; never into what is known to agree.
         self.next = max(min(rejected_index, hint_index + 1), self.match + 1)
         self.probe_sent = False
         return True

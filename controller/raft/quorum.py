@@ -37,8 +37,10 @@ def vote_result(
     `others`: learners and members that are being removed. They make no majority, but where weak votes are to count,
     theirs must not be missing either.
     """
+    # The majority rule, and the unanimous rule, which takes weak votes but misses nobody.
     if grants >= majority(voters) or (grants + weak_grants == voters and other_grants == others):
         return VoteResult.WON
+    # Without a refusal everybody may still grant, and then the unanimous rule wins.
     unknown = voters - grants - weak_grants - rejections
     if (rejections or other_rejections) and grants + unknown < majority(voters):
         return VoteResult.LOST
@@ -47,4 +49,5 @@ def vote_result(
 
 def majority_index(indexes: Sequence[int]) -> int:
     """The highest index that a majority of `indexes` (one per voter, never empty) has reached."""
+    # In rising order, just a majority stands at or behind this place.
     return sorted(indexes)[(len(indexes) - 1) // 2]

@@ -36,11 +36,13 @@ class Replication:
         log, config = self._log, self._config
         prev = progress.next - 1
         prev_term = log.term(prev)
+        # Nothing is known of the entry before the next one: it was compacted, so entries cannot be matched there.
         if prev_term is None:
             self._start_snapshot(peer, progress, now)
             return
         entries = log.page(prev + 1, config.max_append_bytes) if prev < log.last_index else []
         self._outbox.send(AppendEntries(self._hard.term, config.node_id, peer, prev, prev_term, log.commit, entries))
+        # An append without entries is a probe as well: its reply says whether the logs agree at `prev`.
         if progress.state is not REPLICATE:
             progress.await_reply()
         elif entries:
@@ -64,6 +66,7 @@ class Replication:
 
     def nudge_snapshot(self, peer: int, progress: Progress, now: int) -> None:
         """Called every heartbeat in SNAPSHOT: ask again for a lost chunk; what is stuck starts over if it can."""
+        # Our newest snapshot may be another by now, and the driver may have deleted the one that is being sent.
         if now - progress.moved >= self._config.election_ticks and progress.snapshot != self._log.snapshot:
             self._start_snapshot(peer, progress, now)
         elif now - progress.asked >= self._config.heartbeat_ticks:
