@@ -335,7 +335,7 @@ class RaftCore:
         # While a snapshot is installed, nothing is applied to the state machine that it will replace.
         committed = log.deliver() if log.delivered < log.commit and receiver.installing is None else []
         chunks = receiver.take_chunks() if receiver.chunks else []
-        return self._outbox.take(committed, chunks, may_write=may_write)
+        return self._outbox.take(committed, chunks, may_write)
 
     def written(self, token: int) -> None:
         """The write of the Ready with `token` is durable. Tokens come back in the order in which they were issued."""

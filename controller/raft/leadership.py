@@ -112,7 +112,7 @@ class Leadership:
     @property
     def is_removed(self) -> bool:
         """Whether a configuration without us as a voter is committed, so that we may not lead (R18)."""
-        return self._node_id not in self.voters and self._log.memberships.committed
+        return self._node_id not in self._commitment.voters and self._log.memberships.committed
 
     # The course of a term.
 
@@ -153,7 +153,7 @@ class Leadership:
         self._own.store_own(self._log.stable, counts=counts)
         if hard:
             self._settle()
-        self._maybe_commit()
+        self._maybe_commit(self._log.stable)
 
     def link_lost(self, peer: int) -> None:
         """What was sent to `peer` may be lost."""
@@ -266,9 +266,9 @@ class Leadership:
         # A weak acknowledgement moves `agreed` alone, so it matters to the unanimous rule, and may reach the barrier.
         if message.recovery == 0 and index > progress.counted:
             progress.count(index)
-            self._maybe_commit()
+            self._maybe_commit(index)
         elif news and message.recovery:
-            self._maybe_commit()
+            self._maybe_commit(index)
             self._tell_recovered()
         if progress.state is SNAPSHOT and progress.match >= self._log.first_index - 1:
             # It holds the entry before our first one after all, so entries can go on from there.
@@ -325,9 +325,13 @@ class Leadership:
 
     # Commits, and the recovery of members that lost data.
 
-    def _maybe_commit(self) -> None:
-        """Commit what may be; that may end recoveries, our own included."""
-        if self._commitment.advance() and self._commitment.weak:
+    def _maybe_commit(self, index: int) -> None:
+        """Commit what may be after an acknowledgement through `index`; that may end recoveries, our own included."""
+        commitment = self._commitment
+        # At or below the commit index it cannot complete a majority above that. The unanimous rule counts `agreed`.
+        if index <= self._log.commit and not commitment.weak:
+            return
+        if commitment.advance() and commitment.weak:
             if self._hard.recovering:
                 self._hard.end_recovery()
             self._tell_recovered()

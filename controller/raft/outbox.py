@@ -8,6 +8,7 @@ knows what a write is, so no other part can send too early.
 from __future__ import annotations
 
 from collections import deque
+from typing import Final
 
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.invariants import InvariantViolation
@@ -45,6 +46,7 @@ class Outbox:
         "_parked",
         "_submitted_version",
         "_writes",
+        "send",
         "submitted_commit",
     )
 
@@ -52,8 +54,11 @@ class Outbox:
         """commit: the commit index in the hard state on disk."""
         self._hard = hard
         self._log = log
-        # May leave with the next Ready: they rest on nothing, or on what is durable.
+        # May leave with the next Ready: they rest on nothing, or on what is durable. Always the same list.
         self._messages: list[Message] = []
+        # Sends a message with the next Ready: it promises nothing that a crash could take back. Bound once, as every
+        # message of a leader passes here.
+        self.send: Final = self._messages.append
         # Rest on something that no write under way covers for certain. The next `ready` puts them on a write.
         self._parked: list[Message] = []
         # Under way, oldest first. Leave by `written` alone.
@@ -75,10 +80,6 @@ class Outbox:
         """Whether the present term, vote and recovery are on disk."""
         return self._durable_version == self._hard.version
 
-    def send(self, message: Message) -> None:
-        """Send `message` with the next Ready: it promises nothing that a crash could take back."""
-        self._messages.append(message)
-
     def send_when_durable(self, message: Message, index: int = 0) -> None:
         """Send `message` once the hard state and the log through `index` are durable here."""
         if index <= self._log.stable and self._durable_version == self._hard.version:
@@ -90,7 +91,7 @@ class Outbox:
         """Have the driver read and send a chunk of a snapshot."""
         self._chunk_requests.append(request)
 
-    def take(self, committed: list[Entry], chunks: list[InstallSnapshot], *, may_write: bool) -> Ready | None:
+    def take(self, committed: list[Entry], chunks: list[InstallSnapshot], may_write: bool) -> Ready | None:
         """All that may leave now, with what is to be applied and the received chunks; None if that is nothing.
 
         Begins a write if there is anything to write and `may_write`.
@@ -103,11 +104,14 @@ class Outbox:
                 token, hard_state, entries = self._begin_write()
         elif self._parked:
             self._park_on_last_write()
-        messages, requests = self._messages, self._chunk_requests
-        if token is None and not (messages or committed or chunks or requests):
+        requests = self._chunk_requests
+        if token is None and not (self._messages or committed or chunks or requests):
             return None
-        self._messages, self._chunk_requests = [], []
-        return Ready(token, hard_state, entries, messages, committed, chunks, requests)
+        messages = self._messages.copy()
+        self._messages.clear()
+        if requests:
+            self._chunk_requests = []
+        return Ready(token, hard_state, entries, messages, committed, chunks, requests or [])
 
     def written(self, token: int) -> Write:
         """The oldest write under way, which must be the one with `token`, is durable. `release` sends its messages."""
