@@ -3,19 +3,45 @@
 The driver calls `tick` every 10 ms, `step` for every message, `propose` for every batch, and after each of them takes
 `ready` until it is None. Raft: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm" (the paper);
 Ongaro, "Consensus: Bridging Theory and Practice" (the dissertation).
+
+Every fact has one owner. Only the owner writes it; the others read it, or call a method of the owner.
+
+| part | exists | owns |
+| --- | --- | --- |
+| `HardStateKeeper` | always | term, vote, whether this member recovers, and the number of the recovery |
+| `RaftLog` | always | entries, what is durable, committed and applied, the configurations, the own snapshot |
+| `Outbox` | always | messages, the writes under way and what rests on them, requests for snapshot chunks |
+| `ElectionTimer` | always | how long no leader was heard, and how long that may be |
+| `SnapshotReceiver` | always | received chunks for the driver, the snapshot that is being installed |
+| `Voter` | always | nothing: it answers those who ask for a vote |
+| `Following` | while a leader is followed | what this leader is known to share with us, what it sent of a snapshot |
+| `Ballot` | while we campaign | the votes for us |
+| `Leadership` | while we lead | a `Progress` for each member, `Commitment`, `LeadershipTransfer`, the leader's clock |
+| `RaftCore` | always | the role, and which of the last three parts exists: one at most |
+
+So nothing that was learnt in one role, term or from one leader can be taken for what holds in another. The parts hold
+references to those above them in the table and never to the core: a part that finds out that the role is to change
+returns that, and the core changes it. Messages arrive in `step`, where their terms are compared with ours, and nowhere
+else; behind it every message is of our term, but for pre-votes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
+from pidkeeper.controller.raft.config import RaftConfig
+from pidkeeper.controller.raft.election_timer import ElectionTimer
+from pidkeeper.controller.raft.elections import Ballot, Voter
+from pidkeeper.controller.raft.following import Following
+from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.invariants import InvariantViolation
-from pidkeeper.controller.raft.member import LEADER, RaftConfig, Rng, Role, Write
+from pidkeeper.controller.raft.leadership import Leadership
+from pidkeeper.controller.raft.log import RaftLog
 from pidkeeper.controller.raft.membership import Membership, Memberships, plain_record
 from pidkeeper.controller.raft.membership_change import MembershipChange
 from pidkeeper.controller.raft.messages import (
-    MAX_ENTRY_BYTES,
     AppendEntries,
     AppendEntriesReply,
     Entry,
@@ -32,10 +58,15 @@ from pidkeeper.controller.raft.messages import (
     SnapshotMeta,
     TimeoutNow,
 )
-from pidkeeper.controller.raft.progress import SNAPSHOT
+from pidkeeper.controller.raft.outbox import Outbox
+from pidkeeper.controller.raft.progress import Progress
+from pidkeeper.controller.raft.quorum import VoteResult
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.raft.refusals import NotLeader, ProposalRefused
-from pidkeeper.protocol.records import QuorumMember, VotersRecord
+from pidkeeper.controller.raft.rng import Rng
+from pidkeeper.controller.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, Role
+from pidkeeper.controller.raft.snapshot_receiver import SnapshotReceiver
+from pidkeeper.protocol.records import QuorumMember, VotersRecord, encode_batch
 
 __all__ = [
     "ChunkRequest",
@@ -49,15 +80,32 @@ __all__ = [
     "Role",
 ]
 
+_NOBODY: Final[Mapping[int, Progress]] = MappingProxyType({})
+"""What a member that does not lead knows of the others' progress."""
 
-class RaftCore(MembershipChange):
+
+class RaftCore:
     """One member of a quorum. Not thread-safe; every call returns at once.
 
     Read-only for the driver: role, term, leader_id, commit, applied, last_index, first_index, snapshot, recovering,
     progress, term_at, serving, transferring, membership, contacts, memberships_version.
     """
 
-    __slots__ = ()
+    __slots__ = (
+        "_ballot",
+        "_following",
+        "_hard",
+        "_leader_change_data",
+        "_outbox",
+        "_receiver",
+        "_timer",
+        "_voter",
+        "config",
+        "leadership",
+        "log",
+        "node_id",
+        "role",
+    )
 
     def __init__(
         self,
@@ -81,12 +129,61 @@ class RaftCore(MembershipChange):
         a gap after the snapshot.
         """
         memberships = Memberships(configured or plain_record(config.voters), snapshot.index, voters)
-        super().__init__(config, rng, hard_state, snapshot, entries, memberships, leader_change_data)
+        self.config = config
+        self.node_id = config.node_id
+        self._leader_change_data = leader_change_data
+        self._hard = HardStateKeeper(config, rng, hard_state)
+        self.log = RaftLog(snapshot, entries, memberships)
+        if self.log.last_term > self.term:
+            raise InvariantViolation("R1", f"term {self.term}, but the log holds an entry of term {self.log.last_term}")
+        # A member that lost the tail of its log has also lost committed entries; they come back from the leader.
+        self.log.commit_to(min(hard_state.commit, self.log.last_index) if self.recovering else hard_state.commit)
+        self._outbox = Outbox(self._hard, self.log, hard_state.commit)
+        self._timer = ElectionTimer(config, rng)
+        self._receiver = SnapshotReceiver()
+        self._voter = Voter(config.node_id, self._hard, self.log, self._outbox)
+        # FOLLOWER at the start. Changed by the `_become_` methods alone, together with the three parts below.
+        self.role = FOLLOWER
+        # Set only while a leader of our term is followed, so only as FOLLOWER; None as FOLLOWER if none is known.
+        self._following: Following | None = None
+        # Set exactly while PRE_CANDIDATE or CANDIDATE, and a new one for each of the two.
+        self._ballot: Ballot | None = None
+        # Set exactly while LEADER.
+        self.leadership: Leadership | None = None
+
+    # What the driver may read.
+
+    @property
+    def term(self) -> int:
+        """The newest term that this member knows."""
+        return self._hard.term
+
+    @property
+    def vote(self) -> int | None:
+        """Whom this member voted for in its term."""
+        return self._hard.vote
+
+    @property
+    def recovering(self) -> bool:
+        """Whether this member has lost data and has not got it back yet."""
+        return self._hard.recovering
+
+    @property
+    def leader_id(self) -> int | None:
+        """Who leads our term, as far as is known."""
+        if self._following is not None:
+            return self._following.leader_id
+        return None if self.leadership is None else self.node_id
 
     @property
     def commit(self) -> int:
         """The highest index known to be committed."""
         return self.log.commit
+
+    @property
+    def submitted_commit(self) -> int:
+        """The commit index that was last handed out for writing: a restart knows of no higher one."""
+        return self._outbox.submitted_commit
 
     @property
     def applied(self) -> int:
@@ -104,14 +201,44 @@ class RaftCore(MembershipChange):
         return self.log.first_index
 
     @property
+    def snapshot(self) -> SnapshotMeta:
+        """The newest durable snapshot of this member."""
+        return self.log.snapshot
+
+    @property
+    def installing(self) -> SnapshotMeta | None:
+        """The received snapshot that the driver is putting in the log's place."""
+        return self._receiver.installing
+
+    @property
+    def receiving(self) -> bool:
+        """Whether a snapshot is being received or installed."""
+        return self.installing is not None or (self._following is not None and self._following.receiving)
+
+    @property
     def serving(self) -> bool:
         """Whether this is a leader that has applied the empty entry of its own term, so all that came before it."""
-        return self.role is LEADER and self.log.applied >= self._noop_index
+        return self.leadership is not None and self.log.applied >= self.leadership.noop_index
+
+    @property
+    def progress(self) -> Mapping[int, Progress]:
+        """As leader: the progress of everybody, itself included, by id."""
+        return _NOBODY if self.leadership is None else self.leadership.progress
+
+    @property
+    def transferring(self) -> int | None:
+        """As leader: the member to which it hands over."""
+        return None if self.leadership is None else self.leadership.transferring
 
     @property
     def membership(self) -> Membership:
         """The configuration in force."""
         return self.log.memberships.newest
+
+    @property
+    def voters(self) -> frozenset[int]:
+        """By whom this member counts votes and acknowledgements: the voters of the configuration in force (R20)."""
+        return self.membership.voters if self.leadership is None else self.leadership.voters
 
     @property
     def memberships_version(self) -> int:
@@ -127,18 +254,19 @@ class RaftCore(MembershipChange):
         return self.log.term(index)
 
     def silent_ticks(self, peer: int) -> int:
-        """As leader: the ticks since `peer` was last heard."""
-        return self._now - self.progress[peer].heard
+        """As leader: the ticks since `peer` was last heard. Raises NotLeader."""
+        leadership = self._require_leadership()
+        return leadership.now - leadership.progress[peer].heard
+
+    # Events.
 
     def tick(self) -> None:
         """10 ms have passed."""
-        self._now += 1
-        if self.role is LEADER:
-            self._tick_leader()
-            return
-        self._elapsed += 1
-        if self._elapsed >= self._timeout:
-            self._start_pre_vote()
+        if self.leadership is not None:
+            if not self.leadership.tick():
+                self._become_follower(self.term)
+        elif self._timer.tick():
+            self._become_pre_candidate()
 
     def step(self, message: Message) -> None:
         """Take a message from a peer; one that is not for us is ignored.
@@ -148,9 +276,10 @@ class RaftCore(MembershipChange):
         """
         if message.to != self.node_id or message.sender == self.node_id:
             return
-        if message.term == self.term or self._settle_term(message):
+        if message.term == self._hard.term or self._settle_term(message):
             _HANDLERS[type(message)](self, message)
-            self._follow_memberships()
+            if self.leadership is not None:
+                self._follow_memberships(self.leadership)
 
     def propose(self, data: bytes) -> tuple[int, int]:
         """Append `data`; its (term, index). It is committed when `Ready.committed` holds that index with that term.
@@ -158,18 +287,20 @@ class RaftCore(MembershipChange):
         Raises NotLeader; ProposalRefused if a transfer is under way or the uncommitted bytes would pass their limit
         (an entry is always taken if nothing is uncommitted); ValueError if `data` is longer than MAX_ENTRY_BYTES.
         """
-        if self.role is not LEADER:
+        if self.leadership is None:
             raise NotLeader(self.leader_id)
-        size = len(data)
-        if size > MAX_ENTRY_BYTES:
-            raise ValueError(f"an entry of {size} bytes passes the limit of {MAX_ENTRY_BYTES}: split the batch")
-        if self.transferring is not None:
-            raise ProposalRefused(f"leadership is being transferred to {self.transferring}: retry there")
-        if self._uncommitted_bytes and self._uncommitted_bytes + size > self.config.max_uncommitted_bytes:
-            raise ProposalRefused(f"{self._uncommitted_bytes} bytes wait to be committed: retry later")
-        index = self._append(data)
-        self._broadcast_append()
-        return self.term, index
+        return self._hard.term, self.leadership.propose(data)
+
+    def change_members(self, record: VotersRecord) -> tuple[int, int]:
+        """Append the configuration `record`, which is in force from now on; its (term, index).
+
+        Raises NotLeader; ValueError if it differs from the one in force in more than one member, or makes a voter of
+        what is no learner; ProposalRefused if the change before or our term's first entry is not committed, if a new
+        voter has not caught up, or if the new voters could not commit anything now.
+        """
+        leadership = self._require_leadership()
+        MembershipChange(self.config, self.log, leadership).check(record)
+        return self._hard.term, leadership.append_configuration(encode_batch([record]))
 
     def transfer_leadership(self, target: int | None = None) -> None:
         """Hand over to `target`, or to the most caught-up voter (dissertation, section 3.10).
@@ -177,79 +308,46 @@ class RaftCore(MembershipChange):
         Proposals are refused until it is done or an election timeout has passed. Raises NotLeader; ValueError if
         `target` is not another voter; ProposalRefused if `target`, or every other voter, is recovering.
         """
-        if self.role is not LEADER:
-            raise NotLeader(self.leader_id)
-        others = sorted(self._voters - {self.node_id})
-        if target is not None and target not in others:
-            raise ValueError(f"{target} is not one of the other voters {others}")
-        fit = [peer for peer in others if not self.progress[peer].recovery]
-        if target is None and fit:
-            target = max(fit, key=lambda peer: (self.progress[peer].match, self.progress[peer].heard, -peer))
-        if target not in fit or target is None:
-            raise ProposalRefused("no member can take over: it lost data and has not caught up yet")
-        if target != self.transferring:
-            self.transferring = target
-            self._transfer_elapsed = 0
-            self._send_append(target, self.progress[target])
-            self._hand_over_if_caught_up()
+        self._require_leadership().transfer_to(target)
 
     def link_lost(self, peer: int) -> None:
         """The connection to `peer` broke, so what was sent may be lost; if it led, it may be dead."""
-        if self.role is LEADER:
-            if peer in self._peers:
-                self.progress[peer].become_probe()
-        elif peer == self.leader_id:
-            self.leader_id = None
-            if self.node_id not in self._voters:
-                return
-            # In turns: if all of them began at once, none would win, and the next try is an election timeout away.
-            turn = sorted(self._voters - {peer}).index(self.node_id)
-            delay = turn * self.config.link_lost_ticks + self._rng.randrange(0, 2)
-            if delay:
-                self._timeout = self._elapsed + delay
-            else:
-                self._start_pre_vote()
+        if self.leadership is not None:
+            self.leadership.link_lost(peer)
+        elif self._following is not None and self._following.leader_id == peer:
+            self._following = None
+            voters = self.membership.voters
+            if self.node_id in voters:
+                # By id, which is the same order for everybody: so each has a turn of its own.
+                turn = sorted(voters - {peer}).index(self.node_id)
+                if self._timer.wait_for_turn(turn):
+                    self._become_pre_candidate()
 
     def link_up(self, peer: int) -> None:
         """A connection to `peer` exists: as leader, probe it at once."""
-        if self.role is LEADER and peer in self._peers:
-            self.progress[peer].probe_sent = False
-            self._send_append(peer, self.progress[peer])
+        if self.leadership is not None:
+            self.leadership.link_up(peer)
 
     def ready(self) -> Ready | None:
         """The next round of work, or None."""
-        log = self.log
-        token, hard_state, entries = None, None, []
-        # Behind its last chunk a received snapshot raises the commit index on disk, and a write may not lower it again.
-        restarting = self._installing is not None and not self._chunks
-        if self._hard_dirty or log.submitted < log.last_index:
-            if not restarting:
-                entries = log.begin_write()
-                token, hard_state = self._begin_write()
-        elif self._parked:
-            self._park_on_last_write()
-        committed = log.deliver() if self._installing is None and log.delivered < log.commit else []
-        messages, self._outbox = self._outbox, []
-        chunks, self._chunks = self._chunks, []
-        requests, self._chunk_requests = self._chunk_requests, []
-        if token is None and not (messages or committed or chunks or requests):
-            return None
-        return Ready(token, hard_state, entries, messages, committed, chunks, requests)
+        log, receiver = self.log, self._receiver
+        may_write = not receiver.restarts_log
+        # While a snapshot is installed, nothing is applied to the state machine that it will replace.
+        committed = log.deliver() if log.delivered < log.commit and receiver.installing is None else []
+        chunks = receiver.take_chunks() if receiver.chunks else []
+        return self._outbox.take(committed, chunks, may_write)
 
     def written(self, token: int) -> None:
         """The write of the Ready with `token` is durable. Tokens come back in the order in which they were issued."""
-        if not self._writes or token != self._last_written + 1:
-            raise InvariantViolation("R13", f"write {token} is durable, but {self._last_written + 1} is the next one")
-        write = self._writes.popleft()
-        self._last_written = token
-        self.log.write_done()
-        if write.hard and not self._hard_dirty and not any(later.hard for later in self._writes):
-            self._hard_durable = True
-            self._count_own_vote()
-        self._release(write)
-        if self.role is LEADER:
-            self._count_own_log(write.hard)
-            self._follow_memberships()
+        outbox = self._outbox
+        write = outbox.written(token)
+        # A candidate's own vote may be durable by now. It counts before anything that rests on the write leaves.
+        if self._ballot is not None and self.role is CANDIDATE:
+            self._conclude(self._ballot, self._ballot.count_own())
+        outbox.release(write)
+        if self.leadership is not None:
+            self.leadership.written(write.hard)
+            self._follow_memberships(self.leadership)
 
     def applied_to(self, index: int) -> None:
         """The state machine has applied every entry through `index`. Raises InvariantViolation if it cannot have."""
@@ -261,83 +359,199 @@ class RaftCore(MembershipChange):
             raise InvariantViolation("R12", f"snapshot {snapshot} covers more than was applied, {self.log.applied}")
         if keep_from > snapshot.index + 1:
             raise InvariantViolation("R12", f"entries below {keep_from} are not all covered by snapshot {snapshot}")
-        if snapshot.index > self.snapshot.index:
-            self.snapshot = snapshot
+        self.log.snapshot_taken(snapshot)
         self.log.compact(keep_from)
 
-    def _tick_leader(self) -> None:
-        if self.node_id not in self._voters and self.log.memberships.committed:
-            raise InvariantViolation("R18", f"{self.node_id} leads, but the voters are {sorted(self._voters)}")
-        self._check_quorum()
-        if self.role is not LEADER:
-            return
-        if self.transferring is not None:
-            self._transfer_elapsed += 1
-            if self._transfer_elapsed >= self.config.election_ticks:
-                self.transferring = None
-        self._heartbeat_elapsed += 1
-        if self._heartbeat_elapsed >= self.config.heartbeat_ticks:
-            self._heartbeat_elapsed = 0
-            for peer in self._peers:
-                progress = self.progress[peer]
-                self._send_heartbeat(peer, progress)
-                if progress.state is SNAPSHOT:
-                    self._nudge_snapshot(peer, progress)
+    def snapshot_installed(self, meta: SnapshotMeta, voters: VotersRecord | None = None) -> None:
+        """The received snapshot `meta` is durable and the state machine restored from it; the log goes on behind it.
+
+        voters: the configuration that it holds; None if it holds none, as while the configured one was in force.
+        """
+        self._receiver.finish(meta)
+        if self.leadership is not None:
+            raise InvariantViolation("R6", f"a leader cannot replace its log by snapshot {meta}")
+        self.log.restore(meta, voters)
+        # The configuration came with the snapshot, so we may learn by it that we are no voter.
+        if not self._may_campaign and self.role is not FOLLOWER:
+            self._become_follower(self.term)
+        if self._following is not None:
+            self._following.snapshot_installed(meta)
+
+    def snapshot_failed(self, meta: SnapshotMeta) -> None:
+        """The received snapshot `meta` is unusable: forget it; the leader will send it from the start."""
+        self._receiver.abandon(meta)
+
+    # Terms (paper, section 5.1).
 
     def _settle_term(self, message: Message) -> bool:
-        """Compare a message's term, which is not ours, with ours (paper, section 5.1); whether to go on with it."""
+        """Compare a message's term, which is not ours, with ours; whether to go on with it."""
         if message.term < self.term:
             return self._answer_stale(message)
         kind = type(message)
+        # A pre-vote is of the term after the sender's, and so is an answer that agrees: neither has been entered.
         if kind is PreVote or (isinstance(message, PreVoteReply) and message.agrees):
             return True
+        # Not even the term is taken over: else a removed member that does not know so would depose every leader.
         if isinstance(message, RequestVote) and not message.transfer and self._hears_leader():
             return False
-        self._become_follower(message.term, message.sender if kind in _FROM_LEADER else None)
+        self._become_follower(message.term)
+        if kind in _FROM_LEADER:
+            self._follow(message.sender)
         return True
 
     def _answer_stale(self, message: Message) -> bool:
         """A peer that is behind learns our term, so that a deposed leader steps down and a candidate moves on."""
         kind = type(message)
+        # `Voter` refuses it, and the refusal carries our term.
         if kind is PreVote:
             return True
-        peer = message.sender
+        hard, peer = self._hard, message.sender
         if kind is RequestVote:
-            self._send_when_durable(RequestVoteReply(self.term, self.node_id, peer, False, self._recovery))
+            self._outbox.send_when_durable(RequestVoteReply(hard.term, self.node_id, peer, False, hard.recovery))
         elif kind in _FROM_LEADER and kind is not TimeoutNow:
-            reply = AppendEntriesReply(self.term, self.node_id, peer, True, 0, 0, 0, 0, self._recovery, self._learns)
-            self._send_when_durable(reply)
+            reused = hard.id_may_be_reused(self.membership)
+            reply = AppendEntriesReply(hard.term, self.node_id, peer, True, 0, 0, 0, 0, hard.recovery, reused)
+            self._outbox.send_when_durable(reply)
         return False
 
-    def _begin_write(self) -> tuple[int, HardState | None]:
-        token = (self._writes[-1].token if self._writes else self._last_written) + 1
-        hard_state = None
-        if self._hard_dirty or self.log.commit != self._persisted_commit:
-            hard_state = HardState(self.term, self.vote, self.log.commit, self.recovering)
-            self._persisted_commit = self.log.commit
-        self._writes.append(Write(token, self._hard_dirty, self._parked))
-        self._hard_dirty = False
-        self._parked = []
-        return token, hard_state
+    # Changes of the role (paper, figure 4).
 
-    def _park_on_last_write(self) -> None:
-        """Nothing new to write: the youngest write under way, if any, covers all that the parked messages rest on."""
-        parked, self._parked = self._parked, []
-        if self._writes:
-            self._writes[-1].parked.extend(parked)
-        else:
-            self._release(Write(self._last_written, False, parked))
+    def _become_follower(self, term: int) -> None:
+        """Enter `term`, or stay in it, and follow nobody as yet."""
+        # The vote stays while the term does: it was given in the term, whatever the role becomes.
+        self._hard.advance_term(term)
+        self.role = FOLLOWER
+        self._ballot = self.leadership = self._following = None
+        self._timer.draw()
 
-    def _count_own_log(self, hard: bool) -> None:
-        """As leader: our own acknowledgement."""
-        own = self.progress[self.node_id]
-        own.match = self.log.stable
-        own.check()
-        if hard:
-            self._settle()
-        if not self.recovering and self._hard_durable:
-            own.counted = own.match
-        self._maybe_commit()
+    def _follow(self, leader: int) -> Following:
+        """As follower that knows no leader in its term: `leader` leads it."""
+        following = Following(leader, self.node_id, self._hard, self.log, self._outbox, self._receiver)
+        self._following = following
+        return following
+
+    def _become_pre_candidate(self) -> None:
+        """The election timeout has passed. A learner, or a member that was removed, only forgets the leader."""
+        self._following = None
+        self._timer.draw()
+        if not self._may_campaign:
+            return
+        self.role = PRE_CANDIDATE
+        self._ballot = ballot = Ballot(self.node_id, self._hard, self.log, self._outbox)
+        # A pre-vote binds us to nothing, so ours counts whether the hard state is durable or not.
+        self._conclude(ballot, ballot.count(self.node_id, True, self._hard.recovery))
+        if self.role is PRE_CANDIDATE:
+            ballot.ask_pre_votes()
+
+    def _become_candidate(self, transfer: bool) -> None:
+        """Stand in the next term. Our own vote counts, and the requests leave, once it is durable."""
+        if not self._may_campaign:
+            raise InvariantViolation("R19", f"{self.node_id} is not among the voters {sorted(self.membership.voters)}")
+        self._hard.advance_term(self.term + 1)
+        self._hard.vote_for(self.node_id)
+        self.role = CANDIDATE
+        self._following = None
+        self._ballot = Ballot(self.node_id, self._hard, self.log, self._outbox)
+        self._timer.draw()
+        self._ballot.ask_votes(transfer)
+
+    def _become_leader(self, ballot: Ballot) -> None:
+        self.role = LEADER
+        self._ballot = None
+        self.leadership = Leadership(self.config, self._hard, self.log, self._outbox, self._leader_change_data)
+        self.leadership.begin(ballot.recoveries)
+
+    def _heed_leader(self, leader: int) -> Following:
+        """`leader` has sent what only the leader of our term sends: follow it, and wait for a timeout from now on."""
+        following = self._following
+        if following is None or following.leader_id != leader:
+            if self.leader_id is not None:
+                raise InvariantViolation("R14", f"{leader} and {self.leader_id} both lead term {self.term}")
+            # As pre-candidate or candidate, too: the election of this term is decided.
+            self._become_follower(self.term)
+            following = self._follow(leader)
+        self._timer.restart()
+        return following
+
+    def _follow_memberships(self, leadership: Leadership) -> None:
+        """Called after every input as leader: the log may hold other configurations than before it.
+
+        A configuration is in force when it is appended, and the one before can only come back when a follower's log is
+        cut. So a leader's change when it appends one, and when it learns that one is committed.
+        """
+        if leadership.memberships_version != self.log.memberships.version:
+            leadership.adopt_memberships()
+            if leadership.is_removed:
+                leadership.name_successor()
+                self._become_follower(self.term)
+
+    def _require_leadership(self) -> Leadership:
+        if self.leadership is None:
+            raise NotLeader(self.leader_id)
+        return self.leadership
+
+    @property
+    def _may_campaign(self) -> bool:
+        return self.log.memberships.may_campaign(self.node_id)
+
+    def _hears_leader(self) -> bool:
+        """Whether a leader was heard within the minimum election timeout (dissertation, section 4.2.3)."""
+        return self.leadership is not None or (self._following is not None and self._timer.below_minimum)
+
+    # Votes.
+
+    def _conclude(self, ballot: Ballot, result: VoteResult) -> None:
+        if result is VoteResult.LOST:
+            self._become_follower(self.term)
+        elif result is VoteResult.WON and self.role is PRE_CANDIDATE:
+            self._become_candidate(transfer=False)
+        elif result is VoteResult.WON:
+            self._become_leader(ballot)
+
+    def _on_pre_vote(self, message: PreVote) -> None:
+        self._voter.answer_pre_vote(message, hears_leader=self._hears_leader())
+
+    def _on_pre_vote_reply(self, message: PreVoteReply) -> None:
+        if self._ballot is not None and self.role is PRE_CANDIDATE:
+            self._conclude(self._ballot, self._ballot.on_pre_vote_reply(message))
+
+    def _on_vote_request(self, message: RequestVote) -> None:
+        if self._voter.answer_vote_request(message, knows_leader=self.leader_id is not None):
+            self._timer.draw()
+
+    def _on_vote_reply(self, message: RequestVoteReply) -> None:
+        if self._ballot is not None and self.role is CANDIDATE:
+            self._conclude(self._ballot, self._ballot.on_vote_reply(message))
+
+    def _on_timeout_now(self, message: TimeoutNow) -> None:
+        """The leader hands over. A member that is recovering would need every vote, so it stays."""
+        # A leader named us, so we need not ask first whether we would win, nor wait until others miss the leader.
+        fit = not self.recovering and self._may_campaign
+        if self.role in {FOLLOWER, PRE_CANDIDATE} and fit:
+            self._become_candidate(transfer=True)
+
+    # Messages of a leader, and the answers to them.
+
+    def _on_append(self, message: AppendEntries) -> None:
+        self._heed_leader(message.sender).append(message)
+
+    def _on_heartbeat(self, message: Heartbeat) -> None:
+        self._heed_leader(message.sender).heartbeat(message)
+
+    def _on_snapshot(self, message: InstallSnapshot) -> None:
+        self._heed_leader(message.sender).take_snapshot(message)
+
+    def _on_append_reply(self, message: AppendEntriesReply) -> None:
+        if self.leadership is not None:
+            self.leadership.on_append_reply(message)
+
+    def _on_heartbeat_reply(self, message: HeartbeatReply) -> None:
+        if self.leadership is not None:
+            self.leadership.on_heartbeat_reply(message)
+
+    def _on_snapshot_reply(self, message: InstallSnapshotReply) -> None:
+        if self.leadership is not None:
+            self.leadership.on_snapshot_reply(message)
 
 
 _FROM_LEADER: Final = frozenset({AppendEntries, Heartbeat, InstallSnapshot, TimeoutNow})
@@ -355,3 +569,4 @@ _HANDLERS: Final[dict[type, Callable[[RaftCore, Any], None]]] = {
     InstallSnapshotReply: RaftCore._on_snapshot_reply,
     TimeoutNow: RaftCore._on_timeout_now,
 }
+"""What is done with a message of our term."""

@@ -19,8 +19,8 @@ from pidkeeper.protocol.records import VotersRecord, read_voters
 class RaftLog:
     """Entries `first_index`..`last_index`. `first_index - 1` is the compaction point: only its term is known.
 
-    `stable`: durable through this index. `submitted`: handed out for writing through it. `delivered`: handed out for
-    applying through it. `memberships`: the configurations in the entries above the snapshot.
+    Always `applied <= delivered <= commit <= last_index` (R4, R5) and `stable <= submitted <= last_index`, where
+    `delivered <= stable`; `commit` may be ahead of `stable`.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class RaftLog:
         "last_index",
         "last_term",
         "memberships",
+        "snapshot",
         "stable",
         "submitted",
     )
@@ -43,8 +44,13 @@ class RaftLog:
 
         `memberships`: as of `snapshot`.
         """
+        # The configurations in force by the entries above the snapshot. Only the log changes it, with its entries.
         self.memberships = memberships
+        # The newest own snapshot that is durable. Its index never falls; entries at or below it may still be at hand.
+        self.snapshot = snapshot
+        # The compaction point, and its term. It never falls; entries at or below it are gone from memory.
         self._offset, self._offset_term = snapshot.index, snapshot.term
+        # Entry `index` is at position `index - _offset - 1`. Grows and is cut at its end, is dropped at its front.
         self._entries = _connected(snapshot, entries)
         if self._entries and self._entries[0].index != snapshot.index + 1:
             # Older than the snapshot. The first one's predecessor has no known term, so the first one marks the point.
@@ -53,10 +59,17 @@ class RaftLog:
             else:
                 self._offset, self._offset_term = self._entries[0].index, self._entries[0].term
                 del self._entries[0]
+        # The end of the log, durable or not, and the term there. Falls when a conflict is cut off (R3, R6).
         self.last_index = self._offset + len(self._entries)
         self.last_term = self._entries[-1].term if self._entries else self._offset_term
+        # Durable through this index, and handed out for writing through that one. Both fall when the log is cut before
+        # them, so `stable` never covers an entry that was overwritten since it was written.
         self.stable = self.submitted = self.last_index
+        # Known to be committed; applied by the state machine; handed out for applying: each through this index. None
+        # of them ever falls. As a snapshot is of applied entries, all of them start at its index.
         self.commit = self.applied = self.delivered = snapshot.index
+        # Through which index each write under way will have made the log durable, oldest first. Lowered when the log is
+        # cut: what is behind the cut waits for another write.
         self._writes: deque[int] = deque()
         self._note_memberships(self.slice(max(snapshot.index, self._offset) + 1, self.last_index))
 
@@ -117,6 +130,7 @@ class RaftLog:
 
         Truncates only at an entry whose term differs from the leader's (paper, section 5.3, figure 2).
         """
+        # By log matching (paper, figure 3), logs that agree in one entry agree in all before it.
         if self.term(prev_index) != prev_term:
             return None
         if not entries:
@@ -124,6 +138,7 @@ class RaftLog:
         _check_run(prev_index, prev_term, entries)
         last = prev_index + len(entries)
         if prev_index != self.last_index:
+            # A late message may hold less than we have of the same leader, and must not cut that off.
             new = self._first_new(entries)
             if new == len(entries):
                 return last
@@ -182,6 +197,7 @@ class RaftLog:
 
     def deliver(self) -> list[Entry]:
         """The next committed and durable entries to apply, in order, at most MAX_ENTRIES_PER_MESSAGE."""
+        # Not before it is durable here: the state machine's snapshot must not hold what our log could lose.
         high = min(self.commit, self.stable, self.delivered + MAX_ENTRIES_PER_MESSAGE)
         if high <= self.delivered:
             return []
@@ -194,6 +210,11 @@ class RaftLog:
             facts = f"applied {index} after {self.applied}, delivered {self.delivered}, commit {self.commit}"
             raise InvariantViolation("R5", facts)
         self.applied = index
+
+    def snapshot_taken(self, snapshot: SnapshotMeta) -> None:
+        """The own snapshot `snapshot` is durable; one that is not newer is no news."""
+        if snapshot.index > self.snapshot.index:
+            self.snapshot = snapshot
 
     def compact(self, keep_from: int) -> None:
         """Forget entries below `keep_from`; those that are not durable yet stay."""
@@ -211,6 +232,7 @@ class RaftLog:
         if self.matches(snapshot.index, snapshot.term):
             raise InvariantViolation("R3", f"snapshot {snapshot} would drop entries that agree with it")
         self._entries.clear()
+        self.snapshot = snapshot
         self._offset, self._offset_term = snapshot.index, snapshot.term
         self.last_index, self.last_term = snapshot.index, snapshot.term
         self.stable = self.submitted = snapshot.index
@@ -236,6 +258,7 @@ class RaftLog:
             raise InvariantViolation("R3", f"truncation at {index}, but {self.commit} is committed")
         del self._entries[index - self._offset - 1 :]
         self.memberships.truncate(index)
+        # What is behind the cut is not durable any more, even if its write has ended or is under way.
         keep = index - 1
         self.stable, self.submitted = min(self.stable, keep), min(self.submitted, keep)
         self._writes = deque(min(end, keep) for end in self._writes)

@@ -1,4 +1,4 @@
-"""Changes of the quorum, one member at a time (dissertation, sections 4.1 and 4.2; KIP-853).
+"""Changes of the quorum, one member at a time (dissertation, sections 4.1 and 4.2; KIP-853): what the leader checks.
 
 A member joins as a learner, which replicates and counts in no majority. Once it has caught up it is made a voter by a
 second change. The majorities of two configurations that differ in one voter overlap, so a change takes effect as soon
@@ -10,44 +10,36 @@ What members that lost data need on top of this is in `elections.py`.
 
 from __future__ import annotations
 
-from pidkeeper.controller.raft.elections import Elections
-from pidkeeper.controller.raft.member import LEADER
-from pidkeeper.controller.raft.messages import TimeoutNow
-from pidkeeper.controller.raft.progress import Progress
+from pidkeeper.controller.raft.config import RaftConfig
+from pidkeeper.controller.raft.leadership import Leadership
+from pidkeeper.controller.raft.log import RaftLog
 from pidkeeper.controller.raft.quorum import majority
-from pidkeeper.controller.raft.refusals import NotLeader, ProposalRefused
-from pidkeeper.protocol.records import QuorumMember, VotersRecord, encode_batch
+from pidkeeper.controller.raft.refusals import ProposalRefused
+from pidkeeper.protocol.records import QuorumMember, VotersRecord
 
 
-class MembershipChange(Elections):
-    """Append configurations as leader; leave when one without us is committed."""
+class MembershipChange:
+    """One check of one change, on the leader's state, which it only reads."""
 
-    __slots__ = ()
+    __slots__ = ("_config", "_leadership", "_log")
 
-    def change_members(self, record: VotersRecord) -> tuple[int, int]:
-        """Append the configuration `record`, which is in force from now on; its (term, index).
+    def __init__(self, config: RaftConfig, log: RaftLog, leadership: Leadership) -> None:
+        self._config = config
+        self._log = log
+        self._leadership = leadership
 
-        Raises NotLeader; ValueError if it differs from the one in force in more than one member, or makes a voter of
-        what is no learner; ProposalRefused if the change before or our term's first entry is not committed, if a new
-        voter has not caught up, or if the new voters could not commit anything now.
-        """
-        if self.role is not LEADER:
-            raise NotLeader(self.leader_id)
-        if self.transferring is not None:
-            raise ProposalRefused(f"leadership is being transferred to {self.transferring}: retry there")
-        if self.log.commit < self._noop_index:
+    def check(self, record: VotersRecord) -> None:
+        """Raise what `RaftCore.change_members` raises if `record` may not follow the configuration in force now."""
+        log, memberships = self._log, self._log.memberships
+        self._leadership.refuse_while_transferring()
+        # Else an earlier leader's change, of which we have not heard, may yet be committed, by a majority that shares
+        # no member with one of ours.
+        if log.commit < self._leadership.noop_index:
             raise ProposalRefused("the leader has not committed an entry of its own term yet")
-        memberships = self.log.memberships
+        # Two changes at once would make majorities of configurations that need not overlap.
         if not memberships.committed:
             raise ProposalRefused(f"the change of the quorum at index {memberships.newest.index} is not committed yet")
-        self._check_change(record)
-        index = self._append(encode_batch([record]))
-        self._adopt_memberships()
-        self._broadcast_append()
-        return self.term, index
-
-    def _check_change(self, record: VotersRecord) -> None:
-        old = {member.id: member for member in self.log.memberships.newest.record.members}
+        old = {member.id: member for member in memberships.newest.record.members}
         new = {member.id: member for member in record.members}
         changed = [member_id for member_id in sorted(old | new) if old.get(member_id) != new.get(member_id)]
         if len(changed) != 1:
@@ -56,50 +48,35 @@ class MembershipChange(Elections):
         if after is not None and after.voting and not (before is not None and before.voting):
             self._check_promotion(after, before)
         voters = {member.id for member in record.members if member.voting}
-        if voters != self._voters:
+        if voters != memberships.newest.voters:
             self._check_service(voters)
 
     def _check_promotion(self, after: QuorumMember, before: QuorumMember | None) -> None:
+        # The unanimous rule asks learners too, and rests on every voter having been one (see `elections.py`).
         if before is None:
             raise ValueError(f"member {after.id} must be a learner before it becomes a voter")
-        progress = self.progress[after.id]
+        progress = self._leadership.progress[after.id]
         if progress.recovery:
             raise ProposalRefused(f"learner {after.id} has not caught up yet")
-        if not self._is_heard(progress):
+        if not self._leadership.is_heard(progress):
             raise ProposalRefused(f"learner {after.id} does not answer")
         # What a removed member sent may still arrive after its id came back with an empty disk.
-        added = self.log.memberships.newest.index
+        added = self._log.memberships.newest.index
         if progress.counted < added:
             raise ProposalRefused(f"learner {after.id} does not hold the configuration at index {added} yet")
-        lag, most = self.log.last_index - progress.counted, self.config.promotion_lag
+        # Nothing might be committed until the new voter has caught up (dissertation, section 4.2.1).
+        lag, most = self._log.last_index - progress.counted, self._config.promotion_lag
         if lag > most:
             raise ProposalRefused(f"learner {after.id} is {lag} entries behind, {most} may be left")
 
     def _check_service(self, voters: set[int]) -> None:
         """A change that its own majority cannot commit now would stop everything, so it is not begun."""
-        tracked = {voter: self.progress[voter] for voter in sorted(voters)}
+        leadership = self._leadership
+        tracked = {voter: leadership.progress[voter] for voter in sorted(voters)}
         weak = [voter for voter, progress in tracked.items() if progress.recovery]
         if weak:
             raise ProposalRefused(f"members {weak} lost data and have not recovered yet")
-        heard = [voter for voter, one in tracked.items() if voter == self.node_id or self._is_heard(one)]
+        own = self._config.node_id
+        heard = [voter for voter, one in tracked.items() if voter == own or leadership.is_heard(one)]
         if len(heard) < majority(len(voters)):
             raise ProposalRefused(f"of the voters {sorted(voters)} only {heard} answer, which is no majority")
-
-    def _is_heard(self, progress: Progress) -> bool:
-        """Whether a member answers, and has said in our term that it does not recover from a loss."""
-        return progress.counted > 0 and self._now - progress.heard < self.config.election_ticks
-
-    def _follow_memberships(self) -> None:
-        """Called after every input: the log may hold other configurations than before it."""
-        if self._membership_version != self.log.memberships.version:
-            self._adopt_memberships()
-            if self.role is LEADER and self.node_id not in self._voters and self.log.memberships.committed:
-                self._leave()
-
-    def _leave(self) -> None:
-        """The configuration without us is committed: name a successor and lead no more (section 4.2.2)."""
-        fit = [voter for voter in sorted(self._voters) if not self.progress[voter].recovery]
-        if fit:
-            heir = max(fit, key=lambda voter: (self.progress[voter].match, self.progress[voter].heard))
-            self._outbox.append(TimeoutNow(self.term, self.node_id, heir))
-        self._become_follower(self.term, None)

@@ -75,8 +75,8 @@ class PreVote(_Message, frozen=True, array_like=True, tag=1):
 class PreVoteReply(_Message, frozen=True, array_like=True, tag=2):
     """`term` is the asked-for one if the replier agrees, else its own.
 
-    `granted` is its word as a voter, `consents` its word as a learner: it may not know yet which of them it is, and the
-    candidate counts the one that it takes it for (see `elections.py`).
+    `granted` is its answer as a voter, `consents` its answer as a learner: it may not know yet which of them it is, and
+    the candidate counts the answer of the one that it takes it for (see `elections.py`).
     """
 
     granted: bool
@@ -119,7 +119,7 @@ class AppendEntriesReply(_Message, frozen=True, array_like=True, tag=6):
 
     Rejected: `rejected_index` is the refused `prev_log_index`; the follower's log may match at (`hint_index`,
     `hint_term`) at the latest. `recovery`: not 0 if the follower lost acknowledged entries, so an old match is void.
-    `learner`: it recovers as one by its file, so that it does not stand for a voter who had its id.
+    `learner`: it may bear the id of a removed voter, for whom it must not be counted (`HardStateKeeper`).
     """
 
     rejected: bool

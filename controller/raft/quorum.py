@@ -1,6 +1,6 @@
 """Who has won, and how far a majority holds the log. Pure functions over counts.
 
-Members that lost data (`recovering`, see `elections.py`) are weak: their voices count only if nobody is missing.
+The votes of members that lost data (`recovering`, see `elections.py`) are weak: they count only if nobody's is missing.
 """
 
 from __future__ import annotations
@@ -34,11 +34,13 @@ def vote_result(
 ) -> VoteResult:
     """The state of an election among `voters` members; `weak_grants` come from members that are recovering.
 
-    `others`: learners and members that are being removed. They make no majority, but where weak voices are to count
-    they must not be missing either.
+    `others`: learners and members that are being removed. They make no majority, but where weak votes are to count,
+    theirs must not be missing either.
     """
+    # The majority rule, and the unanimous rule, which takes weak votes but misses nobody.
     if grants >= majority(voters) or (grants + weak_grants == voters and other_grants == others):
         return VoteResult.WON
+    # Without a refusal everybody may still grant, and then the unanimous rule wins.
     unknown = voters - grants - weak_grants - rejections
     if (rejections or other_rejections) and grants + unknown < majority(voters):
         return VoteResult.LOST
@@ -47,4 +49,5 @@ def vote_result(
 
 def majority_index(indexes: Sequence[int]) -> int:
     """The highest index that a majority of `indexes` (one per voter, never empty) has reached."""
+    # In rising order, just a majority stands at or behind this place.
     return sorted(indexes)[(len(indexes) - 1) // 2]

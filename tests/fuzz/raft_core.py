@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from pidkeeper.controller.raft.config import RaftConfig
 from pidkeeper.controller.raft.core import RaftCore, Ready, Role
 from pidkeeper.controller.raft.invariants import InvariantViolation
-from pidkeeper.controller.raft.member import RaftConfig
 from pidkeeper.controller.raft.membership import Memberships, plain_record
 from pidkeeper.controller.raft.messages import (
     AppendEntriesReply,
@@ -121,8 +121,17 @@ def fingerprint(core: RaftCore) -> tuple[Any, ...]:
     """What a message could change."""
     log = core.log
     hard = (core.term, core.vote, core.recovering, core.role, core.leader_id)
-    history = (core.memberships_version, core.membership.index, core._voters, core._everybody)
-    return (*hard, log.commit, log.applied, log.last_index, log.last_term, log.stable, len(core._outbox), *history)
+    counted = (core.memberships_version, core.membership.index, core.voters, log.memberships.everybody)
+    return (
+        *hard,
+        log.commit,
+        log.applied,
+        log.last_index,
+        log.last_term,
+        log.stable,
+        len(core._outbox._messages),
+        *counted,
+    )
 
 
 def work(core: RaftCore) -> None:
@@ -156,19 +165,21 @@ def _install(core: RaftCore, chunk: InstallSnapshot) -> None:
 def check_memberships(core: RaftCore) -> None:
     """What is counted by is what the log says, read from the last committed configuration on."""
     log = core.log
-    history = log.memberships._history
-    again = Memberships(history[0].record)
-    again.restart(history[0].index, history[0].record)
-    for entry in log.slice(max(log.first_index, history[0].index + 1), log.last_index):
+    known = log.memberships.configurations
+    again = Memberships(known[0].record)
+    again.restart(known[0].index, known[0].record)
+    for entry in log.slice(max(log.first_index, known[0].index + 1), log.last_index):
         if (record := read_voters(entry.data)) is not None:
             again.append(entry.index, record)
     again.commit_to(log.commit)
-    if [(one.index, one.record) for one in again._history] != [(one.index, one.record) for one in history]:
-        raise Violation(f"the log holds {again._history}, the core counts by {history}")
-    if core._voters != again.newest.voters or core._everybody != again.everybody:
-        raise Violation(f"counting by {core._voters} of {core._everybody}, not by {again.newest.voters}")
-    if core.role is Role.LEADER and not again.committed and len(again._history) > 2:
-        raise Violation(f"a leader with {len(again._history) - 1} changes under way")
+    if [(one.index, one.record) for one in again.configurations] != [(one.index, one.record) for one in known]:
+        raise Violation(f"the log holds {again.configurations}, the core counts by {known}")
+    if core.voters != again.newest.voters or log.memberships.everybody != again.everybody:
+        raise Violation(f"counting by {core.voters} of {log.memberships.everybody}, not by {again.newest.voters}")
+    if core.leadership is not None and core.progress.keys() != again.everybody | {core.node_id}:
+        raise Violation(f"a leader that keeps a progress of {sorted(core.progress)} for {sorted(again.everybody)}")
+    if core.role is Role.LEADER and not again.committed and len(again.configurations) > 2:
+        raise Violation(f"a leader with {len(again.configurations) - 1} changes under way")
 
 
 def check_restart(core: RaftCore) -> None:
@@ -186,13 +197,13 @@ def check_restart(core: RaftCore) -> None:
         )
     except (InvariantViolation, ValueError) as error:
         raise Violation(f"the member would not start again: {error}") from error
-    if again._voters != core._voters:
-        raise Violation(f"after a restart {again._voters} would count, not {core._voters}")
+    if again.voters != core.voters:
+        raise Violation(f"after a restart {again.voters} would count, not {core.voters}")
 
 
 def _as_of(core: RaftCore, snapshot: SnapshotMeta) -> VotersRecord | None:
     """The configuration that the snapshot holds, as far as the history still tells."""
-    known = [one for one in core.log.memberships._history if 0 < one.index <= snapshot.index]
+    known = [one for one in core.log.memberships.configurations if 0 < one.index <= snapshot.index]
     return known[-1].record if known else None
 
 

@@ -10,9 +10,9 @@ import google_crc32c
 import msgspec
 
 from pidkeeper.cli import offline
+from pidkeeper.controller.raft.config import RaftConfig
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.invariants import InvariantViolation
-from pidkeeper.controller.raft.member import RaftConfig
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage import frames

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from pidkeeper.controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Ready, Role
-from pidkeeper.controller.raft.member import MAX_RECOVERY
+from pidkeeper.controller.raft.hard_state import MAX_RECOVERY
 from pidkeeper.controller.raft.messages import Entry, Heartbeat, HeartbeatReply, InstallSnapshot, Message, SnapshotMeta
 from pidkeeper.protocol.records import VotersRecord
 from tests.scenarios.configuration import configuration_of

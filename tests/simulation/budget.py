@@ -54,7 +54,8 @@ class Budget:
             process = member.process
             if process is None or process is leader:
                 continue
-            least = max(process.durable_last, core.progress[member.node_id].match, core._noop_index)
+            noop_index = 0 if core.leadership is None else core.leadership.noop_index
+            least = max(process.durable_last, core.progress[member.node_id].match, noop_index)
             if all(core.progress[other.node_id].match >= least for other in voters if other is not member):
                 found.append(process)
         return found

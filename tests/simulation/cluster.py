@@ -154,7 +154,7 @@ class Cluster:
         running = self.processes()
         leader = self.leader()
         checks = (
-            ("installing", any(process.core._installing or process.core._incoming for process in running)),
+            ("installing", any(process.core.receiving for process in running)),
             ("transferring", leader is not None and leader.core.transferring is not None),
             ("electing", leader is None or not leader.core.serving),
             ("snapshotting", any(process.taking_snapshot() for process in running)),

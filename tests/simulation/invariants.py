@@ -173,7 +173,7 @@ class Monitor:
     def interrupted(self, process: Process, entries: list[Entry]) -> None:
         """A write of `entries` may be durable, although it never returned: what it replaces may be gone."""
         disk = self._disks[process.node_id]
-        if process.core._installing is not None:
+        if process.core.installing is not None:
             disk.last = SnapshotMeta(0, ANY_TERM)
         elif entries and entries[0].index <= disk.last.index:
             disk.last = SnapshotMeta(entries[0].index - 1, ANY_TERM)
@@ -203,8 +203,8 @@ class Monitor:
         process.seen_memberships = core.memberships_version
         history = self._history_of(process)
         member.counts_by.update(one.voters for one in history)
-        if core._voters != history[-1].voters:
-            facts = f"member {process.node_id} counts by {sorted(core._voters)}, not by {sorted(history[-1].voters)}"
+        if core.voters != history[-1].voters:
+            facts = f"member {process.node_id} counts by {sorted(core.voters)}, not by {sorted(history[-1].voters)}"
             raise Violation("counts-by-another", facts)
         if core.role is not Role.LEADER or not history[-1].index or core.term_at(history[-1].index) != core.term:
             return

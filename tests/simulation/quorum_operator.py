@@ -231,7 +231,7 @@ class QuorumOperator:
         """
         index = self.cluster.monitor.configuration.index
         processes = [self.cluster.members[voter].process for voter in self.voters]
-        return any(process is None or process.core._persisted_commit < index for process in processes)
+        return any(process is None or process.core.submitted_commit < index for process in processes)
 
     def _look_after(self) -> None:
         """Whatever an abandoned change has left in the quorum goes."""

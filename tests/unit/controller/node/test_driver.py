@@ -183,7 +183,7 @@ async def test_a_deposed_leader_answers_unknown(three: LoopbackCluster) -> None:
 
 async def test_a_handing_over_leader_serves_no_more(three: LoopbackCluster) -> None:
     leader = await three.leader()
-    leader.core.transferring = next(m.node_id for m in await three.followers())
+    leader.core.transfer_leadership(next(m.node_id for m in await three.followers()))
     assert not leader.leadership.serving()
     with pytest.raises(RequestError) as refused:
         leader.submit(requests.RegisterBroker(1, "x"))

@@ -276,7 +276,7 @@ def test_a_lost_link_to_the_leader_starts_a_pre_vote_at_once() -> None:
 def test_followers_try_in_turn_after_a_lost_link(node_id: int, jitter: int, wait: int) -> None:
     core = make_core(node_id, term=1, link_lost_ticks=4)
     core.step(Heartbeat(1, 2, node_id, 0, 0))
-    core._rng = type("Fixed", (), {"randrange": lambda _, start, stop: start + jitter})()
+    core._timer._rng = type("Fixed", (), {"randrange": lambda _, start, stop: start + jitter})()
     tick(core, 3)
 
     core.link_lost(2)
@@ -347,7 +347,7 @@ def role_after(core: RaftCore, ticks: int) -> Role:
 def test_the_jitter_of_a_lost_link_is_a_tick_at_most() -> None:
     core = make_core(3, term=1, link_lost_ticks=4)
     core.step(Heartbeat(1, 2, 3, 0, 0))
-    core._rng = type("Highest", (), {"randrange": lambda _, start, stop: stop - 1})()
+    core._timer._rng = type("Highest", (), {"randrange": lambda _, start, stop: stop - 1})()
     core.link_lost(2)
     assert [role_after(core, 4), role_after(core, 1)] == [Role.FOLLOWER, Role.PRE_CANDIDATE]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from pidkeeper.controller.raft.core import RaftCore, Role
@@ -16,6 +18,7 @@ from pidkeeper.controller.raft.messages import (
 )
 from tests.support.raft_network import (
     Cluster,
+    Node,
     accepted,
     append,
     entries_of,
@@ -345,6 +348,32 @@ def test_a_heartbeat_reply_reveals_a_lost_log() -> None:
     assert [message.to for message in of(AppendEntries, flush(core))] == [2]
     core.step(HeartbeatReply(1, 3, 1, 1))
     assert of(AppendEntries, flush(core)) == []
+
+
+def test_a_member_that_loses_its_disk_again_draws_another_number() -> None:
+    """What its leader said about the first recovery is not taken for the second, although the term is the same."""
+    node = Node(2, random.Random(1), (1, 2, 3))
+    numbers: set[int] = set()
+    for _ in range(10):
+        node.wipe()
+        node.core.step(append(node.core, (1, 1), [], term=1, leader=1))
+        (reply,) = of(AppendEntriesReply, flush(node.core))
+        for earlier in numbers:
+            node.core.step(Heartbeat(1, 1, 2, 0, earlier))
+        assert node.core.recovering
+        numbers.add(reply.recovery)
+    assert len(numbers) == 10
+
+
+def test_an_acknowledgement_of_an_earlier_recovery_does_not_end_the_present_one() -> None:
+    core = replicating_leader()
+    core.step(rejected(core, 2, 1, 0, 0, recovery=NUMBER))
+    core.step(accepted(core, 3, 2))
+    core.step(rejected(core, 2, 2, 0, 0, recovery=NUMBER + 1))
+    core.step(accepted(core, 3, 3))
+    flush(core)
+    core.step(accepted(core, 2, 3, recovery=NUMBER))
+    assert told(core) == [0]
 
 
 def test_a_recovering_follower_that_was_told_everything_still_votes_once_per_term() -> None:

@@ -199,6 +199,19 @@ def test_probe_is_one_message_until_the_answer() -> None:
     assert [(m.prev_log_index, len(m.entries)) for m in appends_to(core, 2)] == [(0, 3)]
 
 
+@pytest.mark.parametrize("index", [0, 1])
+def test_the_end_of_a_followers_log_in_a_heartbeat_reply_acknowledges_nothing(index: int) -> None:
+    """Behind what it acknowledged, here nothing or one entry, its log may differ from the leader's."""
+    core = make_core(1, terms=[1, 1, 1])
+    make_leader(core)
+    if index:
+        core.step(accepted(core, 2, index))
+    core.step(HeartbeatReply(core.term, 2, 1, core.last_index))
+    flush(core)
+    progress = core.progress[2]
+    assert (progress.match, progress.counted, core.commit) == (index, index, 0)
+
+
 def test_lagging_commit_arrives_with_a_heartbeat() -> None:
     cluster = Cluster()
     leader = cluster.elect(1)

@@ -321,7 +321,7 @@ def test_a_hard_state_from_before_the_last_chunk_is_written_before_it() -> None:
 def test_a_leader_does_not_replace_its_log() -> None:
     core = make_core(1, term=1)
     make_leader(core)
-    core._installing = META  # it cannot come to this: nobody is elected without a durable vote
+    core._receiver.installing = META  # it cannot come to this: nobody is elected without a durable vote
     with pytest.raises(InvariantViolation, match=r"^R6:"):
         core.snapshot_installed(META)
 

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from pidkeeper.controller.raft.core import InvariantViolation, NotLeader, ProposalRefused, RaftConfig, RaftCore, Role
+from pidkeeper.controller.raft.leadership import Leadership
 from pidkeeper.controller.raft.membership import Memberships, plain_record
 from pidkeeper.controller.raft.messages import (
     AppendEntries,
@@ -508,27 +509,32 @@ def test_a_weak_acknowledgement_needs_the_one_that_is_being_removed_too() -> Non
 # The guards themselves, called the wrong way.
 
 
-def second_change(core: RaftCore) -> None:
+def led(core: RaftCore) -> Leadership:
     make_leader(core)
-    core._append(encode_batch([members(1, 2, 3, learners=[4])]))
-    core._append(encode_batch([members(1, 2, 3, learners=[5])]))
+    assert core.leadership is not None
+    return core.leadership
+
+
+def second_change(core: RaftCore) -> None:
+    leadership = led(core)
+    leadership.append_configuration(encode_batch([members(1, 2, 3, learners=[4])]))
+    leadership.append_configuration(encode_batch([members(1, 2, 3, learners=[5])]))
 
 
 def lead_while_removed(core: RaftCore) -> None:
-    make_leader(core)
-    core._voters = frozenset({2, 3})
+    led(core)._commitment.voters = frozenset({2, 3})
     core.tick()
 
 
 def campaign_as_learner(core: RaftCore) -> None:
     core.log.memberships.restart(1, members(2, 3, learners=[1]))
-    core._campaign(transfer=False)
+    core._become_candidate(transfer=False)
 
 
 def count_by_old_voters(core: RaftCore) -> None:
-    make_leader(core)
+    leadership = led(core)
     core.log.memberships.append(9, members(1, 2))
-    core._maybe_commit()
+    leadership._commitment.advance()
 
 
 def leap(core: RaftCore) -> None:
@@ -674,5 +680,6 @@ def test_a_learner_that_is_ahead_agrees_before_the_vote_too() -> None:
 def test_nothing_before_the_newest_configuration_is_committed_by_counting() -> None:
     core = replicating_leader()
     core.change_members(members(1, 2, 3, learners=[4]))
+    assert core.leadership is not None
     with pytest.raises(InvariantViolation, match=r"^R20: 1 lies before 2"):
-        core._commit_as_leader(1)
+        core.leadership._commitment.commit_to(1)

@@ -58,7 +58,7 @@ class MembershipChaos(Chaos):
     def may_wipe(self, node: Node) -> bool:
         """By every configuration that anybody may still count by, a majority has not lost data."""
         weak = {other.node_id for other in self.nodes.values() if other.disk.hard_state.recovering} | {node.node_id}
-        known = [one for other in self.nodes.values() for one in other.core.log.memberships._history]
+        known = [one for other in self.nodes.values() for one in other.core.log.memberships.configurations]
         written = [read_voters(entry.data) for other in self.nodes.values() for entry in other.disk.entries]
         voters = [one.voters for one in known] + [
             frozenset(member.id for member in record.members if member.voting) for record in written if record

@@ -1,0 +1,46 @@
+"""What an operator sets for one member of the quorum."""
+
+from __future__ import annotations
+
+import msgspec
+
+from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, MAX_ENTRIES_PER_MESSAGE
+
+
+class RaftConfig(msgspec.Struct, frozen=True):
+    """Times are ticks of 10 ms. Raises ValueError if the values cannot work together.
+
+    voters: the members of a blank cluster, this one included unless it is a `learner`. election_ticks: the timeout is
+    drawn from [election_ticks, 2 x that).
+    link_lost_ticks: when the links to the leader broke, the followers try to succeed it one after another, so far
+    apart and a tick of jitter. max_append_bytes: payload of one AppendEntries, which always takes at least one entry.
+    max_inflight_bytes: payload sent to one peer and not acknowledged. max_uncommitted_bytes: payload that was proposed
+    and not committed, beyond which `propose` refuses. chunk_bytes: snapshot bytes in one InstallSnapshot.
+    promotion_lag: the entries that a learner may be behind when it becomes a voter, by default what one message holds.
+    """
+
+    node_id: int
+    voters: tuple[int, ...]
+    heartbeat_ticks: int = 5
+    election_ticks: int = 30
+    link_lost_ticks: int = 3
+    max_inflight_messages: int = 64
+    max_append_bytes: int = 256 * 1024
+    max_inflight_bytes: int = 4 * 1024 * 1024
+    max_uncommitted_bytes: int = 16 * 1024 * 1024
+    chunk_bytes: int = MAX_CHUNK_BYTES
+    promotion_lag: int = MAX_ENTRIES_PER_MESSAGE
+    learner: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.node_id in self.voters) == self.learner or len(set(self.voters)) != len(self.voters):
+            side = "not hold" if self.learner else "hold"
+            raise ValueError(f"voters {self.voters} must {side} node {self.node_id}, and every id once")
+        if not 0 < self.heartbeat_ticks < self.election_ticks or self.link_lost_ticks < 0:
+            raise ValueError(
+                f"ticks: 0 < heartbeat {self.heartbeat_ticks} < election {self.election_ticks} is required"
+            )
+        if not 0 < self.chunk_bytes <= MAX_CHUNK_BYTES:
+            raise ValueError(f"chunk_bytes {self.chunk_bytes} is not in 1..{MAX_CHUNK_BYTES}")
+        if min(self.max_inflight_messages, self.max_inflight_bytes, self.max_append_bytes) < 1:
+            raise ValueError("the limits of one message and of the inflight window must be at least 1")
