@@ -11,10 +11,11 @@ from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
 from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.coordinator.checks import check_init
+from pidkeeper.broker_agent.coordinator.requests import TransactionStep
+from pidkeeper.broker_agent.coordinator.transactions import Transactions
+from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.broker_agent.openapi import JSON, MSGPACK, PROBLEM, STEPS, AgentStatus, Health, openapi_document
-from pidkeeper.broker_agent.requests import TransactionStep
-from pidkeeper.broker_agent.reserve import NO_ID
-from pidkeeper.broker_agent.transactions import Transactions, check_init
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem, TransactionResponse
 
@@ -68,25 +69,26 @@ class _Api:
         return handle
 
     async def status(self, _: web.Request) -> web.Response:
-        agent, reserve = self._agent, self._agent.reserve
+        agent, session, prefetcher = self._agent, self._agent.session, self._agent.prefetcher
+        reserve, policy = prefetcher.reserve, prefetcher.policy
         return _json(
             AgentStatus(
-                broker_id=agent.broker_id,
-                broker_epoch=agent.broker_epoch,
-                cluster_id=agent.cluster_id,
-                incarnation_id=agent.incarnation_id,
+                broker_id=session.broker_id,
+                broker_epoch=session.broker_epoch,
+                cluster_id=session.cluster_id,
+                incarnation_id=session.incarnation_id,
                 ready=agent.ready,
                 reasons=agent.why_not_ready(),
-                fenced=agent.fenced,
+                fenced=session.fenced,
                 leader=agent.client.leader,
                 reserve_ids=reserve.remaining,
                 reserve_blocks=reserve.blocks_held,
-                reserve_target_ids=agent.policy.target_ids(),
+                reserve_target_ids=policy.target_ids(),
                 highest_held=reserve.highest_held,
                 claimed=reserve.claimed,
                 claim_errors=reserve.failed_claims,
-                claim_rate=round(agent.policy.claim_rate, 1),
-                blocks_received=agent.blocks_received,
+                claim_rate=round(policy.claim_rate, 1),
+                blocks_received=prefetcher.blocks_received,
             )
         )
 

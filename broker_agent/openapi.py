@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, Problem, TransactionResponse
 
 JSON: Final = "application/json"

@@ -6,23 +6,26 @@ import asyncio
 import contextlib
 import gc
 import logging
+import random
 import resource
 import signal
 import sys
+import uuid
 from typing import Any, Final
 
 import uvloop
 from aiohttp import web
 
-from pidkeeper.broker_agent.agent import Agent, FatalAgentError
+from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.config import AgentConfig
-from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
+from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.http_api import make_app
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
 from pidkeeper.broker_agent.metrics import make_registry
-from pidkeeper.broker_agent.transaction_responder import TransactionResponder
-from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.settings import HostPort, read_secret, require_assertions
 
 SPARE_FILES: Final = 1024
@@ -68,7 +71,9 @@ async def _serve(config: AgentConfig, token: str | None) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     _raise_file_limit(config.kafka_max_connections + SPARE_FILES)
-    async with ControllerClient(config.controllers, token=token) as client:
+    rng = random.SystemRandom()
+    async with AiohttpTransport(token=token) as transport:
+        client = ControllerClient(config.controllers, transport, rng)
         async with contextlib.AsyncExitStack() as stack:
             listener, advertised = await _bind_kafka(config)
             stack.push_async_callback(listener.stop)
@@ -76,11 +81,13 @@ async def _serve(config: AgentConfig, token: str | None) -> None:
                 config.broker_id,
                 client,
                 config.prefetch_settings(),
+                incarnation_id=str(uuid.uuid4()),
+                rng=rng,
                 kafka=advertised,
                 heartbeat_seconds=config.heartbeat_interval_ms / 1000,
             )
-            transactions = Transactions(agent)
-            responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.cluster_id)
+            responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
+            transactions = agent.transactions
             await listener.serve(responder, TransactionResponder(transactions).answer)
             await _start_http(
                 config, make_app(agent, transactions, make_registry(agent, listener, transactions)), stack
@@ -91,7 +98,7 @@ async def _serve(config: AgentConfig, token: str | None) -> None:
             await _run_until(stop, broken, agent)
             agent.stopping = True
             _log.info("stopping")
-        await agent.unregister()
+        await agent.session.unregister()
 
 
 def _on_unhandled(broken: asyncio.Future[None], context: dict[str, Any]) -> None:

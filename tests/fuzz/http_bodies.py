@@ -20,12 +20,10 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from aiohttp import web
 
-from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.http_api import make_app
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.metrics import make_registry
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.transactions import Transactions
 from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.throttle import ApiLimits, Rate
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
@@ -37,13 +35,13 @@ from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import MAX_MEMBERS
-from pidkeeper.protocol.settings import HostPort
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from tests.fuzz.kafka_requests import Granting
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
 from tests.fuzz.target import Target, Violation
 from tests.support.memory_member import QUORUM_NAME
+from tests.support.whole_agent import make_agent
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
@@ -410,11 +408,11 @@ class AgentHttpTarget(_HttpTarget):
 
     def _app(self) -> web.Application:
         client: Any = Granting()
-        kafka = HostPort("127.0.0.1", 9092)
-        self._agent = Agent(7, client, PrefetchSettings(min_blocks=1), kafka=kafka, heartbeat_seconds=1.0)
-        self._agent.broker_epoch, self._agent.cluster_id = 5, "memory-cluster"
+        self._agent = make_agent(client, settings=PrefetchSettings(min_blocks=1))
+        session = self._agent.session
+        session.broker_epoch, session.cluster_id = 5, "memory-cluster"
         self._agent.reserve.offer(ProducerIdBlock(0, 2**40))
-        transactions = Transactions(self._agent)
+        transactions = self._agent.transactions
         return make_app(self._agent, transactions, make_registry(self._agent, KafkaListener(), transactions))
 
     def _state(self) -> Any:

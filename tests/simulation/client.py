@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from pidkeeper.broker_agent.candidates import Candidates
-from pidkeeper.broker_agent.prefetch import PrefetchPolicy, PrefetchSettings
-from pidkeeper.broker_agent.reserve import NO_ID, BlockReserve, RejectedBlockError
+from pidkeeper.broker_agent.ids.candidates import Candidates
+from pidkeeper.broker_agent.ids.prefetch import PrefetchPolicy, PrefetchSettings
+from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve, RejectedBlockError
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock

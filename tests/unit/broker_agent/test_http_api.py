@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,29 +13,28 @@ from openapi_spec_validator import validate
 from prometheus_client.parser import text_string_to_metric_families
 
 from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
+from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn
 from pidkeeper.broker_agent.http_api import MAX_BODY_BYTES, make_app
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
+from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.metrics import make_registry
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn
-from pidkeeper.broker_agent.transactions import Transactions
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest
-from pidkeeper.protocol.settings import HostPort
 from tests.support.stub_controller import StubQuorum
-from tests.support.whole_agent import direct_agent
+from tests.support.whole_agent import direct_agent, make_agent
 
 
 @pytest.fixture
 def agent() -> Agent:
-    client, settings = ControllerClient(("http://c:1",)), PrefetchSettings(min_blocks=1)
-    return Agent(7, client, settings, kafka=HostPort("agent-7", 9092), heartbeat_seconds=1.0)
+    client = ControllerClient(("http://c:1",), AiohttpTransport(), random.Random())
+    return make_agent(client, settings=PrefetchSettings(min_blocks=1))
 
 
 @pytest.fixture
 async def http(agent: Agent) -> AsyncIterator[TestClient[Any, Any]]:
-    transactions = Transactions(agent)
+    transactions = agent.transactions
     app = make_app(agent, transactions, make_registry(agent, KafkaListener(), transactions))
     async with TestClient(TestServer(app)) as client:
         yield client
@@ -44,7 +44,7 @@ PRODUCER = {"transactional_id": "t", "producer_id": 5, "producer_epoch": 0}
 
 
 def give(agent: Agent, ids: int = 10) -> None:
-    agent.broker_epoch, agent.cluster_id = 5, "x"
+    agent.session.broker_epoch, agent.session.cluster_id = 5, "x"
     agent.reserve.offer(ProducerIdBlock(100, ids))
 
 
@@ -192,8 +192,8 @@ async def test_metrics_show_the_counters(agent: Agent, http: TestClient[Any, Any
     give(agent)
     for _ in range(11):
         agent.reserve.claim()
-    agent.rounds["failed"] += 2
-    agent.on_round(0.2)
+    agent.prefetcher.rounds["failed"] += 2
+    agent.prefetcher.on_round(0.2)
     await http.post("/v1/transactions/end", json={**PRODUCER, "transactional_id": "", "committed": True})
     text = await (await http.get("/metrics")).text()
     samples = {

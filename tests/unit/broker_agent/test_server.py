@@ -10,16 +10,13 @@ import struct
 import aiohttp
 import pytest
 
-from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.controller_client import ControllerClient
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.server import _on_unhandled, _run_until
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.settings import HostPort
 from tests.support.agent_process import agent_process
 from tests.support.http_calls import address_of
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
+from tests.support.whole_agent import controller_client, make_agent
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -68,8 +65,8 @@ async def test_a_broken_invariant_ends_the_process_and_another_fault_does_not(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    async with ControllerClient(("http://127.0.0.1:1",)) as client:
-        agent = Agent(3, client, PrefetchSettings(), kafka=HostPort("127.0.0.1", 1), heartbeat_seconds=1.0)
+    async with controller_client(("http://127.0.0.1:1",)) as client:
+        agent = make_agent(client)
         running = asyncio.create_task(_run_until(asyncio.Event(), broken, agent))
         _on_unhandled(broken, {"message": "a handler failed", "exception": ValueError("no invariant")})
         assert not broken.done()
