@@ -6,9 +6,9 @@ import asyncio
 
 
 async def wait_at_most(event: asyncio.Event, seconds: float) -> None:
-    """Wait until `event` is set, for `seconds` at most."""
+    """Wait until `event` is set, which it is after `seconds` at the latest: whoever waits again clears it before."""
+    timer = asyncio.get_running_loop().call_later(seconds, event.set)
     try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return
+        await event.wait()
+    finally:
+        timer.cancel()

@@ -72,7 +72,7 @@ class Discovery:
             return
         self._advertised_at = now
         try:
-            await self._client.register(session.broker_id, session.registration())
+            await session.advertise()
         except RequestError as error:
             # Should it be for good, the next heartbeat is refused as well.
             _log.debug("the address is not left with the controllers, trying again: %s", error)

@@ -81,9 +81,15 @@ class Session:
         else:
             _log.info("unregistered broker %d, epoch %d", self.broker_id, self.broker_epoch)
 
-    def registration(self) -> RegisterBrokerRequest:
-        """What this process registers with, the first time and every later one."""
-        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka)
+    async def advertise(self) -> None:
+        """Register once more, to leave the address with the controllers. That keeps the epoch, if it was in force.
+
+        Raises RequestError and FatalAgentError.
+        """
+        async with self._registering:
+            answer = await self._client.register(self.broker_id, self._registration())
+            if answer.broker_epoch != self.broker_epoch:
+                self._registered(answer)
 
     async def heartbeat_forever(self) -> None:
         """Say that this broker lives, and register anew when its epoch is refused. Raises FatalAgentError."""
@@ -113,20 +119,23 @@ class Session:
         async with self._registering:
             while self.broker_epoch == stale_epoch:
                 try:
-                    answer = await self._client.register(self.broker_id, self.registration())
+                    answer = await self._client.register(self.broker_id, self._registration())
                 except RequestError as error:
                     raise_if_fatal(error)
                     _log.warning("registration failed, trying again: %s", error)
                     await asyncio.sleep(max(RETRY_SECONDS, error.throttle_time_ms / 1000))
                     continue
-                self._pin_cluster_id(answer.cluster_id)
                 if answer.broker_epoch == stale_epoch:
                     _log.warning("the controller calls epoch %d stale and hands it out again", answer.broker_epoch)
                     await asyncio.sleep(RETRY_SECONDS)
                 self._registered(answer)
                 return
 
+    def _registration(self) -> RegisterBrokerRequest:
+        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka)
+
     def _registered(self, answer: RegisterBrokerResponse) -> None:
+        self._pin_cluster_id(answer.cluster_id)
         self.broker_epoch = answer.broker_epoch
         self.registrations += 1
         _log.info("registered broker %d of cluster %s, epoch %d", self.broker_id, self.cluster_id, answer.broker_epoch)
