@@ -218,6 +218,20 @@ async def test_leaves_its_address_once_the_controllers_take_it(
         assert quorum.epochs == {7: 1}
 
 
+async def test_an_address_that_is_left_with_a_new_registration_takes_its_epoch(
+    quorum: StubQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pidkeeper.broker_agent.session.discovery.ADVERTISE_SECONDS", 0.0)
+    quorum.takes_addresses = False
+    async with running(quorum, heartbeat_seconds=600.0) as (agent, task):
+        await until(lambda: agent.ready and quorum.looks == 1, task)
+        quorum.incarnations.clear()
+        quorum.takes_addresses = True
+        agent.directory.coordinator("t")
+        await until(lambda: agent.session.registrations == 2, task)
+        assert agent.session.broker_epoch == quorum.epochs[7] > 1
+
+
 async def test_unregisters_and_never_raises(quorum: StubQuorum) -> None:
     async with running(quorum, call_seconds=0.2) as (agent, task):
         await until(lambda: agent.ready, task)
