@@ -9,8 +9,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
-from pidkeeper.broker_agent.kafka_listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
-from pidkeeper.broker_agent.prefetch import (
+from pidkeeper.broker_agent.ids.prefetch import (
     MAX_BURST,
     MAX_RESERVE_BLOCKS,
     MIN_BLOCKS,
@@ -18,7 +17,8 @@ from pidkeeper.broker_agent.prefetch import (
     RESERVE_SECONDS,
     PrefetchSettings,
 )
-from pidkeeper.broker_agent.reserve import ASK_FRACTION
+from pidkeeper.broker_agent.ids.reserve import ASK_FRACTION
+from pidkeeper.broker_agent.kafka.listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, BrokerId
 from pidkeeper.service.settings import load_settings

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
+import uuid
 from collections.abc import AsyncIterator
 from typing import Final
 
-from pidkeeper.broker_agent.agent import Agent, FatalAgentError
+from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.app import build_app
 from pidkeeper.broker_agent.config import AgentConfig
-from pidkeeper.broker_agent.controller_client import ControllerClient
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.transaction_responder import TransactionResponder
-from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
+from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
+from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import MAX_CONNECTIONS
@@ -52,7 +55,9 @@ async def _running(config: AgentConfig, token: str | None) -> AsyncIterator[Endi
     ending = Ending()
     on_stop_signal(ending.request_stop)
     asyncio.get_running_loop().set_exception_handler(lambda _, context: ending.on_unhandled(context))
-    async with ControllerClient(config.controllers, token=token) as client:
+    rng = random.SystemRandom()
+    async with AiohttpTransport(token=token) as transport:
+        client = ControllerClient(config.controllers, transport, rng)
         async with contextlib.AsyncExitStack() as stack:
             listener, advertised = await _bind_kafka(config)
             stack.push_async_callback(listener.stop)
@@ -60,18 +65,19 @@ async def _running(config: AgentConfig, token: str | None) -> AsyncIterator[Endi
                 config.broker_id,
                 client,
                 config.prefetch_settings(),
+                incarnation_id=str(uuid.uuid4()),
+                rng=rng,
                 kafka=advertised,
                 heartbeat_seconds=config.heartbeat_interval_ms / 1000,
             )
-            transactions = Transactions(agent)
-            responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.cluster_id)
-            await listener.serve(responder, TransactionResponder(transactions).answer)
-            await _start_http(config, build_app(agent, transactions, listener), stack)
+            responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
+            await listener.serve(responder, TransactionResponder(agent.transactions).answer)
+            await _start_http(config, build_app(agent, listener), stack)
             async with run_agent(agent, ending):
                 yield ending
             agent.stopping = True
             logger.info("stopping")
-        await agent.unregister()
+        await agent.session.unregister()
 
 
 @contextlib.asynccontextmanager

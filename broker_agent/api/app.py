@@ -9,8 +9,7 @@ from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.metrics import build_collectors
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.routes import ROUTES
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.openapi import Description
@@ -20,12 +19,12 @@ DESCRIPTION: Final = Description(
 )
 
 
-def build_app(agent: Agent, transactions: Transactions, listener: KafkaListener, *, token: str | None = None) -> App:
+def build_app(agent: Agent, listener: KafkaListener, *, token: str | None = None) -> App:
     """The app that serves `agent`; `listener` is counted in its metrics.
 
     `token`: the bearer token that every call under `/v1` must bring; None leaves them open.
     """
-    operations = Operations(agent, transactions)
+    operations = Operations(agent)
     service = Service(
         description=DESCRIPTION,
         readiness="Will claims succeed?",
@@ -33,7 +32,7 @@ def build_app(agent: Agent, transactions: Transactions, listener: KafkaListener,
         operations=operations,
         live=operations.liveness,
         ready=operations.readiness,
-        collectors=build_collectors(agent, listener, transactions),
+        collectors=build_collectors(agent, listener),
         report_fault=_report_fault,
         answers_in_kind=True,
     )

@@ -10,8 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
 
 PREFIX: Final = "pidkeeper_agent_"
 
@@ -22,34 +21,34 @@ ROUND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
 class AgentCollector(Collector):
     """Reads the counters of the agent, its transactions and its listener at the time of the scrape."""
 
-    def __init__(self, agent: Agent, listener: KafkaListener, transactions: Transactions) -> None:
+    def __init__(self, agent: Agent, listener: KafkaListener) -> None:
         self._agent = agent
-        self._transactions = transactions
         self._listener = listener
 
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
         yield from self._gauges()
         rounds = CounterMetricFamily(PREFIX + "prefetch_rounds", "Rounds of block requests.", labels=["outcome"])
-        for outcome, count in self._agent.rounds.items():
+        for outcome, count in self._agent.prefetcher.rounds.items():
             rounds.add_metric([outcome], count)
         yield rounds
         requests = CounterMetricFamily(
             PREFIX + "transactional_requests", "Transactional requests, by outcome.", labels=["kind", "outcome"]
         )
-        for kind_and_outcome, count in self._transactions.outcomes.items():
+        for kind_and_outcome, count in self._agent.transactions.outcomes.items():
             requests.add_metric(kind_and_outcome, count)
         yield requests
 
     def _counters(self) -> Iterator[Metric]:
-        agent, reserve, listener = self._agent, self._agent.reserve, self._listener
+        agent, listener = self._agent, self._listener
+        reserve, prefetcher = agent.reserve, agent.prefetcher
         for name, text, value in (
             ("claims", "Producer IDs claimed.", reserve.claimed),
             ("claim_errors", "Claims that found no ID at hand.", reserve.failed_claims),
-            ("blocks_received", "Blocks received and taken.", agent.blocks_received),
-            ("blocks_rejected", "Blocks received and thrown away.", agent.blocks_rejected),
-            ("registrations", "Registrations with the controller.", agent.registrations),
-            ("starved_seconds", "Seconds in which claims failed.", agent.starved_seconds),
+            ("blocks_received", "Blocks received and taken.", prefetcher.blocks_received),
+            ("blocks_rejected", "Blocks received and thrown away.", prefetcher.blocks_rejected),
+            ("registrations", "Registrations with the controller.", agent.session.registrations),
+            ("starved_seconds", "Seconds in which claims failed.", prefetcher.starved_seconds),
             ("candidates_taken", "Claimed IDs that transactional ids got.", agent.candidates.taken),
             ("candidates_lost", "Claimed IDs given up on after an unknown outcome.", agent.candidates.lost),
             ("connections_accepted", "Kafka connections accepted.", listener.accepted),
@@ -64,12 +63,16 @@ class AgentCollector(Collector):
         for name, text, value in (
             ("reserve_ids", "Producer IDs at hand.", reserve.remaining),
             ("reserve_blocks", "Blocks at hand.", reserve.blocks_held),
-            ("reserve_target_ids", "Producer IDs that the agent wants at hand.", agent.policy.target_ids()),
-            ("claim_rate", "Measured claims a second.", agent.policy.claim_rate),
-            ("broker_epoch", "Epoch of the registration, -1 without one.", _or_minus_one(agent.broker_epoch)),
-            ("fenced", "1 while the controller fences this broker.", int(agent.fenced)),
+            ("reserve_target_ids", "Producer IDs that the agent wants at hand.", agent.prefetcher.policy.target_ids()),
+            ("claim_rate", "Measured claims a second.", agent.prefetcher.policy.claim_rate),
+            ("broker_epoch", "Epoch of the registration, -1 without one.", _or_minus_one(agent.session.broker_epoch)),
+            ("fenced", "1 while the controller fences this broker.", int(agent.session.fenced)),
             ("ready", "1 while the agent is ready.", int(agent.ready)),
-            ("transactional_requests_under_way", "Requests put to the controllers.", self._transactions.under_way),
+            (
+                "transactional_requests_under_way",
+                "Requests put to the controllers.",
+                self._agent.transactions.under_way,
+            ),
             ("candidates_kept", "Claimed IDs kept for transactional ids.", len(agent.candidates)),
             ("known_agents", "Agents that clients are told of, this one included.", len(agent.directory.nodes)),
             ("connections", "Kafka connections open.", len(self._listener.connections)),
@@ -77,13 +80,13 @@ class AgentCollector(Collector):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
 
 
-def build_collectors(agent: Agent, listener: KafkaListener, transactions: Transactions) -> list[Collector]:
+def build_collectors(agent: Agent, listener: KafkaListener) -> list[Collector]:
     """The agent's own samples, with the duration of rounds fed by the agent."""
     duration = Histogram(
         PREFIX + "prefetch_duration_seconds", "Seconds a round took.", registry=None, buckets=ROUND_BUCKETS
     )
-    agent.on_round = duration.observe
-    return [AgentCollector(agent, listener, transactions), duration]
+    agent.prefetcher.on_round = duration.observe
+    return [AgentCollector(agent, listener), duration]
 
 
 def _or_minus_one(value: int | None) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.models import AgentStatus
-from pidkeeper.broker_agent.requests import TransactionStep
-from pidkeeper.broker_agent.reserve import NO_ID
-from pidkeeper.broker_agent.transactions import Transactions, check_init
+from pidkeeper.broker_agent.coordinator.checks import check_init
+from pidkeeper.broker_agent.coordinator.requests import TransactionStep
+from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
 from pidkeeper.service.call import Call
@@ -16,15 +16,14 @@ from pidkeeper.service.health_check import HealthCheck
 class Operations:
     """One method for each call, whose body is a validated value; every method raises RequestError only."""
 
-    def __init__(self, agent: Agent, transactions: Transactions) -> None:
+    def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._transactions = transactions
 
     async def init_producer_id(self, call: Call[None, None, InitProducerIdRequest]) -> InitProducerIdResponse:
         """Claim a producer ID; with a transactional id, ask for its newest pair."""
         wanted = call.body
         if wanted.transactional_id is not None:
-            return await self._transactions.init_producer_id(wanted)
+            return await self._agent.transactions.init_producer_id(wanted)
         check_init(wanted)
         claimed = self._agent.reserve.claim()
         if claimed == NO_ID:
@@ -33,29 +32,30 @@ class Operations:
 
     async def step(self, call: Call[None, None, TransactionStep]) -> TransactionResponse:
         """Take a step of a transaction."""
-        await self._transactions.step(call.body)
+        await self._agent.transactions.step(call.body)
         return TransactionResponse(0)
 
     async def status(self, call: Call[None, None, None]) -> AgentStatus:
         """What the agent holds."""
-        agent, reserve = self._agent, self._agent.reserve
+        agent, session, prefetcher = self._agent, self._agent.session, self._agent.prefetcher
+        reserve, policy = prefetcher.reserve, prefetcher.policy
         return AgentStatus(
-            broker_id=agent.broker_id,
-            broker_epoch=agent.broker_epoch,
-            cluster_id=agent.cluster_id,
-            incarnation_id=agent.incarnation_id,
+            broker_id=session.broker_id,
+            broker_epoch=session.broker_epoch,
+            cluster_id=session.cluster_id,
+            incarnation_id=session.incarnation_id,
             ready=agent.ready,
             reasons=agent.why_not_ready(),
-            fenced=agent.fenced,
+            fenced=session.fenced,
             leader=agent.client.leader,
             reserve_ids=reserve.remaining,
             reserve_blocks=reserve.blocks_held,
-            reserve_target_ids=agent.policy.target_ids(),
+            reserve_target_ids=policy.target_ids(),
             highest_held=reserve.highest_held,
             claimed=reserve.claimed,
             claim_errors=reserve.failed_claims,
-            claim_rate=round(agent.policy.claim_rate, 1),
-            blocks_received=agent.blocks_received,
+            claim_rate=round(policy.claim_rate, 1),
+            blocks_received=prefetcher.blocks_received,
         )
 
     def liveness(self) -> list[HealthCheck]:

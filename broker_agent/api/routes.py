@@ -6,7 +6,7 @@ from typing import Final
 
 from pidkeeper.broker_agent.api.models import AgentStatus
 from pidkeeper.broker_agent.api.operations import Operations
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
 from pidkeeper.service.access import Access

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
-from pidkeeper.broker_agent.controller_client import ControllerClient
+from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
+from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.cli.kafka_load import ClaimConnection, ClaimTally, connect
 from pidkeeper.cli.local_cluster import Agent
 from pidkeeper.protocol.errors import RequestError
@@ -97,7 +99,8 @@ class AllocationProbe:
                 raise error
 
     async def _probe(self) -> None:
-        async with ControllerClient(self._controllers) as client:
+        async with AiohttpTransport() as transport:
+            client = ControllerClient(self._controllers, transport, random.SystemRandom())
             registered = await client.register(PROBE_BROKER, RegisterBrokerRequest(f"probe-{uuid.uuid4()}"))
             request = AllocateProducerIdsRequest(PROBE_BROKER, registered.broker_epoch, registered.cluster_id)
             while True:

@@ -19,11 +19,9 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.app import build_app as build_agent_app
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
@@ -31,7 +29,6 @@ from pidkeeper.controller.migration.zookeeper import Znode
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import TransactionStatus
-from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
@@ -45,6 +42,7 @@ from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
 from tests.fuzz.target import Target, Violation
 from tests.support.memory_member import QUORUM_NAME
+from tests.support.whole_agent import make_agent
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
@@ -409,12 +407,11 @@ class AgentHttpTarget(_HttpTarget):
 
     def _app(self) -> App:
         client: Any = Granting()
-        kafka = HostPort("127.0.0.1", 9092)
-        self._agent = Agent(7, client, PrefetchSettings(min_blocks=1), kafka=kafka, heartbeat_seconds=1.0)
-        self._agent.broker_epoch, self._agent.cluster_id = 5, "memory-cluster"
+        self._agent = make_agent(client, settings=PrefetchSettings(min_blocks=1))
+        session = self._agent.session
+        session.broker_epoch, session.cluster_id = 5, "memory-cluster"
         self._agent.reserve.offer(ProducerIdBlock(0, 2**40))
-        transactions = Transactions(self._agent)
-        return build_agent_app(self._agent, transactions, KafkaListener())
+        return build_agent_app(self._agent, KafkaListener())
 
     def _state(self) -> Any:
         return self._agent.reserve.claimed, self._agent.reserve.remaining

@@ -12,14 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from pidkeeper.broker_agent.candidates import Candidates
-from pidkeeper.broker_agent.controller_client import InitOutcome
-from pidkeeper.broker_agent.directory import Directory
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.reserve import BlockReserve
-from pidkeeper.broker_agent.transaction_responder import TransactionalCall, TransactionResponder
-from pidkeeper.broker_agent.transactions import Transactions
-from pidkeeper.broker_agent.wire.headers import (
+from pidkeeper.broker_agent.controllers.client import InitOutcome
+from pidkeeper.broker_agent.coordinator.directory import Directory, Node
+from pidkeeper.broker_agent.coordinator.transactions import Transactions
+from pidkeeper.broker_agent.ids.candidates import Candidates
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
+from pidkeeper.broker_agent.kafka.wire.primitives import WireError, array, int16, int32, int64, string, tags
+from pidkeeper.broker_agent.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
@@ -28,8 +30,6 @@ from pidkeeper.broker_agent.wire.headers import (
     INIT_PRODUCER_ID,
     METADATA,
 )
-from pidkeeper.broker_agent.wire.metadata import Node
-from pidkeeper.broker_agent.wire.primitives import WireError, array, int16, int32, int64, string, tags
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -136,8 +136,8 @@ def _reserve() -> BlockReserve:
 def _drain(responder: KafkaResponder, reserve: BlockReserve, data: bytes) -> tuple[bytes, int, WireError | None]:
     """All answers, the bytes used, and the refusal that ended it, if one did."""
     answers, used = b"", 0
-    agent: Any = SimpleNamespace(broker_id=1, broker_epoch=5, client=Granting(), candidates=Candidates(reserve.claim))
-    transactions = TransactionResponder(Transactions(agent))
+    session, client = SimpleNamespace(broker_id=1, broker_epoch=5), Granting()
+    transactions = TransactionResponder(Transactions(session, client, Candidates(reserve.claim)))  # type: ignore[arg-type]
     for _ in range(_MAX_CALLS):
         try:
             answer, count = responder.respond(data[used:])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pidkeeper.broker_agent.wire.headers import SUPPORTED_VERSIONS
-from pidkeeper.broker_agent.wire.primitives import MAX_FRAME_BYTES
+from pidkeeper.broker_agent.kafka.dispatch import SERVED
+from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES
 from pidkeeper.cli.kafka_load import ANSWER_BYTES, request_frame
 from pidkeeper.cli.local_cluster import Agent, LocalCluster
 from pidkeeper.service.content import MAX_BODY_BYTES
@@ -99,7 +99,7 @@ def test_api_versions_above_ours_is_told_what_is_served(healthy: LocalCluster) -
     request = kafka_request(API_VERSIONS, 99, b"\x00" * 10)
     answer = exchange(agent.kafka, request, end=True)
     size, correlation, error, count = struct.unpack_from(">iihi", answer)
-    assert (size, correlation, error, count) == (len(answer) - 4, 7, 35, len(SUPPORTED_VERSIONS))
+    assert (size, correlation, error, count) == (len(answer) - 4, 7, 35, len(SERVED))
 
 
 @pytest.mark.parametrize(

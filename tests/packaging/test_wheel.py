@@ -58,7 +58,7 @@ def test_every_sub_package_is_there(wheel: zipfile.ZipFile) -> None:
     folders = {name.rpartition("/")[0] for name in wheel.namelist() if name.endswith("__init__.py")}
     parts = ("raft", "state", "storage", "transport", "node", "api")
     assert {f"pidkeeper/{package}" for package in PACKAGES} <= folders
-    assert {f"pidkeeper/controller/{part}" for part in parts} | {"pidkeeper/broker_agent/wire"} <= folders
+    assert {f"pidkeeper/controller/{part}" for part in parts} | {"pidkeeper/broker_agent/kafka/wire"} <= folders
 
 
 def test_the_sdist_holds_the_same_modules_once(built: Path) -> None:

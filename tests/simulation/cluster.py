@@ -20,8 +20,9 @@ from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from pidkeeper.protocol.metadata_version import BASE, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
+from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
-from tests.simulation.client import Agent, Client
+from tests.simulation.client import Client
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
 from tests.simulation.kill_points import KillPoints
@@ -349,6 +350,8 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
         cluster.world.note(f"VIOLATION {violation}")
         return cluster.result(0, str(violation))
     finally:
+        for agent in (*cluster.agents, *cluster.gone):
+            agent.stop()
         for member in cluster.members.values():
             if member.process is not None:
                 member.process.end()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from pidkeeper.controller.state import requests
@@ -96,7 +96,7 @@ class History:
         for offset, record in enumerate(records, first_offset):
             self.commits.append(Commit(offset, record, self.world.now))
 
-    def check(self, claims: Iterable[AgentClaims]) -> int:
+    def check(self, claims: Sequence[AgentClaims]) -> int:
         """Raise Violation, or return the number of acknowledged blocks that were checked."""
         acknowledged = self._acknowledged_blocks()
         committed = self._committed_blocks()
@@ -105,7 +105,8 @@ class History:
         self._check_real_time_order()
         self._check_gaps(acknowledged, committed)
         self._check_registrations()
-        _check_claims(list(claims))
+        _check_offers(claims, committed)
+        _check_claims(claims)
         return len(acknowledged)
 
     def _acknowledged_blocks(self) -> list[tuple[int, int, Operation]]:
@@ -229,8 +230,14 @@ class AgentClaims:
     def __init__(self, name: str) -> None:
         self.name = name
         self.blocks: list[tuple[int, int]] = []
+        self.epochs: dict[int, int | None] = {}
         self.runs: list[list[int]] = []
         self.candidates: set[int] = set()
+
+    def offered(self, first: int, last: int, epoch: int | None) -> None:
+        """The reserve took a block, when `epoch` was that of the newest registration that the agent had heard of."""
+        self.blocks.append((first, last))
+        self.epochs[first] = epoch
 
     def claimed(self, producer_id: int) -> None:
         """An ID left the agent."""
@@ -241,7 +248,17 @@ class AgentClaims:
             runs.append([producer_id, producer_id])
 
 
-def _check_claims(claims: list[AgentClaims]) -> None:
+def _check_offers(claims: Iterable[AgentClaims], committed: Mapping[int, Commit]) -> None:
+    """A block was offered only while the registration that it was granted to was in force, as far as the agent knew."""
+    for agent in claims:
+        for first, epoch in agent.epochs.items():
+            commit = committed.get(first)
+            record = None if commit is None else commit.record
+            if not isinstance(record, AllocateProducerIdsRecord) or record.broker_epoch != epoch:
+                raise Violation("offered-after-registration", f"{agent.name}, of epoch {epoch}, was offered {record}")
+
+
+def _check_claims(claims: Iterable[AgentClaims]) -> None:
     """Every ID that left an agent was in a block of this agent, and left once."""
     everything: list[tuple[int, int, str]] = []
     for agent in claims:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pidkeeper.controller.state import requests, transitions
+from pidkeeper.broker_agent.controllers.client import CALL_SECONDS
+from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndTxn
+from pidkeeper.controller.state import transitions
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.transactions import TopicPartitions
-from tests.simulation.client import CALL, Agent, TransactionalRequest
+from pidkeeper.protocol.messages import InitProducerIdRequest, TransactionTopic
+from tests.simulation.agent import Agent, TransactionalRequest
 from tests.simulation.transaction_model import NOBODY, Pair
 from tests.simulation.world import MILLISECOND, SECOND
 
@@ -23,12 +25,15 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 PARTITIONS: Final = 4
+PATIENCE: Final = int(CALL_SECONDS * SECOND) + SECOND
+"""An agent that dies never answers; one that lives does so within the deadline of its call."""
+
 SHARE: Final = 1 / 3
 """Of the seeds, which have transactional producers."""
 
 WEEK_MS: Final = 7 * 24 * 3_600_000
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
-_AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REQUEST_TIMED_OUT})
+_AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
 
 
 class Transactional(msgspec.Struct, frozen=True):
@@ -36,6 +41,7 @@ class Transactional(msgspec.Struct, frozen=True):
 
     `ids`: transactional ids, 0 for none. `max_epoch`: the highest epoch of a producer, few in some seeds, so that IDs
     are used up. `marker_delay`: longest time that markers take.
+    `fresh`: share of instances that come with an id of their own; `init_share`: of requests that ask for a new pair.
     """
 
     ids: int
@@ -47,6 +53,8 @@ class Transactional(msgspec.Struct, frozen=True):
     abort_check_ms: int
     forget_check_ms: int
     expiration_ms: int
+    fresh: float
+    init_share: float
 
 
 def draw(rng: random.Random) -> Transactional:
@@ -62,6 +70,8 @@ def draw(rng: random.Random) -> Transactional:
         abort_check_ms=rng.choice((100, 1_000)),
         forget_check_ms=1_000 if forgetful else 3_600_000,
         expiration_ms=2_000 if forgetful else WEEK_MS,
+        fresh=rng.choice((0.0, 0.2, 0.6)),
+        init_share=rng.choice((0.2, 0.2, 0.6)),
     )
 
 
@@ -84,7 +94,8 @@ class Producers:
         settings = self.cluster.transactional
         # Those before it go on for a while, or until they are fenced; some have stopped before it came.
         life = int(settings.instance_time * self.rng.choice((0.5, 1.0, 2.0, 4.0)))
-        Producer(self, name, self.started, self.rng.choice(settings.timeouts_ms), life).act()
+        used = f"{name}-{self.started}" if self.rng.random() < settings.fresh else name
+        Producer(self, used, self.started, self.rng.choice(settings.timeouts_ms), life).act()
         self.started += 1
         self.cluster.world.at(int(settings.instance_time * (0.2 + self.rng.random())), self._start, name)
 
@@ -100,6 +111,7 @@ class Producer:
         self.number = number
         self.timeout_ms = timeout_ms
         self.ends = self.world.now + life
+        self.init_share = producers.cluster.transactional.init_share
         self.pair: Pair = NOBODY
         self.before: Pair = NOBODY
         self.ongoing = False
@@ -110,7 +122,7 @@ class Producer:
         """Ask for one thing, and come again."""
         if not self.cluster.loaded or self.world.now > self.ends:
             return
-        agents = [agent for agent in (*self.cluster.agents, *self.cluster.gone[-1:]) if agent.epoch is not None]
+        agents = [agent for agent in (*self.cluster.agents, *self.cluster.gone[-1:]) if agent.broker_epoch is not None]
         if not agents:
             self._rest()
             return
@@ -118,39 +130,36 @@ class Producer:
         wanted, self._again = self._again or self._choose(), None
         self._asked += 1
         self._ask(agent, wanted)
-        # An agent that dies meanwhile never answers.
-        self.world.at(CALL + SECOND, self._given_up, self._asked, wanted)
+        self.world.at(PATIENCE, self._given_up, self._asked, wanted)
 
     def _choose(self) -> TransactionalRequest:
         if self.pair == NOBODY:
             return self._init(NOBODY)
         chance = self.rng.random()
-        if chance < 0.2:
+        if chance < self.init_share:
             return self._init(self.pair)
-        if chance < 0.25:
+        if chance < self.init_share + 0.05:
             return self._init(self.before)
-        if chance < 0.28 or (self.ongoing and chance < 0.6):
-            return requests.EndTxn(0, 0, self.name, *self.pair, self.rng.random() < 0.7)
+        if chance < self.init_share + 0.08 or (self.ongoing and chance < self.init_share + 0.4):
+            return EndTxn(self.name, *self.pair, self.rng.random() < 0.7)
         partition = self.rng.randrange(PARTITIONS)
-        return requests.AddPartitionsToTxn(0, 0, self.name, *self.pair, (TopicPartitions("t", (partition,)),))
+        return AddPartitionsToTxn(self.name, *self.pair, [TransactionTopic("t", [partition])])
 
-    def _init(self, supplied: Pair) -> requests.InitProducerId:
-        return requests.InitProducerId(0, 0, self.name, self.timeout_ms, *supplied, -1)
+    def _init(self, supplied: Pair) -> InitProducerIdRequest:
+        return InitProducerIdRequest(self.name, self.timeout_ms, *supplied)
 
     def _ask(self, agent: Agent, wanted: TransactionalRequest) -> None:
-        assert agent.epoch is not None, f"{agent.claims.name} is not registered"
-        request = msgspec.structs.replace(wanted, broker_id=agent.broker_id, broker_epoch=agent.epoch)
         number = self._asked
 
         def done(answer: Any, error: RequestError | None) -> None:
             if number == self._asked:
                 self._told(wanted, answer, error)
 
-        agent.ask(request, done, self.rng.choice((0, CALL)), self.number)
+        agent.ask(wanted, done, self.number)
 
     def _given_up(self, number: int, wanted: TransactionalRequest) -> None:
         if number == self._asked:
-            self._told(wanted, None, RequestError(ErrorCode.REQUEST_TIMED_OUT))
+            self._told(wanted, None, RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
     def _told(self, wanted: TransactionalRequest, answer: Any, error: RequestError | None) -> None:
         self._asked += 1
@@ -166,12 +175,12 @@ class Producer:
         self._rest()
 
     def _granted(self, wanted: TransactionalRequest, answer: Any) -> None:
-        if isinstance(wanted, requests.InitProducerId):
+        if isinstance(wanted, InitProducerIdRequest):
             self.before = (wanted.producer_id, wanted.producer_epoch)
             self.pair = (answer.producer_id, answer.producer_epoch)
             self.ongoing = False
         else:
-            self.ongoing = isinstance(wanted, requests.AddPartitionsToTxn)
+            self.ongoing = isinstance(wanted, AddPartitionsToTxn)
 
     def _rest(self) -> None:
         self.world.at(int(self.cluster.transactional.think_time * (0.2 + 1.6 * self.rng.random())), self.act)

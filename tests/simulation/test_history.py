@@ -59,7 +59,8 @@ def good() -> Story:
     story.block(10, answered=False)
     story.floor(100)
     story.block(100)
-    story.claims.blocks += [(0, 9), (100, 109)]
+    story.claims.offered(0, 9, 0)
+    story.claims.offered(100, 109, 0)
     for producer_id in (*range(10), *range(100, 105)):
         story.claims.claimed(producer_id)
     return story
@@ -119,6 +120,12 @@ def epoch_of_one_who_left(story: Story) -> None:
     story.block(110)
 
 
+def offered_under_the_next_registration(story: Story) -> None:
+    story.block(110)
+    story.commit(RegisterBrokerRecord(1, epoch := len(story.history.commits), "a"))
+    story.claims.offered(110, 119, epoch)
+
+
 def foreign(story: Story) -> None:
     story.claims.claimed(110)
 
@@ -139,6 +146,7 @@ def repeated(story: Story) -> None:
         (wrong_epoch, "registration"),
         (stale_epoch, "stale-epoch"),
         (epoch_of_one_who_left, "stale-epoch"),
+        (offered_under_the_next_registration, "offered-after-registration"),
         (foreign, "foreign-id"),
         (repeated, "repeated-id"),
     ],

@@ -53,6 +53,8 @@ def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires() -> 
         "message_reordered",
         "message_stuck",
         "request_or_answer_lost",
+        "request_or_answer_late",
+        "agent_unregistered",
         "agent_restart",
         "power_cut_within_work",
         "tail_torn",

@@ -39,7 +39,7 @@ class AgentProcess:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "broker_agent",
+            "pidkeeper.broker_agent",
             cwd=ROOT,
             env=os.environ | variables,
             stderr=asyncio.subprocess.PIPE,

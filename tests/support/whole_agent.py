@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.controller_client import ControllerClient, InitOutcome
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.transaction_responder import TransactionalCall, TransactionResponder
-from pidkeeper.broker_agent.transactions import Transactions
+from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
+from pidkeeper.broker_agent.controllers.client import ControllerClient, InitOutcome
+from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
@@ -21,6 +24,7 @@ from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionalIni
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import PATIENCE_SECONDS, until
 
+KAFKA = HostPort("agent-7", 9092)
 SETTINGS = PrefetchSettings(min_reserve_ids=4000, reserve_seconds=0.0)
 
 
@@ -29,8 +33,8 @@ class WholeAgent:
 
     def __init__(self, agent: Agent, listener: KafkaListener) -> None:
         self.agent = agent
-        self.transactions = Transactions(agent)
-        self.responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.cluster_id)
+        self.transactions = agent.transactions
+        self.responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
         self.waiting_responder = TransactionResponder(self.transactions)
         self.listener = listener
 
@@ -43,6 +47,35 @@ class WholeAgent:
         return answer
 
 
+def make_agent(
+    client: Any,
+    broker_id: int = 7,
+    settings: PrefetchSettings = SETTINGS,
+    *,
+    kafka: HostPort = KAFKA,
+    heartbeat_seconds: float = 1.0,
+) -> Agent:
+    """An agent that calls the controllers by `client`."""
+    return Agent(
+        broker_id,
+        client,
+        settings,
+        incarnation_id=str(uuid.uuid4()),
+        rng=random.Random(),
+        kafka=kafka,
+        heartbeat_seconds=heartbeat_seconds,
+    )
+
+
+@contextlib.asynccontextmanager
+async def controller_client(
+    urls: tuple[str, ...], *, token: str | None = None, **options: Any
+) -> AsyncIterator[ControllerClient]:
+    """A client of the controllers over HTTP."""
+    async with AiohttpTransport(token=token) as transport:
+        yield ControllerClient(urls, transport, random.Random(1), **options)
+
+
 @contextlib.asynccontextmanager
 async def whole_agent(
     quorum: StubQuorum,
@@ -53,10 +86,10 @@ async def whole_agent(
     **client_options: Any,
 ) -> AsyncIterator[WholeAgent]:
     """An agent that has registered and filled its reserve. It gives up on a call when a test would."""
-    async with ControllerClient(quorum.urls, call_seconds=call_seconds, **client_options) as client:
+    async with controller_client(quorum.urls, call_seconds=call_seconds, **client_options) as client:
         listener = KafkaListener()
         kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
-        agent = Agent(broker_id, client, SETTINGS, kafka=kafka, heartbeat_seconds=heartbeat_seconds)
+        agent = make_agent(client, broker_id, kafka=kafka, heartbeat_seconds=heartbeat_seconds)
         whole = WholeAgent(agent, listener)
         await whole.listener.serve(whole.responder, whole.waiting_responder.answer)
         task = asyncio.create_task(agent.run())
@@ -94,9 +127,8 @@ class DirectClient:
 
 def direct_agent(quorum: StubQuorum, ids: int = 1000) -> WholeAgent:
     """An agent that does not run: registered at `quorum` and with `ids` at hand. It is there for single calls."""
-    client: Any = DirectClient(quorum)
-    agent = Agent(7, client, PrefetchSettings(min_blocks=1), kafka=HostPort("agent-7", 9092), heartbeat_seconds=1.0)
-    quorum.epochs[7] = agent.broker_epoch = 5
+    agent = make_agent(DirectClient(quorum), settings=PrefetchSettings(min_blocks=1))
+    quorum.epochs[7] = agent.session.broker_epoch = 5
     if ids:
         agent.reserve.offer(ProducerIdBlock(quorum.next_producer_id, ids))
         quorum.next_producer_id += ids

@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 
-from pidkeeper.broker_agent.agent import Agent, FatalAgentError
-from pidkeeper.broker_agent.controller_client import ControllerClient
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.reserve import NO_ID
-from pidkeeper.broker_agent.wire.metadata import Node
-from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.coordinator.directory import Node
+from pidkeeper.broker_agent.ids.reserve import NO_ID
+from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import BrokerDescription
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
+from tests.support.whole_agent import controller_client, make_agent
 
 SECONDS = 15.0
-SMALL = PrefetchSettings(min_reserve_ids=4000, reserve_seconds=0.0)
 
 
 @pytest.fixture
@@ -30,10 +28,10 @@ async def quorum() -> AsyncIterator[StubQuorum]:
 
 @contextlib.asynccontextmanager
 async def running(
-    quorum: StubQuorum, settings: PrefetchSettings = SMALL, **client_options: Any
+    quorum: StubQuorum, *, heartbeat_seconds: float = 0.02, **client_options: Any
 ) -> AsyncIterator[tuple[Agent, asyncio.Task[None]]]:
-    async with ControllerClient(quorum.urls, **client_options) as client:
-        agent = Agent(7, client, settings, kafka=HostPort("agent-7", 9092), heartbeat_seconds=0.02)
+    async with controller_client(quorum.urls, **client_options) as client:
+        agent = make_agent(client, heartbeat_seconds=heartbeat_seconds)
         task = asyncio.create_task(agent.run())
         try:
             yield agent, task
@@ -50,18 +48,18 @@ async def test_registers_fills_and_is_ready(quorum: StubQuorum) -> None:
         ]
         await until(lambda: agent.reserve.remaining == 4000, task)
         assert agent.ready
-        assert (agent.broker_epoch, agent.cluster_id) == (1, "stub-cluster")
+        assert (agent.session.broker_epoch, agent.session.cluster_id) == (1, "stub-cluster")
         await until(lambda: quorum.heartbeats >= 3, task)
-    assert quorum.incarnations == {7: agent.incarnation_id}
+    assert quorum.incarnations == {7: agent.session.incarnation_id}
 
 
 async def test_answers_that_overtake_one_another_are_offered_in_order(quorum: StubQuorum) -> None:
     """The first of four answers comes last: offered as it came, it would be thrown away."""
     async with running(quorum) as (agent, task):
-        await until(lambda: agent.broker_epoch is not None, task)
+        await until(lambda: agent.session.broker_epoch is not None, task)
         quorum.delays.extend([0.15, 0.1, 0.05, 0.0])
         await until(lambda: agent.reserve.remaining == 4000, task)
-        assert agent.blocks_rejected == 0
+        assert agent.prefetcher.blocks_rejected == 0
         claimed = [agent.reserve.claim() for _ in range(4000)]
     assert claimed == list(range(4000))
 
@@ -71,7 +69,7 @@ async def test_claims_go_on_without_an_error_while_the_quorum_is_away(quorum: St
         await until(lambda: agent.reserve.remaining == 4000, task)
         quorum.leader = None
         ids = [agent.reserve.claim() for _ in range(3500)]
-        await until(lambda: agent.rounds["failed"] >= 1, task)
+        await until(lambda: agent.prefetcher.rounds["failed"] >= 1, task)
         ids += [agent.reserve.claim() for _ in range(400)]
         assert agent.ready
         quorum.leader = quorum.members[1]
@@ -79,7 +77,7 @@ async def test_claims_go_on_without_an_error_while_the_quorum_is_away(quorum: St
         ids += [agent.reserve.claim() for _ in range(4000)]
     assert NO_ID not in ids
     assert len(set(ids)) == 7900
-    assert agent.starved_seconds == 0
+    assert agent.prefetcher.starved_seconds == 0
 
 
 async def test_an_empty_reserve_is_not_ready_counts_and_recovers(quorum: StubQuorum) -> None:
@@ -89,13 +87,13 @@ async def test_an_empty_reserve_is_not_ready_counts_and_recovers(quorum: StubQuo
         for _ in range(4001):
             agent.reserve.claim()
         assert agent.why_not_ready() == ["the reserve is empty"]
-        await until(lambda: agent.starved_seconds > 0.01, task)
+        await until(lambda: agent.prefetcher.starved_seconds > 0.01, task)
         quorum.leader = quorum.members[0]
         await until(lambda: agent.ready, task)
-        starved = agent.starved_seconds
+        starved = agent.prefetcher.starved_seconds
         assert starved > 0.01
         await asyncio.sleep(0.02)
-        assert agent.starved_seconds == starved
+        assert agent.prefetcher.starved_seconds == starved
 
 
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
@@ -103,8 +101,8 @@ async def test_registers_anew_when_the_epoch_is_refused(quorum: StubQuorum, code
     async with running(quorum) as (agent, task):
         await until(lambda: agent.reserve.remaining == 4000, task)
         quorum.refusals.append(RequestError(code))
-        await until(lambda: agent.registrations == 2, task)
-        assert agent.broker_epoch == quorum.epochs[7] > 1
+        await until(lambda: agent.session.registrations == 2, task)
+        assert agent.session.broker_epoch == quorum.epochs[7] > 1
         for _ in range(3000):
             assert agent.reserve.claim() != NO_ID
         await until(lambda: agent.reserve.remaining >= 4000, task)
@@ -117,7 +115,7 @@ async def test_a_round_refused_for_its_epoch_registers_once(quorum: StubQuorum) 
         for _ in range(4000):
             agent.reserve.claim()
         await until(lambda: agent.reserve.remaining >= 4000, task)
-        assert agent.registrations == 2
+        assert agent.session.registrations == 2
 
 
 @pytest.mark.parametrize(
@@ -168,31 +166,47 @@ async def test_a_block_that_was_held_before_is_thrown_away(quorum: StubQuorum) -
         await until(lambda: agent.reserve.remaining == 4000, task)
         quorum.next_producer_id = 2000
         ids = [agent.reserve.claim() for _ in range(3000)]
-        await until(lambda: agent.blocks_rejected >= 1, task)
+        await until(lambda: agent.prefetcher.blocks_rejected >= 1, task)
         await until(lambda: agent.reserve.remaining >= 4000, task)
         ids += [agent.reserve.claim() for _ in range(4000)]
     assert len(set(ids)) == 7000
+
+
+async def test_a_block_of_the_registration_before_is_thrown_away(quorum: StubQuorum) -> None:
+    async with running(quorum, heartbeat_seconds=600.0, attempt_seconds=5.0) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.delays.extend([0.3] * 4)
+        for _ in range(4000):
+            agent.reserve.claim()
+        await until(lambda: len(quorum.blocks) == 8, task)
+        quorum.epochs[7] += 100
+        agent.session.doubt_epoch(1)
+        await until(lambda: agent.session.registrations == 2, task)
+        assert agent.reserve.remaining == 0, "the round is still under way"
+        await until(lambda: agent.reserve.remaining >= 4000, task)
+        assert agent.prefetcher.blocks_rejected == 4
+        assert agent.reserve.claim() >= 8000
 
 
 async def test_a_part_of_a_round_that_was_answered_is_used(quorum: StubQuorum) -> None:
     quorum.allocate_refusals.extend([None, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), None])
     async with running(quorum) as (agent, task):
         await until(lambda: agent.reserve.remaining >= 4000, task)
-        assert (agent.rounds["failed"], agent.blocks_rejected) == (1, 0)
-    assert agent.blocks_received == len(quorum.blocks)
+        assert (agent.prefetcher.rounds["failed"], agent.prefetcher.blocks_rejected) == (1, 0)
+    assert agent.prefetcher.blocks_received == len(quorum.blocks)
 
 
 async def test_a_throttled_round_is_no_failure(quorum: StubQuorum) -> None:
     quorum.allocate_refusals.append(RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, throttle_time_ms=20))
     async with running(quorum) as (agent, task):
         await until(lambda: agent.reserve.remaining >= 4000, task)
-        assert (agent.rounds["throttled"], agent.rounds["failed"]) == (1, 0)
+        assert (agent.prefetcher.rounds["throttled"], agent.prefetcher.rounds["failed"]) == (1, 0)
 
 
 async def test_leaves_its_address_once_the_controllers_take_it(
     quorum: StubQuorum, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pidkeeper.broker_agent.agent.ADVERTISE_SECONDS", 0.0)
+    monkeypatch.setattr("pidkeeper.broker_agent.session.discovery.ADVERTISE_SECONDS", 0.0)
     quorum.takes_addresses = False
     async with running(quorum) as (agent, task):
         await until(lambda: quorum.looks >= 1, task)
@@ -200,8 +214,22 @@ async def test_leaves_its_address_once_the_controllers_take_it(
         quorum.refusals.append(RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED))
         quorum.takes_addresses = True
         await until(lambda: quorum.kafka == {7: "agent-7:9092"}, task)
-        assert (agent.broker_epoch, agent.registrations) == (1, 1)
+        assert (agent.session.broker_epoch, agent.session.registrations) == (1, 1)
         assert quorum.epochs == {7: 1}
+
+
+async def test_an_address_that_is_left_with_a_new_registration_takes_its_epoch(
+    quorum: StubQuorum, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pidkeeper.broker_agent.session.discovery.ADVERTISE_SECONDS", 0.0)
+    quorum.takes_addresses = False
+    async with running(quorum, heartbeat_seconds=600.0) as (agent, task):
+        await until(lambda: agent.ready and quorum.looks == 1, task)
+        quorum.incarnations.clear()
+        quorum.takes_addresses = True
+        agent.directory.coordinator("t")
+        await until(lambda: agent.session.registrations == 2, task)
+        assert agent.session.broker_epoch == quorum.epochs[7] > 1
 
 
 async def test_unregisters_and_never_raises(quorum: StubQuorum) -> None:
@@ -209,11 +237,11 @@ async def test_unregisters_and_never_raises(quorum: StubQuorum) -> None:
         await until(lambda: agent.ready, task)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await agent.unregister()
+        await agent.session.unregister()
         assert quorum.epochs == {}
-        await agent.unregister()
+        await agent.session.unregister()
         quorum.leader = None
-        await agent.unregister()
+        await agent.session.unregister()
 
 
 async def test_keeps_trying_to_register_while_nobody_leads(quorum: StubQuorum) -> None:
@@ -237,18 +265,12 @@ async def test_says_where_it_is_and_learns_who_else_lives(quorum: StubQuorum) ->
 
 
 async def test_a_client_that_asks_for_a_coordinator_makes_it_look_again(quorum: StubQuorum) -> None:
-    async with ControllerClient(quorum.urls) as client:
-        agent = Agent(7, client, SMALL, kafka=HostPort("agent-7", 9092), heartbeat_seconds=600.0)
-        task = asyncio.create_task(agent.run())
-        try:
-            await until(lambda: quorum.looks == 1, task)
-            agent.directory.coordinator("t")
-            await until(lambda: quorum.looks == 2, task)
-            await asyncio.sleep(0.3)
-            assert quorum.looks == 2
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+    async with running(quorum, heartbeat_seconds=600.0) as (agent, task):
+        await until(lambda: quorum.looks == 1, task)
+        agent.directory.coordinator("t")
+        await until(lambda: quorum.looks == 2, task)
+        await asyncio.sleep(0.3)
+        assert quorum.looks == 2
 
 
 @pytest.mark.parametrize("code", [ErrorCode.RESOURCE_NOT_FOUND, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])

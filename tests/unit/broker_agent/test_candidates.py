@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from pidkeeper.broker_agent import candidates as module
-from pidkeeper.broker_agent.candidates import Candidates
-from pidkeeper.broker_agent.reserve import NO_ID, BlockReserve
+from pidkeeper.broker_agent.ids import candidates as module
+from pidkeeper.broker_agent.ids.candidates import Candidates
+from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.protocol.ids import ProducerIdBlock
 
 

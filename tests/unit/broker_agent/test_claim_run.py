@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent import kafka_responder
-from pidkeeper.broker_agent.claim_run import MAX_RUN, ClaimRun
-from pidkeeper.broker_agent.directory import Directory
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.reserve import BlockReserve
-from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.broker_agent.coordinator.directory import Directory, Node
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka import responder as kafka_responder
+from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.protocol.ids import ProducerIdBlock
 from tests.support.kafka_oracles import kafka_python_request, kafka_python_response
 

@@ -3,12 +3,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from pidkeeper.broker_agent.controller_client import MAX_RESPONSE_BYTES, ControllerClient, InitOutcome
+from pidkeeper.broker_agent.controllers.aiohttp_transport import MAX_RESPONSE_BYTES, AiohttpTransport
+from pidkeeper.broker_agent.controllers.client import ControllerClient, InitOutcome
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -29,6 +31,7 @@ from pidkeeper.protocol.messages import (
 )
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
+from tests.support.whole_agent import controller_client
 
 REGISTER = RegisterBrokerRequest("incarnation")
 
@@ -39,8 +42,8 @@ async def quorum() -> AsyncIterator[StubQuorum]:
         yield running
 
 
-def client_of(quorum: StubQuorum, **options: object) -> ControllerClient:
-    return ControllerClient(quorum.urls, rng=random.Random(1), **options)  # type: ignore[arg-type]
+def client_of(quorum: StubQuorum, **options: Any) -> AbstractAsyncContextManager[ControllerClient]:
+    return controller_client(quorum.urls, **options)
 
 
 async def test_all_four_calls(quorum: StubQuorum) -> None:
@@ -199,7 +202,7 @@ async def test_nonsense_from_one_member_is_passed_over(quorum: StubQuorum, statu
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         broken = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with ControllerClient((broken, *quorum.urls)) as client:
+        async with controller_client((broken, *quorum.urls)) as client:
             assert (await client.register(7, REGISTER)).broker_epoch == 1
     finally:
         await runner.cleanup()
@@ -253,7 +256,7 @@ async def test_a_redirect_is_not_followed(quorum: StubQuorum) -> None:
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         broken = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with ControllerClient((broken,), call_seconds=0.2) as client:
+        async with controller_client((broken,), call_seconds=0.2) as client:
             with pytest.raises(RequestError, match="HTTP 307 without a problem document"):
                 await client.register(7, REGISTER)
     finally:
@@ -327,4 +330,4 @@ async def test_without_any_answer_nothing_is_certain(quorum: StubQuorum) -> None
 
 def test_at_least_one_member_is_needed() -> None:
     with pytest.raises(ValueError, match="at least one"):
-        ControllerClient(())
+        ControllerClient((), AiohttpTransport(), random.Random())

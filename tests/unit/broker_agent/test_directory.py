@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent import directory
-from pidkeeper.broker_agent.directory import Directory, offsets_partition, weight
-from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.broker_agent.coordinator import directory
+from pidkeeper.broker_agent.coordinator.directory import Directory, Node, offsets_partition, weight
 from pidkeeper.protocol.messages import BrokerDescription
 
 OWN = Node(7, "own", 9092)

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
-from pidkeeper.broker_agent import kafka_responder
-from pidkeeper.broker_agent.directory import Directory
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.reserve import BlockReserve
-from pidkeeper.broker_agent.transaction_responder import TransactionalCall
-from pidkeeper.broker_agent.wire.headers import SUPPORTED_VERSIONS, RequestHeader
-from pidkeeper.broker_agent.wire.metadata import Node
-from pidkeeper.broker_agent.wire.primitives import MAX_FRAME_BYTES, WireError
+from pidkeeper.broker_agent.coordinator.directory import Directory, Node
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka import answers
+from pidkeeper.broker_agent.kafka import responder as kafka_responder
+from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, TransactionalCall
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader
+from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES, WireError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import BrokerDescription, InitProducerIdRequest
 from tests.support.kafka_oracles import (
@@ -158,7 +158,7 @@ def test_api_versions_above_ours_is_answered_in_version_0_with_every_key(version
     frame = ask(responder, framed(struct.pack(">hhi", 18, version, 5) + b"what a later version may hold"))
     response = kafka_python_response("api_versions", 0, frame)
     assert response.error_code == 35
-    assert {key.api_key for key in response.api_keys} == set(SUPPORTED_VERSIONS)
+    assert {key.api_key for key in response.api_keys} == set(DISPATCH)
     assert kio_response("api_versions", 0, frame)[0] == 5
 
 
@@ -243,7 +243,7 @@ def test_what_cannot_be_a_transactional_id_has_no_coordinator(key: str) -> None:
 
 
 def test_one_request_looks_up_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka_responder, "MAX_LOOKUPS", 3)
+    monkeypatch.setattr(answers, "MAX_LOOKUPS", 3)
     responder = KafkaResponder(BlockReserve(), directory(1, 2), lambda: "cluster-x")
     frame = ask(responder, find(4, [f"id-{number}" for number in range(5)], 1))
     found = kafka_python_response("find_coordinator", 4, frame).coordinators

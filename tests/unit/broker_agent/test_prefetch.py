@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent.prefetch import (
+from pidkeeper.broker_agent.backoff import backoff_seconds
+from pidkeeper.broker_agent.ids.prefetch import (
     BACKOFF_BASE_SECONDS,
     BACKOFF_MAX_SECONDS,
     RATE_FALL_SECONDS,
     RATE_WINDOW_SECONDS,
     PrefetchPolicy,
     PrefetchSettings,
-    backoff_seconds,
 )
-from pidkeeper.broker_agent.reserve import BlockReserve
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.protocol.ids import ProducerIdBlock
 
 

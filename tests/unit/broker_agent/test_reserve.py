@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent.reserve import NO_ID, BlockReserve, RejectedBlockError
+from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve, RejectedBlockError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID, ProducerIdBlock
 
 blocks = st.builds(ProducerIdBlock, st.integers(0, 300), st.integers(1, 12))

@@ -10,17 +10,14 @@ import struct
 import aiohttp
 import pytest
 
-from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.controller_client import ControllerClient
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.server import run_agent
-from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.process import Ending, ServiceError
 from tests.support.agent_process import agent_process
 from tests.support.http_calls import address_of
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
+from tests.support.whole_agent import controller_client, make_agent
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -67,9 +64,9 @@ async def test_a_fatal_refusal_ends_with_1_and_says_why() -> None:
 
 
 async def test_what_the_agent_raises_ends_the_service() -> None:
-    async with StubQuorum(1) as quorum, ControllerClient(quorum.urls) as client:
+    async with StubQuorum(1) as quorum, controller_client(quorum.urls) as client:
         quorum.refusals.append(RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no such agent"))
-        agent = Agent(3, client, PrefetchSettings(), kafka=HostPort("127.0.0.1", 1), heartbeat_seconds=1.0)
+        agent = make_agent(client)
         ending = Ending()
 
         async def run() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.api.app import build_app
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, TransactionTopic
 from tests.support.kafka_oracles import KAFKA_PYTHON, kafka_python_request, kafka_python_response
@@ -79,7 +79,7 @@ async def by_http(client: ClientSession, request: Request) -> tuple[int, int, in
 
 @contextlib.asynccontextmanager
 async def http_of(whole: WholeAgent) -> AsyncIterator[ClientSession]:
-    async with served(build_app(whole.agent, whole.transactions, whole.listener)) as session:
+    async with served(build_app(whole.agent, whole.listener)) as session:
         yield session
 
 

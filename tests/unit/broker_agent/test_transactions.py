@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pidkeeper.broker_agent import transactions as module
-from pidkeeper.broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
-from pidkeeper.broker_agent.transactions import MAX_CANDIDATES
+from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS
+from pidkeeper.broker_agent.coordinator import transactions as module
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.coordinator.transactions import MAX_CANDIDATES
 from pidkeeper.controller.state import requests as asked
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -229,17 +229,17 @@ async def test_a_stale_epoch_is_14_and_makes_the_agent_register_anew(quorum: Stu
         quorum.epochs[7] += 100
         with refused(LOADING):
             await end(whole, (0, 0))
-        await until(lambda: whole.agent.registrations == 2)
+        await until(lambda: whole.agent.session.registrations == 2)
         quorum.epochs[7] += 100
         with refused(LOADING):
             await init(whole)
-        await until(lambda: whole.agent.registrations == 3)
+        await until(lambda: whole.agent.session.registrations == 3)
         assert await init(whole) == (0, 0), "the refusal was certain, so the candidate was kept"
 
 
 async def test_before_the_registration_nobody_is_asked() -> None:
     whole = direct_agent(quorum := StubQuorum())
-    whole.agent.broker_epoch = None
+    whole.agent.session.broker_epoch = None
     with refused(LOADING):
         await init(whole)
     with refused(LOADING):

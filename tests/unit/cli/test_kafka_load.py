@@ -6,12 +6,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pidkeeper.broker_agent.directory import Directory
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.reserve import BlockReserve
-from pidkeeper.broker_agent.transaction_responder import TransactionalCall
-from pidkeeper.broker_agent.wire.metadata import Node
+from pidkeeper.broker_agent.coordinator.directory import Directory, Node
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.cli.kafka_load import MAX_IN_FLIGHT, ClaimConnection, ClaimTally, connect
 from pidkeeper.protocol.ids import ProducerIdBlock
 

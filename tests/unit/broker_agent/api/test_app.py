@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,29 +15,28 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.app import build_app
-from pidkeeper.broker_agent.controller_client import ControllerClient
-from pidkeeper.broker_agent.kafka_listener import KafkaListener
-from pidkeeper.broker_agent.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn
-from pidkeeper.broker_agent.transactions import Transactions
-from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
+from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn
+from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest
 from pidkeeper.service.content import MAX_BODY_BYTES
 from tests.support.served_app import served
 from tests.support.stub_controller import StubQuorum
-from tests.support.whole_agent import direct_agent
+from tests.support.whole_agent import direct_agent, make_agent
 
 
 @pytest.fixture
 def agent() -> Agent:
-    client, settings = ControllerClient(("http://c:1",)), PrefetchSettings(min_blocks=1)
-    return Agent(7, client, settings, kafka=HostPort("agent-7", 9092), heartbeat_seconds=1.0)
+    client = ControllerClient(("http://c:1",), AiohttpTransport(), random.Random())
+    return make_agent(client, settings=PrefetchSettings(min_blocks=1))
 
 
 @pytest.fixture
 async def http(agent: Agent) -> AsyncIterator[ClientSession]:
-    async with served(build_app(agent, Transactions(agent), KafkaListener())) as session:
+    async with served(build_app(agent, KafkaListener())) as session:
         yield session
 
 
@@ -44,7 +44,7 @@ PRODUCER = {"transactional_id": "t", "producer_id": 5, "producer_epoch": 0}
 
 
 def give(agent: Agent, ids: int = 10) -> None:
-    agent.broker_epoch, agent.cluster_id = 5, "x"
+    agent.session.broker_epoch, agent.session.cluster_id = 5, "x"
     agent.reserve.offer(ProducerIdBlock(100, ids))
 
 
@@ -120,7 +120,7 @@ async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: ClientSe
 async def test_a_step_of_a_transaction_in_both_forms(path: str, more: dict[str, Any]) -> None:
     whole = direct_agent(StubQuorum())
     await whole.transactions.init_producer_id(InitProducerIdRequest("t", 60_000))
-    app = build_app(whole.agent, whole.transactions, whole.listener)
+    app = build_app(whole.agent, whole.listener)
     if path == "end":
         await whole.transactions.step(AddOffsetsToTxn("t", 0, 0, "g"))
     body = {**PRODUCER, "producer_id": 0, **more}
@@ -193,8 +193,8 @@ async def test_metrics_show_the_counters(agent: Agent, http: ClientSession) -> N
     give(agent)
     for _ in range(11):
         agent.reserve.claim()
-    agent.rounds["failed"] += 2
-    agent.on_round(0.2)
+    agent.prefetcher.rounds["failed"] += 2
+    agent.prefetcher.on_round(0.2)
     await http.post("/v1/transactions/end", json={**PRODUCER, "transactional_id": "", "committed": True})
     text = await (await http.get("/metrics")).text()
     samples = {
@@ -233,7 +233,7 @@ async def test_the_openapi_document_is_valid_and_names_every_route(agent: Agent,
     document = await (await http.get("/openapi.json")).json()
     validate(document)
     announced = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
-    served_calls = build_app(agent, Transactions(agent), KafkaListener()).served()
+    served_calls = build_app(agent, KafkaListener()).served()
     assert announced == {(method, path) for method, path in served_calls if method != "HEAD"}
     assert "InitProducerIdRequest" in document["components"]["schemas"]
 
@@ -250,7 +250,7 @@ async def test_a_broken_invariant_is_reported_to_the_process(agent: Agent, http:
 
 async def test_with_a_token_calls_need_it_and_probes_do_not(agent: Agent) -> None:
     give(agent)
-    async with served(build_app(agent, Transactions(agent), KafkaListener(), token="secret")) as http:
+    async with served(build_app(agent, KafkaListener(), token="secret")) as http:
         refused = await http.post("/v1/init-producer-id", json={})
         problem = await refused.json()
         assert (refused.status, problem["code"]) == (401, "CLUSTER_AUTHORIZATION_FAILED")

@@ -5,37 +5,30 @@ from __future__ import annotations
 import datetime as dt
 import struct
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.broker_agent.wire.api_versions import ApiVersionsRequest, read_api_versions_request
-from pidkeeper.broker_agent.wire.find_coordinator import FindCoordinatorRequest, read_find_coordinator_request
-from pidkeeper.broker_agent.wire.headers import RequestHeader, read_request_header
-from pidkeeper.broker_agent.wire.init_producer_id import read_init_producer_id_request
-from pidkeeper.broker_agent.wire.metadata import MetadataRequest, Topic, read_metadata_request
-from pidkeeper.broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
+from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED
+from pidkeeper.broker_agent.kafka.wire.api_versions import ApiVersionsRequest
+from pidkeeper.broker_agent.kafka.wire.find_coordinator import FindCoordinatorRequest
+from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, read_request_header
+from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, Topic
+from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from pidkeeper.protocol.messages import InitProducerIdRequest
 from tests.support.kafka_oracles import KAFKA_PYTHON, KEYS, kafka_python_request, kio_nested, kio_request
 
-READERS: dict[str, Callable[[Reader, int], Any]] = {
-    "metadata": read_metadata_request,
-    "find_coordinator": read_find_coordinator_request,
-    "api_versions": read_api_versions_request,
-    "init_producer_id": read_init_producer_id_request,
-}
 names = st.text(st.characters(codec="utf-8"), max_size=40)
 client_ids = st.none() | names
 int32s = st.integers(-(2**31), 2**31 - 1)
 
 
-def read(api: str, frame: bytes) -> tuple[RequestHeader, Any]:
+def read(frame: bytes) -> tuple[RequestHeader, Any]:
     reader = Reader(frame)
-    header = read_request_header(reader)
-    return header, READERS[api](reader, header.api_version)
+    header = read_request_header(reader, SERVED)
+    return header, DISPATCH[header.api_key].read(reader, header.api_version)
 
 
 @given(
@@ -82,7 +75,7 @@ def test_init_producer_id(
         ),
     ]
     for frame in frames:
-        assert read("init_producer_id", frame) == (RequestHeader(22, version, correlation_id, client_id), expected)
+        assert read(frame) == (RequestHeader(22, version, correlation_id, client_id), expected)
 
 
 @given(version=st.integers(0, 6), keys=st.lists(names, min_size=1, max_size=5), key_type=st.integers(0, 1))
@@ -96,7 +89,7 @@ def test_find_coordinator(version: int, keys: list[str], key_type: int) -> None:
         kafka_python_request("find_coordinator", version, 1, "c", **fields),
         kio_request("find_coordinator", version, 1, "c", **kio_fields),
     ):
-        assert read("find_coordinator", frame) == (RequestHeader(10, version, 1, "c"), expected)
+        assert read(frame) == (RequestHeader(10, version, 1, "c"), expected)
 
 
 @given(version=st.integers(0, 4), name=names, software_version=names)
@@ -105,7 +98,7 @@ def test_api_versions(version: int, name: str, software_version: str) -> None:
     expected = ApiVersionsRequest(**fields)
     for encode in (kafka_python_request, kio_request):
         frame = encode("api_versions", version, 7, None, **fields)
-        assert read("api_versions", frame) == (RequestHeader(18, version, 7, None), expected)
+        assert read(frame) == (RequestHeader(18, version, 7, None), expected)
 
 
 @given(
@@ -126,7 +119,7 @@ def test_metadata(version: int, topics: list[tuple[str, uuid.UUID]] | None, flag
         kafka_python_request("metadata", version, 3, "x", topics=_kafka_python_topics(version, topics), **fields),
         kio_request("metadata", version, 3, "x", topics=_kio_topics(version, topics), **fields),
     ):
-        assert read("metadata", frame) == (RequestHeader(3, version, 3, "x"), expected)
+        assert read(frame) == (RequestHeader(3, version, 3, "x"), expected)
 
 
 def _kafka_python_topics(version: int, topics: list[tuple[str, uuid.UUID]] | None) -> Any:
@@ -172,12 +165,12 @@ def api_of(frame: bytes) -> str:
 
 @pytest.mark.parametrize("frame", VALID, ids=lambda frame: f"{api_of(frame)}-{frame[3]}")
 def test_every_truncation_and_any_extra_byte_is_refused(frame: bytes) -> None:
-    read(api_of(frame), frame)
+    read(frame)
     for size in range(len(frame)):
         with pytest.raises(WireError):
-            read(api_of(frame), frame[:size])
+            read(frame[:size])
     with pytest.raises(WireError, match="left over"):
-        read(api_of(frame), frame + b"\x00")
+        read(frame + b"\x00")
 
 
 @given(st.sampled_from(VALID), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), min_size=1, max_size=6))
@@ -187,9 +180,8 @@ def test_a_mutated_frame_is_read_or_refused_and_nothing_else(frame: bytes, chang
         mutated[position % len(mutated)] = value
     try:
         reader = Reader(bytes(mutated))
-        header = read_request_header(reader)
-        if not (header.api_key == 18 and header.api_version > 4):
-            READERS[BY_KEY[header.api_key]](reader, header.api_version)
+        header = read_request_header(reader, SERVED)
+        DISPATCH[header.api_key].read(reader, header.api_version)
     except WireError:
         return
 
@@ -198,9 +190,8 @@ def test_a_mutated_frame_is_read_or_refused_and_nothing_else(frame: bytes, chang
 def test_noise_is_refused_and_nothing_else(noise: bytes) -> None:
     try:
         reader = Reader(noise)
-        header = read_request_header(reader)
-        if not (header.api_key == 18 and header.api_version > 4):
-            READERS[BY_KEY[header.api_key]](reader, header.api_version)
+        header = read_request_header(reader, SERVED)
+        DISPATCH[header.api_key].read(reader, header.api_version)
     except WireError:
         return
 
@@ -245,15 +236,15 @@ INIT_4_REST = struct.pack(">iqh", 0, -1, -1)
 )
 def test_malformed(frame: bytes, message: str) -> None:
     with pytest.raises(WireError, match=message):
-        read("metadata" if len(frame) < 2 else BY_KEY.get(frame[1], "metadata"), frame)
+        read(frame)
 
 
 def test_unknown_tags_are_skipped() -> None:
     tags = b"\x02" + b"\x05\x03abc" + b"\xff\x01\x00"
     frame = struct.pack(">hhih", 22, 4, 9, -1) + tags + b"\x00" + INIT_4_REST + tags
-    assert read("init_producer_id", frame) == (RequestHeader(22, 4, 9, None), InitProducerIdRequest(None, 0, -1, -1))
+    assert read(frame) == (RequestHeader(22, 4, 9, None), InitProducerIdRequest(None, 0, -1, -1))
 
 
 def test_sixteen_tags_are_taken() -> None:
     tags = b"\x10" + b"".join(bytes([tag, 0]) for tag in range(16))
-    read("init_producer_id", INIT_4 + b"\x00" + INIT_4_REST + tags)
+    read(INIT_4 + b"\x00" + INIT_4_REST + tags)

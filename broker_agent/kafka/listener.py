@@ -7,9 +7,9 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
-from pidkeeper.broker_agent.kafka_responder import KafkaResponder
-from pidkeeper.broker_agent.transaction_responder import TransactionalCall
-from pidkeeper.broker_agent.wire.primitives import WireError
+from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.wire.primitives import WireError
 from pidkeeper.service.listening import close_server
 
 MAX_CONNECTIONS: Final = 4096

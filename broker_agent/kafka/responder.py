@@ -5,42 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pidkeeper.broker_agent.claim_run import MAX_RUN, ClaimRun
-from pidkeeper.broker_agent.directory import Directory
-from pidkeeper.broker_agent.reserve import NO_ID, BlockReserve
-from pidkeeper.broker_agent.transaction_responder import TransactionalCall
-from pidkeeper.broker_agent.transactions import check_init
-from pidkeeper.broker_agent.wire.api_versions import api_versions_response, read_api_versions_request
-from pidkeeper.broker_agent.wire.find_coordinator import (
-    TRANSACTION,
-    Coordinator,
-    FindCoordinatorRequest,
-    find_coordinator_response,
-    read_find_coordinator_request,
-)
-from pidkeeper.broker_agent.wire.headers import (
-    API_VERSIONS,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    METADATA,
-    SUPPORTED_VERSIONS,
-    RequestHeader,
-    frame_response,
-    is_flexible,
-    read_request_header,
-)
-from pidkeeper.broker_agent.wire.init_producer_id import (
+from pidkeeper.broker_agent.coordinator.checks import check_init
+from pidkeeper.broker_agent.coordinator.directory import Directory
+from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
+from pidkeeper.broker_agent.kafka.answers import LocalAnswers
+from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
+from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED, TransactionalCall
+from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response, read_request_header
+from pidkeeper.broker_agent.kafka.wire.init_producer_id import (
     CLASSIC_FRAME,
     FLEXIBLE_FRAME,
+    VERSIONS,
     init_producer_id_frame,
-    read_init_producer_id_request,
 )
-from pidkeeper.broker_agent.wire.metadata import metadata_response, read_metadata_request
-from pidkeeper.broker_agent.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
-from pidkeeper.broker_agent.wire.transactions import READERS
+from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
-from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 """Bytes of decoded requests' responses after which `respond` stops, so that a client that does not read cannot make
@@ -56,19 +36,9 @@ MAX_RUNS: Final = 256
 """Runs remembered: four client ids at every length. One takes up to 64 KiB (64 frames of 512 bytes, twice), so the
 memory of all stays under 16 MiB. Emptied when full: that costs a few microseconds each."""
 
-MAX_LOOKUPS: Final = 64
-"""Transactional ids looked up for one request; real clients ask for one. Where 256 agents live, the most known, that
-takes 15 ms, and with the longest addresses the answer takes 17 KiB."""
-
-GROUP_AUTHORIZATION_FAILED: Final = 30
-"""The answer to a consumer group, fatal at once in confluent-kafka, aiokafka and kafka-python; no other part of
-pidkeeper uses this code."""
-
 _FLEXIBLE_LENGTH: Final = FLEXIBLE_FRAME.size - 4
 _CLASSIC_LENGTH: Final = CLASSIC_FRAME.size - 4
 _LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code
-_NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE.kafka_code
-_NOT_ALLOWED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.kafka_code
 
 
 class KafkaResponder:
@@ -80,8 +50,7 @@ class KafkaResponder:
     def __init__(self, reserve: BlockReserve, directory: Directory, cluster_id: Callable[[], str | None]) -> None:
         self._claim = reserve.claim
         self._claim_run = reserve.claim_run
-        self._directory = directory
-        self._cluster_id = cluster_id
+        self._local = LocalAnswers(directory, cluster_id, SERVED)
         # Frame without its correlation id -> whether the answer is flexible. It holds only frames that were decoded
         # to the end as InitProducerId with a null transactional id, so an equal frame needs no second decoding.
         self._memo: dict[bytes, bool] = {}
@@ -157,38 +126,27 @@ class KafkaResponder:
     def _respond_to_frame(self, frame: bytes) -> bytes | TransactionalCall:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
         reader = Reader(frame[4:])
-        header = read_request_header(reader)
-        if (read := READERS.get(header.api_key)) is not None:
-            return TransactionalCall(header, read(reader, header.api_version))
-        if header.api_key != INIT_PRODUCER_ID:
-            return frame_response(header, self._body(reader, header))
-        request = read_init_producer_id_request(reader, header.api_version)
-        if request.transactional_id is not None:
-            return TransactionalCall(header, request)
+        header = read_request_header(reader, SERVED)
+        api = DISPATCH[header.api_key]
+        request = api.read(reader, header.api_version)
+        if isinstance(request, InitProducerIdRequest) and request.transactional_id is None:
+            return self._claim_for(frame, header, request)
+        answer = api.serve(self._local, header, request)
+        return answer if isinstance(answer, TransactionalCall) else frame_response(header, api.versions, answer)
+
+    def _claim_for(self, frame: bytes, header: RequestHeader, request: InitProducerIdRequest) -> bytes:
+        """The answer to `request`, which `frame` holds; from then on an equal frame is answered from memory."""
         response = self._claimed(request)
         if response.error_code in {0, _LOADING}:
             self._remember(frame, header)
         return init_producer_id_frame(header.api_version, frame[8:12], response)
-
-    def _body(self, reader: Reader, header: RequestHeader) -> bytes:
-        version = header.api_version
-        if header.api_key == API_VERSIONS:
-            if version <= SUPPORTED_VERSIONS[API_VERSIONS][1]:
-                read_api_versions_request(reader, version)
-            return api_versions_response(version)
-        if header.api_key == METADATA:
-            request = read_metadata_request(reader, version)
-            return metadata_response(version, request, self._directory.nodes, self._cluster_id())
-        assert header.api_key == FIND_COORDINATOR, f"no answer to API key {header.api_key}"
-        find = read_find_coordinator_request(reader, version)
-        return find_coordinator_response(version, self._coordinators(find))
 
     def _remember(self, frame: bytes, header: RequestHeader) -> None:
         if len(frame) > MAX_MEMO_FRAME_BYTES:
             return
         if len(self._memo) >= MAX_MEMO_KEYS:
             self._memo.clear()
-        self._memo[frame[:8] + frame[12:]] = is_flexible(INIT_PRODUCER_ID, header.api_version)
+        self._memo[frame[:8] + frame[12:]] = VERSIONS.is_flexible(header.api_version)
 
     def _claimed(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
         """The answer to a request without a transactional id."""
@@ -200,23 +158,3 @@ class KafkaResponder:
         if claimed == NO_ID:
             return InitProducerIdResponse(_LOADING, -1, -1)
         return InitProducerIdResponse(0, claimed, 0)
-
-    def _coordinators(self, request: FindCoordinatorRequest) -> list[Coordinator]:
-        """One for each key. One refusal of a request is explained: a sentence for each would be an amplifier."""
-        if request.key_type != TRANSACTION:
-            detail = "this address hands out producer ids and serves no consumer groups"
-            return _refused(request.keys, GROUP_AUTHORIZATION_FAILED, detail)
-        found = [self._coordinator(key) for key in request.keys[:MAX_LOOKUPS]]
-        detail = f"{MAX_LOOKUPS} transactional ids are looked up in one request: ask again for the others"
-        return found + _refused(request.keys[MAX_LOOKUPS:], _NOT_AVAILABLE, detail)
-
-    def _coordinator(self, transactional_id: str) -> Coordinator:
-        if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
-            # INVALID_REQUEST would be apt, but librdkafka asks again for ever on any code but this.
-            return Coordinator(transactional_id, -1, "", -1, _NOT_ALLOWED)
-        node = self._directory.coordinator(transactional_id)
-        return Coordinator(transactional_id, node.id, node.host, node.port)
-
-
-def _refused(keys: list[str], code: int, detail: str) -> list[Coordinator]:
-    return [Coordinator(key, -1, "", -1, code, None if at else detail) for at, key in enumerate(keys)]

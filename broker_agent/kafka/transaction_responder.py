@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
-from pidkeeper.broker_agent.requests import AddPartitionsToTxn, TransactionStep
-from pidkeeper.broker_agent.transactions import Transactions
-from pidkeeper.broker_agent.wire.headers import (
+from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn
+from pidkeeper.broker_agent.coordinator.transactions import Transactions
+from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
+from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response
+from pidkeeper.broker_agent.kafka.wire.init_producer_id import init_producer_id_frame
+from pidkeeper.broker_agent.kafka.wire.primitives import int32
+from pidkeeper.broker_agent.kafka.wire.transactions import add_partitions_to_txn_response, error_response
+from pidkeeper.broker_agent.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
-    RequestHeader,
-    frame_response,
 )
-from pidkeeper.broker_agent.wire.init_producer_id import init_producer_id_frame
-from pidkeeper.broker_agent.wire.primitives import int32
-from pidkeeper.broker_agent.wire.transactions import add_partitions_to_txn_response, error_response
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 
 _KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """The first version of each API whose clients know PRODUCER_FENCED (KIP-588)."""
-
-
-class TransactionalCall(msgspec.Struct, frozen=True):
-    """A decoded request that has to be put to the controllers."""
-
-    header: RequestHeader
-    request: InitProducerIdRequest | TransactionStep
 
 
 class TransactionResponder:
@@ -45,7 +36,7 @@ class TransactionResponder:
         if isinstance(request, InitProducerIdRequest):
             response = await self._init_producer_id(header, request)
             return init_producer_id_frame(header.api_version, int32(header.correlation_id), response)
-        code = 0
+        versions, code = SERVED[header.api_key], 0
         try:
             await self._transactions.step(request)
         except RequestError as error:
@@ -53,8 +44,8 @@ class TransactionResponder:
         if isinstance(request, AddPartitionsToTxn):
             body = add_partitions_to_txn_response(header.api_version, request.topics, code)
         else:
-            body = error_response(header.api_key, header.api_version, code)
-        return frame_response(header, body)
+            body = error_response(code, flexible=versions.is_flexible(header.api_version))
+        return frame_response(header, versions, body)
 
     async def _init_producer_id(self, header: RequestHeader, request: InitProducerIdRequest) -> InitProducerIdResponse:
         try:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from pidkeeper.broker_agent.reserve import NO_ID
+from pidkeeper.broker_agent.ids.reserve import NO_ID
 
 MAX_KEPT: Final = 64
 """IDs kept for the next requests: one for each that may be under way at a time. One more becomes a gap."""

@@ -6,8 +6,10 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.broker_agent.wire.headers import FIND_COORDINATOR, is_flexible
-from pidkeeper.broker_agent.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.broker_agent.kafka.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.broker_agent.kafka.wire.versions import Versions
+
+VERSIONS: Final = Versions(0, 6, first_flexible=3)
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
@@ -35,7 +37,7 @@ class Coordinator(msgspec.Struct, frozen=True):
 
 def read_find_coordinator_request(reader: Reader, version: int) -> FindCoordinatorRequest:
     """Read the whole body. Raises WireError."""
-    flexible = is_flexible(FIND_COORDINATOR, version)
+    flexible = VERSIONS.is_flexible(version)
     keys = [reader.string(flexible=flexible)] if version < FIRST_BATCHED_VERSION else []
     key_type = reader.int8() if version >= 1 else GROUP
     if version >= FIRST_BATCHED_VERSION:
@@ -49,7 +51,7 @@ def read_find_coordinator_request(reader: Reader, version: int) -> FindCoordinat
 
 def find_coordinator_response(version: int, coordinators: list[Coordinator]) -> bytes:
     """The body of the answer: one coordinator for each key, in the order of the keys."""
-    flexible = is_flexible(FIND_COORDINATOR, version)
+    flexible = VERSIONS.is_flexible(version)
     throttle = int32(0) if version >= 1 else b""
     if version >= FIRST_BATCHED_VERSION:
         return throttle + array([_batched(one) for one in coordinators], flexible=True) + tags(flexible=True)

@@ -10,7 +10,7 @@ import struct
 from itertools import chain, repeat
 from typing import Final
 
-from pidkeeper.broker_agent.wire.init_producer_id import CLASSIC_FRAME, FLEXIBLE_FRAME
+from pidkeeper.broker_agent.kafka.wire.init_producer_id import CLASSIC_FRAME, FLEXIBLE_FRAME
 
 MAX_RUN: Final = 64
 """Requests in one run; a longer one is cut. More would not be cheaper: the cost that a run shares is one call."""

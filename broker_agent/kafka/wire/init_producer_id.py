@@ -5,9 +5,12 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pidkeeper.broker_agent.wire.headers import INIT_PRODUCER_ID, is_flexible
-from pidkeeper.broker_agent.wire.primitives import Reader
+from pidkeeper.broker_agent.kafka.wire.primitives import Reader
+from pidkeeper.broker_agent.kafka.wire.versions import Versions
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+
+VERSIONS: Final = Versions(0, 5, first_flexible=2)
+"""Version 6 is left out: it means two-phase commit (KIP-939)."""
 
 CLASSIC_FRAME: Final = struct.Struct(">i4sihqh")
 """Length, correlation id, throttle time in ms, error code, producer id, producer epoch."""
@@ -18,7 +21,7 @@ FLEXIBLE_FRAME: Final = struct.Struct(">i4sBihqhB")
 
 def read_init_producer_id_request(reader: Reader, version: int) -> InitProducerIdRequest:
     """Read the whole body; what version 3 added is -1 before it. Raises WireError."""
-    flexible = is_flexible(INIT_PRODUCER_ID, version)
+    flexible = VERSIONS.is_flexible(version)
     request = InitProducerIdRequest(
         reader.nullable_string(flexible=flexible),
         reader.int32(),
@@ -34,6 +37,6 @@ def read_init_producer_id_request(reader: Reader, version: int) -> InitProducerI
 def init_producer_id_frame(version: int, correlation_id: bytes, response: InitProducerIdResponse) -> bytes:
     """The whole response frame, length field included. `correlation_id` is the four bytes of the request."""
     answer = (response.throttle_time_ms, response.error_code, response.producer_id, response.producer_epoch)
-    if is_flexible(INIT_PRODUCER_ID, version):
+    if VERSIONS.is_flexible(version):
         return FLEXIBLE_FRAME.pack(FLEXIBLE_FRAME.size - 4, correlation_id, 0, *answer, 0)
     return CLASSIC_FRAME.pack(CLASSIC_FRAME.size - 4, correlation_id, *answer)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Final
 
-from pidkeeper.broker_agent.wire.metadata import Node
+import msgspec
+
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.messages import BrokerDescription
 
@@ -22,6 +23,14 @@ response of 73 KiB."""
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 50
 """Kafka's default of `offsets.topic.num.partitions`."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A broker, at the address that clients shall connect to."""
+
+    id: int
+    host: str
+    port: int
 
 
 class Directory:

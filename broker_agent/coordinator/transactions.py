@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.controller_client import MAX_TRANSACTIONAL_CALLS
-from pidkeeper.broker_agent.directory import OFFSETS_TOPIC, offsets_partition
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
-from pidkeeper.broker_agent.reserve import NO_ID
+from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS, ControllerClient
+from pidkeeper.broker_agent.coordinator.checks import check_init, check_producer, topics_of
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
+from pidkeeper.broker_agent.ids.candidates import Candidates
+from pidkeeper.broker_agent.ids.reserve import NO_ID
+from pidkeeper.broker_agent.session.refusals import STALE
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -24,14 +25,6 @@ from pidkeeper.protocol.messages import (
     InitProducerIdRequest,
     InitProducerIdResponse,
     TransactionalInitRequest,
-    TransactionTopic,
-)
-from pidkeeper.protocol.transactions import (
-    MAX_TIMEOUT_MS,
-    MAX_TOPIC_LENGTH,
-    MAX_TRANSACTIONAL_ID_LENGTH,
-    NO_PRODUCER_EPOCH,
-    NO_PRODUCER_ID,
 )
 
 MAX_CANDIDATES: Final = 4
@@ -56,10 +49,17 @@ _ABOUT_THE_TRANSACTION: Final = frozenset(
 )
 """The controllers' refusals that a producer is told as they are."""
 
-_STALE: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
-
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+
+
+class SessionView(Protocol):
+    """What requests take from the session: who asks, under which registration, and whom to tell of a stale one."""
+
+    broker_id: int
+    broker_epoch: int | None
+
+    def doubt_epoch(self, epoch: int) -> None: ...
 
 
 class Transactions:
@@ -69,8 +69,10 @@ class Transactions:
     `outcomes`: requests by kind and code, for the metrics. Cancelled, a request leaves its candidate unused for ever.
     """
 
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
+    def __init__(self, session: SessionView, client: ControllerClient, candidates: Candidates) -> None:
+        self._session = session
+        self._client = client
+        self._candidates = candidates
         self.under_way = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
@@ -96,7 +98,7 @@ class Transactions:
         transactional_id = request.transactional_id
         assert transactional_id is not None, "a null transactional id is for the reserve"
         epoch = self._begin()
-        candidates = self._agent.candidates
+        candidates = self._candidates
         taken: list[int] = []
         given, certain = None, False
 
@@ -104,7 +106,7 @@ class Transactions:
             # With a candidate of its own: an attempt that was given up on may still take effect, however late.
             taken.append(candidates.take() if len(taken) < MAX_CANDIDATES else NO_ID)
             return TransactionalInitRequest(
-                self._agent.broker_id,
+                self._session.broker_id,
                 epoch,
                 transactional_id,
                 request.transaction_timeout_ms,
@@ -114,7 +116,7 @@ class Transactions:
             )
 
         try:
-            outcome = await self._agent.client.init_producer_id(attempt)
+            outcome = await self._client.init_producer_id(attempt)
             answer = outcome.answer
             if isinstance(answer, InitProducerIdResponse):
                 given, certain = answer.producer_id, outcome.certain
@@ -128,13 +130,13 @@ class Transactions:
                 candidates.settle(candidate, given=given, certain=certain)
 
     async def _step(self, request: TransactionStep) -> None:
-        _check_producer(request)
-        topics = _topics(request)
+        check_producer(request)
+        topics = topics_of(request)
         if topics == []:
             return
         epoch = self._begin()
-        agent, client = self._agent, self._agent.client
-        common = (agent.broker_id, epoch, request.transactional_id, request.producer_id, request.producer_epoch)
+        client = self._client
+        common = (self._session.broker_id, epoch, request.transactional_id, request.producer_id, request.producer_epoch)
         try:
             if isinstance(request, EndTxn):
                 await client.end_txn(EndTxnRequest(*common, request.committed))
@@ -148,7 +150,7 @@ class Transactions:
 
     def _begin(self) -> int:
         """Count a request as under way and return the broker epoch for it."""
-        epoch = self._agent.broker_epoch
+        epoch = self._session.broker_epoch
         if epoch is None:
             raise _come_again("this agent is not registered with the controllers yet")
         if self.under_way >= MAX_TRANSACTIONAL_CALLS:
@@ -160,63 +162,11 @@ class Transactions:
         """What the producer is told when the controllers answer `error`."""
         if error.code in _ABOUT_THE_TRANSACTION:
             return RequestError(error.code, error.detail)
-        if error.code in _STALE:
-            self._agent.doubt_epoch(epoch)
+        if error.code in STALE:
+            self._session.doubt_epoch(epoch)
         level = logging.ERROR if error.code is ErrorCode.INVALID_REQUEST else logging.DEBUG
         _log.log(level, "the controllers do not serve a transactional request: %s", error)
         return _come_again("the transaction coordinator cannot answer right now")
-
-
-def check_init(request: InitProducerIdRequest) -> None:
-    """Kafka's checks of an InitProducerId, in Kafka's order. Raises RequestError."""
-    _check_pair(request.producer_id, request.producer_epoch)
-    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST,
-            f"producer id {request.producer_id} with epoch {request.producer_epoch}: give both, or -1 for both",
-        )
-    if request.transactional_id is None:
-        return
-    _check_transactional_id(request.transactional_id)
-    if not 1 <= request.transaction_timeout_ms <= MAX_TIMEOUT_MS:
-        raise RequestError(
-            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
-            f"the timeout is {request.transaction_timeout_ms} ms, 1 to {MAX_TIMEOUT_MS} is allowed",
-        )
-
-
-def _check_producer(request: TransactionStep) -> None:
-    _check_transactional_id(request.transactional_id)
-    _check_pair(request.producer_id, request.producer_epoch)
-
-
-def _check_transactional_id(transactional_id: str) -> None:
-    if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
-        raise RequestError(
-            ErrorCode.INVALID_REQUEST,
-            f"a transactional id has 1 to {MAX_TRANSACTIONAL_ID_LENGTH} characters, not {len(transactional_id)}",
-        )
-
-
-def _check_pair(producer_id: int, producer_epoch: int) -> None:
-    if producer_id < NO_PRODUCER_ID or producer_epoch < NO_PRODUCER_EPOCH:
-        detail = f"producer id {producer_id} with epoch {producer_epoch}: neither is below -1"
-        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
-
-
-def _topics(request: TransactionStep) -> list[TransactionTopic] | None:
-    """The partitions that `request` adds, without topics that have none; None if it adds nothing at all."""
-    if isinstance(request, EndTxn):
-        return None
-    if isinstance(request, AddOffsetsToTxn):
-        return [TransactionTopic(OFFSETS_TOPIC, [offsets_partition(request.group_id)])]
-    for topic in request.topics:
-        if not 1 <= len(topic.topic) <= MAX_TOPIC_LENGTH:
-            detail = f"a topic has 1 to {MAX_TOPIC_LENGTH} characters, not {len(topic.topic)}"
-            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
-        if any(number < 0 for number in topic.partitions):
-            raise RequestError(ErrorCode.INVALID_REQUEST, f"partition {min(topic.partitions)} of {topic.topic!r}")
-    return [topic for topic in request.topics if topic.partitions]
 
 
 def _come_again(detail: str) -> RequestError:

@@ -1,17 +1,16 @@
-"""HTTP client of the controllers: finds the leader, follows it, and gives up at a deadline."""
+"""Client of the controllers: finds the leader, follows it, and gives up at a deadline. The transport is a port."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
-import aiohttp
 import msgspec
 
-from pidkeeper.broker_agent.prefetch import backoff_seconds
+from pidkeeper.broker_agent.backoff import Random, backoff_seconds
+from pidkeeper.broker_agent.controllers.transport import Transport
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -47,19 +46,12 @@ BACKOFF_BASE_SECONDS: Final = 0.02
 BACKOFF_MAX_SECONDS: Final = 0.2
 """Back-off between attempts, jittered over its upper half: a new leader is found within 0.2 s of its election."""
 
-MAX_RESPONSE_BYTES: Final = 512 * 1024
-"""Largest answer that is read: a list of 1000 brokers with the longest addresses takes 350 KB."""
-
 MAX_TRANSACTIONAL_CALLS: Final = 64
 """Requests of transactions at a time, each with a connection of its own. Of 5 ms each they make 12,800 a second, more
 than a quorum commits; the next one is told to come again."""
 
 MAX_URL_CHARACTERS: Final = 512
 """Longest leader address that is followed: a DNS name takes 253 characters, scheme and port a dozen."""
-
-_MAX_CONNECTIONS_PER_MEMBER: Final = 16 + MAX_TRANSACTIONAL_CALLS
-"""A round of eight allocations, a heartbeat, the list of brokers, and the attempts given up on that are still being
-closed; and the transactions, which so keep none of these from a connection."""
 
 _RETRIED_ELSEWHERE: Final = frozenset(
     {
@@ -91,40 +83,27 @@ class ControllerClient:
     """Calls the leader among `members` (base URLs). Every call raises RequestError with the controller's code.
 
     REQUEST_TIMED_OUT means that no answer came before the deadline; the request may have taken effect nevertheless.
-    `token` goes along as a bearer token. Use as an asynchronous context manager.
     """
 
     def __init__(
         self,
         members: tuple[str, ...],
+        transport: Transport,
+        rng: Random,
         *,
-        token: str | None = None,
-        rng: random.Random | None = None,
         attempt_seconds: float = ATTEMPT_SECONDS,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
         if not members:
             raise ValueError("at least one controller address is needed")
         self._members = tuple(member.rstrip("/") for member in members)
-        self._headers = {"Content-Type": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._rng = rng or random.SystemRandom()
+        self._transport = transport
+        self._rng = rng
         self._attempt_seconds = attempt_seconds
         self._call_seconds = call_seconds
-        self._session: aiohttp.ClientSession | None = None
         self._suspect = ("", 0.0)
         self.leader = self._members[0]
         """The member that the next attempt goes to: the leader as far as is known."""
-
-    async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=_MAX_CONNECTIONS_PER_MEMBER)
-        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
 
     async def register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
         return await self._call(f"/v1/brokers/{broker_id}/register", request, RegisterBrokerResponse)
@@ -218,17 +197,12 @@ class ControllerClient:
     async def _attempt(
         self, member: str, path: str, body: bytes | None, response_type: type[_Response], seconds: float
     ) -> _Response:
-        assert self._session is not None, "ControllerClient is used outside of its `async with` block"
+        method = "GET" if body is None else "POST"
         try:
-            timeout = aiohttp.ClientTimeout(total=seconds)
-            async with self._session.request(
-                "GET" if body is None else "POST", member + path, data=body, allow_redirects=False, timeout=timeout
-            ) as response:
-                content = await _read_bounded(response)
-                status = response.status
+            status, content = await self._transport.exchange(method, member, path, body, seconds)
         except TimeoutError:
             raise _TryNextError(f"no answer within {seconds} s", timed_out=True) from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (OSError, ValueError) as error:
             raise _TryNextError(str(error) or type(error).__name__) from None
         if status == ErrorCode.NONE.http_status:
             try:
@@ -245,15 +219,6 @@ class _TryNextError(Exception):
         super().__init__(reason)
         self.leader = leader
         self.timed_out = timed_out
-
-
-async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
-    content = bytearray()
-    async for chunk in response.content.iter_any():
-        content += chunk
-        if len(content) > MAX_RESPONSE_BYTES:
-            raise ValueError(f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
-    return bytes(content)
 
 
 def _problem(status: int, content: bytes) -> RequestError | _TryNextError:

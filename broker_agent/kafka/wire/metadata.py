@@ -8,8 +8,11 @@ from uuid import UUID
 
 import msgspec
 
-from pidkeeper.broker_agent.wire.headers import METADATA, is_flexible
-from pidkeeper.broker_agent.wire.primitives import NULL_UUID, Reader, WireError, array, int16, int32, string, tags
+from pidkeeper.broker_agent.coordinator.directory import Node
+from pidkeeper.broker_agent.kafka.wire.primitives import NULL_UUID, Reader, WireError, array, int16, int32, string, tags
+from pidkeeper.broker_agent.kafka.wire.versions import Versions
+
+VERSIONS: Final = Versions(0, 13, first_flexible=9)
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 UNKNOWN_TOPIC_ID: Final = 100
@@ -34,14 +37,6 @@ class MetadataRequest(msgspec.Struct, frozen=True):
     include_topic_authorized_operations: bool = False
 
 
-class Node(msgspec.Struct, frozen=True):
-    """A broker, at the address that clients shall connect to."""
-
-    id: int
-    host: str
-    port: int
-
-
 def read_metadata_request(reader: Reader, version: int) -> MetadataRequest:
     """Read the whole body. Raises WireError."""
     topics = _read_topics(reader, version)
@@ -51,14 +46,14 @@ def read_metadata_request(reader: Reader, version: int) -> MetadataRequest:
         reader.boolean() if 8 <= version <= 10 else False,
         reader.boolean() if version >= 8 else False,
     )
-    if is_flexible(METADATA, version):
+    if VERSIONS.is_flexible(version):
         reader.skip_tags()
     reader.finish()
     return request
 
 
 def _read_topics(reader: Reader, version: int) -> list[Topic] | None:
-    flexible = is_flexible(METADATA, version)
+    flexible = VERSIONS.is_flexible(version)
     smallest = 18 if version >= 10 else 2
     if version == 0:
         count = reader.array_length(flexible=False, min_element_bytes=smallest)
@@ -71,7 +66,7 @@ def _read_topics(reader: Reader, version: int) -> list[Topic] | None:
 
 
 def _read_topic(reader: Reader, version: int) -> Topic:
-    flexible = is_flexible(METADATA, version)
+    flexible = VERSIONS.is_flexible(version)
     topic_id = reader.uuid() if version >= 10 else NULL_UUID
     name = reader.nullable_string(flexible=flexible) if version >= 10 else reader.string(flexible=flexible)
     if flexible:
@@ -83,7 +78,7 @@ def _read_topic(reader: Reader, version: int) -> Topic:
 
 def metadata_response(version: int, request: MetadataRequest, nodes: Sequence[Node], cluster_id: str | None) -> bytes:
     """The body of the answer: `nodes` are the brokers, the first of them is the controller, and no topic is known."""
-    flexible = is_flexible(METADATA, version)
+    flexible = VERSIONS.is_flexible(version)
     rack_and_tags = (string(None, flexible=flexible) if version >= 1 else b"") + tags(flexible=flexible)
     brokers = [
         int32(node.id) + string(node.host, flexible=flexible) + int32(node.port) + rack_and_tags for node in nodes
@@ -104,7 +99,7 @@ def metadata_response(version: int, request: MetadataRequest, nodes: Sequence[No
 
 
 def _unknown_topic(topic: Topic, version: int) -> bytes:
-    flexible = is_flexible(METADATA, version)
+    flexible = VERSIONS.is_flexible(version)
     return b"".join(
         (
             int16(UNKNOWN_TOPIC_OR_PARTITION if topic.name is not None else UNKNOWN_TOPIC_ID),

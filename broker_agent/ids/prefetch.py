@@ -10,11 +10,12 @@ was given up on is never offered: its block is a gap.
 from __future__ import annotations
 
 import math
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from pidkeeper.broker_agent.reserve import ASK_FRACTION, BlockReserve
+from pidkeeper.broker_agent.backoff import Random, backoff_seconds
+from pidkeeper.broker_agent.ids.reserve import ASK_FRACTION, BlockReserve
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 
 RESERVE_SECONDS: Final = 5.0
@@ -57,12 +58,6 @@ THROTTLE_JITTER: Final = 1.1
 """The wait after a refusal by quota is stretched by up to this, so that agents do not come back in step."""
 
 
-class Random(Protocol):
-    """The part of random.Random that is needed here."""
-
-    def uniform(self, a: float, b: float) -> float: ...
-
-
 class PrefetchSettings(msgspec.Struct, frozen=True):
     """The bounds of the policy; see the constants of this module for units and derivations. Raises ValueError."""
 
@@ -80,12 +75,6 @@ class PrefetchSettings(msgspec.Struct, frozen=True):
             raise ValueError(f"max_burst must be at least 1, not {self.max_burst}")
         if self.reserve_seconds < 0 or self.min_reserve_ids < 0:
             raise ValueError("reserve_seconds and min_reserve_ids cannot be negative")
-
-
-def backoff_seconds(attempt: int, rng: Random, *, base: float, maximum: float) -> float:
-    """Seconds to wait after failure number `attempt` (from 1): exponential, and jittered over its upper half."""
-    ceiling = min(maximum, base * 2.0 ** min(attempt - 1, 32))
-    return rng.uniform(ceiling / 2, ceiling)
 
 
 class PrefetchPolicy:

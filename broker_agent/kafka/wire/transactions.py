@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from pidkeeper.broker_agent.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
-from pidkeeper.broker_agent.wire.headers import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN, END_TXN, is_flexible
-from pidkeeper.broker_agent.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.kafka.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.broker_agent.kafka.wire.versions import Versions
 from pidkeeper.protocol.messages import TransactionTopic
+
+ADD_PARTITIONS_VERSIONS: Final = Versions(0, 3, first_flexible=3)
+"""Version 4 is left out: it is for brokers."""
+
+ADD_OFFSETS_VERSIONS: Final = Versions(0, 3, first_flexible=3)
+
+END_VERSIONS: Final = Versions(0, 4, first_flexible=3)
+"""Version 5 is left out: it means an epoch for each transaction (KIP-890)."""
 
 
 def read_add_partitions_to_txn_request(reader: Reader, version: int) -> AddPartitionsToTxn:
     """Read the whole body. Raises WireError."""
-    flexible = is_flexible(ADD_PARTITIONS_TO_TXN, version)
+    flexible = ADD_PARTITIONS_VERSIONS.is_flexible(version)
     transactional_id, producer_id, producer_epoch = _producer(reader, flexible=flexible)
     count = reader.array_length(flexible=flexible, min_element_bytes=3 if flexible else 6)
     topics = [_read_topic(reader, flexible=flexible) for _ in range(count)]
@@ -23,7 +30,7 @@ def read_add_partitions_to_txn_request(reader: Reader, version: int) -> AddParti
 
 def read_add_offsets_to_txn_request(reader: Reader, version: int) -> AddOffsetsToTxn:
     """Read the whole body. Raises WireError."""
-    flexible = is_flexible(ADD_OFFSETS_TO_TXN, version)
+    flexible = ADD_OFFSETS_VERSIONS.is_flexible(version)
     request = AddOffsetsToTxn(*_producer(reader, flexible=flexible), reader.string(flexible=flexible))
     _finish(reader, flexible=flexible)
     return request
@@ -31,23 +38,15 @@ def read_add_offsets_to_txn_request(reader: Reader, version: int) -> AddOffsetsT
 
 def read_end_txn_request(reader: Reader, version: int) -> EndTxn:
     """Read the whole body. Raises WireError."""
-    flexible = is_flexible(END_TXN, version)
+    flexible = END_VERSIONS.is_flexible(version)
     request = EndTxn(*_producer(reader, flexible=flexible), reader.boolean())
     _finish(reader, flexible=flexible)
     return request
 
 
-READERS: Final[dict[int, Callable[[Reader, int], TransactionStep]]] = {
-    ADD_PARTITIONS_TO_TXN: read_add_partitions_to_txn_request,
-    ADD_OFFSETS_TO_TXN: read_add_offsets_to_txn_request,
-    END_TXN: read_end_txn_request,
-}
-"""By API key."""
-
-
 def add_partitions_to_txn_response(version: int, topics: list[TransactionTopic], error_code: int) -> bytes:
     """The body of the answer: the same code for every partition, since all of them join or none does."""
-    flexible = is_flexible(ADD_PARTITIONS_TO_TXN, version)
+    flexible = ADD_PARTITIONS_VERSIONS.is_flexible(version)
     code_and_tags = int16(error_code) + tags(flexible=flexible)
     results = [
         string(topic.topic, flexible=flexible)
@@ -58,9 +57,9 @@ def add_partitions_to_txn_response(version: int, topics: list[TransactionTopic],
     return int32(0) + array(results, flexible=flexible) + tags(flexible=flexible)
 
 
-def error_response(api_key: int, version: int, error_code: int) -> bytes:
+def error_response(error_code: int, *, flexible: bool) -> bytes:
     """The body of an answer that is an error code alone: AddOffsetsToTxn's and EndTxn's."""
-    return int32(0) + int16(error_code) + tags(flexible=is_flexible(api_key, version))
+    return int32(0) + int16(error_code) + tags(flexible=flexible)
 
 
 def _producer(reader: Reader, *, flexible: bool) -> tuple[str, int, int]:

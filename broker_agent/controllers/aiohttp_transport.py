@@ -1,0 +1,60 @@
+"""The transport over HTTP. Nothing else in the way to the controllers knows aiohttp."""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+import aiohttp
+
+from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS
+
+MAX_RESPONSE_BYTES: Final = 512 * 1024
+"""Largest answer that is read: a list of 1000 brokers with the longest addresses takes 350 KB."""
+
+_MAX_CONNECTIONS_PER_MEMBER: Final = 16 + MAX_TRANSACTIONAL_CALLS
+"""A round of eight allocations, a heartbeat, the list of brokers, and the attempts given up on that are still being
+closed; and the transactions, which so keep none of these from a connection."""
+
+
+class AiohttpTransport:
+    """`token` goes along as a bearer token. Use as an asynchronous context manager."""
+
+    def __init__(self, *, token: str | None = None) -> None:
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=_MAX_CONNECTIONS_PER_MEMBER)
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def exchange(
+        self, method: str, base_url: str, path: str, body: bytes | None, timeout_seconds: float
+    ) -> tuple[int, bytes]:
+        """As `Transport.exchange`. A redirect is an answer like any other: the token would follow it anywhere."""
+        assert self._session is not None, "the transport is used outside of its `async with` block"
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        try:
+            async with self._session.request(
+                method, base_url + path, data=body, allow_redirects=False, timeout=timeout
+            ) as response:
+                return response.status, await _read_bounded(response)
+        except aiohttp.ClientError as error:
+            if isinstance(error, OSError):
+                raise
+            raise ConnectionError(str(error) or type(error).__name__) from error
+
+
+async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
+    content = bytearray()
+    async for chunk in response.content.iter_any():
+        content += chunk
+        if len(content) > MAX_RESPONSE_BYTES:
+            raise ValueError(f"an answer of more than {MAX_RESPONSE_BYTES} bytes")
+    return bytes(content)

@@ -1,0 +1,154 @@
+"""The rounds that fill the reserve: requests for blocks, their answers, and what follows from refusals.
+
+Invariant, kept where blocks are offered:
+A5  a block is offered only while the registration that it was asked for under is in force. A registration is where the
+    agent learns anew whom it deals with; a block that was granted to the one before it is a gap, never an ID.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from pidkeeper.broker_agent.backoff import Random
+from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.ids.prefetch import PrefetchPolicy, PrefetchSettings
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.session.refusals import STALE, raise_if_fatal
+from pidkeeper.broker_agent.session.session import Session
+from pidkeeper.broker_agent.waiting import wait_at_most
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, ProducerIdBlock
+from pidkeeper.protocol.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+
+SAMPLE_SECONDS: Final = 0.1
+"""How often the claim rate is measured while nothing else wakes the prefetcher."""
+
+_log = logging.getLogger(__name__)
+
+
+class Prefetcher:
+    """Keeps a reserve filled. Counters are plain ints that the metrics read; `on_round` gets each round's seconds."""
+
+    def __init__(self, session: Session, client: ControllerClient, settings: PrefetchSettings, rng: Random) -> None:
+        self.reserve = BlockReserve(self._on_low, ask_fraction=settings.ask_fraction)
+        self.policy = PrefetchPolicy(settings, rng)
+        self.blocks_received = 0
+        self.blocks_rejected = 0
+        self.rounds: Counter[str] = Counter({"ok": 0, "throttled": 0, "failed": 0})
+        self.on_round: Callable[[float], None] = lambda _seconds: None
+        self._session = session
+        self._client = client
+        self._starved_seconds = 0.0
+        self._starved_since: float | None = None
+        self._wake = asyncio.Event()
+
+    @property
+    def starved_seconds(self) -> float:
+        """Seconds in which claims failed for want of an ID, since the start."""
+        running = 0.0 if self._starved_since is None else _now() - self._starved_since
+        return self._starved_seconds + running
+
+    def why_not_ready(self) -> list[str]:
+        """What keeps claims from being served, in words; empty when nothing does."""
+        if not self.policy.is_filled(self.reserve):
+            return ["the first fill of the reserve is not done"]
+        return [] if self.reserve.remaining else ["the reserve is empty"]
+
+    async def run_forever(self) -> None:
+        """Ask for blocks whenever the policy wants some. Begins once the session is registered.
+
+        Raises FatalAgentError.
+        """
+        sampled = (self.reserve.claimed, _now())
+        while True:
+            self._wake.clear()
+            sampled = self._sample_rate(*sampled)
+            wanted = self.policy.blocks_to_ask(self.reserve, _now())
+            if wanted:
+                await self._round(wanted)
+            elif (pause := self.policy.seconds_to_wait(_now())) > 0:
+                # Not woken by claims: while the back-off runs there is nothing to be done for them.
+                await asyncio.sleep(pause)
+            else:
+                await wait_at_most(self._wake, SAMPLE_SECONDS)
+
+    def _sample_rate(self, before: int, then: float) -> tuple[int, float]:
+        """Measure the claim rate since `then`, when `before` IDs were claimed; returns the same of now."""
+        claimed, now = self.reserve.claimed, _now()
+        self.policy.observe(claimed - before, now - then)
+        return claimed, now
+
+    def _on_low(self) -> None:
+        self._wake.set()
+        if self._starved_since is None and self.reserve.remaining == 0 and self.reserve.failed_claims:
+            self._starved_since = _now()
+
+    async def _round(self, wanted: int) -> None:
+        """Ask for `wanted` blocks at once, wait for every answer, offer the blocks in order."""
+        session = self._session
+        epoch = session.broker_epoch
+        assert epoch is not None, "rounds begin after the registration"
+        began = _now()
+        request = AllocateProducerIdsRequest(session.broker_id, epoch, session.cluster_id)
+        answers = await asyncio.gather(*(self._client.allocate(request) for _ in range(wanted)), return_exceptions=True)
+        errors = [answer for answer in answers if isinstance(answer, BaseException)]
+        self._offer([answer for answer in answers if isinstance(answer, AllocateProducerIdsResponse)], epoch)
+        self.on_round(_now() - began)
+        if not errors:
+            self.rounds["ok"] += 1
+            self.policy.round_succeeded()
+            return
+        await self._handle_failures(errors, epoch)
+
+    def _offer(self, answers: list[AllocateProducerIdsResponse], epoch: int) -> None:
+        """Offer the blocks in order. One that cannot be offered becomes a gap; what is at hand is untouched."""
+        for answer in sorted(answers, key=lambda one: one.producer_id_start):
+            try:
+                self._check(answer, epoch)
+                self.reserve.offer(ProducerIdBlock(answer.producer_id_start, answer.producer_id_len))
+            except ValueError as error:  # RejectedBlockError included
+                self.blocks_rejected += 1
+                _log.error("a block from the controller is thrown away: %s", error)
+                continue
+            self.blocks_received += 1
+        if self._starved_since is not None and self.reserve.remaining:
+            self._starved_seconds += _now() - self._starved_since
+            self._starved_since = None
+
+    def _check(self, answer: AllocateProducerIdsResponse, epoch: int) -> None:
+        """Raise ValueError for an answer, asked for under `epoch`, whose block may not be offered."""
+        if epoch != self._session.broker_epoch:
+            raise ValueError(f"A5: it was granted to epoch {epoch}, in force is {self._session.broker_epoch}")
+        if answer.error_code != 0 or answer.producer_id_len > MAX_BLOCK_SIZE:
+            raise ValueError(f"error code {answer.error_code}, {answer.producer_id_len} IDs")
+
+    async def _handle_failures(self, errors: list[BaseException], epoch: int) -> None:
+        refusals = []
+        for error in errors:
+            if not isinstance(error, RequestError):
+                raise error
+            raise_if_fatal(error)
+            refusals.append(error)
+        if all(error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED for error in refusals):
+            self.rounds["throttled"] += 1
+            self.policy.round_throttled(_now(), max(error.throttle_time_ms for error in refusals))
+            return
+        self.rounds["failed"] += 1
+        self.policy.round_failed(_now())
+        _log.warning(
+            "%d of a round's requests for blocks failed, %d IDs left: %s",
+            len(refusals),
+            self.reserve.remaining,
+            refusals[0],
+        )
+        stale = next((error for error in refusals if error.code in STALE), None)
+        if stale is not None:
+            await self._session.register_anew(stale, epoch)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

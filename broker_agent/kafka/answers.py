@@ -1,0 +1,74 @@
+"""Answers from what the agent knows by itself: who is here, who coordinates what, which versions are served. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pidkeeper.broker_agent.coordinator.directory import Directory
+from pidkeeper.broker_agent.kafka.wire.api_versions import ApiVersionsRequest, api_versions_response
+from pidkeeper.broker_agent.kafka.wire.find_coordinator import (
+    TRANSACTION,
+    Coordinator,
+    FindCoordinatorRequest,
+    find_coordinator_response,
+)
+from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader
+from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, metadata_response
+from pidkeeper.broker_agent.kafka.wire.versions import Versions
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
+
+MAX_LOOKUPS: Final = 64
+"""Transactional ids looked up for one request; real clients ask for one. Where 256 agents live, the most known, that
+takes 15 ms, and with the longest addresses the answer takes 17 KiB."""
+
+GROUP_AUTHORIZATION_FAILED: Final = 30
+"""The answer to a consumer group, fatal at once in confluent-kafka, aiokafka and kafka-python; no other part of
+pidkeeper uses this code."""
+
+_NOT_AVAILABLE: Final = ErrorCode.COORDINATOR_NOT_AVAILABLE.kafka_code
+_NOT_ALLOWED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED.kafka_code
+
+
+class LocalAnswers:
+    """Bodies of answers, by a directory. `cluster_id()` is None until the first registration."""
+
+    def __init__(
+        self, directory: Directory, cluster_id: Callable[[], str | None], served: Mapping[int, Versions]
+    ) -> None:
+        self._directory = directory
+        self._cluster_id = cluster_id
+        self._served = served
+
+    def api_versions(self, header: RequestHeader, _: ApiVersionsRequest) -> bytes:
+        """Every API and its versions."""
+        return api_versions_response(header.api_version, self._served)
+
+    def metadata(self, header: RequestHeader, request: MetadataRequest) -> bytes:
+        """The agents that live."""
+        return metadata_response(header.api_version, request, self._directory.nodes, self._cluster_id())
+
+    def find_coordinator(self, header: RequestHeader, request: FindCoordinatorRequest) -> bytes:
+        """The agent that coordinates, for each key."""
+        return find_coordinator_response(header.api_version, self._coordinators(request))
+
+    def _coordinators(self, request: FindCoordinatorRequest) -> list[Coordinator]:
+        """One for each key. One refusal of a request is explained: a sentence for each would be an amplifier."""
+        if request.key_type != TRANSACTION:
+            detail = "this address hands out producer ids and serves no consumer groups"
+            return _refused(request.keys, GROUP_AUTHORIZATION_FAILED, detail)
+        found = [self._coordinator(key) for key in request.keys[:MAX_LOOKUPS]]
+        detail = f"{MAX_LOOKUPS} transactional ids are looked up in one request: ask again for the others"
+        return found + _refused(request.keys[MAX_LOOKUPS:], _NOT_AVAILABLE, detail)
+
+    def _coordinator(self, transactional_id: str) -> Coordinator:
+        if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
+            # INVALID_REQUEST would be apt, but librdkafka asks again for ever on any code but this.
+            return Coordinator(transactional_id, -1, "", -1, _NOT_ALLOWED)
+        node = self._directory.coordinator(transactional_id)
+        return Coordinator(transactional_id, node.id, node.host, node.port)
+
+
+def _refused(keys: list[str], code: int, detail: str) -> list[Coordinator]:
+    return [Coordinator(key, -1, "", -1, code, None if at else detail) for at, key in enumerate(keys)]

@@ -1,0 +1,27 @@
+"""API keys, and what is known of the versions of one API (KIP-482)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+METADATA: Final = 3
+FIND_COORDINATOR: Final = 10
+API_VERSIONS: Final = 18
+INIT_PRODUCER_ID: Final = 22
+ADD_PARTITIONS_TO_TXN: Final = 24
+ADD_OFFSETS_TO_TXN: Final = 25
+END_TXN: Final = 26
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """The lowest and the highest version that is served, and the first with compact types and tagged fields."""
+
+    lowest: int
+    highest: int
+    first_flexible: int
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether `version` uses compact types and tagged fields."""
+        return version >= self.first_flexible

@@ -1,0 +1,78 @@
+"""Following the controllers' list of brokers, and leaving this broker's address on it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.session.session import Session
+from pidkeeper.broker_agent.waiting import wait_at_most
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.messages import BrokerDescription
+
+REFRESH_SECONDS: Final = 0.1
+"""Least time between two looks at who lives, however often clients ask for coordinators."""
+
+ADVERTISE_SECONDS: Final = 1.0
+"""Least time between two attempts to leave the address with the controllers: one a second beside two heartbeats stays
+below the five requests a second that they grant one broker."""
+
+_log = logging.getLogger(__name__)
+
+
+class Discovery:
+    """Learns which brokers live. `on_brokers` gets every list; `wanted` makes it look again soon."""
+
+    def __init__(
+        self,
+        session: Session,
+        client: ControllerClient,
+        on_brokers: Callable[[Iterable[BrokerDescription]], None],
+        wanted: asyncio.Event,
+    ) -> None:
+        self._session = session
+        self._client = client
+        self._on_brokers = on_brokers
+        self._wanted = wanted
+        self._advertised_at = -math.inf
+
+    async def follow_forever(self) -> None:
+        """Learn who lives, as often as heartbeats are sent, and when it is wanted."""
+        known = True
+        while True:
+            self._wanted.clear()
+            try:
+                answer = await self._client.brokers()
+            except RequestError as error:
+                # Not even a refusal for good matters here: heartbeats find that out, and any agent can coordinate.
+                if known:
+                    _log.warning("the controllers do not say which agents live, going on: %s", error)
+                known = False
+            else:
+                known = True
+                self._on_brokers(answer.brokers)
+                await self._advertise(answer.brokers)
+            await asyncio.sleep(REFRESH_SECONDS)
+            await wait_at_most(self._wanted, self._session.heartbeat_seconds)
+
+    async def _advertise(self, brokers: list[BrokerDescription]) -> None:
+        """Leave the address with the controllers if they lack it: they take none before metadata version 3 is in force.
+
+        The same incarnation registers again, which keeps its epoch.
+        """
+        session = self._session
+        own = (session.broker_id, session.broker_epoch)
+        lacking = any((one.broker_id, one.broker_epoch) == own and one.kafka != session.kafka for one in brokers)
+        now = asyncio.get_running_loop().time()
+        if not lacking or now - self._advertised_at < ADVERTISE_SECONDS:
+            return
+        self._advertised_at = now
+        try:
+            await session.advertise()
+        except RequestError as error:
+            # Should it be for good, the next heartbeat is refused as well.
+            _log.debug("the address is not left with the controllers, trying again: %s", error)

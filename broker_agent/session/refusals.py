@@ -1,0 +1,29 @@
+"""What a refusal by the controllers means to this agent: register anew, end, or ask again. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+
+STALE: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED})
+"""The registration is not in force any more: the agent registers anew."""
+
+_FATAL: Final = frozenset(
+    {
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+    }
+)
+"""An operator has to act, and asking again would only hide that (KIP-730, "Error Handling")."""
+
+
+class FatalAgentError(Exception):
+    """The controller refused this agent for good: the process must end with a non-zero exit code."""
+
+
+def raise_if_fatal(error: RequestError) -> None:
+    """Raise FatalAgentError for a refusal that stays one however often the agent asks."""
+    if error.code in _FATAL:
+        raise FatalAgentError(str(error)) from error

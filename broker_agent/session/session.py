@@ -1,0 +1,147 @@
+"""The registration of one process as a broker: how it comes, how it is kept alive, how it ends (KIP-631)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.session.refusals import STALE, FatalAgentError, raise_if_fatal
+from pidkeeper.broker_agent.waiting import wait_at_most
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.messages import (
+    BrokerHeartbeatRequest,
+    RegisterBrokerRequest,
+    RegisterBrokerResponse,
+    UnregisterBrokerRequest,
+)
+
+RETRY_SECONDS: Final = 0.5
+"""Pause between calls that could not reach any leader for the whole deadline of the client."""
+
+UNREGISTER_SECONDS: Final = 1.0
+"""How long a graceful stop waits to unregister; past it the controller fences this broker on its own."""
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """One process (`incarnation_id`) as broker `broker_id`. Counters are plain ints that the metrics read.
+
+    `kafka`: where Kafka clients reach it. `broker_epoch` is that of the registration in force, None before the first;
+    `cluster_id` is pinned by the first and goes along with every later request.
+    """
+
+    def __init__(
+        self,
+        broker_id: int,
+        client: ControllerClient,
+        *,
+        incarnation_id: str,
+        kafka: HostPort,
+        heartbeat_seconds: float,
+    ) -> None:
+        self.broker_id = broker_id
+        self.incarnation_id = incarnation_id
+        self.heartbeat_seconds = heartbeat_seconds
+        self.kafka = str(kafka)
+        self.broker_epoch: int | None = None
+        self.cluster_id: str | None = None
+        self.fenced = False
+        self.registrations = 0
+        self._client = client
+        self._epoch_doubted = asyncio.Event()
+        self._registering = asyncio.Lock()
+
+    def doubt_epoch(self, epoch: int) -> None:
+        """Note that a controller refused `epoch`: the next heartbeat follows at once, and registers anew if need be."""
+        if epoch == self.broker_epoch:
+            self._epoch_doubted.set()
+
+    async def register(self) -> None:
+        """Register for the first time. Tries until it succeeds; raises FatalAgentError."""
+        await self._register(None)
+
+    async def register_anew(self, error: RequestError, epoch: int) -> None:
+        """Register after `error` refused `epoch`, unless another task has done so already. Raises FatalAgentError."""
+        _log.warning("epoch %d of broker %d is refused, registering anew: %s", epoch, self.broker_id, error)
+        await self._register(epoch)
+
+    async def unregister(self) -> None:
+        """End the registration, so that the controller need not wait for heartbeats to stop. Never raises."""
+        if self.broker_epoch is None:
+            return
+        try:
+            async with asyncio.timeout(UNREGISTER_SECONDS):
+                await self._client.unregister(self.broker_id, UnregisterBrokerRequest(self.broker_epoch))
+        except (RequestError, TimeoutError) as error:
+            _log.info("not unregistered, the controller will fence broker %d: %s", self.broker_id, error)
+        else:
+            _log.info("unregistered broker %d, epoch %d", self.broker_id, self.broker_epoch)
+
+    async def advertise(self) -> None:
+        """Register once more, to leave the address with the controllers. That keeps the epoch, if it was in force.
+
+        Raises RequestError and FatalAgentError.
+        """
+        async with self._registering:
+            answer = await self._client.register(self.broker_id, self._registration())
+            if answer.broker_epoch != self.broker_epoch:
+                self._registered(answer)
+
+    async def heartbeat_forever(self) -> None:
+        """Say that this broker lives, and register anew when its epoch is refused. Raises FatalAgentError."""
+        reachable = True
+        while True:
+            await wait_at_most(self._epoch_doubted, self.heartbeat_seconds)
+            self._epoch_doubted.clear()
+            epoch = self.broker_epoch
+            assert epoch is not None, "heartbeats begin after the registration"
+            try:
+                answer = await self._client.heartbeat(self.broker_id, BrokerHeartbeatRequest(epoch))
+            except RequestError as error:
+                raise_if_fatal(error)
+                if error.code in STALE:
+                    await self.register_anew(error, epoch)
+                elif reachable:
+                    _log.warning("heartbeats fail, going on: %s", error)
+                    reachable = False
+                continue
+            self.fenced = answer.fenced
+            if not reachable:
+                _log.info("heartbeats are answered again")
+                reachable = True
+
+    async def _register(self, stale_epoch: int | None) -> None:
+        """Register, unless another task has replaced `stale_epoch` already. Tries until it succeeds or is fatal."""
+        async with self._registering:
+            while self.broker_epoch == stale_epoch:
+                try:
+                    answer = await self._client.register(self.broker_id, self._registration())
+                except RequestError as error:
+                    raise_if_fatal(error)
+                    _log.warning("registration failed, trying again: %s", error)
+                    await asyncio.sleep(max(RETRY_SECONDS, error.throttle_time_ms / 1000))
+                    continue
+                if answer.broker_epoch == stale_epoch:
+                    _log.warning("the controller calls epoch %d stale and hands it out again", answer.broker_epoch)
+                    await asyncio.sleep(RETRY_SECONDS)
+                self._registered(answer)
+                return
+
+    def _registration(self) -> RegisterBrokerRequest:
+        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka)
+
+    def _registered(self, answer: RegisterBrokerResponse) -> None:
+        self._pin_cluster_id(answer.cluster_id)
+        self.broker_epoch = answer.broker_epoch
+        self.registrations += 1
+        _log.info("registered broker %d of cluster %s, epoch %d", self.broker_id, self.cluster_id, answer.broker_epoch)
+
+    def _pin_cluster_id(self, cluster_id: str) -> None:
+        if self.cluster_id is None:
+            self.cluster_id = cluster_id
+        elif self.cluster_id != cluster_id:
+            raise FatalAgentError(f"the controllers belong to cluster {cluster_id}, this agent to {self.cluster_id}")

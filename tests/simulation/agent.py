@@ -1,0 +1,167 @@
+"""A broker agent as it ships, in virtual time: its registration, heartbeats, rounds, transactional calls and retries.
+
+Simulated are its event loop, its way to the controllers, and those who claim IDs from it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
+
+from pidkeeper.broker_agent.agent import Agent as ShippedAgent
+from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndTxn
+from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve, RejectedBlockError
+from pidkeeper.broker_agent.session.refusals import FatalAgentError
+from pidkeeper.controller.state import requests
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.messages import InitProducerIdRequest, RegisterBrokerResponse
+from tests.simulation.agent_transport import PRODUCER, AgentTransport, url
+from tests.simulation.history import AgentClaims, Operation
+from tests.simulation.loop import SimLoop
+from tests.simulation.world import SECOND, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+HEARTBEAT_SECONDS: Final = 1.0
+STEP_SECONDS: Final = 1.0
+"""How often somebody claims IDs, many at a time."""
+
+TransactionalRequest = InitProducerIdRequest | AddPartitionsToTxn | EndTxn
+_Ts = TypeVarTuple("_Ts")
+Done = Callable[[Any, RequestError | None], None]
+
+
+class Agent:
+    """One process of a broker. `fatal`: the controllers refused it for good."""
+
+    def __init__(self, cluster: Cluster, broker_id: int, incarnation: int) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.incarnation = incarnation
+        self.fatal = False
+        self.claims = AgentClaims(f"agent {broker_id}.{incarnation}")
+        self._rng = rng = cluster.world.stream(f"agent-{broker_id}-{incarnation}")
+        self._loop = _AgentLoop(cluster.world)
+        self._newest_epoch: int | None = None
+        transport = AgentTransport(cluster, rng, self._observe)
+        settings = PrefetchSettings(
+            reserve_seconds=rng.choice((0.2, 1.0)),
+            min_reserve_ids=cluster.swarm.block_size * cluster.swarm.reserve_blocks,
+        )
+        members = list(cluster.members)
+        rng.shuffle(members)
+        self._agent = ShippedAgent(
+            broker_id,
+            ControllerClient(tuple(map(url, members)), transport, rng),
+            settings,
+            incarnation_id=f"agent-{broker_id}-{incarnation}",
+            rng=rng,
+            kafka=HostPort(f"agent-{broker_id}", 9092),
+            heartbeat_seconds=HEARTBEAT_SECONDS,
+        )
+        watched: Any = _WatchedReserve(self._agent.reserve, self._offered, self.claims.name)
+        self._agent.prefetcher.reserve = watched
+
+    @property
+    def broker_epoch(self) -> int | None:
+        """That of its registration; before the first it cannot be asked for transactions."""
+        return self._agent.session.broker_epoch
+
+    def start(self) -> None:
+        """Register, then run."""
+        self._loop.create_task(self._agent.run()).add_done_callback(self._ended)
+        self._loop.call_later(STEP_SECONDS * self._rng.random(), self._step)
+
+    def stop(self) -> None:
+        """The process is gone."""
+        self._loop.close()
+
+    def ask(self, wanted: TransactionalRequest, done: Done, producer: int) -> None:
+        """Ask for a transactional producer. `done` is never called if the process ends before."""
+        if self._loop.is_closed():
+            return
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            if task.cancelled():
+                return
+            error = task.exception()
+            if error is not None and not isinstance(error, RequestError):
+                raise error
+            done(None if error is not None else task.result(), error)
+
+        context = copy_context()
+        context.run(PRODUCER.set, producer)
+        transactions = self._agent.transactions
+        answer = (
+            transactions.init_producer_id(wanted)
+            if isinstance(wanted, InitProducerIdRequest)
+            else transactions.step(wanted)
+        )
+        self._loop.create_task(answer, context=context).add_done_callback(ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if not isinstance(error, FatalAgentError):
+            raise error or Violation("agent-failed", f"{self.claims.name} ended by itself")
+        self.fatal = True
+        self.stop()
+
+    def _step(self) -> None:
+        if not self.cluster.loaded:
+            self.stop()
+            return
+        self._loop.call_later(STEP_SECONDS, self._step)
+        claim = self._agent.reserve.claim
+        for _ in range(int(self.cluster.swarm.claims_per_second * STEP_SECONDS * 2 * self._rng.random())):
+            claimed = claim()
+            if claimed == NO_ID:
+                return
+            self.claims.claimed(claimed)
+
+    def _observe(self, operation: Operation) -> None:
+        request = operation.request
+        if isinstance(request, requests.InitProducerId) and request.candidate != NO_ID:
+            self.claims.candidates.add(request.candidate)
+        if isinstance(operation.answer, RegisterBrokerResponse):
+            self._newest_epoch = operation.answer.broker_epoch
+
+    def _offered(self, block: ProducerIdBlock) -> None:
+        self.claims.offered(block.first, block.last, self._newest_epoch)
+
+
+class _AgentLoop(SimLoop):
+    """Its timers are never early, not by part of a microsecond: who waits for a moment may look at the clock."""
+
+    def call_later(
+        self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return super().call_later(math.ceil(delay * SECOND) / SECOND, callback, *args, context=context)
+
+
+class _WatchedReserve:
+    """A reserve that tells of the blocks it takes. One that it does not take is a violation: nothing overtakes."""
+
+    def __init__(self, reserve: BlockReserve, offered: Callable[[ProducerIdBlock], None], name: str) -> None:
+        self._reserve = reserve
+        self._offered = offered
+        self._name = name
+
+    def offer(self, block: ProducerIdBlock) -> None:
+        try:
+            self._reserve.offer(block)
+        except RejectedBlockError as rejected:
+            raise Violation("block-rejected", f"{self._name}: {rejected}") from rejected
+        self._offered(block)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reserve, name)
