@@ -47,7 +47,7 @@ def commit(args: Args) -> list[str]:
 
 
 def vote(args: Args) -> list[str]:
-    """The state of an election, from the word of each voter."""
+    """The state of an election, from the vote of each voter."""
     for word in args.words:
         if word not in VOTES:
             raise ScenarioError(f"{word!r} is none of {', '.join(VOTES)}")

@@ -1,4 +1,4 @@
-"""Members that lost data: what their word is worth, and when it is worth something again."""
+"""Members that lost data: what their votes and acknowledgements count for until they have recovered."""
 
 from __future__ import annotations
 

@@ -251,7 +251,7 @@ def test_a_removed_follower_hears_that_it_is_and_does_not_campaign() -> None:
 
 
 def test_a_removed_follower_hears_that_it_is_even_while_it_is_probed() -> None:
-    """A new leader commits the removal that the one before began, with the first word of the others."""
+    """A new leader commits the removal that the one before began, with the first acknowledgements of the others."""
     core = core_with(1, members(1, 2, 3, 4), members(1, 2, 3), voters=(1, 2, 3, 4))
     make_leader(core)
     for peer in (2, 3):
@@ -456,7 +456,7 @@ def test_a_change_after_which_nothing_could_be_committed_is_refused() -> None:
     core.change_members(members(1, 3))
 
 
-# A voice of a member that lost data counts where everybody agrees. Everybody: of any configuration next to ours.
+# What a member says that lost data counts where everybody agrees. Everybody: of any configuration next to ours.
 
 
 def vote_of(core: RaftCore, voter: int, recovery: int = 0) -> None:
@@ -646,7 +646,7 @@ def test_a_learner_that_is_ahead_holds_up_no_election() -> None:
     rival = RequestVote(candidate.term, 2, 1, ahead.last_index, 1, False)
     ahead.step(rival)
     (second,) = of(RequestVoteReply, flush(ahead))
-    assert (second.granted, second.consents) == (False, False), "its word is given once in a term"
+    assert (second.granted, second.consents) == (False, False), "it votes once in a term, as a learner too"
     candidate.step(reply)
     assert role(candidate) is Role.LEADER
 
