@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -40,20 +41,28 @@ class Target(ABC):
 
 
 class StepCount:
-    """Counts the lines of Python that run inside, in `steps`. Raises Violation once they are more than `limit`."""
+    """Counts the lines of Python that run inside, in `steps`. Raises Violation once they are more than `limit`.
+
+    The garbage collector waits meanwhile: it would run finalizers of whatever else the process has left behind, whose
+    lines are not the input's.
+    """
 
     def __init__(self, limit: int) -> None:
         self.steps = 0
         self._limit = limit
         self._before: Any = None
+        self._collecting = True
 
     def __enter__(self) -> Self:
-        self._before = sys.gettrace()
+        self._before, self._collecting = sys.gettrace(), gc.isenabled()
+        gc.disable()
         sys.settrace(self._trace)
         return self
 
     def __exit__(self, *error: object) -> None:
         sys.settrace(self._before)
+        if self._collecting:
+            gc.enable()
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":

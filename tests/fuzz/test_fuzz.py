@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import secrets
@@ -125,6 +126,33 @@ def test_control_a_loop_is_found_by_its_steps(monkeypatch: pytest.MonkeyPatch) -
     with StepCount(20_000) as count:
         slow(b"")
     assert count.steps > 5000
+
+
+def test_lines_of_finalizers_that_the_collector_would_run_do_not_count() -> None:
+    """What earlier targets left behind is collected at some allocation, which may be within an input."""
+    ended: list[bool] = []
+
+    class Costly:
+        def __init__(self) -> None:
+            self.itself = self
+
+        def __del__(self) -> None:
+            for number in range(1000):
+                ended[:] = [number == 999]
+
+    thresholds = gc.get_threshold()
+    gc.collect()
+    Costly()
+    gc.set_threshold(1)
+    try:
+        with StepCount(100_000) as count:
+            kept = [[number] for number in range(50)]
+    finally:
+        gc.set_threshold(*thresholds)
+    assert len(kept) == 50
+    assert count.steps < 1000
+    gc.collect()
+    assert ended == [True], "it was garbage, and the collector works again"
 
 
 def test_control_growth_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
