@@ -143,13 +143,13 @@ def test_lines_of_finalizers_that_the_collector_would_run_do_not_count() -> None
     thresholds = gc.get_threshold()
     gc.collect()
     Costly()
-    gc.set_threshold(1)
+    gc.set_threshold(1000)
     try:
         with StepCount(100_000) as count:
-            kept = [[number] for number in range(50)]
+            kept = list(map(list, ["a"] * 5000))
     finally:
         gc.set_threshold(*thresholds)
-    assert len(kept) == 50
+    assert len(kept) == 5000
     assert count.steps < 1000
     gc.collect()
     assert ended == [True], "it was garbage, and the collector works again"
