@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -114,11 +115,16 @@ def _metrics_route(collectors: Sequence[Collector]) -> TextRoute:
 
 
 def _document_route(service: Service[Any], texts: Sequence[TextRoute], *, secured: bool) -> TextRoute:
-    """The route of the document, which lists itself too."""
-    answer = HttpResponse(200, {"Content-Type": JSON, "Server": SERVER_NAME}, b"")
+    """The route of the document, which lists itself too. It is made when it is first asked for, and kept."""
+
+    @functools.cache
+    def answer() -> HttpResponse:
+        every_text = [*texts, route]
+        content = build_document(service.description, service.routes, every_text, build_version(), secured=secured)
+        return HttpResponse(200, {"Content-Type": JSON, "Server": SERVER_NAME}, msgspec.json.encode(content))
 
     def document(_request: HttpRequest, _path_texts: Mapping[str, str]) -> HttpResponse:
-        return answer
+        return answer()
 
     route = TextRoute(
         path="/openapi.json",
@@ -128,6 +134,4 @@ def _document_route(service: Service[Any], texts: Sequence[TextRoute], *, secure
         content_type=JSON,
         answers={200: "the document"},
     )
-    content = build_document(service.description, service.routes, [*texts, route], build_version(), secured=secured)
-    answer = msgspec.structs.replace(answer, body=msgspec.json.encode(content))
     return route

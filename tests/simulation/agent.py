@@ -22,9 +22,10 @@ from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest, RegisterBrokerResponse
-from tests.simulation.agent_transport import PRODUCER, AgentTransport, url
+from tests.simulation.agent_transport import PRODUCER, AgentTransport
 from tests.simulation.history import AgentClaims, Operation
 from tests.simulation.loop import SimLoop
+from tests.simulation.member import base_url
 from tests.simulation.world import SECOND, Violation
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Agent:
         rng.shuffle(members)
         self._agent = ShippedAgent(
             broker_id,
-            ControllerClient(tuple(map(url, members)), transport, rng),
+            ControllerClient(tuple(map(base_url, members)), transport, rng),
             settings,
             incarnation_id=f"agent-{broker_id}-{incarnation}",
             rng=rng,

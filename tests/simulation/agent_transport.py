@@ -1,6 +1,6 @@
 """The way from simulated agents to simulated members: what a client of the controllers takes for HTTP.
 
-A body becomes the request that the controllers' HTTP interface would make of it, and the answer becomes bytes again.
+A request is served by the member's HTTP interface from the dispatcher on: only aiohttp and its sockets are left out.
 Every exchange, so every attempt of a call, is an operation of the history.
 """
 
@@ -8,41 +8,57 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+from multidict import CIMultiDict
+from yarl import URL
 
 from pidkeeper.controller.state import requests
-from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
     BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
     EndTxnRequest,
-    Problem,
+    InitProducerIdResponse,
     RegisterBrokerRequest,
+    RegisterBrokerResponse,
     TransactionalInitRequest,
+    TransactionResponse,
 )
 from pidkeeper.protocol.transactions import TopicPartitions
-from tests.simulation.client_link import ELSEWHERE, ClientLink
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from tests.simulation.client_link import ELSEWHERE, ClientLink, refusal_in
 from tests.simulation.history import NOBODY, Operation
+from tests.simulation.member import base_url
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
-    from tests.simulation.process import Process
 
 PRODUCER: Final[ContextVar[int]] = ContextVar("PRODUCER", default=NOBODY)
 """The number of the transactional producer that an exchange is made for."""
 
+HEADERS: Final = CIMultiDict({"Content-Type": "application/json"})
+
+UNANSWERED: Final = ELSEWHERE | {ErrorCode.REQUEST_TIMED_OUT}
+"""With these the client goes on to another member, and the outcome stays unknown."""
+
+_RESPONSES: Final[Mapping[type, type]] = {
+    requests.AddPartitionsToTxn: TransactionResponse,
+    requests.AllocateProducerIds: AllocateProducerIdsResponse,
+    requests.BrokerHeartbeat: BrokerHeartbeatResponse,
+    requests.EndTxn: TransactionResponse,
+    requests.InitProducerId: InitProducerIdResponse,
+    requests.RegisterBroker: RegisterBrokerResponse,
+}
+
 _Answer = asyncio.Future[tuple[int, bytes]]
-
-
-def url(node: int) -> str:
-    """The base URL of a member."""
-    return f"http://member-{node}"
 
 
 class AgentTransport:
@@ -52,81 +68,55 @@ class AgentTransport:
         self._cluster = cluster
         self._link = ClientLink(cluster, rng)
         self._observe = observe
-        self._nodes = {url(node): node for node in cluster.members}
+        self._nodes = {base_url(node): node for node in cluster.members}
 
     async def exchange(
         self, method: str, base_url: str, path: str, body: bytes | None, timeout_seconds: float
     ) -> tuple[int, bytes]:
         """As `Transport.exchange`."""
         answer: _Answer = asyncio.get_running_loop().create_future()
-        node = self._nodes[base_url]
-        if body is None:
-            assert path == "/v1/brokers", f"no agent reads {path}"
-            self._link.look(node, _brokers, partial(_deliver, answer))
+        request = HttpRequest(method, URL(path), HEADERS, body or b"")
+        wanted = None if body is None else _request(path, body)
+        if isinstance(wanted, requests.AllocateProducerIds) and not self._cluster.may_allocate():
+            # As operators have it: what brokers ask for is kept from the quorum until the migration begins.
+            self._link.travel(_deliver, answer, None)
         else:
-            self._invoke(node, _request(path, body), answer)
+            self._send(self._nodes[base_url], request, wanted, answer)
         async with asyncio.timeout(timeout_seconds):
             return await answer
 
-    def _invoke(self, node: int, request: requests.Request, answer: _Answer) -> None:
-        if isinstance(request, requests.AllocateProducerIds) and not self._cluster.may_allocate():
-            # As operators have it: what brokers ask for is kept from the quorum until the migration begins.
-            self._link.travel(_deliver, answer, None)
+    def _send(self, node: int, request: HttpRequest, wanted: requests.Request | None, answer: _Answer) -> None:
+        if wanted is None:
+            self._link.exchange(node, request, None, partial(_deliver, answer))
             return
-        operation = self._cluster.history.invoke(request, PRODUCER.get())
+        operation = self._cluster.history.invoke(wanted, PRODUCER.get())
         self._observe(operation)
-        self._link.ask(node, operation, partial(self._answered, operation, answer))
+        self._link.exchange(node, request, operation, partial(self._answered, operation, answer))
 
-    def _answered(
-        self, operation: Operation, answer: _Answer, leader: int | None, result: Any, error: RequestError | None
-    ) -> None:
+    def _answered(self, operation: Operation, answer: _Answer, response: HttpResponse | None) -> None:
         if answer.done():
             return
-        if result is not None:
+        if response is not None and response.status == ErrorCode.NONE.http_status:
+            result: object = msgspec.json.decode(response.body, type=_RESPONSES[type(operation.request)])
             self._cluster.history.acknowledge(operation, result)
             self._observe(operation)
-            _deliver(answer, (200, msgspec.json.encode(result)))
-        elif error is None:
-            _deliver(answer, None)
-        else:
-            if error.code not in ELSEWHERE:
-                self._cluster.history.refuse(operation, error)
-            _deliver(answer, _problem(error, leader))
+        elif response is not None and (error := refusal_in(response)).code not in UNANSWERED:
+            self._cluster.history.refuse(operation, error)
+        _deliver(answer, response)
 
 
-def _deliver(answer: _Answer, content: tuple[int, bytes] | None) -> None:
-    """Hand an answer over, if it is still waited for; without `content` there was nobody to give one."""
+def _deliver(answer: _Answer, response: HttpResponse | None) -> None:
+    """Hand an answer over, if it is still waited for; without `response` there was nobody to give one."""
     if answer.done():
         return
-    if content is None:
+    if response is None:
         answer.set_exception(ConnectionRefusedError("nobody listens there"))
     else:
-        answer.set_result(content)
-
-
-def _brokers(process: Process) -> tuple[int, bytes]:
-    return 200, msgspec.json.encode(process.interface.brokers())
-
-
-def _problem(error: RequestError, leader: int | None) -> tuple[int, bytes]:
-    """Status and body of a refusal, as the controllers' HTTP interface makes them."""
-    code = error.code
-    problem = Problem(
-        type="about:blank",
-        title=code.meaning,
-        status=code.http_status,
-        detail=error.detail,
-        code=code.name,
-        error_code=code.kafka_code,
-        retryable=code.retriable,
-        leader=None if leader is None or code is not ErrorCode.NOT_CONTROLLER else url(leader),
-        throttle_time_ms=error.throttle_time_ms,
-    )
-    return problem.status, msgspec.json.encode(problem)
+        answer.set_result((response.status, response.body))
 
 
 def _request(path: str, body: bytes) -> requests.Request:
-    """What the controllers' HTTP interface makes of a call."""
+    """What the controllers are to make of a call, by the book of their HTTP interface and not by its code."""
     if path == "/v1/producer-ids/allocate":
         allocate = msgspec.json.decode(body, type=AllocateProducerIdsRequest)
         return requests.AllocateProducerIds(allocate.broker_id, allocate.broker_epoch)

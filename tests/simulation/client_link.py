@@ -10,9 +10,13 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import Problem
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from tests.simulation.history import Operation
-from tests.simulation.process import Process, listen
+from tests.simulation.process import listen
 from tests.simulation.world import MILLISECOND
 
 if TYPE_CHECKING:
@@ -25,8 +29,8 @@ of the attempt."""
 ELSEWHERE: Final = frozenset({ErrorCode.NOT_CONTROLLER, ErrorCode.KAFKA_STORAGE_ERROR})
 """Another member may serve the request."""
 
-_MAY_HAVE_DONE: Final = ELSEWHERE | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""That answer goes with the record that aborts a transaction."""
+_MAY_HAVE_DONE: Final = ELSEWHERE | {ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.REQUEST_TIMED_OUT}
+"""CONCURRENT_TRANSACTIONS goes with the record that aborts a transaction; the last says that nobody knows."""
 
 Answered = Callable[[int | None, Any, RequestError | None], None]
 
@@ -47,9 +51,18 @@ class ClientLink:
         """
         self.travel(self._arrive, node, operation, answered)
 
-    def look(self, node: int, look: Callable[[Process], Any], seen: Callable[[Any], None]) -> None:
-        """Read something off a member; `seen` gets it, or None where no member runs."""
-        self.travel(self._look, node, look, seen)
+    def exchange(
+        self,
+        node: int,
+        request: HttpRequest,
+        operation: Operation | None,
+        answered: Callable[[HttpResponse | None], None],
+    ) -> None:
+        """Send a request of HTTP to a member, in which `operation` is asked for.
+
+        `answered(response)` is called once or never, with None where no member runs.
+        """
+        self.travel(self._deliver, node, request, operation, answered)
 
     def travel(self, arrive: Callable[..., None], *args: Any) -> None:
         """Let `arrive` happen at the other end: in a while, late or never."""
@@ -85,9 +98,32 @@ class ClientLink:
             operation.refused = True
             self.travel(answered, process.core.leader_id, None, refusal)
 
-    def _look(self, node: int, look: Callable[[Process], Any], seen: Callable[[Any], None]) -> None:
+    def _deliver(
+        self,
+        node: int,
+        request: HttpRequest,
+        operation: Operation | None,
+        answered: Callable[[HttpResponse | None], None],
+    ) -> None:
         process = self._cluster.members[node].process
         if process is None:
-            self.travel(seen, None)
-        elif process.runs(self._look, node, look, seen):
-            self.travel(seen, look(process))
+            if operation is not None:
+                operation.refused = True
+            self.travel(answered, None)
+            return
+        if not process.runs(self._deliver, node, request, operation, answered):
+            return
+
+        def served(response: HttpResponse) -> None:
+            if operation is not None and response.status != ErrorCode.NONE.http_status:
+                error = refusal_in(response)
+                operation.refused = not operation.taken or error.code not in _MAY_HAVE_DONE
+            self.travel(answered, response)
+
+        process.serve(request, operation, served)
+
+
+def refusal_in(response: HttpResponse) -> RequestError:
+    """The refusal that a problem document tells of."""
+    problem = msgspec.json.decode(response.body, type=Problem)
+    return RequestError(ErrorCode[problem.code], problem.detail, throttle_time_ms=problem.throttle_time_ms)

@@ -10,6 +10,7 @@ import bisect
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Final
 
 from pidkeeper.controller.state import requests
@@ -27,21 +28,26 @@ from tests.simulation.world import Violation, World
 
 NOBODY: Final = -1
 
+SERVED: Final[ContextVar[Operation | None]] = ContextVar("SERVED", default=None)
+"""The operation that a member's HTTP interface is serving."""
+
 
 class Operation:
     """One attempt of a client. `returned` is None, and `answer` too, while the outcome is unknown.
 
-    `refused`: the member said that nothing was done and nothing will be. `producer`: the number of the transactional
-    producer that asks, and `error` the code of the refusal that it holds.
+    `taken`: a member has taken the request to have it decided. `refused`: the member said that nothing was done and
+    nothing will be. `producer`: the number of the transactional producer that asks, and `error` the code of the refusal
+    that it holds.
     """
 
-    __slots__ = ("answer", "error", "invoked", "producer", "refused", "request", "returned")
+    __slots__ = ("answer", "error", "invoked", "producer", "refused", "request", "returned", "taken")
 
     def __init__(self, request: requests.Request, invoked: int) -> None:
         self.request = request
         self.invoked = invoked
         self.returned: int | None = None
         self.answer: object = None
+        self.taken = False
         self.refused = False
         self.error: ErrorCode | None = None
         self.producer = NOBODY

@@ -13,6 +13,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import Record, decode_batch
 from pidkeeper.snapshots.image import StateImage
+from tests.simulation.history import SERVED
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -96,6 +97,10 @@ def _observe_requests(process: Process) -> None:
                 facts = f"member {process.node_id} refuses {request} with {refusal}, and counts it as a sign of life"
                 raise Violation("session-without-request", facts) from refusal
             raise
+        if (operation := SERVED.get()) is not None:
+            operation.taken = True
+            if request != operation.request:
+                raise Violation("request-changed", f"asked for was {operation.request}, submitted is {request}")
         if process.node.stopping:
             raise Violation("taken-while-stopping", f"member {process.node_id}, which stops, takes {request}")
         return answer

@@ -6,8 +6,11 @@ import asyncio
 import functools
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
+from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.zookeeper import BlockZnode, NoZookeeper
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
@@ -18,11 +21,13 @@ from pidkeeper.controller.raft.core import RaftConfig, Role
 from pidkeeper.controller.raft.messages import Entry, HardState, Message
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
-from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from tests.simulation.history import SERVED, Operation
 from tests.simulation.loop import SimLoop, enter
 from tests.simulation.observing import observe
 from tests.simulation.transaction_history import Written
-from tests.simulation.world import World
+from tests.simulation.world import Violation, World
 from tests.simulation.writer import Job, SimWriter
 from tests.simulation.zookeeper import CLAIMS, ORDERS, STEPS, Port, Session
 from tests.support.memory_files import PowerCut
@@ -127,6 +132,9 @@ class Process:
         enter(self.loop)
         self.node = node = ClusterMember(member.settings, storage, self._ports(), config)
         self.interface = MemberInterface(node)
+        self.app = build_app(
+            self.interface, limits=ApiLimits(), token=None, clock_ns=lambda: int(self.loop.time() * 1_000_000_000)
+        )
         self.core, self.driver, self.machine = node.core, node.driver, node.machine
         assert isinstance(node.writer, SimWriter), f"{node.writer} is not in virtual time"
         self.writer: SimWriter = node.writer
@@ -155,6 +163,7 @@ class Process:
 
     def _start(self) -> None:
         self.loop.create_task(self.node.start(), name="start")
+        self.loop.create_task(self.app.keep_up(), name="upkeep")
 
     # Events. Each happens in the process's loop, at the earliest when a pause is over.
 
@@ -227,6 +236,19 @@ class Process:
             self.member.monitor.changed(self)
         if core.memberships_version != self.seen_memberships:
             self.member.monitor.reconfigured(self)
+
+    def serve(self, request: HttpRequest, operation: Operation | None, served: Callable[[HttpResponse], None]) -> None:
+        """Answer a request of HTTP, in which `operation` is asked for; never if the process ends before."""
+
+        def done(task: asyncio.Task[HttpResponse]) -> None:
+            response = task.result()
+            if response.status == ErrorCode.UNKNOWN_SERVER_ERROR.http_status:
+                raise Violation("server-error", f"member {self.node_id} answers {request.url} with {response.body!r}")
+            served(response)
+
+        context = copy_context()
+        context.run(SERVED.set, operation)
+        self.loop.create_task(self.app.dispatch(request), context=context).add_done_callback(done)
 
     def submit(self, request: requests.Request) -> asyncio.Future[Any]:
         """As the HTTP interface has a request decided. Raises RequestError."""
