@@ -102,11 +102,11 @@ class LocalCluster:
         try:
             layout = msgspec.json.decode(self._path.read_bytes(), type=Layout)
         except (msgspec.DecodeError, OSError) as error:
-            raise CommandError(f"{self._path} does not describe a cluster: {error}; name another --dir") from error
+            raise CommandError(f"{self._path} does not describe a cluster: {error}; use another --dir") from error
         if zookeeper not in {None, layout.zookeeper}:
-            began = "without ZooKeeper" if layout.zookeeper is None else f"in ZooKeeper at {layout.zookeeper}"
+            began = "without ZooKeeper" if layout.zookeeper is None else f"with ZooKeeper at {layout.zookeeper}"
             raise CommandError(
-                f"the cluster in {self.directory} began {began}, not at {zookeeper}: name another --dir",
+                f"the cluster in {self.directory} was created {began}, not with {zookeeper}: use another --dir",
                 ExitCode.REFUSED,
             )
         return layout

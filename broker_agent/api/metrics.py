@@ -30,7 +30,9 @@ class AgentCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
         yield from self._gauges()
-        rounds = CounterMetricFamily(PREFIX + "prefetch_rounds", "Rounds of block requests.", labels=["outcome"])
+        rounds = CounterMetricFamily(
+            PREFIX + "prefetch_rounds", "Rounds of block requests, by outcome.", labels=["outcome"]
+        )
         for outcome, count in self._agent.rounds.items():
             rounds.add_metric([outcome], count)
         yield rounds
@@ -45,15 +47,19 @@ class AgentCollector(Collector):
         agent, reserve, listener = self._agent, self._agent.reserve, self._listener
         for name, text, value in (
             ("claims", "Producer IDs claimed.", reserve.claimed),
-            ("claim_errors", "Claims that found no ID at hand.", reserve.failed_claims),
-            ("blocks_received", "Blocks received and taken.", agent.blocks_received),
-            ("blocks_rejected", "Blocks received and thrown away.", agent.blocks_rejected),
-            ("registrations", "Registrations with the controller.", agent.registrations),
-            ("starved_seconds", "Seconds in which claims failed.", agent.starved_seconds),
-            ("candidates_taken", "Claimed IDs that transactional ids got.", agent.candidates.taken),
-            ("candidates_lost", "Claimed IDs given up on after an unknown outcome.", agent.candidates.lost),
+            ("claim_errors", "Claims that failed because the reserve was empty.", reserve.failed_claims),
+            ("blocks_received", "Blocks received and added to the reserve.", agent.blocks_received),
+            ("blocks_rejected", "Blocks received and rejected.", agent.blocks_rejected),
+            ("registrations", "Registrations with the controllers.", agent.registrations),
+            ("starved_seconds", "Seconds during which claims failed.", agent.starved_seconds),
+            ("candidates_taken", "Candidate IDs that the leader gave to a transactional id.", agent.candidates.taken),
+            (
+                "candidates_lost",
+                "Candidate IDs discarded because the outcome of their request is unknown.",
+                agent.candidates.lost,
+            ),
             ("connections_accepted", "Kafka connections accepted.", listener.accepted),
-            ("connections_refused", "Kafka connections refused at the limit.", listener.refused),
+            ("connections_refused", "Kafka connections refused because the limit was reached.", listener.refused),
             ("connections_idle_closed", "Kafka connections closed as idle.", listener.idle_closed),
             ("malformed_frames", "Kafka connections closed for a malformed request.", listener.malformed),
         ):
@@ -62,17 +68,25 @@ class AgentCollector(Collector):
     def _gauges(self) -> Iterator[Metric]:
         agent, reserve = self._agent, self._agent.reserve
         for name, text, value in (
-            ("reserve_ids", "Producer IDs at hand.", reserve.remaining),
-            ("reserve_blocks", "Blocks at hand.", reserve.blocks_held),
-            ("reserve_target_ids", "Producer IDs that the agent wants at hand.", agent.policy.target_ids()),
-            ("claim_rate", "Measured claims a second.", agent.policy.claim_rate),
-            ("broker_epoch", "Epoch of the registration, -1 without one.", _or_minus_one(agent.broker_epoch)),
-            ("fenced", "1 while the controller fences this broker.", int(agent.fenced)),
+            ("reserve_ids", "Producer IDs in the reserve.", reserve.remaining),
+            ("reserve_blocks", "Blocks in the reserve.", reserve.blocks_held),
+            ("reserve_target_ids", "Producer IDs that the reserve should hold.", agent.policy.target_ids()),
+            ("claim_rate", "Measured claims per second.", agent.policy.claim_rate),
+            (
+                "broker_epoch",
+                "Broker epoch of the registration; -1 if not registered.",
+                _or_minus_one(agent.broker_epoch),
+            ),
+            ("fenced", "1 while the controllers fence this broker.", int(agent.fenced)),
             ("ready", "1 while the agent is ready.", int(agent.ready)),
-            ("transactional_requests_under_way", "Requests put to the controllers.", self._transactions.under_way),
-            ("candidates_kept", "Claimed IDs kept for transactional ids.", len(agent.candidates)),
-            ("known_agents", "Agents that clients are told of, this one included.", len(agent.directory.nodes)),
-            ("connections", "Kafka connections open.", len(self._listener.connections)),
+            (
+                "transactional_requests_under_way",
+                "Transactional requests that wait for the controllers.",
+                self._transactions.under_way,
+            ),
+            ("candidates_kept", "Unused candidate IDs kept for the next requests.", len(agent.candidates)),
+            ("known_agents", "Agents that Metadata names to clients, this one included.", len(agent.directory.nodes)),
+            ("connections", "Open Kafka connections.", len(self._listener.connections)),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
 
@@ -80,7 +94,10 @@ class AgentCollector(Collector):
 def build_collectors(agent: Agent, listener: KafkaListener, transactions: Transactions) -> list[Collector]:
     """The agent's own samples, with the duration of rounds fed by the agent."""
     duration = Histogram(
-        PREFIX + "prefetch_duration_seconds", "Seconds a round took.", registry=None, buckets=ROUND_BUCKETS
+        PREFIX + "prefetch_duration_seconds",
+        "Seconds that a round of block requests took.",
+        registry=None,
+        buckets=ROUND_BUCKETS,
     )
     agent.on_round = duration.observe
     return [AgentCollector(agent, listener, transactions), duration]
