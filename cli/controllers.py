@@ -121,7 +121,7 @@ class Controllers:
         return sorted(known, key=lambda each: _knowledge(each[1]), reverse=True)
 
     def leader_first(self) -> Controllers:
-        """The same members, but the leader is asked first: others may not have heard yet of what it acknowledged."""
+        """The same members, but the leader is asked first: others may not have its newest blocks yet."""
         ordered = copy.copy(self)
         for url, description in self.described()[:1]:
             first = url if description.role == "leader" else description.leader_http or url

@@ -54,7 +54,7 @@ class Agent(msgspec.Struct):
 
 
 class Layout(msgspec.Struct, omit_defaults=True):
-    """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that began in ZooKeeper."""
+    """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that was created with ZooKeeper."""
 
     cluster_id: str
     controllers: list[Controller]
@@ -68,8 +68,8 @@ Member = Controller | Agent
 class LocalCluster:
     """Starts, kills and restarts the members of one directory. Not thread-safe.
 
-    What is in the directory counts, so of a cluster that is there only the options are taken. Raises CommandError if it
-    is none, or if it is to go with a ZooKeeper that it did not begin with.
+    If the directory already has a cluster, that cluster is used and the numbers given here are ignored. Raises
+    CommandError if cluster.json cannot be read, or if `zookeeper` is not the one that the cluster was created with.
     """
 
     def __init__(

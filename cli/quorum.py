@@ -1,4 +1,4 @@
-"""`pidkeeper quorum`: what the members say of themselves and of each other."""
+"""`pidkeeper quorum`: describe the quorum, transfer its leadership, add and remove voters."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def build_app(agent: Agent, transactions: Transactions, listener: KafkaListener,
     operations = Operations(agent, transactions)
     service = Service(
         description=DESCRIPTION,
-        readiness="Will claims succeed?",
+        readiness="Is this agent ready to hand out producer IDs?",
         routes=ROUTES,
         operations=operations,
         live=operations.liveness,
