@@ -144,9 +144,9 @@ def raise_floor(
     members: Controllers,
     output: str,
 ) -> None:
-    """Raise the next producer ID to AT_LEAST. This cannot be undone."""
+    """Make AT_LEAST the lowest producer ID that may still be allocated. This cannot be undone."""
     if not yes:
-        click.confirm(f"Give up all unused IDs below {at_least} for ever?", abort=True)
+        click.confirm(f"Never allocate a producer ID below {at_least} again?", abort=True)
     answer = members.ask(RaiseFloorResponse, "POST", "/v1/producer-ids/floor", RaiseFloorRequest(at_least))
     if output == "json":
         print_json(answer)
