@@ -29,7 +29,7 @@ demo: $(VENV)/.demo  ## real Kafka clients get IDs while leaders are killed; pri
 
 AUDITED := build/audited-cluster
 audit: $(VENV)/.audit  ## the same, and then an audit of all that its cluster left; needs Java 17 or newer
-	@$(BIN)/python -c 'import sys; from pipeline.session import why_no_spark; sys.exit(why_no_spark())'
+	@$(BIN)/python -c 'import sys; from pidkeeper.pipeline.session import why_no_spark; sys.exit(why_no_spark())'
 	rm -rf $(AUDITED)
 	$(BIN)/pidkeeper demo --keep $(AUDITED)
 	$(BIN)/pidkeeper audit run --cluster $(AUDITED) --out build/audit

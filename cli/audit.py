@@ -28,8 +28,8 @@ were made. It costs a 10^-13 part of the space."""
 def audit() -> None:
     """Audit the producer IDs that were handed out, from the files of the quorum and of Kafka.
 
-    Needs Java 17 or newer and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither, `owner` no
-    Java.
+    Needs Java 17 or newer, and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither of them. `owner` needs
+    no Java.
     """
 
 
@@ -39,18 +39,18 @@ audit.add_command(owner)
 @audit.command()
 @paths_options
 @spark_options
-@out_option("Where tables, verdict and report go.")
+@out_option("Directory for tables, verdict and report.")
 @click.option(
     "--state",
     type=PlaceType(),
-    help="Keep what was read here: next time only new files are read.",
+    help="Keep the rows read so far here; the next run reads only new files.",
 )
 @click.option(
     "--on-bad-file",
     default="report",
     show_default=True,
     type=click.Choice(["report", "fail"]),
-    help="What a malformed file does.",
+    help="Whether a malformed file is reported or ends the audit.",
 )
 @output_option
 def run(
@@ -65,8 +65,8 @@ def run(
 ) -> None:
     """Audit data directories of members, or archives, logs and snapshots below them, and Kafka segments.
 
-    Exits 0 if no check found a violation, 5 if one did, 1 if the audit itself failed, 130 if it was interrupted: then
-    there is no verdict. Every DATA is a path, a glob, or a URI as s3://bucket/path.
+    Exits 0 if no check found a violation, 5 if one did, 1 if the audit itself failed, 130 if it was interrupted. An
+    interrupted run leaves no verdict. DATA is a path, a glob, or a URI such as s3://bucket/path.
     """
     paths = _paths(data, clusters, segments)
     with explained() as interrupts, held(out=out, state=state), running(spark_options, out, interrupts) as spark:
@@ -85,7 +85,7 @@ def run(
 @out_option("Output directory of an earlier run.")
 @output_option
 def report(spark_options: SparkOptions, out: Place, output: str) -> None:
-    """Draw report.html again from the tables of an earlier run."""
+    """Create report.html again from the tables of an earlier run."""
     with explained() as interrupts, held(out=out), running(spark_options, out, interrupts) as spark:
         from pidkeeper.pipeline.audit import draw_again
 
@@ -101,10 +101,16 @@ def report(spark_options: SparkOptions, out: Place, output: str) -> None:
     "--state",
     required=True,
     type=PlaceType(),
-    help="Keeps the blocks seen, the findings and the place in the stream.",
+    help="Directory for the blocks read so far, the findings and the position in the stream.",
 )
-@click.option("--once", is_flag=True, help="End when all that is there now is checked.")
-@click.option("--every", default=10.0, show_default=True, type=click.FloatRange(0.5), help="Seconds between two looks.")
+@click.option("--once", is_flag=True, help="Exit when all files that exist now are checked.")
+@click.option(
+    "--every",
+    default=10.0,
+    show_default=True,
+    type=click.FloatRange(0.5),
+    help="Seconds between two scans for new files.",
+)
 def stream(
     data: tuple[str, ...],
     clusters: tuple[Path, ...],
@@ -114,13 +120,15 @@ def stream(
     once: bool,
     every: float,
 ) -> None:
-    """Check archive files as members write them: overlaps, and IDs that go back.
+    """Check archive files as members write them, for overlapping blocks and for IDs that fall.
 
-    Ctrl-C or SIGTERM ends it when the batch at work is done. Then it exits 0, or 5 if there was a violation, be it in
-    an earlier run with the same --state; 130 if it had not started yet.
+    Ctrl-C or SIGTERM ends it when the current batch is done. It then exits 0, or 5 if this run or an earlier one with
+    the same --state found a violation. It exits 130 if it had not started yet.
     """
     if segments:
-        raise click.UsageError("segments are no stream: only archive files are; use `pidkeeper audit run --state`")
+        raise click.UsageError(
+            "Kafka segments cannot be streamed, only archive files can: use `pidkeeper audit run --state`"
+        )
     paths = _paths(data, clusters, ())
     with explained() as interrupts, held(state=state):
         from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS
@@ -144,15 +152,15 @@ def stream(
     default=DEFAULT_MARGIN,
     show_default=True,
     type=click.IntRange(0),
-    help="IDs to put on top of the highest one seen.",
+    help="IDs to add to the highest ID found.",
 )
 @output_option
 def floor(
     data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...], margin: int, output: str
 ) -> None:
-    """After a disaster: the highest ID seen in any file, committed or not, and how to go on above it.
+    """After a disaster: find the highest ID in any file, committed or not, and print the command that raises the floor.
 
-    Reads damaged files as far as possible and says what it could not read. Needs no Java.
+    Reads damaged files as far as possible, and reports what it could not read. Needs no Java.
     """
     from pidkeeper.pipeline.floor import find_floor
     from pidkeeper.pipeline.paths import LoadingError
@@ -167,7 +175,7 @@ def floor(
     else:
         _print_floor(found)
     if found.highest is None:
-        raise CommandError("no ID was found: there is nothing to raise the floor by")
+        raise CommandError("no ID was found in these files: the floor cannot be determined")
 
 
 def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...]) -> AuditPaths:
@@ -178,7 +186,7 @@ def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[st
     except LoadingError as error:
         raise CommandError(str(error), ExitCode.USAGE) from error
     if not data and not members and not segments:
-        raise click.UsageError("name what to audit: data directories, --cluster DIR or --segments PATH")
+        raise click.UsageError("nothing to audit: give data directories, --cluster DIR or --segments PATH")
     return AuditPaths([*data, *members], list(segments))
 
 
@@ -216,5 +224,5 @@ def _print_floor(found: Floor) -> None:
     if found.warning:
         click.echo(f"warning: {found.warning}", err=True)
     if found.highest is not None:
-        click.echo(f"highest ID seen: {found.highest}; with a margin of {found.margin} the floor is {found.floor}:")
+        click.echo(f"highest ID found: {found.highest}; with a margin of {found.margin} the floor is {found.floor}:")
         click.echo(f"  {found.command}")

@@ -18,7 +18,7 @@ Function = Callable[..., Any]
 """What becomes a command."""
 
 DEFAULT_OUT: Final = Path("build/audit")
-URI_OF_INPUTS: Final = "a URI as s3://bucket/path or webhdfs://namenode:9870/path"
+URI_OF_INPUTS: Final = "a URI such as s3://bucket/path or webhdfs://namenode:9870/path"
 _URI_OF_OUTPUTS: Final = "a URI of a Hadoop file system"
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
@@ -44,7 +44,7 @@ class PlaceType(click.Path):
         if not is_uri(value):
             return super().convert(value, param, ctx)
         if _URI.fullmatch(value) is None:
-            self.fail(f"{value} is no URI: write SCHEME://HOST/PATH, as hdfs://namenode:8020/audit", param, ctx)
+            self.fail(f"{value} is not a URI: write SCHEME://HOST/PATH, such as hdfs://namenode:8020/audit", param, ctx)
         return value
 
 
@@ -64,7 +64,7 @@ def paths_options(command: Function) -> Function:
             "clusters",
             multiple=True,
             type=click.Path(path_type=Path, exists=True, file_okay=False),
-            help="Directory of `pidkeeper dev` or `pidkeeper demo --keep`: the data of all its members.",
+            help="Directory of `pidkeeper dev` or `pidkeeper demo --keep`; the data of all its members is read.",
         ),
         click.option(
             "--segments",
@@ -83,17 +83,19 @@ def spark_options(command: Function) -> Function:
 
     return _with_options(
         bundled,
-        click.option("--master", default="local[*]", show_default=True, help="Spark master, as spark://host:7077."),
+        click.option(
+            "--master", default="local[*]", show_default=True, help="Spark master, such as spark://host:7077."
+        ),
         click.option(
             "--memory",
-            help=f"Java heap, of each executor too; without it {DEFAULT_MEMORY} locally, else what Spark is set to.",
+            help=f"Java heap of the driver and of each executor. Default: {DEFAULT_MEMORY} locally, else Spark's.",
         ),
         click.option(
             "--conf",
             multiple=True,
             metavar="NAME=VALUE",
             callback=_settings,
-            help="A setting of Spark, over that of spark-defaults.conf. May be repeated.",
+            help="A setting of Spark; it overrides spark-defaults.conf. May be repeated.",
         ),
     )
 
@@ -109,7 +111,7 @@ def _settings(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
     for text in values:
         name, sign, value = (part.strip() for part in text.partition("="))
         if not sign or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE, as spark.executor.memory=4g")
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, such as spark.executor.memory=4g")
         if (reason := why_not(name, value)) is not None:
             raise click.BadParameter(f"{text!r}: {reason}")
         settings[name] = value

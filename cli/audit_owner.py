@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 @out_option("Output directory of an earlier run.", where=URI_OF_INPUTS)
 @output_option
 def owner(producer_id: int, out: Place, output: str) -> None:
-    """Tell which broker owns or owned PRODUCER_ID, from the tables of an earlier run. Needs no Java.
+    """Show which broker owns or owned PRODUCER_ID, from the tables of an earlier run. Needs no Java.
 
-    Exits 0 if one block holds it, 1 if none does, 5 if several do: then it is a violation.
+    Exits 0 if one block holds the ID, 1 if none does, 5 if several do, which is a violation.
     """
     try:
         from pidkeeper.pipeline.owner import OwnerError, find_owner
@@ -63,7 +63,7 @@ def _print(found: Ownership) -> None:
     for finding in found.findings:
         click.echo(f"  {_sentence(finding)}")
     if found.more_findings:
-        click.echo(f"  and {found.more_findings:,} more, of more IDs")
+        click.echo(f"  and {found.more_findings:,} more findings, which concern more IDs")
 
 
 def _print_block(producer_id: int, block: Block, members: int) -> None:
@@ -97,17 +97,17 @@ def _why(found: Ownership) -> str:
     """Why nobody has it."""
     below, above = found.block_below, found.block_above
     if below is None and above is None:
-        return "the audit saw no blocks at all"
+        return "the audit found no blocks"
     if above is None:
         assert below is not None, "an ID above all blocks is above one"
-        return f"not handed out yet, as far as this audit saw; the highest ID known is {below.last_id}"
+        return f"it was not allocated when the audit ran; the highest allocated ID is {below.last_id}"
     if below is None:
         return (
-            f"the first block known starts at {above.first_id}; an ID below is of a time before this quorum, as of "
-            "ZooKeeper, or the archive is not whole"
+            f"the first known block starts at {above.first_id}. A lower ID was allocated before this quorum existed, "
+            "for example by ZooKeeper, or the archive is incomplete"
         )
-    reason = "no check says why" if found.gap is None else found.gap.detail
-    return f"it is between the blocks that end at {below.last_id} and start at {above.first_id}; {reason}"
+    reason = "no check explains this gap" if found.gap is None else found.gap.detail
+    return f"it lies between the blocks that end at {below.last_id} and start at {above.first_id}; {reason}"
 
 
 def _time(timestamp_ms: int) -> str:

@@ -37,7 +37,9 @@ def asks_controllers(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--token-file", type=click.Path(path_type=Path, exists=True), help="File with the bearer token, if any."
         ),
-        click.option("--timeout", default=5.0, show_default=True, help="Seconds to look for a member that answers."),
+        click.option(
+            "--timeout", default=5.0, show_default=True, help="Seconds to wait for an answer from any controller."
+        ),
         click.option(
             "--cluster",
             envvar="PIDKEEPER_CLUSTER",
@@ -48,7 +50,7 @@ def asks_controllers(command: Callable[..., Any]) -> Callable[..., Any]:
             "--controllers",
             "-c",
             envvar="PIDKEEPER_CONTROLLERS",
-            help=f"Base URLs of the controllers, with commas between. Default: {DEFAULT_CONTROLLER}",
+            help=f"Base URLs of the controllers, separated by commas. Default: {DEFAULT_CONTROLLER}",
         ),
     ):
         with_members = option(with_members)
@@ -119,7 +121,7 @@ class Controllers:
         return sorted(known, key=lambda each: _knowledge(each[1]), reverse=True)
 
     def leader_first(self) -> Controllers:
-        """The same members, but the leader is asked first: others may not have heard yet of what it acknowledged."""
+        """The same members, but the leader is asked first: others may not have its newest blocks yet."""
         ordered = copy.copy(self)
         for url, description in self.described()[:1]:
             first = url if description.role == "leader" else description.leader_http or url
@@ -151,7 +153,7 @@ def _knowledge(description: QuorumDescription) -> tuple[int, bool, int]:
 def _from_option(controllers: str | None) -> list[str]:
     urls = [url.strip().rstrip("/") for url in (controllers or DEFAULT_CONTROLLER).split(",") if url.strip()]
     if not urls:
-        raise click.BadParameter(f"there is no base URL like {DEFAULT_CONTROLLER} in it", param_hint="--controllers")
+        raise click.BadParameter(f"no base URL like {DEFAULT_CONTROLLER} was given", param_hint="--controllers")
     for url in urls:
         if not _is_base_url(url):
             raise click.BadParameter(f"{url!r} is not a base URL like {DEFAULT_CONTROLLER}", param_hint="--controllers")

@@ -23,26 +23,32 @@ RESTART_SECONDS = 1.0
 
 @click.command()
 @click.option(
-    "--dir", "directory", required=True, type=click.Path(path_type=Path, file_okay=False), help="Where to live."
+    "--dir",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory of the cluster.",
 )
-@click.option("--controllers", default=3, show_default=True, type=click.Choice(["1", "3", "5"]), help="Voters.")
-@click.option("--agents", default=2, show_default=True, type=click.IntRange(0, 50), help="Broker agents.")
-@click.option("--base-port", type=click.IntRange(1024, 65000), help="First of the ports to use. Default: free ones.")
+@click.option(
+    "--controllers", default=3, show_default=True, type=click.Choice(["1", "3", "5"]), help="Number of controllers."
+)
+@click.option("--agents", default=2, show_default=True, type=click.IntRange(0, 50), help="Number of broker agents.")
+@click.option("--base-port", type=click.IntRange(1024, 65000), help="First port to use. Default: free ports.")
 @click.option(
     "--zookeeper",
     "connect",
     metavar="HOST:PORT/CHROOT",
-    help="Begin in ZooKeeper, as the bridge of a migration does. A second run on the same DIR keeps it.",
+    help="Start with ZooKeeper as the authority (migration phase `bridge`). Later runs on the same DIR keep this.",
 )
-@click.option("--restart/--no-restart", default=True, show_default=True, help="Start a member again when it dies.")
+@click.option("--restart/--no-restart", default=True, show_default=True, help="Restart a process that dies.")
 def dev(
     directory: Path, controllers: str, agents: int, base_port: int | None, connect: str | None, restart: bool
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM.
 
-    Prints one line when every member is ready; by then DIR/cluster.json says who is where. A second run on the same DIR
-    resumes the same cluster, with the members that it had. With --zookeeper, the znode /latest_producer_id_block has to
-    be there, under the chroot: a broker makes it when it starts.
+    Prints one line when every process is ready. DIR/cluster.json then has the addresses of all of them. A second run on
+    the same DIR resumes the same cluster with the same members. With --zookeeper, the znode /latest_producer_id_block
+    must exist under the chroot; a Kafka broker creates it when it starts.
     """
     connect = _checked(connect)
     stop = threading.Event()
@@ -88,7 +94,7 @@ def _lock(directory: Path) -> None:
         OsFiles().lock(directory / "lock")
     except BlockingIOError as error:
         raise CommandError(
-            f"{directory} is in use by another `pidkeeper dev`: stop that one, or name another --dir", ExitCode.REFUSED
+            f"{directory} is in use by another `pidkeeper dev`: stop that one, or use another --dir", ExitCode.REFUSED
         ) from error
 
 
@@ -100,7 +106,7 @@ def _check_that_none_runs(cluster: LocalCluster) -> None:
         except (OSError, http.client.HTTPException):
             continue
         raise CommandError(
-            f"something answers already at {member.http}, where {member_name(member)} is to be: end it first "
+            f"another process already answers at {member.http}, the address of {member_name(member)}: stop it first "
             f"(an earlier run may have left it behind, with pid {member.pid})",
             ExitCode.REFUSED,
         )

@@ -17,7 +17,7 @@ from pidkeeper.cli.quorum import describe_best
 @asks_controllers
 @output_option
 def health(wait: bool, members: Controllers, output: str) -> None:
-    """Exit 0 if the quorum serves and can lose a member, 10 if not, 3 if nobody answers."""
+    """Report whether the quorum is healthy. Exits 0 if it is, 10 if it is not, 3 if no controller answers."""
     deadline = time.monotonic() + members.timeout
     while True:
         try:

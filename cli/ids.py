@@ -27,12 +27,14 @@ PRODUCER_ID = click.IntRange(0, MAX_PRODUCER_ID)
 
 @click.group()
 def ids() -> None:
-    """Allocate blocks, find an ID's owner, list the history, raise the floor."""
+    """Allocate blocks, find the owner of an ID, list blocks, raise the floor."""
 
 
 @ids.command()
-@click.option("--broker", required=True, type=click.IntRange(0, MAX_BROKER_ID), help="Broker id to allocate for.")
-@click.option("--blocks", default=1, show_default=True, type=click.IntRange(1, 100_000), help="How many blocks.")
+@click.option(
+    "--broker", required=True, type=click.IntRange(0, MAX_BROKER_ID), help="Broker id to register and allocate for."
+)
+@click.option("--blocks", default=1, show_default=True, type=click.IntRange(1, 100_000), help="Number of blocks.")
 @asks_controllers
 @output_option
 def allocate(
@@ -43,7 +45,7 @@ def allocate(
 ) -> None:
     """Register as a broker and allocate blocks for it.
 
-    This takes the broker id over: a running agent with the same id has to stop.
+    This ends any other registration of the broker id. A running agent with this id stops.
     """
     registered = members.ask(
         RegisterBrokerResponse,
@@ -76,7 +78,10 @@ def owner(
     members: Controllers,
     output: str,
 ) -> None:
-    """Tell which broker was given PRODUCER_ID, and when. Asks every member: one may lack older history."""
+    """Show which broker was given PRODUCER_ID, and when.
+
+    Asks every member, because a member may lack older blocks.
+    """
     answers = members.ask_each(AllocatedBlock, f"/v1/producer-ids/{producer_id}/owner")
     block = next((answer for answer in answers.values() if answer is not None), None)
     if block is None:
@@ -99,8 +104,10 @@ def owner(
 
 
 @ids.command("list")
-@click.option("--after", default=-1, type=click.IntRange(-1, MAX_PRODUCER_ID), help="Only blocks that start above.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="How many blocks.")
+@click.option(
+    "--after", default=-1, type=click.IntRange(-1, MAX_PRODUCER_ID), help="Only blocks that start above this ID."
+)
+@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Most blocks to list.")
 @asks_controllers
 @output_option
 def list_(
@@ -109,7 +116,7 @@ def list_(
     members: Controllers,
     output: str,
 ) -> None:
-    """List allocated blocks in order of ID, as the leader knows them."""
+    """List allocated blocks in order of ID, as the leader has them."""
     page = members.leader_first().ask(
         AllocatedBlocksPage, "GET", f"/v1/producer-ids/blocks?after={after}&limit={limit}"
     )
@@ -123,12 +130,12 @@ def list_(
     if page.next_after is not None:
         click.echo(f"more: --after {page.next_after}", err=True)
     if page.complete_from > 0:
-        click.echo(f"this member's history has holes below ID {page.complete_from}", err=True)
+        click.echo(f"the allocation history of this member is incomplete below ID {page.complete_from}", err=True)
 
 
 @ids.command("raise-floor")
 @click.argument("at_least", type=PRODUCER_ID)
-@click.option("--yes", is_flag=True, help="Do not ask. The IDs that are jumped over are gone for good.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation. The skipped IDs will never be used.")
 @asks_controllers
 @output_option
 def raise_floor(
@@ -137,14 +144,17 @@ def raise_floor(
     members: Controllers,
     output: str,
 ) -> None:
-    """Make AT_LEAST the lowest producer ID that may be handed out from now on; it never goes back."""
+    """Make AT_LEAST the lowest producer ID that may still be allocated. This cannot be undone."""
     if not yes:
-        click.confirm(f"Never hand out an unused ID below {at_least} again?", abort=True)
+        click.confirm(f"Never allocate a producer ID below {at_least} again?", abort=True)
     answer = members.ask(RaiseFloorResponse, "POST", "/v1/producer-ids/floor", RaiseFloorRequest(at_least))
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"next producer ID: {answer.next_producer_id}" + ("" if answer.raised else " (was there already)"))
+        click.echo(
+            f"next producer ID: {answer.next_producer_id}"
+            + ("" if answer.raised else " (unchanged: it was there already)")
+        )
 
 
 def _time(timestamp_ms: int) -> str:

@@ -54,7 +54,7 @@ class Agent(msgspec.Struct):
 
 
 class Layout(msgspec.Struct, omit_defaults=True):
-    """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that began in ZooKeeper."""
+    """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that was created with ZooKeeper."""
 
     cluster_id: str
     controllers: list[Controller]
@@ -68,8 +68,8 @@ Member = Controller | Agent
 class LocalCluster:
     """Starts, kills and restarts the members of one directory. Not thread-safe.
 
-    What is in the directory counts, so of a cluster that is there only the options are taken. Raises CommandError if it
-    is none, or if it is to go with a ZooKeeper that it did not begin with.
+    If the directory already has a cluster, that cluster is used and the numbers given here are ignored. Raises
+    CommandError if cluster.json cannot be read, or if `zookeeper` is not the one that the cluster was created with.
     """
 
     def __init__(
@@ -102,11 +102,11 @@ class LocalCluster:
         try:
             layout = msgspec.json.decode(self._path.read_bytes(), type=Layout)
         except (msgspec.DecodeError, OSError) as error:
-            raise CommandError(f"{self._path} does not describe a cluster: {error}; name another --dir") from error
+            raise CommandError(f"{self._path} does not describe a cluster: {error}; use another --dir") from error
         if zookeeper not in {None, layout.zookeeper}:
-            began = "without ZooKeeper" if layout.zookeeper is None else f"in ZooKeeper at {layout.zookeeper}"
+            began = "without ZooKeeper" if layout.zookeeper is None else f"with ZooKeeper at {layout.zookeeper}"
             raise CommandError(
-                f"the cluster in {self.directory} began {began}, not at {zookeeper}: name another --dir",
+                f"the cluster in {self.directory} was created {began}, not with {zookeeper}: use another --dir",
                 ExitCode.REFUSED,
             )
         return layout

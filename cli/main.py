@@ -10,18 +10,18 @@ import click
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("dev:dev", "Run a local cluster of real processes in the foreground."),
-    "demo": ("demo.command:demo", "Show the promise: real Kafka clients get IDs while leaders are killed."),
+    "demo": ("demo.command:demo", "Run a local cluster under load, kill its leaders, and check every ID."),
     "controller": ("run:controller", "Run a member of the quorum."),
     "agent": ("run:agent", "Run a broker agent."),
-    "storage": ("storage:storage", "Format and inspect a member's data directory."),
-    "quorum": ("quorum:quorum", "Describe the quorum and hand over its leadership."),
-    "ids": ("ids:ids", "Allocate blocks, find an ID's owner, list the history."),
-    "transactions": ("transactions:transactions", "List, describe and abort transactions, find those that hang."),
+    "storage": ("storage:storage", "Format, inspect and verify a member's data directory."),
+    "quorum": ("quorum:quorum", "Describe the quorum, transfer its leadership, add and remove voters."),
+    "ids": ("ids:ids", "Allocate blocks, find the owner of an ID, list blocks, raise the floor."),
+    "transactions": ("transactions:transactions", "List, describe and abort transactions; find hanging ones."),
     "migrate": ("migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
     "log": ("offline:log", "Read a member's write-ahead log."),
     "snapshot": ("offline:snapshot", "List, inspect and verify a member's snapshots."),
-    "audit": ("audit:audit", "Audit the IDs handed out from files alone; find the floor after a disaster."),
-    "health": ("health:health", "Tell whether the cluster is healthy, and why not."),
+    "audit": ("audit:audit", "Audit the allocated IDs from files; find a safe floor after a disaster."),
+    "health": ("health:health", "Report whether the quorum is healthy, and why not."),
 }
 
 
@@ -46,7 +46,7 @@ class LazyGroup(click.Group):
 @click.command(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="pidkeeper")
 def cli() -> None:
-    """Hand out Kafka producer IDs: no ID twice, nothing acknowledged lost.
+    """Allocate Kafka producer IDs: no ID twice, nothing acknowledged lost.
 
     Exit codes: 0 good, 1 failed, 2 usage, 3 unreachable, 4 not authorised, 5 refused, 10 reachable but unhealthy,
     130 interrupted.

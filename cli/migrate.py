@@ -42,10 +42,11 @@ def migrate() -> None:
 
 @migrate.group()
 def zookeeper() -> None:
-    """Look at the migration from ZooKeeper, start it, finalise it or roll it back.
+    """Plan, start, watch, finalise or roll back the migration from ZooKeeper.
 
-    The order: plan, start, (rollback, start, ...), finalize. Every command can be repeated: what is done already is
-    left as it is. The leader carries an order out, also if this command ends or the leader changes.
+    The sequence is plan, start, (rollback, start, ...), finalize. Every command can be repeated; a step that is done is
+    not done again. The leader carries out an order even if this command ends. After a change of the leader, the next
+    leader continues.
     """
 
 
@@ -56,7 +57,7 @@ def _wait_option(command: Any) -> Any:
         show_default=True,
         type=click.FloatRange(0, 3600),
         metavar="SECONDS",
-        help="How long to wait until the step is done.",
+        help="How long to wait for the step to be done.",
     )(command)
 
 
@@ -64,10 +65,10 @@ def _wait_option(command: Any) -> Any:
 @asks_controllers
 @output_option
 def plan(members: Controllers, output: str) -> None:
-    """Tell what the next order would do. Changes nothing.
+    """Show what the next order would do. Changes nothing.
 
-    Exits 0 if an order is possible now or none is needed any more, 5 if the next one would be refused or something is
-    in the way. `start` finds out in addition whether ZooKeeper lets the controllers write the znode.
+    Exits 0 if an order is possible now, or if none is needed any more. Exits 5 if the next order would be refused, or
+    if a problem blocks it. Only `start` checks whether ZooKeeper permits the controllers to write the znode.
     """
     migration = _describe(members)
     steps, blockers = plan_of.steps(migration), plan_of.blockers(migration)
@@ -89,9 +90,9 @@ def plan(members: Controllers, output: str) -> None:
 @asks_controllers
 @output_option
 def status(members: Controllers, output: str) -> None:
-    """Tell where the migration is, and what the znode holds.
+    """Show the phase of the migration, and what the znode holds.
 
-    Exits 10 if a step cannot go on, if ZooKeeper is needed and cannot be used, or if the znode is behind the quorum.
+    Exits 10 if a step cannot continue, if ZooKeeper is needed and cannot be used, or if the znode is behind the quorum.
     """
     migration = _describe(members)
     blockers = plan_of.blockers(migration)
@@ -108,10 +109,10 @@ def status(members: Controllers, output: str) -> None:
 @asks_controllers
 @output_option
 def start(wait: float, members: Controllers, output: str) -> None:
-    """Take over what ZooKeeper has handed out, and go on with both.
+    """Start the migration: import the next ID from ZooKeeper, and claim every block there first.
 
-    From then on the quorum and ZooKeeper agree on every block. Exits 5 if it is refused, 1 if it takes longer than
-    --wait; the leader goes on by itself.
+    From then on the log of the quorum has all that ZooKeeper handed out. Exits 5 if the order is refused, 1 if it is
+    not done within --wait; the leader then continues by itself.
     """
     before = _before(members, output)
     _send(members, "start", {})
@@ -119,15 +120,18 @@ def start(wait: float, members: Controllers, output: str) -> None:
 
 
 @zookeeper.command()
-@click.option("--yes", is_flag=True, help="Do not ask: no broker uses ZooKeeper any more, and there is no way back.")
+@click.option(
+    "--yes", is_flag=True, help="Do not ask for confirmation: no broker uses ZooKeeper any more. This cannot be undone."
+)
 @_wait_option
 @asks_controllers
 @output_option
 def finalize(yes: bool, wait: float, members: Controllers, output: str) -> None:
-    """End the migration for good: seal the znode, and go on without ZooKeeper.
+    """End the migration: seal the znode, and allocate without ZooKeeper. This cannot be undone.
 
-    Brokers that use ZooKeeper get no producer ID any more. Asks first; without a terminal --yes is needed. Exits 5 if
-    it is refused or nobody agreed, 1 if it takes longer than --wait; the leader goes on by itself.
+    Brokers that use ZooKeeper get no more producer IDs. Asks for confirmation; without a terminal --yes is needed.
+    Exits 5 if the order is refused or not confirmed, 1 if it is not done within --wait; the leader then continues by
+    itself.
     """
     before = _before(members, output)
     if before.phase not in {UNDER_WAY["finalize"], *DONE["finalize"]}:
@@ -141,10 +145,10 @@ def finalize(yes: bool, wait: float, members: Controllers, output: str) -> None:
 @asks_controllers
 @output_option
 def rollback(wait: float, members: Controllers, output: str) -> None:
-    """Set the znode to the next free ID, and be as before the start.
+    """Roll the migration back: set the znode to the next free ID, and return to the state before `start`.
 
-    Possible until the znode is sealed. Exits 5 if it is refused, 1 if it takes longer than --wait; the leader goes on
-    by itself.
+    Possible until the znode is sealed. Exits 5 if the order is refused, 1 if it is not done within --wait; the leader
+    then continues by itself.
     """
     before = _before(members, output)
     _send(members, "rollback", {})
@@ -156,7 +160,7 @@ def _show_step(step: plan_of.Step) -> None:
     if step.refusal is not None:
         click.echo(_wrapped(step.refusal, "  "))
     elif not step.would:
-        click.echo(_wrapped("The leader would take it up as soon as the znode can be read again.", "  "))
+        click.echo(_wrapped("The leader would begin as soon as the znode can be read again.", "  "))
     else:
         for number, would in enumerate(step.would, 1):
             click.echo(_wrapped(would, f"  {number}. "))
@@ -196,13 +200,13 @@ def _check_agreed(before: MigrationDescription, yes: bool) -> None:
         return
     if not at_terminal():
         raise CommandError(
-            "nobody agreed to it: brokers that use ZooKeeper get no producer ID any more, and there is no way back; "
+            "not confirmed: brokers that use ZooKeeper get no producer ID any more, and there is no way back; "
             "add --yes once no such broker is left",
             ExitCode.REFUSED,
         )
     click.echo(f"{plan_of.EXHAUSTED} There is no way back.", err=True)
-    if not click.confirm("Finalise? Only if no broker uses ZooKeeper any more", err=True):
-        raise CommandError("not agreed: nothing was changed", ExitCode.REFUSED)
+    if not click.confirm("Finalise now? Answer yes only if no broker uses ZooKeeper any more", err=True):
+        raise CommandError("not confirmed: nothing was changed", ExitCode.REFUSED)
 
 
 def _finish(order: str, before: MigrationDescription, members: Controllers, wait: float, output: str) -> None:
@@ -245,10 +249,10 @@ def _wait(order: str, before: MigrationDescription, members: Controllers, wait: 
 
 def _unfinished(order: str, after: MigrationDescription, wait: float) -> str:
     if after.phase != UNDER_WAY[order]:
-        return f"{order} is not done after {wait:g} s; the migration is in the phase {after.phase} by now: see the plan"
-    reasons = "; ".join(plan_of.blockers(after)) or "the leader is at it"
+        return f"{order} is not done after {wait:g} s; the migration is now in the phase {after.phase}: run plan"
+    reasons = "; ".join(plan_of.blockers(after)) or "the leader is working on it"
     return (
-        f"{order} is not done after {wait:g} s: {reasons}. The leader goes on by itself; "
+        f"{order} is not done after {wait:g} s: {reasons}. The leader continues by itself; "
         "run the command again to wait for it"
     )
 
@@ -257,10 +261,10 @@ def _done(order: str, before: MigrationDescription, after: MigrationDescription)
     if before.phase in DONE[order]:
         return f"nothing had to be done for {order}: the migration is in the phase {after.phase} already"
     if order == "start":
-        return "started: every block is claimed in ZooKeeper first; finalize ends the migration, rollback leads back"
+        return "started: every block is claimed in ZooKeeper first; finalize ends the migration, rollback undoes it"
     if order == "finalize":
         return f"finalised: the quorum hands out IDs by itself, from {after.next_producer_id} on; ZooKeeper is sealed"
-    return f"rolled back: ZooKeeper goes on from {plan_of.zookeeper_next(after)}; start begins again"
+    return f"rolled back: ZooKeeper continues from {plan_of.zookeeper_next(after)}; start begins the migration again"
 
 
 def _warnings(migration: MigrationDescription) -> list[str]:
@@ -285,13 +289,13 @@ def _show(migration: MigrationDescription) -> None:
 def _znode(migration: MigrationDescription, blockers: list[str]) -> list[tuple[str, object]]:
     znode = migration.znode
     if znode is None:
-        reason = "cannot be read" if migration.zookeeper in blockers else f"not looked at: {migration.zookeeper}"
+        reason = "cannot be read" if migration.zookeeper in blockers else f"not read: {migration.zookeeper}"
         return [("Znode", reason)]
     after: object = znode.next_producer_id
     if plan_of.sealed_by_this_quorum(migration):
         after = "none: the znode is sealed"
     elif znode.problem is not None:
-        after = "cannot be told" if znode.problem in blockers else f"none: {znode.problem}"
+        after = "unknown" if znode.problem in blockers else f"none: {znode.problem}"
     return [
         ("Znode", f"{znode.path}, version {znode.version}, written by {_writer(migration) or 'nobody'}"),
         ("ZnodeNextId", after),

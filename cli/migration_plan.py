@@ -62,8 +62,8 @@ def behind(migration: MigrationDescription) -> str | None:
     if migration.phase not in _NEEDING or not readable or not went_back(block, migration.next_producer_id):
         return None
     return (
-        f"the znode is behind: the quorum has handed out IDs below {migration.next_producer_id}, ZooKeeper goes on "
-        f"from {0 if block is None else block.last + 1}. Somebody set it back or made it anew; brokers that have "
+        f"the znode is behind: the quorum has handed out IDs below {migration.next_producer_id}, ZooKeeper continues "
+        f"from {0 if block is None else block.last + 1}. Somebody set it back or created it anew; brokers that have "
         "taken blocks since have IDs that others have too"
     )
 
@@ -76,9 +76,9 @@ def alive(migration: MigrationDescription) -> str | None:
     if block.last >= migration.next_producer_id:
         return (
             f"broker {block.broker_id} took the block {block.first} to {block.last} after the quorum's last claim: "
-            "it uses ZooKeeper still"
+            "it still uses ZooKeeper"
         )
-    return f"the last block was taken by broker {block.broker_id}: see to it that it does not use ZooKeeper any more"
+    return f"the last block was taken by broker {block.broker_id}: make sure that it no longer uses ZooKeeper"
 
 
 def sealed_by_this_quorum(migration: MigrationDescription) -> bool:
@@ -103,7 +103,7 @@ def why_not(order: str, migration: MigrationDescription) -> str | None:
 def waits(migration: MigrationDescription) -> str | None:
     """What the leader does by itself in this phase; None if it waits for an order."""
     leads_to = {"import": "dual_write", "finalizing": "finalized", "rolling_back": "rolled_back"}.get(migration.phase)
-    return None if leads_to is None else f"the leader goes on to {leads_to} by itself"
+    return None if leads_to is None else f"the leader continues to {leads_to} by itself"
 
 
 def zookeeper_next(migration: MigrationDescription) -> int:
@@ -126,9 +126,9 @@ def _start(migration: MigrationDescription) -> list[str]:
     return [
         f"The quorum's next producer ID stays {now}: it knows of every block that ZooKeeper has handed out."
         if free == now
-        else f"The quorum's next producer ID goes from {now} to {free}: ZooKeeper has handed out what is below.",
+        else f"The quorum's next producer ID goes from {now} to {free}: ZooKeeper has handed out all IDs below.",
         _CLAIMED_FIRST,
-        "Nothing is final: rollback leads back, finalize ends it.",
+        "Nothing is final: rollback undoes this, finalize ends the migration.",
     ]
 
 
@@ -136,7 +136,7 @@ def _finalize(migration: MigrationDescription) -> list[str]:
     return [
         "The quorum hands out no block until the znode is sealed; agents serve from their reserves.",
         f"The znode is sealed with a block that ends at {MAX_PRODUCER_ID}. {EXHAUSTED}",
-        f"The quorum hands out blocks by itself from {zookeeper_next(migration)} on, and needs ZooKeeper no more.",
+        f"The quorum hands out blocks by itself from {zookeeper_next(migration)} on, and no longer needs ZooKeeper.",
         "There is no way back.",
     ]
 
@@ -146,16 +146,16 @@ def _rollback(migration: MigrationDescription) -> list[str]:
     free, stands = zookeeper_next(migration), 0 if block is None else block.last + 1
     return [
         "The quorum hands out no block until the znode is written; agents serve from their reserves.",
-        f"The znode is written again as it is: ZooKeeper goes on from {free}."
+        f"The znode is rewritten unchanged: ZooKeeper continues from {free}."
         if stands == free
-        else f"The block in the znode ends at {free - 1} then, not at {stands - 1}: ZooKeeper goes on from {free}.",
-        "Every block is claimed in ZooKeeper first after that, as before the start; start begins again.",
+        else f"The block in the znode ends at {free - 1} then, not at {stands - 1}: ZooKeeper continues from {free}.",
+        "After that, every block is claimed in ZooKeeper first, as before `start`; start begins the migration again.",
     ]
 
 
 _CLAIMED_FIRST: Final = (
-    "Every block is then claimed in ZooKeeper first, and committed by the quorum after. Brokers that use ZooKeeper go "
-    "on beside it. No block is handed out while ZooKeeper is away."
+    "Every block is then claimed in ZooKeeper first, and committed by the quorum after. Brokers that use ZooKeeper "
+    "continue beside it. No block is handed out while ZooKeeper is away."
 )
 EXHAUSTED: Final = "Brokers that use ZooKeeper fail with 'Have exhausted all producerIds' from then on."
 

@@ -34,10 +34,10 @@ def log() -> None:
 
 @log.command()
 @DIRECTORY_OPTION
-@click.option("--from", "from_index", default=0, type=click.IntRange(0), help="Lowest index of the entries to print.")
+@click.option("--from", "from_index", default=0, type=click.IntRange(0), help="Lowest entry index to print.")
 @output_option
 def dump(directory: Path, from_index: int, output: str) -> None:
-    """Print every frame, oldest first; JSON is one object a line. Exits 1 at damage that is not just a torn end."""
+    """Print every frame, oldest first; JSON has one object per line. Exits 1 at damage, unless it is a torn end."""
     damage = None
     for item in dump_log(OsFiles(), directory / "wal"):
         if isinstance(item, DumpedDamage):
@@ -87,7 +87,7 @@ def snapshot() -> None:
 @DIRECTORY_OPTION
 @output_option
 def list_(directory: Path, output: str) -> None:
-    """List the snapshots by name, oldest first; see `verify` for their contents."""
+    """List the snapshots by name, oldest first. Their contents are not read: see `verify`."""
     path = directory / "snapshots"
     rows = [
         (found.index, found.term, (path / found.name).stat().st_size, found.name) for found in found_snapshots(path)
@@ -102,7 +102,7 @@ def list_(directory: Path, output: str) -> None:
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @output_option
 def inspect(file: Path, output: str) -> None:
-    """Print the state that a snapshot file holds."""
+    """Print the replicated state in a snapshot file."""
     try:
         image = _load(file)
     except SnapshotError as error:
@@ -133,7 +133,7 @@ def inspect(file: Path, output: str) -> None:
 @DIRECTORY_OPTION
 @output_option
 def verify(directory: Path, output: str) -> None:
-    """Read every snapshot and check its checksum and contents. Exits 1 if one is damaged."""
+    """Check the checksum and the contents of every snapshot. Exits 1 if one is damaged."""
     path = directory / "snapshots"
     verdicts = [(found.name, snapshot_problem(path / found.name)) for found in found_snapshots(path)]
     if output == "json":

@@ -14,7 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def output_option(command: Command) -> Command:
     """Add `--output table|json`."""
     return click.option(
-        "--output", "-o", type=click.Choice(["table", "json"]), default="table", help="How to print. Default: table."
+        "--output", "-o", type=click.Choice(["table", "json"]), default="table", help="Output format. Default: table."
     )(command)
 
 

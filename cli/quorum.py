@@ -1,4 +1,4 @@
-"""`pidkeeper quorum`: what the members say of themselves and of each other."""
+"""`pidkeeper quorum`: describe the quorum, transfer its leadership, add and remove voters."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ STEP_SECONDS: Final = 0.1
 
 @click.group()
 def quorum() -> None:
-    """Describe the quorum, hand over its leadership, add and remove voters."""
+    """Describe the quorum, transfer its leadership, add and remove voters."""
 
 
 @quorum.command()
 @click.option("--status", "view", flag_value="status", help="Only the quorum as a whole.")
-@click.option("--replication", "view", flag_value="replication", help="Only the voters and learners, one a row.")
+@click.option("--replication", "view", flag_value="replication", help="Only the voters and learners, one per row.")
 @asks_controllers
 @output_option
 def describe(
@@ -31,7 +31,7 @@ def describe(
     members: Controllers,
     output: str,
 ) -> None:
-    """Leader, term, commit index, voters with their lag. Exits 10 when the quorum is not healthy."""
+    """Show leader, term, commit index, and the lag of each voter. Exits 10 if the quorum is not healthy."""
     description = describe_best(members)
     if output == "json":
         print_json(description)
@@ -51,28 +51,29 @@ def describe(
 
 
 @quorum.command()
-@click.option("--to", "target", type=int, help="Voter that shall lead. Default: the most caught-up one.")
+@click.option("--to", "target", type=int, help="Node id of the next leader. Default: the most caught-up voter.")
 @asks_controllers
 def transfer(target: int | None, members: Controllers) -> None:
-    """Hand leadership over to another voter."""
+    """Transfer leadership to another voter."""
     before = describe_best(members)
     members.ask(dict, "POST", "/v1/quorum/transfer", {"target": target})
     click.echo(
-        f"member {before.leader_id} hands over to {target if target is not None else 'the most caught-up voter'}"
+        f"member {before.leader_id} transfers leadership to "
+        f"{target if target is not None else 'the most caught-up voter'}"
     )
 
 
 @quorum.command("add-voter")
 @click.option("--id", "member_id", type=click.IntRange(1, 2**31 - 1), required=True, help="Node id of the new member.")
-@click.option("--peer", required=True, help="host:port of its peer links.")
-@click.option("--http", required=True, help="Base URL of its HTTP interface.")
-@click.option("--directory-id", help="uuid of its data directory, to be sure that it is this one.")
-@click.option("--wait", default=60.0, show_default=True, help="Seconds for the new member to catch up.")
+@click.option("--peer", required=True, help="Peer address of the new member, host:port.")
+@click.option("--http", required=True, help="Base URL of the new member.")
+@click.option("--directory-id", help="Expected uuid of its data directory; another one is refused.")
+@click.option("--wait", default=60.0, show_default=True, help="Seconds to wait for the new member to catch up.")
 @asks_controllers
 def add_voter(
     member_id: int, peer: str, http: str, directory_id: str | None, wait: float, members: Controllers
 ) -> None:
-    """Make a running member a voter: first a learner, then, once it has caught up, a voter."""
+    """Add a running member to the quorum: first as a learner; as a voter once it has caught up."""
     request = AddVoterRequest(member_id, peer, http, directory_id)
     deadline = time.monotonic() + wait
     while True:
@@ -82,7 +83,7 @@ def add_voter(
             return
         if time.monotonic() > deadline:
             raise CommandError(
-                f"member {member_id} is a learner still: {answer.waiting_for or 'catching up'}; "
+                f"member {member_id} is still a learner: {answer.waiting_for or 'catching up'}; "
                 "run the command again, or remove it with remove-voter"
             )
         time.sleep(STEP_SECONDS)
@@ -92,16 +93,16 @@ def add_voter(
 @click.argument("member_id", metavar="ID", type=click.IntRange(1, 2**31 - 1))
 @asks_controllers
 def remove_voter(member_id: int, members: Controllers) -> None:
-    """Remove a voter or a learner. Stop its process afterwards."""
+    """Remove a voter or a learner from the quorum. Stop its process afterwards."""
     members.ask(RemoveVoterResponse, "DELETE", f"/v1/quorum/voters/{member_id}")
-    click.echo(f"member {member_id} is removed: stop its process")
+    click.echo(f"member {member_id} is removed: stop its process now")
 
 
 def describe_best(members: Controllers) -> QuorumDescription:
     """The description by the leader if it answers, else by the member that knows most. Raises CommandError."""
     known = members.described()
     if not known:
-        raise CommandError(f"none of {', '.join(members.urls)} answers", ExitCode.UNREACHABLE)
+        raise CommandError(f"no answer from any of {', '.join(members.urls)}", ExitCode.UNREACHABLE)
     return known[0][1]
 
 

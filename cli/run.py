@@ -12,7 +12,7 @@ from pidkeeper.service.settings import SettingsError
 CONFIG_OPTION = click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="TOML file. Variables of the environment override its keys.",
+    help="Configuration file (TOML). Environment variables override its keys.",
 )
 
 
@@ -24,7 +24,7 @@ def controller() -> None:
 @controller.command("run")
 @CONFIG_OPTION
 def run_controller(config: Path | None) -> None:
-    """Run one controller until SIGTERM. Environment: PIDKEEPER__<KEY>."""
+    """Run one controller until SIGTERM. The variable PIDKEEPER__<KEY> overrides a key."""
     from pidkeeper.controller.config import load_config
     from pidkeeper.controller.server import run
 
@@ -43,7 +43,7 @@ def agent() -> None:
 @agent.command("run")
 @CONFIG_OPTION
 def run_agent(config: Path | None) -> None:
-    """Run one broker agent until SIGTERM. Environment: PIDKEEPER_AGENT__<KEY>."""
+    """Run one broker agent until SIGTERM. The variable PIDKEEPER_AGENT__<KEY> overrides a key."""
     from pidkeeper.broker_agent.config import load_config
     from pidkeeper.broker_agent.server import run
 

@@ -18,15 +18,15 @@ from pidkeeper.snapshots.files import OsFiles
 
 @click.group()
 def storage() -> None:
-    """Format and inspect a member's data directory."""
+    """Format, inspect and verify a member's data directory."""
 
 
 @storage.command("format")
 @CONFIG_OPTION
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Data directory, instead of --config.")
-@click.option("--cluster-id", help="With --dir: the cluster it belongs to.")
-@click.option("--node-id", type=click.IntRange(1), help="With --dir: the member it belongs to.")
-@click.option("--if-needed", is_flag=True, help="Leave a directory alone that is formatted for this member already.")
+@click.option("--cluster-id", help="With --dir: cluster id of the member.")
+@click.option("--node-id", type=click.IntRange(1), help="With --dir: node id of the member.")
+@click.option("--if-needed", is_flag=True, help="Do nothing if the directory is already formatted for this member.")
 @output_option
 def format_(
     config: Path | None,
@@ -36,10 +36,10 @@ def format_(
     if_needed: bool,
     output: str,
 ) -> None:
-    """Give a member's directory its identity.
+    """Write the identity of a member into its data directory.
 
-    The member's first start is then that of a voter without memory: it counts in no majority until it has caught up,
-    and a new cluster starts once all of its members are up.
+    A formatted member starts as a recovering member: it counts in no majority until it has caught up. So a new cluster
+    elects its first leader when all of its members are up.
     """
     directory, cluster_id, node_id = _identity(config, directory, cluster_id, node_id)
     try:
@@ -54,7 +54,7 @@ def format_(
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Data directory, instead of --config.")
 @output_option
 def info(config: Path | None, directory: Path | None, output: str) -> None:
-    """Show whose directory it is."""
+    """Show the identity in a data directory."""
     if directory is None:
         directory = _identity(config, None, None, None)[0]
     try:
@@ -68,7 +68,7 @@ def info(config: Path | None, directory: Path | None, output: str) -> None:
 @click.option("--dir", "directory", required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
 @output_option
 def verify(directory: Path, output: str) -> None:
-    """Read a member's log, snapshots and archive, whether it runs or not, and check every byte that counts.
+    """Read a member's log, snapshots and archive, and check every byte that counts. The member may be running.
 
     Exits 1 if anything is damaged. A torn end of the log is not damage: the next start cuts it off.
     """
@@ -90,7 +90,7 @@ def _identity(
     if directory is not None and cluster_id is not None and node_id is not None:
         return directory, cluster_id, node_id
     if directory is not None or cluster_id is not None or node_id is not None:
-        raise click.UsageError("--dir, --cluster-id and --node-id go together")
+        raise click.UsageError("--dir, --cluster-id and --node-id must be given together")
     from pidkeeper.controller.config import load_config
 
     try:

@@ -29,13 +29,15 @@ PRODUCER_EPOCH: Final = click.IntRange(0, 2**15 - 1)
 
 @click.group()
 def transactions() -> None:
-    """List, describe and abort transactions, and find those that hang."""
+    """List, describe and abort transactions, and find hanging ones."""
 
 
 @transactions.command("list")
 @click.option("--state", type=click.Choice(STATES, case_sensitive=False), help="Only ids in this state.")
-@click.option("--producer-id", type=PRODUCER_ID, help="Only the id that has this producer ID.")
-@click.option("--duration-filter", type=click.IntRange(0), metavar="MS", help="Only transactions under way for longer.")
+@click.option("--producer-id", type=PRODUCER_ID, help="Only the transactional id that has this producer ID.")
+@click.option(
+    "--duration-filter", type=click.IntRange(0), metavar="MS", help="Only transactions open for longer than this."
+)
 @asks_controllers
 @output_option
 def list_(
@@ -45,7 +47,7 @@ def list_(
     members: Controllers,
     output: str,
 ) -> None:
-    """List transactional ids in order."""
+    """List transactional ids, sorted by name."""
     found = list(_all(members, state, producer_id))
     if duration_filter is not None:
         now_ms = _now_ms()
@@ -65,7 +67,7 @@ def list_(
 @asks_controllers
 @output_option
 def describe(transactional_id: str, members: Controllers, output: str) -> None:
-    """Describe TRANSACTIONAL_ID and its transaction, if one is under way."""
+    """Describe TRANSACTIONAL_ID and its current transaction, if it has one."""
     query = f"transactional_id={quote(transactional_id, safe='')}"
     one = members.ask(TransactionDescription, "GET", f"/v1/transactions/describe?{query}")
     if output == "json":
@@ -88,16 +90,18 @@ def describe(transactional_id: str, members: Controllers, output: str) -> None:
 
 @transactions.command()
 @click.argument("transactional_id")
-@click.option("--producer-id", type=PRODUCER_ID, help="With --producer-epoch: only if it is still this producer's.")
+@click.option(
+    "--producer-id", type=PRODUCER_ID, help="With --producer-epoch: abort only a transaction of this producer."
+)
 @click.option("--producer-epoch", type=PRODUCER_EPOCH, help="With --producer-id.")
 @asks_controllers
 @output_option
 def abort(
     transactional_id: str, producer_id: int | None, producer_epoch: int | None, members: Controllers, output: str
 ) -> None:
-    """Abort the transaction under way of TRANSACTIONAL_ID. Its producer is fenced: it cannot go on."""
+    """Abort the current transaction of TRANSACTIONAL_ID and fence its producer."""
     if (producer_id is None) != (producer_epoch is None):
-        raise click.UsageError("--producer-id and --producer-epoch go together")
+        raise click.UsageError("--producer-id and --producer-epoch must be given together")
     request = AbortTransactionRequest(
         transactional_id,
         -1 if producer_id is None else producer_id,
@@ -107,7 +111,7 @@ def abort(
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"the transaction of {transactional_id} is aborted, its producer fenced")
+        click.echo(f"the transaction of {transactional_id} is aborted, and its producer is fenced")
 
 
 @transactions.command("find-hanging")
@@ -117,12 +121,12 @@ def abort(
     show_default=True,
     type=click.IntRange(0),
     metavar="MINUTES",
-    help="Longest time that a transaction may take.",
+    help="Longest time that a transaction is allowed to take.",
 )
 @asks_controllers
 @output_option
 def find_hanging(max_transaction_timeout: int, members: Controllers, output: str) -> None:
-    """Find transactions that are not complete although the longest allowed time has passed, partition by partition."""
+    """Find transactions that are open for longer than allowed, one row per partition."""
     now_ms = _now_ms()
     latest = now_ms - max_transaction_timeout * 60_000
     hanging = [

@@ -86,17 +86,17 @@ class ServiceCollector(Collector):
         yield self._requests()
         yield GaugeMetricFamily(
             "pidkeeper_event_loop_lag_seconds",
-            "How late the event loop ran its last timer.",
+            "Delay of the last timer of the event loop.",
             value=self._server.loop_lag_ns / 1e9,
         )
-        yield GaugeMetricFamily("pidkeeper_http_connections", "HTTP connections open.", value=self._server.connections)
+        yield GaugeMetricFamily("pidkeeper_http_connections", "Open HTTP connections.", value=self._server.connections)
         yield CounterMetricFamily(
             "pidkeeper_http_connections_refused",
-            "HTTP connections closed at the limit.",
+            "HTTP connections closed because the limit was reached.",
             value=self._server.connections_refused,
         )
         yield self._health()
-        info = GaugeMetricFamily("pidkeeper_build_info", "The version that runs; always 1.", labels=["version"])
+        info = GaugeMetricFamily("pidkeeper_build_info", "Version of the running build; always 1.", labels=["version"])
         info.add_metric([build_version()], 1)
         yield info
 
@@ -111,7 +111,7 @@ class ServiceCollector(Collector):
 
     def _health(self) -> Metric:
         family = GaugeMetricFamily(
-            "pidkeeper_healthcheck", "Whether a health check holds (1) or not (0).", labels=["type", "name"]
+            "pidkeeper_healthcheck", "1 if a health check passes, 0 if it fails.", labels=["type", "name"]
         )
         for kind, checks in self._probes:
             for check in checks():

@@ -28,7 +28,9 @@ class AgentCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
         yield from self._gauges()
-        rounds = CounterMetricFamily(PREFIX + "prefetch_rounds", "Rounds of block requests.", labels=["outcome"])
+        rounds = CounterMetricFamily(
+            PREFIX + "prefetch_rounds", "Rounds of block requests, by outcome.", labels=["outcome"]
+        )
         for outcome, count in self._agent.prefetcher.rounds.items():
             rounds.add_metric([outcome], count)
         yield rounds
@@ -44,15 +46,19 @@ class AgentCollector(Collector):
         reserve, prefetcher = agent.reserve, agent.prefetcher
         for name, text, value in (
             ("claims", "Producer IDs claimed.", reserve.claimed),
-            ("claim_errors", "Claims that found no ID at hand.", reserve.failed_claims),
-            ("blocks_received", "Blocks received and taken.", prefetcher.blocks_received),
-            ("blocks_rejected", "Blocks received and thrown away.", prefetcher.blocks_rejected),
-            ("registrations", "Registrations with the controller.", agent.session.registrations),
-            ("starved_seconds", "Seconds in which claims failed.", prefetcher.starved_seconds),
-            ("candidates_taken", "Claimed IDs that transactional ids got.", agent.candidates.taken),
-            ("candidates_lost", "Claimed IDs given up on after an unknown outcome.", agent.candidates.lost),
+            ("claim_errors", "Claims that failed because the reserve was empty.", reserve.failed_claims),
+            ("blocks_received", "Blocks received and added to the reserve.", prefetcher.blocks_received),
+            ("blocks_rejected", "Blocks received and rejected.", prefetcher.blocks_rejected),
+            ("registrations", "Registrations with the controllers.", agent.session.registrations),
+            ("starved_seconds", "Seconds during which claims failed.", prefetcher.starved_seconds),
+            ("candidates_taken", "Candidate IDs that the leader gave to a transactional id.", agent.candidates.taken),
+            (
+                "candidates_lost",
+                "Candidate IDs discarded because the outcome of their request is unknown.",
+                agent.candidates.lost,
+            ),
             ("connections_accepted", "Kafka connections accepted.", listener.accepted),
-            ("connections_refused", "Kafka connections refused at the limit.", listener.refused),
+            ("connections_refused", "Kafka connections refused because the limit was reached.", listener.refused),
             ("connections_idle_closed", "Kafka connections closed as idle.", listener.idle_closed),
             ("malformed_frames", "Kafka connections closed for a malformed request.", listener.malformed),
         ):
@@ -61,21 +67,25 @@ class AgentCollector(Collector):
     def _gauges(self) -> Iterator[Metric]:
         agent, reserve = self._agent, self._agent.reserve
         for name, text, value in (
-            ("reserve_ids", "Producer IDs at hand.", reserve.remaining),
-            ("reserve_blocks", "Blocks at hand.", reserve.blocks_held),
-            ("reserve_target_ids", "Producer IDs that the agent wants at hand.", agent.prefetcher.policy.target_ids()),
-            ("claim_rate", "Measured claims a second.", agent.prefetcher.policy.claim_rate),
-            ("broker_epoch", "Epoch of the registration, -1 without one.", _or_minus_one(agent.session.broker_epoch)),
-            ("fenced", "1 while the controller fences this broker.", int(agent.session.fenced)),
+            ("reserve_ids", "Producer IDs in the reserve.", reserve.remaining),
+            ("reserve_blocks", "Blocks in the reserve.", reserve.blocks_held),
+            ("reserve_target_ids", "Producer IDs that the reserve should hold.", agent.prefetcher.policy.target_ids()),
+            ("claim_rate", "Measured claims per second.", agent.prefetcher.policy.claim_rate),
+            (
+                "broker_epoch",
+                "Broker epoch of the registration; -1 if not registered.",
+                _or_minus_one(agent.session.broker_epoch),
+            ),
+            ("fenced", "1 while the controllers fence this broker.", int(agent.session.fenced)),
             ("ready", "1 while the agent is ready.", int(agent.ready)),
             (
                 "transactional_requests_under_way",
-                "Requests put to the controllers.",
-                self._agent.transactions.under_way,
+                "Transactional requests that wait for the controllers.",
+                agent.transactions.under_way,
             ),
-            ("candidates_kept", "Claimed IDs kept for transactional ids.", len(agent.candidates)),
-            ("known_agents", "Agents that clients are told of, this one included.", len(agent.directory.nodes)),
-            ("connections", "Kafka connections open.", len(self._listener.connections)),
+            ("candidates_kept", "Unused candidate IDs kept for the next requests.", len(agent.candidates)),
+            ("known_agents", "Agents that Metadata names to clients, this one included.", len(agent.directory.nodes)),
+            ("connections", "Open Kafka connections.", len(self._listener.connections)),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
 
@@ -83,7 +93,10 @@ class AgentCollector(Collector):
 def build_collectors(agent: Agent, listener: KafkaListener) -> list[Collector]:
     """The agent's own samples, with the duration of rounds fed by the agent."""
     duration = Histogram(
-        PREFIX + "prefetch_duration_seconds", "Seconds a round took.", registry=None, buckets=ROUND_BUCKETS
+        PREFIX + "prefetch_duration_seconds",
+        "Seconds that a round of block requests took.",
+        registry=None,
+        buckets=ROUND_BUCKETS,
     )
     agent.prefetcher.on_round = duration.observe
     return [AgentCollector(agent, listener), duration]

@@ -50,13 +50,21 @@ class Facts(msgspec.Struct):
     "--claims", default=1_000_000, show_default=True, type=click.IntRange(1000), help="IDs to claim under load."
 )
 @click.option("--rate", default=40_000, show_default=True, type=click.IntRange(100), help="Claims per second.")
-@click.option("--kills", default=3, show_default=True, type=click.IntRange(0, 20), help="Leaders to kill -9 meanwhile.")
+@click.option(
+    "--kills",
+    default=3,
+    show_default=True,
+    type=click.IntRange(0, 20),
+    help="How often the leader is killed with kill -9.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as one JSON object on the last line.")
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Run in this directory and keep it.")
+@click.option(
+    "--keep", type=click.Path(path_type=Path, file_okay=False), help="Run in this directory, and keep it afterwards."
+)
 def demo(claims: int, rate: int, kills: int, as_json: bool, keep: Path | None) -> None:
-    """Three controllers, two agents, real Kafka clients, a million IDs, dead leaders: and no ID twice.
+    """Run three controllers, two agents and real Kafka clients; kill leaders; check that no ID is handed out twice.
 
-    Exits 1 if an ID was handed out twice, a claim failed, or anything else went wrong.
+    Exits 1 if an ID was handed out twice, if a claim failed, or if anything else went wrong.
     """
     directory = keep or Path(tempfile.mkdtemp(prefix="pidkeeper-demo-"))
     cluster = LocalCluster(directory)
@@ -154,7 +162,7 @@ class Demonstration:
             await asyncio.to_thread(self.cluster.wait_ready, leader)
 
     async def _restart_everything(self, before: int) -> ClaimLoad:
-        self._narrator.say("kill -9 of every process at once, then a restart of all")
+        self._narrator.say("kill -9 of every process at once, then a restart of all of them")
         await asyncio.to_thread(self.cluster.kill, *self.cluster.members())
         await asyncio.to_thread(self.cluster.start)
         await asyncio.to_thread(self.cluster.wait_ready)
@@ -207,7 +215,7 @@ def _print(facts: Facts, problems: list[str]) -> None:
         ("blocks allocated", f"{facts.blocks:,}"),
         ("leaders killed", f"{facts.leader_kills}"),
         ("claims that failed", f"{facts.claim_errors}"),
-        ("longest gap seen by a claimer", f"{facts.longest_service_gap_ms:.1f} ms"),
+        ("longest time without an ID", f"{facts.longest_service_gap_ms:.1f} ms"),
         ("allocate, median", f"{facts.allocate_p50_ms:.2f} ms"),
         ("allocate, 99th percentile", f"{facts.allocate_p99_ms:.2f} ms"),
         ("verdict", "; ".join(problems) or "no ID twice, nothing lost"),

@@ -36,7 +36,7 @@ def build_app(
     pending = operations.pending
     service = Service(
         description=DESCRIPTION,
-        readiness="Has this member its place in the quorum?",
+        readiness="Is this member ready to take part in the quorum?",
         routes=ROUTES,
         operations=operations,
         live=member.liveness,

@@ -32,18 +32,18 @@ class ControllerCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Every family, freshly made."""
         yield self._metrics.duration.family(
-            "pidkeeper_allocation_duration_seconds", "Time from admission of an allocation to its answer."
+            "pidkeeper_allocation_duration_seconds", "Seconds from the admission of an allocation to its answer."
         )
         yield self._throttled()
         yield GaugeMetricFamily(
-            "pidkeeper_api_pending_requests", "Requests that wait for their commit.", value=len(self._pending)
+            "pidkeeper_api_pending_requests",
+            "Requests that wait for their entry to be committed and applied.",
+            value=len(self._pending),
         )
         yield from self._member.metric_families()
 
     def _throttled(self) -> Metric:
-        family = CounterMetricFamily(
-            "pidkeeper_throttled", "Requests refused by a quota, by the quota that was used up.", labels=["quota"]
-        )
+        family = CounterMetricFamily("pidkeeper_throttled", "Requests refused by a quota, by quota.", labels=["quota"])
         for quota in ("broker", "cluster", "buckets", "pending"):
             family.add_metric([quota], self._metrics.throttled[quota])
         return family

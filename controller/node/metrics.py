@@ -39,7 +39,7 @@ def _counter(name: str, documentation: str, value: float) -> Metric:
 
 def _consensus(member: ClusterMember) -> Iterator[Metric]:
     core, driver, decider = member.core, member.driver, member.leadership.decider
-    state = GaugeMetricFamily(PREFIX + "state_info", "1 for the role that this member has.", labels=["state"])
+    state = GaugeMetricFamily(PREFIX + "state_info", "1 for the current role of this member, else 0.", labels=["state"])
     for role in Role:
         state.add_metric([role.value], float(core.role is role))
     yield state
@@ -47,15 +47,19 @@ def _consensus(member: ClusterMember) -> Iterator[Metric]:
     yield _gauge(PREFIX + "is_leader", "1 if this member leads and serves.", float(member.leadership.serving()))
     yield _gauge(PREFIX + "has_leader", "1 if this member knows a leader.", float(core.leader_id is not None))
     yield _gauge(PREFIX + "leader_id", "Node id of the leader, 0 if none is known.", core.leader_id or 0)
-    yield _gauge(PREFIX + "recovering", "1 while this member catches up before it votes.", float(core.recovering))
+    yield _gauge(
+        PREFIX + "recovering",
+        "1 while this member recovers from a loss of data and must catch up.",
+        float(core.recovering),
+    )
     yield _gauge(PREFIX + "commit_index", "Highest index known to be committed.", core.commit)
-    yield _gauge(PREFIX + "applied_index", "Highest index that was applied.", core.applied)
+    yield _gauge(PREFIX + "applied_index", "Highest index that is applied.", core.applied)
     yield _gauge(PREFIX + "log_end_index", "Index of the last entry of the log.", core.last_index)
     yield _gauge(PREFIX + "snapshot_index", "Index of the newest snapshot.", core.snapshot.index)
-    yield _gauge(PREFIX + "voters", "Voters of the quorum.", len(core.membership.voters))
+    yield _gauge(PREFIX + "voters", "Number of voters in the configuration in force.", len(core.membership.voters))
     version = member.machine.metadata_version
     yield _gauge(PREFIX + "metadata_version", "Metadata version in force (KIP-584).", version)
-    yield _counter(PREFIX + "leader_changes", "Leaders that this member came to know.", driver.leader_changes)
+    yield _counter(PREFIX + "leader_changes", "Changes of the leader that this member observed.", driver.leader_changes)
     yield _counter(PREFIX + "batches", "Batches that this member decided as leader.", decider.batches)
     yield _counter(PREFIX + "decisions", "Requests that this member decided as leader.", decider.requests)
     yield _gauge(PREFIX + "proposals_pending", "Requests that wait for the next batch.", decider.waiting())
@@ -64,10 +68,12 @@ def _consensus(member: ClusterMember) -> Iterator[Metric]:
 def _peers(member: ClusterMember) -> Iterator[Metric]:
     description = describe(member)
     lag = GaugeMetricFamily(
-        PREFIX + "peer_match_lag", "Entries that a voter is behind; on the leader.", labels=["peer"]
+        PREFIX + "peer_match_lag", "Entries that a voter or learner is behind. Reported by the leader.", labels=["peer"]
     )
     contact = GaugeMetricFamily(
-        PREFIX + "peer_last_contact_seconds", "Time since a voter was heard; on the leader.", labels=["peer"]
+        PREFIX + "peer_last_contact_seconds",
+        "Seconds since the last message of a voter or learner. Reported by the leader.",
+        labels=["peer"],
     )
     for voter in [*description.voters, *description.learners]:
         if voter.id != member.node_id and voter.lag is not None and voter.last_contact_ms is not None:
@@ -76,9 +82,15 @@ def _peers(member: ClusterMember) -> Iterator[Metric]:
     yield lag
     yield contact
     if description.failure_tolerance is not None:
-        yield _gauge(PREFIX + "failure_tolerance", "Voters that may still fail.", description.failure_tolerance)
+        yield _gauge(
+            PREFIX + "failure_tolerance",
+            "Voters that may fail before the quorum loses its majority. Reported by the leader.",
+            description.failure_tolerance,
+        )
     failures = CounterMetricFamily(
-        PREFIX + "peer_failures", "Failed dials, refusals, malformed frames, drops.", labels=["peer", "reason"]
+        PREFIX + "peer_failures",
+        "Problems of a peer link: failed dials, refusals, malformed frames, dropped messages.",
+        labels=["peer", "reason"],
     )
     for (peer, reason), count in member.links.failures.items():
         failures.add_metric([str(peer), reason], count)
@@ -90,7 +102,7 @@ def _storage(member: ClusterMember) -> Iterator[Metric]:
     yield _counter(PREFIX + "fsyncs", "fdatasync calls of the write-ahead log.", wal.fdatasyncs)
     yield _counter(PREFIX + "log_written_bytes", "Bytes written to the write-ahead log.", wal.bytes_written)
     yield _counter(
-        PREFIX + "log_fsync_seconds", "Time spent in writes and syncs of the log.", member.writer.busy_seconds
+        PREFIX + "log_fsync_seconds", "Seconds spent in writes and syncs of the log.", member.writer.busy_seconds
     )
     yield _gauge(PREFIX + "log_writes_waiting", "Writes that wait for the disk.", member.writer.waiting())
     yield _counter(PREFIX + "snapshots_taken", "Snapshots that this member took.", member.keeper.taken)
@@ -101,8 +113,12 @@ def _ids(member: ClusterMember) -> Iterator[Metric]:
     machine = member.machine
     next_id = machine.producer_ids.next_producer_id
     brokers = machine.brokers.all()
-    yield _gauge("pidkeeper_ids_next_id", "The lowest producer ID that was never handed out.", next_id)
-    yield _gauge("pidkeeper_ids_remaining_ratio", "Share of the ID space that is left.", 1 - next_id / MAX_PRODUCER_ID)
+    yield _gauge("pidkeeper_ids_next_id", "Next producer ID to be allocated.", next_id)
+    yield _gauge(
+        "pidkeeper_ids_remaining_ratio",
+        "Share of the producer ID space that is not allocated yet.",
+        1 - next_id / MAX_PRODUCER_ID,
+    )
     yield _gauge("pidkeeper_brokers_registered", "Registered brokers.", len(brokers))
     fenced = sum(broker.fenced for broker in brokers)
     yield _gauge("pidkeeper_brokers_fenced", "Registered brokers whose heartbeats stopped.", fenced)
@@ -116,18 +132,20 @@ def _transactions(member: ClusterMember) -> Iterator[Metric]:
         if status is not TransactionStatus.DEAD:
             ids.add_metric([STATE_NAMES[status]], by_status[status])
     yield ids
-    fenced = "Transactions aborted over the head of their producer, while this member led."
+    fenced = "Transactions aborted with their producer fenced, while this member led."
     yield _counter("pidkeeper_transactions_fenced", fenced, duties.fenced)
-    timed_out = "Transactions aborted because their time was up, while this member led."
+    timed_out = "Transactions aborted because they timed out, while this member led."
     yield _counter("pidkeeper_transactions_timed_out", timed_out, duties.timed_out)
-    forgotten = "Idle transactional ids that were forgotten while this member led."
+    forgotten = "Transactional ids removed because they were idle, while this member led."
     yield _counter("pidkeeper_transactional_ids_forgotten", forgotten, duties.forgotten)
 
 
 def _migration(member: ClusterMember) -> Iterator[Metric]:
     migration, prefix = member.leadership.migration, "pidkeeper_zookeeper_"
     phases = GaugeMetricFamily(
-        "pidkeeper_migration_phase_info", "1 for the phase of the migration from ZooKeeper.", labels=["phase"]
+        "pidkeeper_migration_phase_info",
+        "1 for the current phase of the migration from ZooKeeper, else 0.",
+        labels=["phase"],
     )
     for phase in MigrationPhase:
         phases.add_metric([phase.name.lower()], float(phase is member.machine.migration.phase))
@@ -137,14 +155,24 @@ def _migration(member: ClusterMember) -> Iterator[Metric]:
     connected = migration.znode.disconnected() is None
     yield _gauge(prefix + "connected", "1 while this member has a session with ZooKeeper.", float(connected))
     stopped = float(migration.trouble() is not None)
-    yield _gauge(prefix + "stops_allocation", "1 while ZooKeeper is needed for blocks and cannot be used.", stopped)
+    yield _gauge(
+        prefix + "stops_allocation", "1 while no block can be allocated because ZooKeeper cannot be used.", stopped
+    )
     claims = migration.claims
-    yield _counter(prefix + "claims", "Conditional writes of the znode that claimed blocks.", claims.claims)
-    conflicts = "Conditional writes that came too late: a broker had written the znode."
+    yield _counter(prefix + "claims", "Conditional writes that claimed blocks in the znode.", claims.claims)
+    conflicts = "Conditional writes that failed because a broker had written the znode first."
     yield _counter(prefix + "claim_conflicts", conflicts, claims.conflicts)
-    yield _counter(prefix + "claim_failures", "Claims that ZooKeeper did not answer or not allow.", claims.failures)
-    setbacks = "Times that the znode was found behind the quorum: somebody set it back."
+    yield _counter(
+        prefix + "claim_failures",
+        "Conditional writes that ZooKeeper did not answer or did not permit.",
+        claims.failures,
+    )
+    setbacks = "Times the znode was found behind the quorum: somebody has set it back."
     yield _counter(prefix + "setbacks", setbacks, claims.setbacks)
-    yield _gauge(prefix + "claims_waiting", "Requests that wait for a claim.", len(claims))
+    yield _gauge(prefix + "claims_waiting", "Requests that wait for a conditional write of the znode.", len(claims))
     if claims.zookeeper_next is not None:
-        yield _gauge(prefix + "next_id", "The ID after the newest claim of this member.", claims.zookeeper_next)
+        yield _gauge(
+            prefix + "next_id",
+            "First ID after the range that this member claimed last in ZooKeeper.",
+            claims.zookeeper_next,
+        )

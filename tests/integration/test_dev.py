@@ -190,7 +190,7 @@ def test_members_that_outlived_their_run_are_not_taken_for_new_ones(tmp_path: Pa
             second = pidkeeper("dev", "--dir", first.directory)
             assert second.returncode == 5, second
             (line,) = second.stderr.splitlines()
-            assert f"something answers already at {first.layout()['controllers'][0]['http']}" in line
+            assert f"another process already answers at {first.layout()['controllers'][0]['http']}" in line
             assert str(pid) in line
             assert alive(pid)
         finally:

@@ -80,7 +80,7 @@ def test_cluster_json_is_what_others_build_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "{}", '{"cluster_id": 5, "controllers": [], "agents": []}'])
 def test_a_directory_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)
-    with pytest.raises(CommandError, match=r"cluster.json does not describe a cluster: .*name another --dir"):
+    with pytest.raises(CommandError, match=r"cluster.json does not describe a cluster: .*use another --dir"):
         LocalCluster(tmp_path)
     assert (tmp_path / "cluster.json").read_text() == content
 
@@ -124,7 +124,7 @@ def test_a_cluster_that_begins_in_zookeeper_goes_on_with_it(tmp_path: Path) -> N
         assert again.layout == first.layout
         settings = load_config(again._write_config(again.layout.controllers[0]), {}).member_settings()
         assert (settings.bridge, settings.zookeeper and settings.zookeeper.connect) == (True, connect)
-    with pytest.raises(CommandError, match=r"began in ZooKeeper at .*/rehearsal, not at other:1: ") as refused:
+    with pytest.raises(CommandError, match=r"created with ZooKeeper at .*/rehearsal, not with other:1: ") as refused:
         LocalCluster(tmp_path, zookeeper="other:1")
     assert refused.value.exit_code == ExitCode.REFUSED
 
@@ -134,7 +134,7 @@ def test_a_cluster_that_began_without_zookeeper_does_not_get_one(tmp_path: Path)
     write_layout(first)
     settings = load_config(first._write_config(first.layout.controllers[0]), {}).member_settings()
     assert (settings.bridge, settings.zookeeper) == (False, None)
-    with pytest.raises(CommandError, match="began without ZooKeeper, not at z:2181: name another --dir"):
+    with pytest.raises(CommandError, match="was created without ZooKeeper, not with z:2181: use another --dir"):
         LocalCluster(tmp_path, zookeeper="z:2181")
 
 

@@ -120,10 +120,10 @@ def test_the_plan_of_a_start(served: Served) -> None:
         '{"version":1,"broker":7,"block_start":"56000","block_end":"56999"}',
         "",
         "start would do this:",
-        "  1. The quorum's next producer ID goes from 0 to 57000: ZooKeeper has handed out what is below.",
+        "  1. The quorum's next producer ID goes from 0 to 57000: ZooKeeper has handed out all IDs below.",
         "  2. Every block is then claimed in ZooKeeper first, and committed by the quorum after. Brokers that",
-        "     use ZooKeeper go on beside it. No block is handed out while ZooKeeper is away.",
-        "  3. Nothing is final: rollback leads back, finalize ends it.",
+        "     use ZooKeeper continue beside it. No block is handed out while ZooKeeper is away.",
+        "  3. Nothing is final: rollback undoes this, finalize ends the migration.",
     ]
     assert served.phase is P.BRIDGE
     assert served.member.znode.now.version == 1
@@ -138,21 +138,21 @@ def test_a_plan_counts_from_what_this_quorum_claimed_and_never_gave_away(dual: S
     dual.member.znode.put(encode(ZnodeBlock(-1, 57_000, 61_999, QUORUM_NAME)))
     output = dual.run("plan").output
     assert "hands out blocks by itself from 57000 on" in output
-    assert "ends at 56999 then, not at 61999: ZooKeeper goes on from 57000." in output
+    assert "ends at 56999 then, not at 61999: ZooKeeper continues from 57000." in output
 
 
 def test_the_plan_of_what_comes_after_the_start(dual: Served) -> None:
     result = dual.run("plan")
     assert result.exit_code == 0
-    assert "the last block was taken by broker 7: see to it that it does not use ZooKeeper any more" in result.output
+    assert "the last block was taken by broker 7: make sure that it no longer uses ZooKeeper" in result.output
     assert f"sealed with a block that ends at {MAX_PRODUCER_ID}." in result.output
     assert "'Have exhausted all producerIds'" in result.output
-    assert "The znode is written again as it is: ZooKeeper goes on from 57000." in result.output
+    assert "The znode is rewritten unchanged: ZooKeeper continues from 57000." in result.output
     dual.member.znode.put(encode(ZnodeBlock(9, 57_000, 57_000)))
     planned = dual.json("plan")
     assert [step["order"] for step in planned["steps"]] == ["finalize", "rollback"]
     assert planned["warnings"] == [
-        "broker 9 took the block 57000 to 57000 after the quorum's last claim: it uses ZooKeeper still"
+        "broker 9 took the block 57000 to 57000 after the quorum's last claim: it still uses ZooKeeper"
     ]
     assert "from 57001 on" in planned["steps"][0]["would"][2]
 
@@ -175,16 +175,16 @@ def test_a_plan_without_zookeeper(dual: Served) -> None:
     ]
     output = dual.run("plan").output
     assert "Znode           cannot be read" in output
-    assert "The leader would take it up as soon as the znode can be read again." in output
+    assert "The leader would begin as soon as the znode can be read again." in output
 
 
 def test_a_plan_of_what_goes_on_by_itself(served: Served) -> None:
     served.member.steps_wait = True
     served.enter(P.IMPORT)
     result = served.run("plan")
-    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "the leader goes on to dual_write by itself")
+    assert (result.exit_code, result.output.splitlines()[-1]) == (0, "the leader continues to dual_write by itself")
     served.enter(P.ROLLING_BACK)
-    assert served.run("plan").output.endswith("\nthe leader goes on to rolled_back by itself\n")
+    assert served.run("plan").output.endswith("\nthe leader continues to rolled_back by itself\n")
 
 
 def test_nothing_is_left_to_plan_at_the_end(dual: Served) -> None:
@@ -193,7 +193,7 @@ def test_nothing_is_left_to_plan_at_the_end(dual: Served) -> None:
     assert (result.exit_code, result.output.splitlines()[-1]) == (0, "nothing is left to do")
     dual.member.znode.failure = AWAY
     result = dual.run("plan")
-    assert (result.exit_code, f"not looked at: {AWAY.detail}" in result.output) == (0, True)
+    assert (result.exit_code, f"not read: {AWAY.detail}" in result.output) == (0, True)
 
 
 def test_a_start_shows_what_was_and_what_is(served: Served) -> None:
@@ -225,7 +225,7 @@ def test_orders_for_programs(served: Served) -> None:
 def test_a_rollback_and_its_repetition(dual: Served) -> None:
     result = dual.run("rollback")
     assert result.exit_code == 0
-    assert result.stdout.endswith("\nrolled back: ZooKeeper goes on from 57000; start begins again\n")
+    assert result.stdout.endswith("\nrolled back: ZooKeeper continues from 57000; start begins the migration again\n")
     assert (dual.phase, dual.member.znode.now.data) == (P.ROLLED_BACK, broker_block(56_000))
     again = dual.run("rollback")
     assert (again.exit_code, "nothing had to be done for rollback" in again.output) == (0, True)
@@ -251,7 +251,7 @@ def test_what_is_final_is_done_once(dual: Served) -> None:
 def test_without_a_terminal_nobody_can_agree(dual: Served, answers: str | None) -> None:
     result = dual.run("finalize", answers=answers)
     assert result.exit_code == ExitCode.REFUSED
-    assert "nobody agreed to it" in result.stderr
+    assert "not confirmed" in result.stderr
     assert "add --yes once no such broker is left" in result.stderr
     assert dual.phase is P.DUAL_WRITE
 
@@ -261,7 +261,7 @@ def test_whoever_does_not_agree_changes_nothing(dual: Served, terminal: None, an
     result = dual.run("finalize", answers=answers)
     assert result.exit_code == ExitCode.REFUSED
     assert "There is no way back." in result.stderr
-    assert "not agreed: nothing was changed" in result.stderr
+    assert "not confirmed: nothing was changed" in result.stderr
     assert dual.phase is P.DUAL_WRITE
 
 
@@ -287,8 +287,8 @@ def test_an_order_that_takes_longer_is_not_lost(served: Served) -> None:
     assert result.exit_code == ExitCode.FAILED
     assert result.stderr == (
         "import\n"
-        "Error: start is not done after 0.3 s: the leader is at it. "
-        "The leader goes on by itself; run the command again to wait for it\n"
+        "Error: start is not done after 0.3 s: the leader is working on it. "
+        "The leader continues by itself; run the command again to wait for it\n"
     )
     served.member.steps_wait = False
     assert (served.run("start").exit_code, served.phase) == (0, P.DUAL_WRITE)
@@ -299,7 +299,7 @@ def test_what_an_order_waits_for_is_said_once(dual: Served) -> None:
     result = dual.run("rollback", "--wait", "0.5")
     assert result.exit_code == ExitCode.FAILED
     assert result.stderr.count(f"rolling_back: {AWAY.detail}\n") == 1
-    assert f"rollback is not done after 0.5 s: {AWAY.detail}. The leader goes on by itself" in result.stderr
+    assert f"rollback is not done after 0.5 s: {AWAY.detail}. The leader continues by itself" in result.stderr
     assert dual.json("rollback", "--wait", "0", code=ExitCode.FAILED)["done"] is False
     dual.member.znode.failure = None
     assert dual.run("rollback").exit_code == 0
@@ -330,7 +330,7 @@ def test_another_order_meanwhile_is_told(served: Served, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "_send", overruled)
     result = served.run("start", "--wait", "0.2")
     assert result.exit_code == ExitCode.FAILED
-    assert "the migration is in the phase rolling_back by now: see the plan" in result.stderr
+    assert "the migration is now in the phase rolling_back: run plan" in result.stderr
 
 
 def test_the_status_of_what_is_well(served: Served) -> None:
@@ -379,7 +379,7 @@ def test_zookeeper_may_be_away_where_nobody_needs_it() -> None:
         alone.member.znode.failure = Failure(Cause.UNAVAILABLE, "this member has no [zookeeper] in its configuration")
         result = alone.run("status")
         assert result.exit_code == 0
-        assert "Znode           not looked at: this member has no [zookeeper]" in result.output
+        assert "Znode           not read: this member has no [zookeeper]" in result.output
         result = alone.run("plan")
         assert result.exit_code == ExitCode.REFUSED
         assert "start would be refused:\n  this member has no [zookeeper]" in result.output

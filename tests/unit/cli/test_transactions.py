@@ -170,7 +170,7 @@ def test_an_unknown_id_is_refused(served: Served) -> None:
 def test_a_transaction_is_aborted(served: Served) -> None:
     assert served.run("abort", "b", "--producer-id", "2", "--producer-epoch", "3").exit_code == ExitCode.REFUSED
     result = served.run("abort", "b", "--producer-id", "2", "--producer-epoch", "4")
-    assert (result.exit_code, result.output) == (0, "the transaction of b is aborted, its producer fenced\n")
+    assert (result.exit_code, result.output) == (0, "the transaction of b is aborted, and its producer is fenced\n")
     described = served.json("describe", "b")
     assert (described["state"], described["producer_epoch"]) == ("PrepareAbort", 5)
     assert served.json("abort", "c") == {"error_code": 0}
