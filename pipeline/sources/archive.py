@@ -49,8 +49,9 @@ from pidkeeper.pipeline.formats.problems import (
 from pidkeeper.pipeline.schemas import ARCHIVE_TABLES
 from pidkeeper.pipeline.sources.listing import Listing, list_folders, read_owner
 from pidkeeper.pipeline.sources.tables import Rows, TableReader, fits, parse_options, problem_row, raise_if
-from pidkeeper.protocol.archive import HEADER_BYTES, unpack_cluster_id
+from pidkeeper.snapshots.archive_format import HEADER_BYTES
 from pidkeeper.snapshots.catalog import snapshot_id
+from pidkeeper.snapshots.cluster_id import unpack_cluster_id
 from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
 from pidkeeper.snapshots.image import StateImage
 

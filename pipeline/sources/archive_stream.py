@@ -22,7 +22,7 @@ from pidkeeper.pipeline.formats.problems import BadFile
 from pidkeeper.pipeline.sources.archive import ARCHIVE_SUFFIX, SpanPart, read_blocks
 from pidkeeper.pipeline.sources.listing import Listing, list_folders
 from pidkeeper.pipeline.sources.tables import Partition, Rows
-from pidkeeper.protocol.archive import HEADER_BYTES
+from pidkeeper.snapshots.archive_format import HEADER_BYTES
 
 _ATTEMPTS: Final = 3
 """Listings of a folder in which files may be merged away."""

@@ -17,8 +17,8 @@ from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
 from pidkeeper.protocol.addresses import HostPort
-from pidkeeper.protocol.archive import ArchiveError
 from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.format import SnapshotError
 from tests.simulation.disk import DiskCopy, SimDisk
 from tests.simulation.process import Process

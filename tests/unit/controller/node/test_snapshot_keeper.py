@@ -18,9 +18,9 @@ from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.messages import InstallSnapshot, Message, SnapshotMeta
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.protocol.archive import ArchiveError
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
+from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.format import encode_snapshot
 from pidkeeper.snapshots.image import StateImage
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually, history

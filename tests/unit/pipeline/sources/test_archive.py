@@ -1,6 +1,6 @@
 """The source's planning and reading without a session, on data directories that the product's storage wrote.
 
-The rows of a piece are decoded here by `protocol.archive`; tests/pipeline has them as Spark gives them.
+The rows of a piece are decoded here by `snapshots.archive_format`; tests/pipeline has them as Spark gives them.
 """
 
 from __future__ import annotations
