@@ -50,10 +50,10 @@ from pidkeeper.pipeline.schemas import ARCHIVE_TABLES
 from pidkeeper.pipeline.sources.listing import Listing, list_folders, read_owner
 from pidkeeper.pipeline.sources.tables import Rows, TableReader, fits, parse_options, problem_row, raise_if
 from pidkeeper.snapshots.archive_format import HEADER_BYTES
-from pidkeeper.snapshots.catalog import snapshot_id
 from pidkeeper.snapshots.cluster_id import unpack_cluster_id
 from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 ARCHIVE_SUFFIX: Final = ".arc"
 SNAPSHOT_SUFFIX: Final = ".snap"
@@ -242,7 +242,7 @@ def _snapshot_row(part: FilePart) -> tuple[Any, ...] | Problem:
         return as_problem(name, error)
     except SnapshotError as error:
         return Problem(name, _snapshot_kind(data, error), 0, str(error))
-    named = snapshot_id(name)
+    named = SnapshotId.from_name(name)
     if named is None or (named.index, named.term) != (image.index, image.term):
         return Problem(name, MISNAMED, 76, f"it holds the state at {image.index} of term {image.term}")
     cluster_id = unpack_cluster_id(data[_SNAPSHOT_CLUSTER])
