@@ -14,8 +14,8 @@ from pidkeeper.cli.output import output_option, print_facts, print_json, print_t
 from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
 from pidkeeper.protocol.records import Record
 from pidkeeper.snapshots.files import OsFiles
-from pidkeeper.snapshots.format import SnapshotError, decode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 DIRECTORY_OPTION = click.option(

@@ -22,7 +22,7 @@ from pidkeeper.service.process import ServiceError, on_stop_signal, run_service
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import parse_address, read_secret
 from pidkeeper.snapshots.archive_format import ArchiveError
-from pidkeeper.snapshots.format import NewerSnapshot
+from pidkeeper.snapshots.snapshot_format import NewerSnapshot
 
 logger = logging.getLogger(__name__)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import PurePath
 
 from pidkeeper.snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
-from pidkeeper.snapshots.format import (
+from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import (
     MAX_SNAPSHOT_BYTES,
     NewerSnapshot,
     SnapshotError,
     decode_snapshot,
     encode_snapshot,
 )
-from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 

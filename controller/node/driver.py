@@ -26,8 +26,8 @@ from pidkeeper.controller.state.machine import StateMachine, allocations
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record, decode_batch
-from pidkeeper.snapshots.format import SnapshotError
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)

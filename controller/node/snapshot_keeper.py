@@ -18,8 +18,8 @@ from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotReceiver
-from pidkeeper.snapshots.format import SnapshotError
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)

@@ -51,8 +51,8 @@ from pidkeeper.pipeline.sources.listing import Listing, list_folders, read_owner
 from pidkeeper.pipeline.sources.tables import Rows, TableReader, fits, parse_options, problem_row, raise_if
 from pidkeeper.snapshots.archive_format import HEADER_BYTES
 from pidkeeper.snapshots.cluster_id import unpack_cluster_id
-from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 ARCHIVE_SUFFIX: Final = ".arc"

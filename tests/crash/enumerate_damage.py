@@ -25,8 +25,7 @@ from pidkeeper.controller.node.opening import InconsistentStorage
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.storage import frames, segment
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
-from pidkeeper.snapshots import archive_format
-from pidkeeper.snapshots import format as snapshot_format
+from pidkeeper.snapshots import archive_format, snapshot_format
 from pidkeeper.snapshots.archive_format import ArchiveError
 from tests.crash.damage import Damage, RecordingDisk
 from tests.crash.disk import CrashDisk, key

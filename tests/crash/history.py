@@ -23,8 +23,8 @@ from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.records import decode_batch
 from pidkeeper.snapshots.files import Files
-from pidkeeper.snapshots.format import encode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import encode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.background import Gate
 from tests.crash.book import Book

@@ -18,7 +18,7 @@ from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, L
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots.archive_format import ArchiveError
-from pidkeeper.snapshots.format import SnapshotError
+from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.disk import DiskCopy, SimDisk
 from tests.simulation.process import Process

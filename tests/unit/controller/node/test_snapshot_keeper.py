@@ -21,8 +21,8 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
 from pidkeeper.snapshots.archive_format import ArchiveError
-from pidkeeper.snapshots.format import encode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import encode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually, history
 from tests.support.memory_files import MemoryFiles

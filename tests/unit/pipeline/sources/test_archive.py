@@ -114,7 +114,7 @@ def test_snapshots_under_another_name_of_another_cluster_or_newer_are_told(
         (str(renamed), MISNAMED)
     ]
     assert [row["kind"] for row in table(ArchiveSource, path, "problems")] == []
-    monkeypatch.setattr("pidkeeper.snapshots.format.LATEST", 0)
+    monkeypatch.setattr("pidkeeper.snapshots.snapshot_format.LATEST", 0)
     assert [row["kind"] for row in table(ArchiveSource, path, "problems")] == [NEWER]
     monkeypatch.undo()
     (member.path / "meta.json").write_text((member.path / "meta.json").read_text().replace(CLUSTER, "cluster-b"))
