@@ -31,7 +31,7 @@ SLICE: Final = 150_000
 @pytest.fixture(autouse=True, scope="module")
 def _loggers() -> Iterator[None]:
     """The HTTP targets silence these; the tests of other files listen to them."""
-    loggers = [logging.getLogger(name) for name in ("aiohttp", "controller")]
+    loggers = [logging.getLogger(name) for name in ("aiohttp", "pidkeeper")]
     levels = [logger.level for logger in loggers]
     yield
     for logger, level in zip(loggers, levels, strict=True):
