@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from pidkeeper.pipeline.formats.archive import Piece
-from pidkeeper.pipeline.sources.archive import read_pieces
+from pidkeeper.pipeline.sources.archive_spans import read_pieces
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.archive_format import ROW_BYTES, decode_row
 
