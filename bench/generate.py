@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE
-from pidkeeper.protocol.archive import MAX_ARCHIVE_ROWS, ArchiveHeader, encode_header
+from pidkeeper.snapshots.archive_format import MAX_ARCHIVE_ROWS, ArchiveHeader, encode_header
 
 CLUSTER_ID: Final = "bench"
 START_MS: Final = 1_700_000_000_000

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE
 from pidkeeper.pipeline.formats.log_segment import SegmentReader
-from pidkeeper.protocol.archive import split_archive
+from pidkeeper.snapshots.archive_format import split_archive
 
 SEQUENCES: Final = 1 << 31
 COLUMNS: Final = ("producer_id", "base_sequence", "last_offset_delta")

@@ -13,10 +13,10 @@ from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
 from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
 from pidkeeper.protocol.records import Record
-from pidkeeper.snapshots.catalog import SnapshotId, snapshot_id
 from pidkeeper.snapshots.files import OsFiles
-from pidkeeper.snapshots.format import SnapshotError, decode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 DIRECTORY_OPTION = click.option(
     "--dir",
@@ -150,7 +150,7 @@ def found_snapshots(path: Path) -> list[SnapshotId]:
         names = OsFiles().listdir(path)
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}; is --dir a member's data directory?", ExitCode.FAILED) from error
-    return sorted(found for name in names if (found := snapshot_id(name)) is not None)
+    return sorted(found for name in names if (found := SnapshotId.from_name(name)) is not None)
 
 
 def _load(file: PurePath) -> StateImage:

@@ -11,7 +11,7 @@ from pidkeeper.cli.offline import found_snapshots, snapshot_problem
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
 from pidkeeper.controller.storage.recovery import recover
-from pidkeeper.protocol.archive import ArchiveError, decode_archive
+from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive
 from pidkeeper.snapshots.files import OsFiles
 
 

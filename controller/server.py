@@ -17,12 +17,12 @@ from pidkeeper.controller.node.process_ports import open_member
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from pidkeeper.protocol.addresses import HostPort
-from pidkeeper.protocol.archive import ArchiveError
 from pidkeeper.service.connections import MAX_CONNECTIONS
 from pidkeeper.service.process import ServiceError, on_stop_signal, run_service
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import parse_address, read_secret
-from pidkeeper.snapshots.format import NewerSnapshot
+from pidkeeper.snapshots.archive_format import ArchiveError
+from pidkeeper.snapshots.snapshot_format import NewerSnapshot
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,10 @@ from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, r
 from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, AuditPaths, LoadingError
 from pidkeeper.pipeline.sources.listing import Folder, Listing, list_folders
 from pidkeeper.pipeline.sources.segment_files import SegmentFile, list_segments, plan, read_part
-from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES, decode_row
 from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import AllocatedBlock
-from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES, decode_row
+from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
 
 SUSPICIOUS_LEAP: Final = 1_000_000_000
 """A damaged file that is so far above everything verified holds a wrong bit rather than an ID."""

@@ -6,7 +6,6 @@ members can read the next, so that no member is ever sent what it cannot read. I
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Annotated, Final
 
 import msgspec
@@ -28,8 +27,3 @@ LATEST: Final = MIGRATION
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]
 """An int16, as KIP-584 has it."""
-
-
-def common_version(members: Iterable[int], supported: Mapping[int, int]) -> int:
-    """The newest version that every one of `members` can read; BASE for whom `supported` does not know."""
-    return min((supported.get(member, BASE) for member in members), default=BASE)

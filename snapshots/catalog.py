@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import PurePath
-from typing import Final
-
-import msgspec
 
 from pidkeeper.snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
-from pidkeeper.snapshots.format import (
+from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import (
     MAX_SNAPSHOT_BYTES,
     NewerSnapshot,
     SnapshotError,
     decode_snapshot,
     encode_snapshot,
 )
-from pidkeeper.snapshots.image import StateImage
-
-_NAME: Final = re.compile(r"snapshot-(\d{20})-(\d{10})\.snap")
-
-
-class SnapshotId(msgspec.Struct, frozen=True, order=True):
-    """Names a snapshot: the index and term of the last entry that it covers."""
-
-    index: int
-    term: int
-
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return f"snapshot-{self.index:020d}-{self.term:010d}.snap"
-
-
-def snapshot_id(name: str) -> SnapshotId | None:
-    """What a file of this name is a snapshot of; None if it is none."""
-    match = _NAME.fullmatch(name)
-    return None if match is None else SnapshotId(int(match[1]), int(match[2]))
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
 class SnapshotCatalog:
@@ -52,7 +29,7 @@ class SnapshotCatalog:
 
     def ids(self) -> list[SnapshotId]:
         """The snapshots by their names, oldest first; unverified."""
-        found = (snapshot_id(name) for name in self._files.listdir(self._path))
+        found = (SnapshotId.from_name(name) for name in self._files.listdir(self._path))
         return sorted(snapshot for snapshot in found if snapshot is not None)
 
     def load(self, snapshot: SnapshotId) -> StateImage:

@@ -20,14 +20,15 @@ from typing import Any, Protocol
 from pidkeeper.controller.answers import Loop, not_controller
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore
-from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state.machine import StateMachine, allocations
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record, decode_batch
-from pidkeeper.snapshots.format import SnapshotError
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import SnapshotError
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class Keeper(Protocol):
     def store(self, chunk: InstallSnapshot) -> None:
         """Store a received chunk; calls `Driver.snapshot_installed` or `snapshot_failed` after the last one."""
 
-    def read(self, meta: SnapshotMeta, offset: int) -> tuple[bytes, bool]:
+    def read(self, snapshot: SnapshotId, offset: int) -> tuple[bytes, bool]:
         """A chunk of a snapshot, and whether it is the last. Raises SnapshotError if the snapshot is gone."""
 
 
@@ -147,13 +148,13 @@ class Driver:
         """The storage thread synced the writes of `tokens`."""
         self._guarded(self._written, tokens)
 
-    def snapshot_installed(self, meta: SnapshotMeta, image: StateImage) -> None:
-        """The received snapshot `meta` is durable, and the log restarts behind it: take its state over."""
-        self._guarded(self._take_over, meta, image)
+    def snapshot_installed(self, snapshot: SnapshotId, image: StateImage) -> None:
+        """The received `snapshot` is durable, and the log restarts behind it: take its state over."""
+        self._guarded(self._take_over, snapshot, image)
 
-    def snapshot_failed(self, meta: SnapshotMeta) -> None:
-        """The received snapshot `meta` could not be used: let the leader send it anew."""
-        self._guarded(self._core.snapshot_failed, meta)
+    def snapshot_failed(self, snapshot: SnapshotId) -> None:
+        """The received `snapshot` could not be used: let the leader send it anew."""
+        self._guarded(self._core.snapshot_failed, snapshot)
 
     def transfer_leadership(self, target: int | None) -> None:
         """Hand over to `target`, or to the most caught-up voter. Raises RequestError if this member does not lead."""
@@ -247,7 +248,7 @@ class Driver:
 
     def _send_chunk(self, request: ChunkRequest) -> None:
         try:
-            data, done = self._keeper.read(request.meta, request.offset)
+            data, done = self._keeper.read(request.snapshot, request.offset)
         except (SnapshotError, FileNotFoundError) as error:
             # Newer snapshots replaced it, or the follower asks for what is not there: the core starts over.
             logger.warning("cannot send a part of a snapshot to member %d: %s", request.to, error)
@@ -258,7 +259,7 @@ class Driver:
                     term=request.term,
                     sender=self._core.node_id,
                     to=request.to,
-                    meta=request.meta,
+                    snapshot=request.snapshot,
                     offset=request.offset,
                     data=data,
                     done=done,
@@ -266,10 +267,10 @@ class Driver:
             ]
         )
 
-    def _take_over(self, meta: SnapshotMeta, image: StateImage) -> None:
+    def _take_over(self, snapshot: SnapshotId, image: StateImage) -> None:
         self._machine.restore(image)
         self._history.restart(image.next_offset, image.next_producer_id)
-        self._core.snapshot_installed(meta, image.voters)
+        self._core.snapshot_installed(snapshot, image.voters)
 
     def _watch_leader(self) -> None:
         core = self._core

@@ -8,7 +8,7 @@ Pure: ticks, applied records and the wall clock come in, requests go to the deci
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -25,7 +25,7 @@ from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.metadata_version import common_version
+from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.records import Record
 
 logger = logging.getLogger(__name__)
@@ -217,10 +217,15 @@ class Leadership:
         if machine.metadata_version == machine.supported:
             return
         everybody = (member.id for member in self._core.contacts())
-        wanted = common_version(everybody, {**self._versions(), self._core.node_id: machine.supported})
+        wanted = _common_version(everybody, {**self._versions(), self._core.node_id: machine.supported})
         if wanted > machine.metadata_version:
             logger.info("all members read metadata version %d", wanted)
             self._ask(requests.RaiseMetadataVersion(wanted), _nothing)
+
+
+def _common_version(members: Iterable[int], supported: Mapping[int, int]) -> int:
+    """The newest version that every one of `members` can read; BASE for whom `supported` does not know."""
+    return min((supported.get(member, BASE) for member in members), default=BASE)
 
 
 def _nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from pidkeeper.controller.node.settings import MemberSettings
-from pidkeeper.controller.raft.messages import HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import DataDirectory, open_directory
@@ -17,6 +17,7 @@ from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots.catalog import SnapshotCatalog
 from pidkeeper.snapshots.files import Files
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ class OpenedStorage(msgspec.Struct):
     catalog: SnapshotCatalog
     archive: AllocationArchive
     machine: StateMachine
-    snapshot: SnapshotMeta
+    snapshot: SnapshotId
 
 
 def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST) -> OpenedStorage:
@@ -50,10 +51,10 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
     for name, damage in catalog.damaged.items():
         logger.error("passed over a damaged snapshot %s: %s", name, damage)
     machine = StateMachine(settings.cluster_id, settings.block_size, supported)
-    snapshot = SnapshotMeta(0, 0)
+    snapshot = SnapshotId(0, 0)
     if newest is not None:
         machine.restore(newest[1])
-        snapshot = SnapshotMeta(newest[0].index, newest[0].term)
+        snapshot = newest[0]
     wal, log = WriteAheadLog.open(files, directory.wal, directory.meta, segment_bytes=settings.segment_bytes)
     _check(directory, log, wal.next_index, snapshot, catalog)
     if _reaches(log, snapshot):
@@ -68,7 +69,7 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
     return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
 
 
-def _reconciled(state: HardState, snapshot: SnapshotMeta) -> HardState:
+def _reconciled(state: HardState, snapshot: SnapshotId) -> HardState:
     """The hard state to go on with from `snapshot`, which the log does not reach.
 
     A log that lost its end at a batch boundary looks like one that was never restarted behind a leader's snapshot. With
@@ -90,7 +91,7 @@ def _tell_torn(log: RecoveredLog) -> None:
         )
 
 
-def _reaches(log: RecoveredLog, snapshot: SnapshotMeta) -> bool:
+def _reaches(log: RecoveredLog, snapshot: SnapshotId) -> bool:
     """Whether the log goes on from `snapshot`, rather than ending before it or holding another entry in its place."""
     if not log.entries:
         return log.snapshot.index == snapshot.index
@@ -99,7 +100,7 @@ def _reaches(log: RecoveredLog, snapshot: SnapshotMeta) -> bool:
 
 
 def _check(
-    directory: DataDirectory, log: RecoveredLog, next_index: int, snapshot: SnapshotMeta, catalog: SnapshotCatalog
+    directory: DataDirectory, log: RecoveredLog, next_index: int, snapshot: SnapshotId, catalog: SnapshotCatalog
 ) -> None:
     remedy = f"move {directory.path} away and format it anew: the member then catches up from the others"
     passed_over = "".join(f"; {damage}" for damage in catalog.damaged.values())

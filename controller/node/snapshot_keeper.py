@@ -15,11 +15,12 @@ import msgspec
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import RaftCore
-from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot, SnapshotMeta
+from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
-from pidkeeper.snapshots.format import SnapshotError
+from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotReceiver
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import SnapshotError
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +34,10 @@ KEPT_SHARE = 4
 class KeeperEvents(Protocol):
     """What the driver hears from the keeper. Called on the event loop."""
 
-    def snapshot_installed(self, meta: SnapshotMeta, image: StateImage) -> None:
+    def snapshot_installed(self, snapshot: SnapshotId, image: StateImage) -> None:
         """A received snapshot is durable, and the log restarts behind it."""
 
-    def snapshot_failed(self, meta: SnapshotMeta) -> None:
+    def snapshot_failed(self, snapshot: SnapshotId) -> None:
         """A received snapshot could not be used."""
 
     def pump(self) -> None:
@@ -113,21 +114,21 @@ class SnapshotKeeper:
         self._catalog.prune()
 
     def _compact(self, image: StateImage) -> None:
-        meta = SnapshotMeta(image.index, image.term)
-        if meta.index <= self._core.snapshot.index:
+        snapshot = SnapshotId(image.index, image.term)
+        if snapshot.index <= self._core.snapshot.index:
             return  # a snapshot from the leader overtook this one
         self._ledger.forget(image.next_offset)
         self.taken += 1
-        keep_from = max(meta.index + 1 - self._every_entries // KEPT_SHARE, self._core.first_index)
-        self._core.compact(meta, keep_from)
+        keep_from = max(snapshot.index + 1 - self._every_entries // KEPT_SHARE, self._core.first_index)
+        self._core.compact(snapshot, keep_from)
         self._worker.run(lambda: self._worker.wal.compact(keep_from))
         self.events.pump()
 
     # Exchange with peers.
 
-    def read(self, meta: SnapshotMeta, offset: int) -> tuple[bytes, bool]:
+    def read(self, snapshot: SnapshotId, offset: int) -> tuple[bytes, bool]:
         """A chunk of one of our snapshots, and whether it is the last. Raises SnapshotError if it is gone."""
-        return self._catalog.read_chunk(SnapshotId(meta.index, meta.term), offset, MAX_CHUNK_BYTES)
+        return self._catalog.read_chunk(snapshot, offset, MAX_CHUNK_BYTES)
 
     def store(self, chunk: InstallSnapshot) -> None:
         """Store a received chunk, in the order of calls; the last one installs the snapshot and restarts the log."""
@@ -135,11 +136,10 @@ class SnapshotKeeper:
 
     def _store(self, chunk: InstallSnapshot) -> None:
         """On the storage thread, so that no append comes in between."""
-        wanted = SnapshotId(chunk.meta.index, chunk.meta.term)
-        if self._receiver is None or self._receiver.snapshot != wanted or chunk.offset == 0:
+        if self._receiver is None or self._receiver.snapshot != chunk.snapshot or chunk.offset == 0:
             if self._receiver is not None:
                 self._receiver.abort()
-            self._receiver = self._catalog.receive(wanted)
+            self._receiver = self._catalog.receive(chunk.snapshot)
         receiver = self._receiver
         try:
             receiver.add(chunk.offset, chunk.data)
@@ -149,14 +149,14 @@ class SnapshotKeeper:
             image = receiver.install()
         except SnapshotError as error:
             logger.error("the leader's snapshot is unusable: %s", error)  # noqa: TRY400 - no bug to trace
-            self._worker.report(self.events.snapshot_failed, chunk.meta)
+            self._worker.report(self.events.snapshot_failed, chunk.snapshot)
             return
         wal = self._worker.wal
-        wal.restart_at(chunk.meta, msgspec.structs.replace(wal.hard_state, commit=chunk.meta.index))
-        self._worker.report(self._installed, chunk.meta, image)
+        wal.restart_at(chunk.snapshot, msgspec.structs.replace(wal.hard_state, commit=chunk.snapshot.index))
+        self._worker.report(self._installed, chunk.snapshot, image)
 
-    def _installed(self, meta: SnapshotMeta, image: StateImage) -> None:
+    def _installed(self, snapshot: SnapshotId, image: StateImage) -> None:
         self.installed += 1
-        self._due = meta.index + self._every_entries
-        logger.info("installed the leader's snapshot at index %d of term %d", meta.index, meta.term)
-        self.events.snapshot_installed(meta, image)
+        self._due = snapshot.index + self._every_entries
+        logger.info("installed the leader's snapshot at index %d of term %d", snapshot.index, snapshot.term)
+        self.events.snapshot_installed(snapshot, image)

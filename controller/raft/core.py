@@ -55,7 +55,6 @@ from pidkeeper.controller.raft.messages import (
     PreVoteReply,
     RequestVote,
     RequestVoteReply,
-    SnapshotMeta,
     TimeoutNow,
 )
 from pidkeeper.controller.raft.outbox import Outbox
@@ -67,6 +66,7 @@ from pidkeeper.controller.raft.rng import Rng
 from pidkeeper.controller.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, Role
 from pidkeeper.controller.raft.snapshot_receiver import SnapshotReceiver
 from pidkeeper.protocol.records import QuorumMember, VotersRecord, encode_batch
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 __all__ = [
     "ChunkRequest",
@@ -113,7 +113,7 @@ class RaftCore:
         rng: Rng,
         *,
         hard_state: HardState,
-        snapshot: SnapshotMeta,
+        snapshot: SnapshotId,
         entries: Sequence[Entry],
         leader_change_data: bytes,
         configured: VotersRecord | None = None,
@@ -121,7 +121,7 @@ class RaftCore:
     ) -> None:
         """Start from what is durable.
 
-        snapshot: SnapshotMeta(0, 0) if there is none. entries: contiguous; those at or below `snapshot.index` serve
+        snapshot: SnapshotId(0, 0) if there is none. entries: contiguous; those at or below `snapshot.index` serve
         slow followers. leader_change_data: the payload of the empty entry of a new leader. configured: the members of
         a blank cluster with their addresses, those of `config.voters` without any by default. voters: the
         configuration in the snapshot, if it holds one. Raises InvariantViolation if the parts contradict each other (a
@@ -201,12 +201,12 @@ class RaftCore:
         return self.log.first_index
 
     @property
-    def snapshot(self) -> SnapshotMeta:
+    def snapshot(self) -> SnapshotId:
         """The newest durable snapshot of this member."""
         return self.log.snapshot
 
     @property
-    def installing(self) -> SnapshotMeta | None:
+    def installing(self) -> SnapshotId | None:
         """The received snapshot that the driver is putting in the log's place."""
         return self._receiver.installing
 
@@ -353,7 +353,7 @@ class RaftCore:
         """The state machine has applied every entry through `index`. Raises InvariantViolation if it cannot have."""
         self.log.applied_to(index)
 
-    def compact(self, snapshot: SnapshotMeta, keep_from: int) -> None:
+    def compact(self, snapshot: SnapshotId, keep_from: int) -> None:
         """The own snapshot `snapshot` is durable: drop entries below `keep_from`, which is at most one past it."""
         if snapshot.index > self.log.applied:
             raise InvariantViolation("R12", f"snapshot {snapshot} covers more than was applied, {self.log.applied}")
@@ -362,24 +362,24 @@ class RaftCore:
         self.log.snapshot_taken(snapshot)
         self.log.compact(keep_from)
 
-    def snapshot_installed(self, meta: SnapshotMeta, voters: VotersRecord | None = None) -> None:
-        """The received snapshot `meta` is durable and the state machine restored from it; the log goes on behind it.
+    def snapshot_installed(self, snapshot: SnapshotId, voters: VotersRecord | None = None) -> None:
+        """The received `snapshot` is durable and the state machine restored from it; the log goes on behind it.
 
         voters: the configuration that it holds; None if it holds none, as while the configured one was in force.
         """
-        self._receiver.finish(meta)
+        self._receiver.finish(snapshot)
         if self.leadership is not None:
-            raise InvariantViolation("R6", f"a leader cannot replace its log by snapshot {meta}")
-        self.log.restore(meta, voters)
+            raise InvariantViolation("R6", f"a leader cannot replace its log by snapshot {snapshot}")
+        self.log.restore(snapshot, voters)
         # The configuration came with the snapshot, so we may learn by it that we are no voter.
         if not self._may_campaign and self.role is not FOLLOWER:
             self._become_follower(self.term)
         if self._following is not None:
-            self._following.snapshot_installed(meta)
+            self._following.snapshot_installed(snapshot)
 
-    def snapshot_failed(self, meta: SnapshotMeta) -> None:
-        """The received snapshot `meta` is unusable: forget it; the leader will send it from the start."""
-        self._receiver.abandon(meta)
+    def snapshot_failed(self, snapshot: SnapshotId) -> None:
+        """The received `snapshot` is unusable: forget it; the leader will send it from the start."""
+        self._receiver.abandon(snapshot)
 
     # Terms (paper, section 5.1).
 

@@ -12,10 +12,10 @@ from pidkeeper.controller.raft.messages import (
     HeartbeatReply,
     InstallSnapshot,
     InstallSnapshotReply,
-    SnapshotMeta,
 )
 from pidkeeper.controller.raft.outbox import Outbox
 from pidkeeper.controller.raft.snapshot_receiver import IncomingSnapshot, SnapshotReceiver
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
 class Following:
@@ -102,29 +102,29 @@ class Following:
 
     def take_snapshot(self, message: InstallSnapshot) -> None:
         """Take a chunk, unless we hold what the snapshot covers."""
-        log, meta, installing = self._log, message.meta, self._receiver.installing
-        if meta.term > self._hard.term:
-            raise InvariantViolation("R1", f"a snapshot of term {meta.term} came in term {self._hard.term}")
-        if installing is None and log.matches(meta.index, meta.term):
+        log, snapshot, installing = self._log, message.snapshot, self._receiver.installing
+        if snapshot.term > self._hard.term:
+            raise InvariantViolation("R1", f"a snapshot of term {snapshot.term} came in term {self._hard.term}")
+        if installing is None and log.matches(snapshot.index, snapshot.term):
             # Our log has that entry, so also all before it; and what a snapshot covers is committed.
-            log.commit_to(meta.index)
-            self._verified = max(self._verified, meta.index)
-        if meta.index <= log.commit:
+            log.commit_to(snapshot.index)
+            self._verified = max(self._verified, snapshot.index)
+        if snapshot.index <= log.commit:
             self._acknowledge(log.commit)
         elif installing is None:
             self._take_chunk(message)
 
-    def snapshot_installed(self, meta: SnapshotMeta) -> None:
-        """The log goes on behind `meta`, which whoever leads now has committed as well (leader completeness)."""
-        self._verified = max(self._verified, meta.index)
-        reply = InstallSnapshotReply(self._hard.term, self._node_id, self.leader_id, meta, 0, True)
+    def snapshot_installed(self, snapshot: SnapshotId) -> None:
+        """The log goes on behind `snapshot`, which whoever leads now has committed as well (leader completeness)."""
+        self._verified = max(self._verified, snapshot.index)
+        reply = InstallSnapshotReply(self._hard.term, self._node_id, self.leader_id, snapshot, 0, True)
         self._outbox.send_when_durable(reply)
 
     def _take_chunk(self, message: InstallSnapshot) -> None:
-        meta, incoming = message.meta, self._incoming
-        if incoming is None or meta.index > incoming.meta.index:
-            incoming = self._incoming = IncomingSnapshot(meta)
-        elif meta != incoming.meta:
+        snapshot, incoming = message.snapshot, self._incoming
+        if incoming is None or snapshot.index > incoming.snapshot.index:
+            incoming = self._incoming = IncomingSnapshot(snapshot)
+        elif snapshot != incoming.snapshot:
             return
         if incoming.take(message):
             self._receiver.store(message)
@@ -132,7 +132,7 @@ class Following:
                 self._incoming = None
                 return
         offset = incoming.next_offset
-        reply = InstallSnapshotReply(self._hard.term, self._node_id, self.leader_id, meta, offset, False)
+        reply = InstallSnapshotReply(self._hard.term, self._node_id, self.leader_id, snapshot, offset, False)
         self._outbox.send(reply)
 
     def _acknowledge(self, index: int) -> None:

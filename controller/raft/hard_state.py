@@ -7,8 +7,9 @@ from typing import Final
 from pidkeeper.controller.raft.config import RaftConfig
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.membership import Membership
-from pidkeeper.controller.raft.messages import MAX_NUMBER, HardState
+from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.raft.rng import Rng
+from pidkeeper.protocol.log_position import MAX_NUMBER
 
 MAX_RECOVERY: Final = 2**31
 """Recoveries are numbered at random below this, so two of one member differ but once in two thousand million."""

@@ -301,10 +301,10 @@ class Leadership:
             return
         progress.hear(self.now)
         # The reply may be to a transfer that was given up, of another snapshot or before entries went on.
-        if progress.state is not SNAPSHOT or progress.snapshot != message.meta:
+        if progress.state is not SNAPSHOT or progress.snapshot != message.snapshot:
             return
         if message.installed:
-            progress.installed(message.meta.index)
+            progress.installed(message.snapshot.index)
             self._send_append(peer, progress)
         elif message.next_offset != progress.offset:
             # A repeated reply asks for what is on its way already.

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.membership import Memberships
-from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
+from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry
 from pidkeeper.protocol.records import VotersRecord, read_voters
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
 class RaftLog:
@@ -39,7 +40,7 @@ class RaftLog:
         "submitted",
     )
 
-    def __init__(self, snapshot: SnapshotMeta, entries: Sequence[Entry], memberships: Memberships) -> None:
+    def __init__(self, snapshot: SnapshotId, entries: Sequence[Entry], memberships: Memberships) -> None:
         """`entries`: the durable ones, contiguous. Those that do not connect to `snapshot` are left out.
 
         `memberships`: as of `snapshot`.
@@ -211,7 +212,7 @@ class RaftLog:
             raise InvariantViolation("R5", facts)
         self.applied = index
 
-    def snapshot_taken(self, snapshot: SnapshotMeta) -> None:
+    def snapshot_taken(self, snapshot: SnapshotId) -> None:
         """The own snapshot `snapshot` is durable; one that is not newer is no news."""
         if snapshot.index > self.snapshot.index:
             self.snapshot = snapshot
@@ -224,7 +225,7 @@ class RaftLog:
             self._offset += drop
             del self._entries[:drop]
 
-    def restore(self, snapshot: SnapshotMeta, voters: VotersRecord | None) -> None:
+    def restore(self, snapshot: SnapshotId, voters: VotersRecord | None) -> None:
         """The state machine was restored from `snapshot`, and the log on disk restarted behind it: drop all entries.
 
         voters: the configuration in the snapshot.
@@ -274,7 +275,7 @@ def _check_run(prev_index: int, prev_term: int, entries: Sequence[Entry]) -> Non
         prev_term = entry.term
 
 
-def _connected(snapshot: SnapshotMeta, entries: Sequence[Entry]) -> list[Entry]:
+def _connected(snapshot: SnapshotId, entries: Sequence[Entry]) -> list[Entry]:
     """`entries` if they reach or follow `snapshot` and agree with it, else none: the snapshot has replaced them."""
     if not entries:
         return []

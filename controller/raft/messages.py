@@ -10,6 +10,9 @@ from typing import Annotated, Final
 
 import msgspec
 
+from pidkeeper.protocol.log_position import Index, Term
+from pidkeeper.snapshots.snapshot_id import SnapshotId
+
 MAX_ENTRIES_PER_MESSAGE: Final = 1024
 """Entries in one AppendEntries. A follower that is further behind gets more messages."""
 
@@ -19,11 +22,6 @@ MAX_ENTRY_BYTES: Final = 256 * 1024
 MAX_CHUNK_BYTES: Final = 64 * 1024
 """Snapshot bytes in one InstallSnapshot."""
 
-MAX_NUMBER: Final = 2**63 - 1
-"""Highest term or index, as of offsets: the one after it still fits into the 64 bits of the formats."""
-
-Term = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
-Index = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 NodeId = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Recovery = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 """Names one recovery of one member, so that an answer to an earlier one is never taken for it; 0: not recovering."""
@@ -48,13 +46,6 @@ class HardState(msgspec.Struct, frozen=True, array_like=True):
     vote: NodeId | None = None
     commit: Index = 0
     recovering: bool = False
-
-
-class SnapshotMeta(msgspec.Struct, frozen=True, array_like=True):
-    """Names a snapshot: the index and term of the last entry that it covers."""
-
-    index: Index
-    term: Term
 
 
 class _Message(msgspec.Struct, frozen=True, array_like=True):
@@ -150,9 +141,9 @@ class HeartbeatReply(_Message, frozen=True, array_like=True, tag=8):
 
 
 class InstallSnapshot(_Message, frozen=True, array_like=True, tag=9):
-    """One chunk of the snapshot `meta`, from byte `offset`; `done` marks the last one."""
+    """One chunk of `snapshot`, from byte `offset`; `done` marks the last one."""
 
-    meta: SnapshotMeta
+    snapshot: SnapshotId
     offset: Annotated[int, msgspec.Meta(ge=0)]
     data: Annotated[bytes, msgspec.Meta(max_length=MAX_CHUNK_BYTES)]
     done: bool
@@ -161,7 +152,7 @@ class InstallSnapshot(_Message, frozen=True, array_like=True, tag=9):
 class InstallSnapshotReply(_Message, frozen=True, array_like=True, tag=10):
     """Asks for the chunk at `next_offset`; `installed`: the whole snapshot is durable and in force here."""
 
-    meta: SnapshotMeta
+    snapshot: SnapshotId
     next_offset: Annotated[int, msgspec.Meta(ge=0)]
     installed: bool
 

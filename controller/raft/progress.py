@@ -6,7 +6,7 @@ import enum
 from collections import deque
 
 from pidkeeper.controller.raft.invariants import InvariantViolation
-from pidkeeper.controller.raft.messages import SnapshotMeta
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
 class ProgressState(enum.Enum):
@@ -81,7 +81,7 @@ class Progress:
         self.id_reused = False
         # The snapshot that is being sent, None in the other states. The transfer keeps to it although the leader may
         # take a newer one meanwhile.
-        self.snapshot: SnapshotMeta | None = None
+        self.snapshot: SnapshotId | None = None
         # In SNAPSHOT: the byte of the chunk last asked for, as the member wants it.
         self.offset = 0
         # In SNAPSHOT: the ticks of the last request to the driver for a chunk, and of the last change of `offset`.
@@ -200,10 +200,10 @@ class Progress:
         self._enter(REPLICATE)
         self.next = self.match + 1
 
-    def become_snapshot(self, meta: SnapshotMeta, now: int) -> None:
-        """Send chunks of `meta` from offset 0 instead of entries."""
+    def become_snapshot(self, snapshot: SnapshotId, now: int) -> None:
+        """Send chunks of `snapshot` from offset 0 instead of entries."""
         self._enter(SNAPSHOT)
-        self.snapshot = meta
+        self.snapshot = snapshot
         self.offset = 0
         self.asked = self.moved = now
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import msgspec
 
-from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
 class ChunkRequest(msgspec.Struct, frozen=True):
-    """As leader: read the chunk of snapshot `meta` at byte `offset` and send it as InstallSnapshot with this `term`."""
+    """As leader: read the chunk of `snapshot` at byte `offset` and send it as InstallSnapshot with this `term`."""
 
     term: int
     to: int
-    meta: SnapshotMeta
+    snapshot: SnapshotId
     offset: int
 
 

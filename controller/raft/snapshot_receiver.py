@@ -7,18 +7,19 @@ chunk costs one more request and nothing else. The leader asks again for a chunk
 from __future__ import annotations
 
 from pidkeeper.controller.raft.invariants import InvariantViolation
-from pidkeeper.controller.raft.messages import InstallSnapshot, SnapshotMeta
+from pidkeeper.controller.raft.messages import InstallSnapshot
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
 class IncomingSnapshot:
     """A snapshot of which not all chunks have come. Exists from its first chunk to its last, under one leader."""
 
-    __slots__ = ("meta", "next_offset")
+    __slots__ = ("next_offset", "snapshot")
 
-    def __init__(self, meta: SnapshotMeta) -> None:
+    def __init__(self, snapshot: SnapshotId) -> None:
         # Which snapshot. Another leader's file for the same index need not be equal byte for byte, so chunks of two
         # leaders are never put together.
-        self.meta = meta
+        self.snapshot = snapshot
         # The byte that is wanted next: all before it were handed to the receiver, in order.
         self.next_offset = 0
 
@@ -43,7 +44,7 @@ class SnapshotReceiver:
         self.chunks: list[InstallSnapshot] = []
         # The snapshot that the driver stores, restores from and puts in the log's place. Set with its last chunk,
         # cleared by `finish` or `abandon`. While it is set, nothing is appended, applied, or received of another one.
-        self.installing: SnapshotMeta | None = None
+        self.installing: SnapshotId | None = None
         # Whether the driver has the last chunk, so that it may be restarting the log on disk behind the snapshot. By
         # that the commit index on disk rises to the snapshot's, and a write of ours may not lower it again. Implies
         # that `installing` is set.
@@ -53,7 +54,7 @@ class SnapshotReceiver:
         """Hand `chunk` to the driver; behind the last one the snapshot is being installed."""
         self.chunks.append(chunk)
         if chunk.done:
-            self.installing = chunk.meta
+            self.installing = chunk.snapshot
 
     def take_chunks(self) -> list[InstallSnapshot]:
         """The chunks for the driver; none of them is kept."""
@@ -61,15 +62,15 @@ class SnapshotReceiver:
         self.restarts_log = self.installing is not None
         return chunks
 
-    def finish(self, meta: SnapshotMeta) -> None:
-        """The driver has put `meta` in force; it must be the snapshot that was received."""
-        if self.installing != meta:
-            raise InvariantViolation("R12", f"snapshot {meta} was installed, but {self.installing} was received")
+    def finish(self, snapshot: SnapshotId) -> None:
+        """The driver has put `snapshot` in force; it must be the snapshot that was received."""
+        if self.installing != snapshot:
+            raise InvariantViolation("R12", f"snapshot {snapshot} was installed, but {self.installing} was received")
         self.installing = None
         self.restarts_log = False
 
-    def abandon(self, meta: SnapshotMeta) -> None:
-        """The driver found `meta` unusable; the leader will send it from the start."""
-        if self.installing == meta:
+    def abandon(self, snapshot: SnapshotId) -> None:
+        """The driver found `snapshot` unusable; the leader will send it from the start."""
+        if self.installing == snapshot:
             self.installing = None
             self.restarts_log = False

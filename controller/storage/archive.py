@@ -1,8 +1,8 @@
 """The allocation archive of one member: who was given which block, from before the log's start on.
 
-A directory of files `<first offset>-<offset after the last>.arc` (20 digits each); `protocol.archive` has their layout.
-Files are merged when there are many: the merged file is durable before the ones that it replaces go, and of two files
-that overlap after a crash the wider one counts.
+A directory of files `<first offset>-<offset after the last>.arc` (20 digits each); their layout is in
+`snapshots.archive_format`. Files are merged when there are many: the merged file is durable before the ones that it
+replaces go, and of two files that overlap after a crash the wider one counts.
 
 No answer comes from bytes that were not verified. Opening compares every file with its checksum, and keeps one for each
 page of rows. What is read later is compared with that, so a disk that decays under a running member is found out.
@@ -19,7 +19,8 @@ from typing import Final, NamedTuple
 import google_crc32c
 import msgspec
 
-from pidkeeper.protocol.archive import (
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import (
     HEADER_BYTES,
     MAX_ARCHIVE_ROWS,
     ROW_BYTES,
@@ -31,7 +32,6 @@ from pidkeeper.protocol.archive import (
     encode_header,
     split_archive,
 )
-from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.files import Files, remove_temporary, write_durably
 
 _SUFFIX: Final = ".arc"

@@ -18,8 +18,8 @@ import msgspec
 
 from pidkeeper.controller.raft.messages import NodeId
 from pidkeeper.controller.storage.errors import DirectoryError
-from pidkeeper.protocol.archive import pack_cluster_id
 from pidkeeper.protocol.messages import ClusterId
+from pidkeeper.snapshots.cluster_id import pack_cluster_id
 from pidkeeper.snapshots.files import Files, write_durably
 
 FORMAT_VERSION: Final = 1

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage import frames
 from pidkeeper.controller.storage.directory import DirectoryMeta
 from pidkeeper.controller.storage.errors import LogCorruption
@@ -28,8 +28,9 @@ from pidkeeper.controller.storage.segment import (
     segment_names,
 )
 from pidkeeper.snapshots.files import Files
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
-NO_SNAPSHOT = SnapshotMeta(0, 0)
+NO_SNAPSHOT = SnapshotId(0, 0)
 
 
 class TruncatedTail(msgspec.Struct, frozen=True):
@@ -50,7 +51,7 @@ class RecoveredLog(msgspec.Struct):
     """
 
     hard_state: HardState
-    snapshot: SnapshotMeta
+    snapshot: SnapshotId
     entries: list[Entry]
     truncated: TruncatedTail | None
     clean: bool
@@ -214,11 +215,11 @@ class Replay:
         elif frame.type == frames.HARD_STATE:
             self.hard_state = frames.decode_hard_state(frame)
         elif frame.type == frames.RESTART:
-            self.snapshot = SnapshotMeta(frame.index, frame.term)
+            self.snapshot = SnapshotId(frame.index, frame.term)
             self.entries = []
             self.next_index = frame.index + 1
         elif frame.type == frames.BASE:
-            self.snapshot = SnapshotMeta(frame.index, frame.term)
+            self.snapshot = SnapshotId(frame.index, frame.term)
         elif frame.type == frames.CLOSE:
             self.clean = True
         else:

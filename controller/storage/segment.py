@@ -33,7 +33,7 @@ import google_crc32c
 import msgspec
 
 from pidkeeper.controller.storage.errors import LogFull
-from pidkeeper.protocol.archive import pack_cluster_id, unpack_cluster_id
+from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
 from pidkeeper.snapshots.files import Files
 
 SEGMENT_VERSION: Final = 1

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState
 from pidkeeper.controller.storage import frames
 from pidkeeper.controller.storage.directory import DirectoryMeta
 from pidkeeper.controller.storage.errors import LogFailed, LogFull
@@ -33,6 +33,7 @@ from pidkeeper.controller.storage.segment import (
     allocate,
 )
 from pidkeeper.snapshots.files import Files, remove_temporary, write_durably
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 _PREPARED_NAME: Final = "next-segment.tmp"
 _TAIL_NAME: Final = "tail.tmp"
@@ -147,7 +148,7 @@ class WriteAheadLog:
         while len(self._segments) > 1 and self._segments[0].highest < keep_from:
             self._remove_oldest()
 
-    def restart_at(self, snapshot: SnapshotMeta, hard_state: HardState) -> None:
+    def restart_at(self, snapshot: SnapshotId, hard_state: HardState) -> None:
         """Drop all entries and go on at `snapshot.index` + 1. Call it once the received snapshot is durable."""
         self._check_usable()
         assert snapshot.index >= self._snapshot.index, f"restart at {snapshot} after one at {self._snapshot}"
@@ -229,7 +230,7 @@ class WriteAheadLog:
         self._failure = f"an earlier write or sync failed: {error}"
         return LogFailed(f"writing the log in {self._path} failed: {error}; this process has to exit")
 
-    def _roll(self, room: int, restart: tuple[SnapshotMeta, HardState] | None = None) -> None:
+    def _roll(self, room: int, restart: tuple[SnapshotId, HardState] | None = None) -> None:
         """Begin a new segment with room for a batch of `room` bytes, after a restart if there is one."""
         snapshot, hard_state = restart or (self._snapshot, self._hard_state)
         marker = Frame(frames.RESTART if restart else frames.BASE, snapshot.term, snapshot.index)

@@ -1,8 +1,8 @@
 """The allocation archive of one member: which of its files count (`archive_rows` has their rows).
 
-`protocol.archive` has the layout of a file. A file holds at most MAX_ARCHIVE_ROWS rows (48 MiB) under one checksum, so
-it is read at once: the bytes whose checksum was right are the ones that the rows come from. A file whose checksum is
-wrong gives no row, because nothing says which of them is good.
+`snapshots.archive_format` has the layout of a file. A file holds at most MAX_ARCHIVE_ROWS rows (48 MiB) under one
+checksum, so it is read at once: the bytes whose checksum was right are the ones that the rows come from. A file whose
+checksum is wrong gives no row, because nothing says which of them is good.
 
 Members merge their files: the wider file is there before the ones that it replaces go. So files that overlap are one
 span of offsets, from which the widest whole file counts and the others only where that one does not reach.
@@ -27,7 +27,7 @@ from pidkeeper.pipeline.formats.problems import (
     BadFile,
     Problem,
 )
-from pidkeeper.protocol.archive import (
+from pidkeeper.snapshots.archive_format import (
     ARCHIVE_VERSION,
     HEADER_BYTES,
     MAX_ARCHIVE_ROWS,

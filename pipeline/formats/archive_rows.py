@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from pidkeeper.pipeline.formats.archive import Piece, WholeFile
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
-from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
 
 ROW_TYPE: Final = np.dtype(
     [
@@ -23,7 +23,7 @@ ROW_TYPE: Final = np.dtype(
         ("reserved", ">u4"),
     ]
 )
-"""A row of `protocol.archive`."""
+"""A row of `snapshots.archive_format`."""
 
 
 def piece_rows(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:

@@ -26,7 +26,7 @@ import google_crc32c
 import msgspec
 
 from pidkeeper.pipeline.formats.problems import BAD_CRC, CORRUPT, EMPTY, FOREIGN, MISNAMED, NEWER, BadFile, Problem
-from pidkeeper.protocol.archive import unpack_cluster_id
+from pidkeeper.snapshots.cluster_id import unpack_cluster_id
 
 ENTRY: Final = 1
 HARD_STATE: Final = 2

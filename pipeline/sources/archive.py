@@ -24,12 +24,10 @@ from pyspark.sql.types import StructType
 from pidkeeper.pipeline.formats.archive import (
     MAX_FILE_BYTES,
     FileName,
-    Piece,
     WholeFile,
     as_problem,
     file_name,
     read_file_header,
-    read_span,
     read_whole,
     spans,
     within,
@@ -46,25 +44,20 @@ from pidkeeper.pipeline.formats.problems import (
     BadFile,
     Problem,
 )
+from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, SNAPSHOT_SUFFIX
 from pidkeeper.pipeline.schemas import ARCHIVE_TABLES
+from pidkeeper.pipeline.sources.archive_spans import SpanPart, read_blocks
+from pidkeeper.pipeline.sources.archive_stream import ArchiveStreamReader
 from pidkeeper.pipeline.sources.listing import Listing, list_folders, read_owner
 from pidkeeper.pipeline.sources.tables import Rows, TableReader, fits, parse_options, problem_row, raise_if
-from pidkeeper.protocol.archive import HEADER_BYTES, unpack_cluster_id
-from pidkeeper.snapshots.catalog import snapshot_id
-from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
+from pidkeeper.snapshots.archive_format import HEADER_BYTES
+from pidkeeper.snapshots.cluster_id import unpack_cluster_id
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
-ARCHIVE_SUFFIX: Final = ".arc"
-SNAPSHOT_SUFFIX: Final = ".snap"
 _SNAPSHOT_MAGIC: Final = b"PIDSNAP1"
 _SNAPSHOT_CLUSTER: Final = slice(12, 76)
-
-
-class SpanPart(NamedTuple):
-    """The offsets of one span of files in a folder."""
-
-    listing: Listing
-    span: FileName
 
 
 class FilePart(NamedTuple):
@@ -109,47 +102,10 @@ class ArchiveSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """A stream of blocks. Raises ValueError for another table."""
-        from pidkeeper.pipeline.sources.archive_stream import ArchiveStreamReader
-
         table, fail = parse_options(self.options, ARCHIVE_TABLES)
         if table != "blocks":
             raise ValueError(f'only table "blocks" is a stream, "{table}" is not')
         return ArchiveStreamReader(dict(self.options), schema, fail)
-
-
-def read_blocks(fail: bool, schema: StructType, part: SpanPart) -> Rows:
-    """The rows of one span as Arrow record batches."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    from pidkeeper.pipeline.formats.archive_rows import row_problem
-    from pidkeeper.pipeline.sources.arrow_blocks import record_batches
-
-    folder = part.listing.folder
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    for item in read_pieces(part):
-        problem = row_problem(item.file) if isinstance(item, Piece) else item
-        if problem is not None:
-            raise_if(fail, folder, problem)
-        if isinstance(item, Piece):
-            yield from record_batches(item, part.listing.member, folder.join(item.file.name), arrow)
-
-
-def read_pieces(part: SpanPart) -> Iterator[Piece | Problem]:
-    """What `read_span` finds of a part."""
-    listing = part.listing
-    listings = iter([listing.names])
-
-    def names() -> list[str]:
-        return next(listings, None) or _names_now(listing)
-
-    return read_span(part.span, names, lambda name: listing.folder.read(name, MAX_FILE_BYTES + 1), listing.cluster_id)
-
-
-def _names_now(listing: Listing) -> list[str]:
-    try:
-        return listing.folder.names()
-    except FileNotFoundError:
-        return []
 
 
 def _files(fail: bool, listing: Listing) -> Rows:
@@ -225,7 +181,7 @@ def _whole_or_problem(listing: Listing, file: FileName) -> WholeFile | Problem |
         return read_whole(file.name, listing.folder.read(file.name, MAX_FILE_BYTES + 1), listing.cluster_id)
     except (BadFile, OSError) as error:
         if isinstance(error, FileNotFoundError):
-            now = (file_name(name) for name in _names_now(listing))
+            now = (file_name(name) for name in listing.names_now())
             if any(other is not None and within(file, other) for other in now):
                 return None
         return as_problem(file.name, error)
@@ -241,7 +197,7 @@ def _snapshot_row(part: FilePart) -> tuple[Any, ...] | Problem:
         return as_problem(name, error)
     except SnapshotError as error:
         return Problem(name, _snapshot_kind(data, error), 0, str(error))
-    named = snapshot_id(name)
+    named = SnapshotId.from_name(name)
     if named is None or (named.index, named.term) != (image.index, image.term):
         return Problem(name, MISNAMED, 76, f"it holds the state at {image.index} of term {image.term}")
     cluster_id = unpack_cluster_id(data[_SNAPSHOT_CLUSTER])

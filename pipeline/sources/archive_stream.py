@@ -19,10 +19,11 @@ from pyspark.sql.types import StructType
 
 from pidkeeper.pipeline.formats.archive import FileName, file_name, read_file_header, spans
 from pidkeeper.pipeline.formats.problems import BadFile
-from pidkeeper.pipeline.sources.archive import ARCHIVE_SUFFIX, SpanPart, read_blocks
+from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX
+from pidkeeper.pipeline.sources.archive_spans import SpanPart, read_blocks
 from pidkeeper.pipeline.sources.listing import Listing, list_folders
 from pidkeeper.pipeline.sources.tables import Partition, Rows
-from pidkeeper.protocol.archive import HEADER_BYTES
+from pidkeeper.snapshots.archive_format import HEADER_BYTES
 
 _ATTEMPTS: Final = 3
 """Listings of a folder in which files may be merged away."""

@@ -71,6 +71,13 @@ class Listing(NamedTuple):
         """The cluster whose files these have to be, if it is known."""
         return None if self.owner is None else self.owner.cluster_id
 
+    def names_now(self) -> list[str]:
+        """The files in the folder by now; none if it is gone."""
+        try:
+            return self.folder.names()
+        except FileNotFoundError:
+            return []
+
 
 def list_folders(options: Mapping[str, str], suffix: str) -> list[Listing]:
     """The files ending with `suffix` at the `path` or `paths` of the options, by folder; and every file named itself.

@@ -24,7 +24,7 @@ from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, L
 from pidkeeper.pipeline.schemas import LOG_TABLES
 from pidkeeper.pipeline.sources.listing import Folder, Listing, list_folders, read_owner
 from pidkeeper.pipeline.sources.tables import Rows, TableReader, parse_options, problem_row, raise_if
-from pidkeeper.snapshots.format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
+from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
 
 _SUFFIX: Final = ".wal"
 

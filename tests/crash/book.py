@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pidkeeper.controller.raft.messages import Entry, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state.machine import StateMachine, allocations
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.records import (
@@ -13,6 +13,7 @@ from pidkeeper.protocol.records import (
     encode_batch,
 )
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.facts import BLOCK_SIZE, CLUSTER_ID
 
 BROKER = 1
@@ -23,7 +24,7 @@ class Book:
 
     def __init__(self) -> None:
         self.committed: dict[int, Entry] = {}
-        self.images: dict[SnapshotMeta, StateImage] = {}
+        self.images: dict[SnapshotId, StateImage] = {}
         self.blocks: dict[int, AllocatedBlock] = {}
         self.offsets: dict[int, int] = {}
         self.labels: dict[bytes, list[int]] = {b"": []}
@@ -69,7 +70,7 @@ class Book:
             )
         self._machine.replay(records)
         self.committed[entry.index] = entry
-        self.images[SnapshotMeta(entry.index, entry.term)] = self._machine.image(entry.index, entry.term)
+        self.images[SnapshotId(entry.index, entry.term)] = self._machine.image(entry.index, entry.term)
 
     def _tick(self) -> int:
         self._clock += 1

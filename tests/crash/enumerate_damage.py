@@ -25,9 +25,8 @@ from pidkeeper.controller.node.opening import InconsistentStorage
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.storage import frames, segment
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
-from pidkeeper.protocol import archive
-from pidkeeper.protocol.archive import ArchiveError
-from pidkeeper.snapshots import format as snapshot_format
+from pidkeeper.snapshots import archive_format, snapshot_format
+from pidkeeper.snapshots.archive_format import ArchiveError
 from tests.crash.damage import Damage, RecordingDisk
 from tests.crash.disk import CrashDisk, key
 from tests.crash.facts import DATA, Broken, Facts
@@ -253,7 +252,7 @@ class _NoChecksums:
 @contextlib.contextmanager
 def no_checksums() -> Iterator[None]:
     """A control: nobody compares checksums. The enumeration has to find that out."""
-    users: tuple[Any, ...] = (frames, segment, archive, snapshot_format)
+    users: tuple[Any, ...] = (frames, segment, archive_format, snapshot_format)
     with contextlib.ExitStack() as stack:
         for user in users:
             stack.enter_context(mock.patch.object(user, "google_crc32c", _NoChecksums))

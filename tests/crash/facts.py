@@ -11,13 +11,14 @@ import msgspec
 from pidkeeper.controller.node.assembly import make_core, raft_config
 from pidkeeper.controller.node.opening import OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
-from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.disk import CrashDisk, Image
 
 CLUSTER_ID: Final = "crash"
@@ -51,7 +52,7 @@ class Facts(NamedTuple):
     hard_state: HardState
     entries: list[Entry]
     next_index: int
-    snapshot: SnapshotMeta
+    snapshot: SnapshotId
     image: StateImage
     covered_to: int
     labels: frozenset[int]

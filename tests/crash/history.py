@@ -17,14 +17,15 @@ import msgspec
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
 from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
-from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot
 from pidkeeper.controller.state.machine import allocations
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.records import decode_batch
 from pidkeeper.snapshots.files import Files
-from pidkeeper.snapshots.format import encode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import encode_snapshot
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.background import Gate
 from tests.crash.book import Book
 from tests.crash.facts import CLUSTER_ID, Facts, Recoverer
@@ -130,7 +131,7 @@ class Member:
         self.applied = entry.index
         self.keeper.applied(entry)
 
-    def compact(self, snapshot: SnapshotMeta, keep_from: int) -> None:
+    def compact(self, snapshot: SnapshotId, keep_from: int) -> None:
         """The core's: the snapshot is durable."""
         self.snapshot, self.first_index = snapshot, keep_from
         self.history.snapshot_taken(snapshot, keep_from)
@@ -144,16 +145,16 @@ class Member:
         """The storage thread's: back to the event loop."""
         callback(*args)
 
-    def snapshot_installed(self, meta: SnapshotMeta, image: StateImage) -> None:
+    def snapshot_installed(self, snapshot: SnapshotId, image: StateImage) -> None:
         """As the driver takes a received snapshot over."""
         self.machine.restore(image)
         self.ledger.restart(image.next_offset, image.next_producer_id)
-        self.snapshot, self.first_index, self.applied = meta, meta.index + 1, meta.index
-        self.history.snapshot_installed(meta)
+        self.snapshot, self.first_index, self.applied = snapshot, snapshot.index + 1, snapshot.index
+        self.history.snapshot_installed(snapshot)
 
-    def snapshot_failed(self, meta: SnapshotMeta) -> None:
+    def snapshot_failed(self, snapshot: SnapshotId) -> None:
         """Never: the chunks are good."""
-        self.history.violations.append(f"the received snapshot {meta} is unusable")
+        self.history.violations.append(f"the received snapshot {snapshot} is unusable")
 
     def pump(self) -> None:
         """Nothing waits for it."""
@@ -221,17 +222,17 @@ class History:
 
     # What the member reports.
 
-    def snapshot_taken(self, meta: SnapshotMeta, keep_from: int) -> None:
-        """The snapshot `meta` is acknowledged, and the log may go up to `keep_from`."""
-        self.oracle.snapshot, self.oracle.keep_from = meta, keep_from
-        self.oracle.covered_to = self._book.images[meta].next_offset
+    def snapshot_taken(self, snapshot: SnapshotId, keep_from: int) -> None:
+        """`snapshot` is acknowledged, and the log may go up to `keep_from`."""
+        self.oracle.snapshot, self.oracle.keep_from = snapshot, keep_from
+        self.oracle.covered_to = self._book.images[snapshot].next_offset
         self._acknowledge()
 
-    def snapshot_installed(self, meta: SnapshotMeta) -> None:
-        """The leader's snapshot `meta` is acknowledged."""
-        self.oracle.durable, self.oracle.snapshot = self.oracle.wanted, meta
-        self.oracle.keep_from = meta.index + 1
-        self._log, self._last, self._commit = {}, meta.index, meta.index
+    def snapshot_installed(self, snapshot: SnapshotId) -> None:
+        """The leader's `snapshot` is acknowledged."""
+        self.oracle.durable, self.oracle.snapshot = self.oracle.wanted, snapshot
+        self.oracle.keep_from = snapshot.index + 1
+        self._log, self._last, self._commit = {}, snapshot.index, snapshot.index
 
     def write_waiting(self) -> None:
         """Write what the storage thread has not come to yet."""
@@ -306,8 +307,8 @@ class History:
         last = max(self._commit, len(self._book.committed)) + 1 + self._rng.randrange(6)
         for index in range(self._commit + 1, last + 1):
             self._book.commit(self._book.propose(self._data(index - 1, committed=True), index, self._term, 1))
-        meta = SnapshotMeta(last, self._book.committed[last].term)
-        image = self._book.images[meta]
+        snapshot = SnapshotId(last, self._book.committed[last].term)
+        image = self._book.images[snapshot]
         self.oracle.holes.append(Hole(last, self.oracle.covered_to, image.next_offset))
         data = encode_snapshot(CLUSTER_ID, image)
         size = -(-len(data) // CHUNKS)
@@ -316,7 +317,7 @@ class History:
             if done:
                 state = msgspec.structs.replace(self._member.wal.hard_state, commit=last)
                 self.oracle.wanted = View(state, last, last, {})
-            chunk = InstallSnapshot(self._term, 2, 1, meta, offset, data[offset : offset + size], done)
+            chunk = InstallSnapshot(self._term, 2, 1, snapshot, offset, data[offset : offset + size], done)
             self._member.keeper.store(chunk)
         self._acknowledge()
 

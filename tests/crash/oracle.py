@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.facts import Broken, Facts
 
 
@@ -26,14 +27,14 @@ class View(msgspec.Struct, frozen=True):
         last = entries[-1].index if entries else self.last
         return View(hard_state or self.hard_state, self.start, last, kept)
 
-    def reaches(self, snapshot: SnapshotMeta) -> bool:
+    def reaches(self, snapshot: SnapshotId) -> bool:
         """Whether this log goes on from `snapshot`."""
         if snapshot.index <= self.start:
             return True
         entry = self.entries.get(snapshot.index)
         return entry is not None and entry.term == snapshot.term
 
-    def behind(self, snapshot: SnapshotMeta) -> View:
+    def behind(self, snapshot: SnapshotId) -> View:
         """What a start makes of this log when it does not reach `snapshot`: an empty one behind it, recovering."""
         commit = max(self.hard_state.commit, snapshot.index)
         hard_state = msgspec.structs.replace(self.hard_state, commit=commit, recovering=True)
@@ -62,8 +63,8 @@ class Oracle:
     def __init__(self) -> None:
         self.durable = View(HardState(recovering=True), 0, 0, {})
         self.wanted = self.durable
-        self.snapshot = SnapshotMeta(0, 0)
-        self.images: dict[SnapshotMeta, StateImage] = {}
+        self.snapshot = SnapshotId(0, 0)
+        self.images: dict[SnapshotId, StateImage] = {}
         self.keep_from = 1
         self.covered_to = 0
         self.needed: frozenset[int] = frozenset()

@@ -46,7 +46,7 @@ class Mistake(msgspec.Struct, frozen=True):
 
 
 _SYNC_DIRECTORY: Final = "self._files.fsync_directory(self._path)"
-_RESTART: Final = "wal.restart_at(chunk.meta, msgspec.structs.replace(wal.hard_state, commit=chunk.meta.index))"
+_RESTART: Final = "wal.restart_at(chunk.snapshot, msgspec.structs.replace(wal.hard_state, commit=chunk.snapshot.index))"
 
 MISTAKES: Final = {
     "append-without-sync": Mistake(

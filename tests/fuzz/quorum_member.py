@@ -12,12 +12,13 @@ from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.voter_changes import VoterChanges
 from pidkeeper.controller.raft.core import RaftConfig, RaftCore
-from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.messages import AddVoterRequest
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import FeatureLevelRecord, QuorumMember, VotersRecord, encode_batch, read_voters
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.memory_member import MemoryMember, RunningLoop
 from tests.support.raft_network import NoJitter, accepted, make_leader
 
@@ -38,7 +39,7 @@ class ChangingMember(MemoryMember):
             RaftConfig(node_id=1, voters=(1,)),
             NoJitter(1),
             hard_state=HardState(1, None, 1),
-            snapshot=SnapshotMeta(0, 0),
+            snapshot=SnapshotId(0, 0),
             entries=[Entry(1, 1, encode_batch([_FIRST]))],
             leader_change_data=b"",
         )

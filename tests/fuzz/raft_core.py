@@ -21,12 +21,12 @@ from pidkeeper.controller.raft.messages import (
     InstallSnapshot,
     PreVoteReply,
     RequestVoteReply,
-    SnapshotMeta,
 )
 from pidkeeper.controller.storage import frames
 from pidkeeper.controller.storage.recovery import NO_SNAPSHOT
 from pidkeeper.controller.transport.frames import MAX_FRAME_BYTES, FrameError, frame, message_reader
 from pidkeeper.protocol.records import RecordError, VotersRecord, encode_batch, read_voters
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.fuzz.mutator import Parts
 from tests.fuzz.raft_messages import NODE, PEERS, message_streams
 from tests.fuzz.storage_files import FirstChoice, entry_frame
@@ -157,9 +157,9 @@ def _install(core: RaftCore, chunk: InstallSnapshot) -> None:
     except RecordError:
         record = None
     if record is None and chunk.data != b"without":
-        core.snapshot_failed(chunk.meta)
+        core.snapshot_failed(chunk.snapshot)
     else:
-        core.snapshot_installed(chunk.meta, record)
+        core.snapshot_installed(chunk.snapshot, record)
 
 
 def check_memberships(core: RaftCore) -> None:
@@ -201,7 +201,7 @@ def check_restart(core: RaftCore) -> None:
         raise Violation(f"after a restart {again.voters} would count, not {core.voters}")
 
 
-def _as_of(core: RaftCore, snapshot: SnapshotMeta) -> VotersRecord | None:
+def _as_of(core: RaftCore, snapshot: SnapshotId) -> VotersRecord | None:
     """The configuration that the snapshot holds, as far as the history still tells."""
     known = [one for one in core.log.memberships.configurations if 0 < one.index <= snapshot.index]
     return known[-1].record if known else None
@@ -244,7 +244,7 @@ def check(core: RaftCore) -> None:
 def _core(
     *,
     first: int = 1,
-    snapshot: SnapshotMeta = NO_SNAPSHOT,
+    snapshot: SnapshotId = NO_SNAPSHOT,
     hard: HardState | None = None,
     changes: Mapping[int, VotersRecord] = {},
     learner: bool = False,
@@ -272,7 +272,7 @@ def _follower() -> RaftCore:
 
 
 def _compacted() -> RaftCore:
-    return _core(first=4, snapshot=SnapshotMeta(4, 2), hard=HardState(3, 2, 6))
+    return _core(first=4, snapshot=SnapshotId(4, 2), hard=HardState(3, 2, 6))
 
 
 def _recovering() -> RaftCore:
@@ -288,7 +288,7 @@ def _led() -> RaftCore:
 
 def _receiving() -> RaftCore:
     core = _led()
-    core.step(InstallSnapshot(4, 2, NODE, SnapshotMeta(13, 4), 0, b"chunk", False))
+    core.step(InstallSnapshot(4, 2, NODE, SnapshotId(13, 4), 0, b"chunk", False))
     work(core)
     return core
 

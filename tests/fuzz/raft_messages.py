@@ -21,10 +21,10 @@ from pidkeeper.controller.raft.messages import (
     PreVoteReply,
     RequestVote,
     RequestVoteReply,
-    SnapshotMeta,
     TimeoutNow,
 )
 from pidkeeper.protocol.records import encode_batch
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.fuzz.mutator import Parts
 from tests.support.raft_network import members
 
@@ -88,8 +88,8 @@ def _message(rng: random.Random, peer: int) -> Message:
             lambda: Heartbeat(*head, index(), recovery),
             lambda: HeartbeatReply(*head, index()),
             lambda: _chunk(rng, head),
-            lambda: InstallSnapshotReply(*head, SnapshotMeta(index(), _one_of(rng, _TERMS)), index(), flag()),
-            lambda: InstallSnapshotReply(*head, SnapshotMeta(4, 2), index(), flag()),
+            lambda: InstallSnapshotReply(*head, SnapshotId(index(), _one_of(rng, _TERMS)), index(), flag()),
+            lambda: InstallSnapshotReply(*head, SnapshotId(4, 2), index(), flag()),
             lambda: TimeoutNow(*head),
         )
     )()
@@ -114,6 +114,6 @@ def _data(rng: random.Random) -> bytes:
 
 
 def _chunk(rng: random.Random, head: tuple[int, int, int]) -> InstallSnapshot:
-    meta = SnapshotMeta(_one_of(rng, _INDEXES), min(head[0], _one_of(rng, _TERMS)))
+    snapshot = SnapshotId(_one_of(rng, _INDEXES), min(head[0], _one_of(rng, _TERMS)))
     data = rng.choice((b"chunk", b"without", _data(rng)))
-    return InstallSnapshot(*head, meta, _one_of(rng, (0, 0, 0, 5)), data, rng.random() < 0.5)
+    return InstallSnapshot(*head, snapshot, _one_of(rng, (0, 0, 0, 5)), data, rng.random() < 0.5)

@@ -21,12 +21,12 @@ from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_lo
 from pidkeeper.controller.storage.errors import LogCorruption
 from pidkeeper.controller.storage.recovery import RecoveredLog, recover
 from pidkeeper.controller.storage.segment import HEADER_BYTES
-from pidkeeper.protocol.archive import ArchiveError, decode_archive, encode_archive
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import LeaderChangeRecord, QuorumMember, Record, RecordError, VotersRecord, encode_batch
-from pidkeeper.snapshots.format import SnapshotError, decode_snapshot, encode_snapshot
+from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive, encode_archive
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
+from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot, encode_snapshot
 from tests.fuzz.mutator import Parts
 from tests.fuzz.record_batches import VOTERS
 from tests.fuzz.target import Target, Violation

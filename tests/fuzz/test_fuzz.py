@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from pidkeeper.snapshots import format as snapshot_format
+from pidkeeper.snapshots import snapshot_format
 from tests.fuzz.campaign import MAX_GROWTH_KIB, TARGETS, Outcome, Watch, feed_one, limit_memory, run
 from tests.fuzz.http_bodies import ControllerHttpTarget
 from tests.fuzz.mutator import Mutator, Parts

@@ -142,8 +142,8 @@ STORAGE_BUGS: Final = (
                 "_store",
                 "_ = _.install()",
                 "old = self._worker.wal.hard_state\n"
-                "new = msgspec.structs.replace(old, commit=chunk.meta.index)\n"
-                "self._worker.wal.restart_at(chunk.meta, new)",
+                "new = msgspec.structs.replace(old, commit=chunk.snapshot.index)\n"
+                "self._worker.wal.restart_at(chunk.snapshot, new)",
             ),
         ),
         ("tests/unit/controller/node/test_snapshot_keeper.py",),

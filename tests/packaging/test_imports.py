@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -43,6 +44,27 @@ def test_a_contract_that_does_not_hold_is_found(tmp_path: Path) -> None:
     result = lint_imports(config, ROOT)
     assert result.returncode == 1
     assert "Contracts: 0 kept, 1 broken." in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("parent", "importer", "imported"),
+    [
+        ("pipeline", "pipeline.checks.limits", "pipeline.report.markup"),
+        ("pipeline.checks.segments", "pipeline.checks.segments.blocks", "pipeline.checks.segments.ids"),
+    ],
+)
+def test_a_circle_is_found_between_packages_and_deep_below(
+    tmp_path: Path, parent: str, importer: str, imported: str
+) -> None:
+    """Our own contract on a copy of our packages in which one import closes a circle that no other contract sees."""
+    shutil.copytree(ROOT / "pidkeeper", tmp_path / "pidkeeper", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "pidkeeper" / importer.replace(".", "/")).with_suffix(".py").open("a") as file:
+        file.write(f"\nimport pidkeeper.{imported}\n")
+    result = lint_imports(ROOT / "pyproject.toml", tmp_path)
+    assert result.returncode == 1
+    assert f"No cycles are allowed in pidkeeper.{parent}." in result.stdout
+    assert result.stdout.count("No cycles are allowed in") == 1
+    assert " kept, 1 broken." in result.stdout
 
 
 @pytest.mark.parametrize("folder", [*PACKAGES, *OTHER_SOURCES])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from pidkeeper.protocol.archive import decode_archive, encode_archive
+from pidkeeper.snapshots.archive_format import decode_archive, encode_archive
 from tests.support.member_files import CLUSTER, MemberFiles
 from tests.support.quorum_tables import Row, run, tiny_tables
 

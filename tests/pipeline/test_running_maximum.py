@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pidkeeper.pipeline.checks.rows import before, with_highest_before
+from pidkeeper.pipeline.checks.quorum.rows import before, with_highest_before
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,8 @@ from pidkeeper.cli.local_cluster import import_root
 from pidkeeper.pipeline.audit import AuditOptions, run_audit
 from pidkeeper.pipeline.checks import ALL_CHECKS
 from pidkeeper.pipeline.paths import AuditPaths
-from pidkeeper.protocol.archive import encode_archive
 from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import encode_archive
 from tests.support.quorum_tables import tiny_tables
 
 pytestmark = pytest.mark.timeout(600)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftConfig, Role
-from pidkeeper.controller.raft.messages import HardState, Message, SnapshotMeta
+from pidkeeper.controller.raft.messages import HardState, Message
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.scenarios.changes import Changes
 from tests.scenarios.transcript import Args, ScenarioError, parse_int, rerun
 from tests.scenarios.wording import configuration, entries, payload, slots, status, terms
@@ -56,7 +57,7 @@ class Scenario(Changes):
         blank = args.flag("blank")
         log = [parse_int(term) for term in (args.option("log") or "").split(",") if term]
         index, _, term = (args.option("snapshot") or "0@0").partition("@")
-        snapshot = SnapshotMeta(parse_int(index), parse_int(term))
+        snapshot = SnapshotId(parse_int(index), parse_int(term))
         last_term = log[-1] if log else snapshot.term
         vote = args.option("vote")
         hard_state = HardState(
@@ -200,11 +201,11 @@ class Scenario(Changes):
         index = member.core.applied
         term = member.core.term_at(index)
         assert term is not None
-        meta, keep_from = SnapshotMeta(index, term), max(index + 1 - args.number("keep", 0), 1)
+        snapshot, keep_from = SnapshotId(index, term), max(index + 1 - args.number("keep", 0), 1)
         with self.world.calling(member) as core:
-            core.compact(meta, keep_from)
+            core.compact(snapshot, keep_from)
         image = "".join(line + "\n" for line in member.applied).encode()
-        member.disk.compact(meta, image, keep_from)
+        member.disk.compact(snapshot, image, keep_from)
         log = terms(slots(member.core))
         self.world.note(member, f"snapshot {index}@{term}, {len(image)} bytes; log: {log}")
 

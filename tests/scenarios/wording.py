@@ -117,13 +117,13 @@ def _heartbeat(message: Heartbeat) -> str:
 def _snapshot(message: InstallSnapshot) -> str:
     end = message.offset + len(message.data)
     last = ", the last" if message.done else ""
-    meta = message.meta
-    return f"InstallSnapshot term {message.term}, {meta.index}@{meta.term}, bytes {message.offset} to {end}{last}"
+    name = f"{message.snapshot.index}@{message.snapshot.term}"
+    return f"InstallSnapshot term {message.term}, {name}, bytes {message.offset} to {end}{last}"
 
 
 def _snapshot_reply(message: InstallSnapshotReply) -> str:
     news = "installed" if message.installed else f"wants byte {message.next_offset}"
-    return f"InstallSnapshotReply term {message.term}, {message.meta.index}@{message.meta.term}, {news}"
+    return f"InstallSnapshotReply term {message.term}, {message.snapshot.index}@{message.snapshot.term}, {news}"
 
 
 def _recovery(number: int) -> str:

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 from pidkeeper.controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Ready, Role
 from pidkeeper.controller.raft.hard_state import MAX_RECOVERY
-from pidkeeper.controller.raft.messages import Entry, Heartbeat, HeartbeatReply, InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, Heartbeat, HeartbeatReply, InstallSnapshot, Message
 from pidkeeper.protocol.records import VotersRecord
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.scenarios.configuration import configuration_of
 from tests.scenarios.transcript import ScenarioError
 from tests.scenarios.view import View, changes
@@ -57,7 +58,7 @@ class Member:
         """Start from what is durable."""
         self.disk.pending.clear()
         self.to_apply: list[Entry] = []
-        self.installing: SnapshotMeta | None = None
+        self.installing: SnapshotId | None = None
         self.incoming = b""
         self.applied = self.disk.image.decode().splitlines()
         self.core = RaftCore(
@@ -180,21 +181,21 @@ class World:
 
     def install(self, member: Member, *, damaged: bool) -> None:
         """The received snapshot is stored and restored from, or turns out to be unusable."""
-        meta, member.installing = member.installing, None
-        assert meta is not None
-        name = f"{meta.index}@{meta.term}"
+        snapshot, member.installing = member.installing, None
+        assert snapshot is not None
+        name = f"{snapshot.index}@{snapshot.term}"
         if damaged:
             self.note(member, f"finds snapshot {name} damaged")
             with self.calling(member) as core:
-                core.snapshot_failed(meta)
+                core.snapshot_failed(snapshot)
             return
         while member.disk.pending:
             self.write_done(member, begun=False)
         self.note(member, f"restores snapshot {name}")
-        member.disk.install(meta, member.incoming)
+        member.disk.install(snapshot, member.incoming)
         member.applied = member.incoming.decode().splitlines()
         with self.calling(member) as core:
-            core.snapshot_installed(meta, member.configuration())
+            core.snapshot_installed(snapshot, member.configuration())
 
     def finish(self, member: Member) -> bool:
         """Do all the work that there is, every write succeeding at once; whether there was any."""
@@ -255,16 +256,16 @@ class World:
 
     def _read_chunks(self, member: Member, ready: Ready) -> Iterator[Message]:
         for request in ready.chunk_requests:
-            if request.meta == member.disk.snapshot:
+            if request.snapshot == member.disk.snapshot:
                 image, size = member.disk.image, member.config.chunk_bytes
                 part = image[request.offset : request.offset + size]
                 done = request.offset + len(part) == len(image)
                 yield InstallSnapshot(
-                    request.term, member.node_id, request.to, request.meta, request.offset, part, done
+                    request.term, member.node_id, request.to, request.snapshot, request.offset, part, done
                 )
 
     def _store_chunk(self, member: Member, chunk: InstallSnapshot) -> None:
         member.incoming = member.incoming[: chunk.offset] + chunk.data
         if chunk.done:
-            member.installing = chunk.meta
+            member.installing = chunk.snapshot
         self.note(member, f"stores bytes {chunk.offset} to {chunk.offset + len(chunk.data)}")

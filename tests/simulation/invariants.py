@@ -24,13 +24,13 @@ from pidkeeper.controller.raft.messages import (
     Message,
     RequestVote,
     RequestVoteReply,
-    SnapshotMeta,
 )
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.migration import MigrationRecord
 from pidkeeper.protocol.records import Record, VotersRecord, decode_batch, needed_version, read_voters
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.history import History
 from tests.simulation.world import Violation, World
 
@@ -52,7 +52,7 @@ class _Disk:
         self.votes: dict[int, int] = {}
         self.term = 0
         self.recovering = False
-        self.last = SnapshotMeta(0, 0)
+        self.last = SnapshotId(0, 0)
 
 
 class Configuration:
@@ -119,7 +119,7 @@ class Monitor:
         if member.damaged:
             self._disks[process.node_id] = disk = _Disk()
             member.damage_is_latent = False
-            end = SnapshotMeta(process.core.last_index, process.core.log.last_term)
+            end = SnapshotId(process.core.last_index, process.core.log.last_term)
             self._look_for_recovery(member, log.hard_state.recovering, end)
         disk.recovering = log.hard_state.recovering
         if log.truncated is not None:
@@ -153,7 +153,7 @@ class Monitor:
             held = self._held[node]
             for entry in entries:
                 held[entry.index] = entry.term
-            disk.last = SnapshotMeta(entries[-1].index, entries[-1].term)
+            disk.last = SnapshotId(entries[-1].index, entries[-1].term)
             process.member.top = max(process.member.top, disk.last.index)
         member = process.member
         if hard_state is not None:
@@ -162,7 +162,7 @@ class Monitor:
         if member.damaged and not member.damage_is_latent and (hard_state is not None or member.forgot is not None):
             self._look_for_recovery(member, disk.recovering, disk.last)
 
-    def _look_for_recovery(self, member: Member, recovering: bool, end: SnapshotMeta) -> None:
+    def _look_for_recovery(self, member: Member, recovering: bool, end: SnapshotId) -> None:
         """A damaged disk may be as good as any by now."""
         if member.forgot is not None and (end.term, end.index) >= (member.forgot.term, member.forgot.index):
             member.forgot = None
@@ -174,9 +174,9 @@ class Monitor:
         """A write of `entries` may be durable, although it never returned: what it replaces may be gone."""
         disk = self._disks[process.node_id]
         if process.core.installing is not None:
-            disk.last = SnapshotMeta(0, ANY_TERM)
+            disk.last = SnapshotId(0, ANY_TERM)
         elif entries and entries[0].index <= disk.last.index:
-            disk.last = SnapshotMeta(entries[0].index - 1, ANY_TERM)
+            disk.last = SnapshotId(entries[0].index - 1, ANY_TERM)
 
     def changed(self, process: Process) -> None:
         """Term, role or commit index differ from the last look."""
@@ -240,21 +240,21 @@ class Monitor:
             return
         self._first_applied(process, entry, machine, state)
 
-    def installed(self, process: Process, meta: SnapshotMeta, image: StateImage) -> None:
+    def installed(self, process: Process, snapshot: SnapshotId, image: StateImage) -> None:
         """A member takes over the state of a received snapshot."""
         self.snapshots_installed += 1
         disk, member = self._disks[process.node_id], process.member
-        disk.last = meta
-        member.top = max(member.top, meta.index)
+        disk.last = snapshot
+        member.top = max(member.top, snapshot.index)
         if member.forgot is not None:
-            self._look_for_recovery(member, disk.recovering, meta)
+            self._look_for_recovery(member, disk.recovering, snapshot)
         state = (image.next_offset, image.next_producer_id, image.migration)
-        if image.voters != self._committed_by(meta.index).record:
-            raise Violation("snapshot", f"member {process.node_id} installs {meta} with {image.voters}")
-        if meta.index > len(self.committed) or self._states[meta.index - 1] != state:
-            raise Violation("snapshot", f"member {process.node_id} installs {meta} with state {state}")
+        if image.voters != self._committed_by(snapshot.index).record:
+            raise Violation("snapshot", f"member {process.node_id} installs {snapshot} with {image.voters}")
+        if snapshot.index > len(self.committed) or self._states[snapshot.index - 1] != state:
+            raise Violation("snapshot", f"member {process.node_id} installs {snapshot} with state {state}")
         if self.world.trace is not None:
-            self.world.note(f"member {process.node_id} installs the snapshot {meta}")
+            self.world.note(f"member {process.node_id} installs the snapshot {snapshot}")
 
     def _first_applied(self, process: Process, entry: Entry, machine: StateMachine, state: _State) -> None:
         if entry.index != len(self.committed) + 1:

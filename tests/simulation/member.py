@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from pidkeeper.controller.node.assembly import raft_config
 from pidkeeper.controller.node.opening import InconsistentStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
-from pidkeeper.controller.raft.messages import SnapshotMeta
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
 from pidkeeper.protocol.addresses import HostPort
-from pidkeeper.protocol.archive import ArchiveError
 from pidkeeper.protocol.metadata_version import LATEST
-from pidkeeper.snapshots.format import SnapshotError
+from pidkeeper.snapshots.archive_format import ArchiveError
+from pidkeeper.snapshots.snapshot_format import SnapshotError
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.disk import DiskCopy, SimDisk
 from tests.simulation.process import Process
 from tests.simulation.world import MILLISECOND, SECOND, Violation
@@ -61,7 +61,7 @@ class Member:
         self.deployed = node_id in cluster.voters
         self.ready = False
         self.top = 0
-        self.forgot: SnapshotMeta | None = None
+        self.forgot: SnapshotId | None = None
         self.copy: tuple[DiskCopy, int] | None = None
         self.counts_by: set[frozenset[int]] = set()
         self.build = cluster.swarm.first_build
@@ -191,7 +191,7 @@ class Member:
         if full:
             self.disk.arm(full=True)
 
-    def forget(self, end: SnapshotMeta, back_to: DiskCopy | None, restart_after: int) -> None:
+    def forget(self, end: SnapshotId, back_to: DiskCopy | None, restart_after: int) -> None:
         """Lose power and come back with the disk as it was once; None: its newest log segment is read wrongly."""
         self.crash(power=back_to is not None, restart_after=restart_after)
         self.damaged = self.damage_is_latent = True

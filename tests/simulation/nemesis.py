@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pidkeeper.controller.raft.messages import SnapshotMeta
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.disk import DiskCopy
 from tests.simulation.world import MILLISECOND, SECOND
 
@@ -387,7 +387,7 @@ class Nemesis:
     def _forget(self, member: Member, copy: DiskCopy | None) -> None:
         process = member.process
         assert process is not None, f"member {member.node_id} is down: nobody knows what its disk holds"
-        end = SnapshotMeta(process.durable_last, process.core.term_at(process.durable_last) or 0)
+        end = SnapshotId(process.durable_last, process.core.term_at(process.durable_last) or 0)
         self.world.note(f"the disk of member {member.node_id} goes back, from {end}")
         member.forget(end, copy, self._later(2 * SECOND))
 

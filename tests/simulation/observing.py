@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pidkeeper.controller.node.proposals import Outcomes, Proposal
-from pidkeeper.controller.raft.messages import Entry, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import Record, decode_batch
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.history import SERVED
 from tests.simulation.world import Violation
 
@@ -64,10 +65,10 @@ def _observe_snapshots(process: Process) -> None:
     driver = process.driver
     installed = driver.snapshot_installed
 
-    def observed(meta: SnapshotMeta, image: StateImage) -> None:
-        process.durable_last = meta.index
-        process.member.monitor.installed(process, meta, image)
-        installed(meta, image)
+    def observed(snapshot: SnapshotId, image: StateImage) -> None:
+        process.durable_last = snapshot.index
+        process.member.monitor.installed(process, snapshot, image)
+        installed(snapshot, image)
 
     driver.snapshot_installed = observed  # type: ignore[method-assign]
 

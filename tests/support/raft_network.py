@@ -18,13 +18,13 @@ from pidkeeper.controller.raft.messages import (
     Message,
     PreVoteReply,
     RequestVoteReply,
-    SnapshotMeta,
 )
 from pidkeeper.protocol.records import QuorumMember, VotersRecord, read_voters
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 VOTERS = (1, 2, 3)
 NOOP = b""
-NO_SNAPSHOT = SnapshotMeta(0, 0)
+NO_SNAPSHOT = SnapshotId(0, 0)
 
 M = TypeVar("M")
 
@@ -57,7 +57,7 @@ def make_core(
     vote: int | None = None,
     commit: int = 0,
     recovering: bool = False,
-    snapshot: SnapshotMeta = NO_SNAPSHOT,
+    snapshot: SnapshotId = NO_SNAPSHOT,
     voters: tuple[int, ...] = VOTERS,
     **config: Any,
 ) -> RaftCore:
@@ -187,14 +187,14 @@ class Disk:
         assert ready.token is not None
         return ready.token
 
-    def install(self, meta: SnapshotMeta, image: bytes) -> None:
-        agrees = any(entry.index == meta.index and entry.term == meta.term for entry in self.entries)
+    def install(self, snapshot: SnapshotId, image: bytes) -> None:
+        agrees = any(entry.index == snapshot.index and entry.term == snapshot.term for entry in self.entries)
         if not agrees:
             self.entries = []
-        self.snapshot, self.image = meta, image
+        self.snapshot, self.image = snapshot, image
 
-    def compact(self, meta: SnapshotMeta, image: bytes, keep_from: int) -> None:
-        self.snapshot, self.image = meta, image
+    def compact(self, snapshot: SnapshotId, image: bytes, keep_from: int) -> None:
+        self.snapshot, self.image = snapshot, image
         self.entries = [entry for entry in self.entries if entry.index >= keep_from]
 
 
@@ -252,12 +252,11 @@ class Node:
         for chunk in ready.chunks:
             self._store(chunk)
         for request in ready.chunk_requests:
-            if request.meta == self.disk.snapshot:
+            if request.snapshot == self.disk.snapshot:
                 part = self.disk.image[request.offset : request.offset + self.config.chunk_bytes]
                 done = request.offset + len(part) == len(self.disk.image)
-                messages.append(
-                    InstallSnapshot(request.term, self.node_id, request.to, request.meta, request.offset, part, done)
-                )
+                head = (request.term, self.node_id, request.to)
+                messages.append(InstallSnapshot(*head, request.snapshot, request.offset, part, done))
         return messages
 
     def sync(self) -> None:
@@ -270,19 +269,19 @@ class Node:
         index = self.core.applied
         term = self.core.term_at(index)
         assert term is not None
-        meta = SnapshotMeta(index, term)
+        snapshot = SnapshotId(index, term)
         keep_from = max(index + 1 - keep, 1)
-        self.core.compact(meta, keep_from)
-        self.disk.compact(meta, msgspec.msgpack.encode(self.applied), keep_from)
+        self.core.compact(snapshot, keep_from)
+        self.disk.compact(snapshot, msgspec.msgpack.encode(self.applied), keep_from)
 
     def _store(self, chunk: InstallSnapshot) -> None:
         self.incoming = self.incoming[: chunk.offset] + chunk.data
         if chunk.done:
             while self.disk.pending:
                 self.core.written(self.disk.sync_one())
-            self.disk.install(chunk.meta, self.incoming)
+            self.disk.install(chunk.snapshot, self.incoming)
             self.applied = msgspec.msgpack.decode(self.incoming, type=list[tuple[int, int, bytes]])
-            self.core.snapshot_installed(chunk.meta, self.voters())
+            self.core.snapshot_installed(chunk.snapshot, self.voters())
 
 
 class Cluster:

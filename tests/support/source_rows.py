@@ -9,9 +9,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 
 from pidkeeper.pipeline.formats.archive import Piece
-from pidkeeper.pipeline.sources.archive import read_pieces
-from pidkeeper.protocol.archive import ROW_BYTES, decode_row
+from pidkeeper.pipeline.sources.archive_spans import read_pieces
 from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import ROW_BYTES, decode_row
 
 
 def table(source_type: type[DataSource], path: Path, name: str, **options: str) -> list[dict[str, Any]]:
@@ -24,7 +24,7 @@ def table(source_type: type[DataSource], path: Path, name: str, **options: str) 
 
 
 def piece_blocks(partitions: Iterable[Any]) -> list[AllocatedBlock]:
-    """The blocks of partitions of archive rows, decoded by `protocol.archive`. Raises AssertionError for a problem."""
+    """The blocks of partitions of archive rows, decoded by `archive_format`. Raises AssertionError for a problem."""
     found = []
     for partition in partitions:
         for piece in read_pieces(partition.value):

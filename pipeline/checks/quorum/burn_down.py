@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pidkeeper.pipeline.checks.limits import DEFAULT, Limits
 from pidkeeper.pipeline.checks.quorum.gap import JUMPS
 from pidkeeper.pipeline.checks.quorum.history import committed, history
-from pidkeeper.pipeline.checks.rows import findings
+from pidkeeper.pipeline.checks.quorum.rows import findings
 from pidkeeper.pipeline.findings import NOTE, WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID

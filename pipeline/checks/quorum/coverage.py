@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.quorum.intervals import archive_intervals, held_intervals, merged
-from pidkeeper.pipeline.checks.rows import before, findings, span_text
+from pidkeeper.pipeline.checks.quorum.rows import before, findings, span_text
 from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
 

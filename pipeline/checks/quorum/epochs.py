@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.quorum.history import WHOLE, committed, history, located
-from pidkeeper.pipeline.checks.rows import block_text, findings, place
+from pidkeeper.pipeline.checks.quorum.rows import block_text, findings, place
 from pidkeeper.pipeline.findings import VIOLATION
 from pidkeeper.pipeline.inputs import AuditInputs
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pidkeeper.pipeline.checks.quorum.history import committed
 from pidkeeper.pipeline.checks.quorum.intervals import log_intervals, merged
 from pidkeeper.pipeline.checks.quorum.order import order_faults
-from pidkeeper.pipeline.checks.rows import PLACE, block_text, findings, id_text, place
+from pidkeeper.pipeline.checks.quorum.rows import PLACE, block_text, findings, id_text, place
 from pidkeeper.pipeline.findings import NOTE, WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
 

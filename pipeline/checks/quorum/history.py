@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
-from pidkeeper.pipeline.checks.rows import PLACE, RANGE_BITS
+from pidkeeper.pipeline.checks.quorum.rows import PLACE, RANGE_BITS
 from pidkeeper.pipeline.derived import derived
 from pidkeeper.pipeline.inputs import AuditInputs
 

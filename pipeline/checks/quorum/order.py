@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.quorum.history import KEY, WHOLE, history, located
-from pidkeeper.pipeline.checks.rows import ID_RANGE_BITS, with_highest_before
+from pidkeeper.pipeline.checks.quorum.rows import ID_RANGE_BITS, with_highest_before
 from pidkeeper.pipeline.derived import derived
 from pidkeeper.pipeline.inputs import AuditInputs
 

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.quorum.order import order_faults
-from pidkeeper.pipeline.checks.rows import block_text, findings, id_text, place
+from pidkeeper.pipeline.checks.quorum.rows import block_text, findings, id_text, place
 from pidkeeper.pipeline.findings import VIOLATION
 from pidkeeper.pipeline.inputs import AuditInputs
 

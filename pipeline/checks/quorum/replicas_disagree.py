@@ -15,7 +15,7 @@ from pidkeeper.pipeline.checks.quorum.history import (
     located,
 )
 from pidkeeper.pipeline.checks.quorum.intervals import archive_intervals
-from pidkeeper.pipeline.checks.rows import PLACE, RANGE_BITS, block_text, findings, place, place_text
+from pidkeeper.pipeline.checks.quorum.rows import PLACE, RANGE_BITS, block_text, findings, place, place_text
 from pidkeeper.pipeline.derived import derived
 from pidkeeper.pipeline.findings import VIOLATION
 from pidkeeper.pipeline.inputs import AuditInputs

@@ -6,7 +6,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.quorum.history import KEY, WHOLE, history, located
-from pidkeeper.pipeline.checks.rows import RANGE_BITS, block_text, findings
+from pidkeeper.pipeline.checks.quorum.rows import RANGE_BITS, block_text, findings
 from pidkeeper.pipeline.findings import VIOLATION
 from pidkeeper.pipeline.inputs import AuditInputs
 

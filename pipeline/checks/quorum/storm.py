@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.limits import DEFAULT, Limits
 from pidkeeper.pipeline.checks.quorum.history import history
-from pidkeeper.pipeline.checks.rows import findings
+from pidkeeper.pipeline.checks.quorum.rows import findings
 from pidkeeper.pipeline.findings import WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
 

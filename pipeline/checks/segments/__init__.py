@@ -17,7 +17,7 @@ from pidkeeper.pipeline.checks.segments.files import segment_files
 from pidkeeper.pipeline.checks.segments.ids import producer_epochs, producer_ids
 from pidkeeper.pipeline.checks.segments.producers import log_rows
 from pidkeeper.pipeline.checks.segments.sequences import duplicate, out_of_sequence
-from pidkeeper.pipeline.checks.segments.shared import shared_producer
+from pidkeeper.pipeline.checks.segments.shared_producer import shared_producer
 from pidkeeper.pipeline.checks.segments.streams import sequence_faults
 from pidkeeper.pipeline.checks.segments.transactions import hanging_transaction
 from pidkeeper.pipeline.derived import Derivation

@@ -15,7 +15,7 @@ from bench.generate import (  # noqa: E402 - only with numpy
     write_archive,
     write_segments,
 )
-from pidkeeper.protocol.archive import decode_archive  # noqa: E402
+from pidkeeper.snapshots.archive_format import decode_archive  # noqa: E402
 from tests.support.segment_builder import batch  # noqa: E402
 
 LOAD = Workload(blocks=700, batches=1600)

@@ -16,8 +16,8 @@ from bench.generate import (
     write_workload,
 )
 from bench.single_reader import Found, main
-from pidkeeper.protocol.archive import encode_archive
 from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import encode_archive
 
 LOAD = Workload(blocks=500, batches=1600, members=2)
 

@@ -9,7 +9,7 @@ import pytest
 
 from pidkeeper.pipeline.floor import Floor, find_floor
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError, cluster_paths
-from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
 from tests.support.member_files import MemberFiles
 from tests.support.segment_builder import batch
 

@@ -7,10 +7,11 @@ import pytest
 
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots import catalog as catalog_module
-from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotId, SnapshotReceiver
+from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotReceiver
 from pidkeeper.snapshots.files import OsFiles
-from pidkeeper.snapshots.format import NewerSnapshot, SnapshotError, encode_snapshot
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import NewerSnapshot, SnapshotError, encode_snapshot
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 SNAPSHOTS = PurePath("/data/snapshots")

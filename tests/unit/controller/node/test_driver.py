@@ -11,11 +11,12 @@ import pytest
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.core import InvariantViolation, Role
-from pidkeeper.controller.raft.messages import AppendEntries, AppendEntriesReply, Entry, Heartbeat, SnapshotMeta
+from pidkeeper.controller.raft.messages import AppendEntries, AppendEntriesReply, Entry, Heartbeat
 from pidkeeper.controller.raft.ready import ChunkRequest
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.records import LeaderChangeRecord, RecordError, encode_batch
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.loopback_cluster import LoopbackCluster, eventually
 
 
@@ -153,7 +154,7 @@ async def test_a_snapshot_that_is_gone_costs_the_transfer_and_not_the_leader(
     """It was pruned while it was sent, or a follower asks for what is not in it."""
     leader = await three.leader()
     peer = (await three.followers())[0].node_id
-    request = ChunkRequest(leader.core.term, peer, SnapshotMeta(77, 1), offset)
+    request = ChunkRequest(leader.core.term, peer, SnapshotId(77, 1), offset)
     leader.driver._guarded(leader.driver._send_chunk, request)
     assert f"cannot send a part of a snapshot to member {peer}" in caplog.text
     assert not leader.ended.done()

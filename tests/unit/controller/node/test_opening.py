@@ -12,13 +12,14 @@ import pytest
 from pidkeeper.controller.node.assembly import make_core, raft_config
 from pidkeeper.controller.node.opening import InconsistentStorage, OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
-from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import LeaderChangeRecord, ProducerIdFloorRecord, encode_batch
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_on
 
 DATA = Path("/data")
@@ -72,7 +73,7 @@ def test_a_fresh_directory_is_that_of_a_member_without_memory() -> None:
     storage = open_storage(formatted(), SETTINGS)
     assert storage.log.entries == []
     assert storage.log.hard_state.recovering
-    assert storage.snapshot == SnapshotMeta(0, 0)
+    assert storage.snapshot == SnapshotId(0, 0)
     assert storage.machine.image(0, 0) == StateMachine("c", 10).image(0, 0)
     assert storage.archive.covered_to == 0
 
@@ -84,7 +85,7 @@ def test_snapshot_and_log_are_found_again() -> None:
     storage.catalog.save(image(3))
     storage.catalog.save(image(5, next_id=700))
     again = reopened(files)
-    assert again.snapshot == SnapshotMeta(5, 1)
+    assert again.snapshot == SnapshotId(5, 1)
     assert again.machine.producer_ids.next_producer_id == 700
     assert [entry.index for entry in again.log.entries] == list(range(1, 9))
 
@@ -99,7 +100,7 @@ def test_a_damaged_newest_snapshot_is_passed_over_if_the_log_covers_it(caplog: p
     files.replace_content(newest, files.read_bytes(newest)[:-1] + b"\xff")
     with caplog.at_level(logging.ERROR):
         again = reopened(files)
-    assert again.snapshot == SnapshotMeta(3, 1)
+    assert again.snapshot == SnapshotId(3, 1)
     assert again.machine.producer_ids.next_producer_id == 300
     assert f"passed over a damaged snapshot {newest.name}" in caplog.text
 
@@ -109,7 +110,7 @@ def restarted_at(files: MemoryFiles, index: int) -> OpenedStorage:
     storage = open_storage(files, SETTINGS)
     storage.catalog.save(image(index))
     storage.wal.append([], HardState(term=1, vote=1))
-    storage.wal.restart_at(SnapshotMeta(index, 1), HardState(term=1, vote=1, commit=index))
+    storage.wal.restart_at(SnapshotId(index, 1), HardState(term=1, vote=1, commit=index))
     return storage
 
 
@@ -136,7 +137,7 @@ def test_a_log_that_lost_the_term_of_its_snapshot_too_goes_on_in_it_without_a_vo
 def test_a_log_without_its_snapshot_does_not_start() -> None:
     files = formatted()
     restarted_at(files, 9)
-    assert reopened(files).snapshot == SnapshotMeta(9, 1)
+    assert reopened(files).snapshot == SnapshotId(9, 1)
     disk = files.cut_power()
     for path in snapshots(disk):
         disk.unlink(path)
@@ -218,7 +219,7 @@ def test_a_log_that_lost_the_term_of_its_own_snapshot_goes_on_in_that_term_witho
     disk = files.cut_power()
     disk.replace_content(DATA / "wal" / segment, newer[: end + left].ljust(len(content), b"\0"))
     again = open_storage(disk, SETTINGS)
-    assert (again.snapshot, again.log.entries) == (SnapshotMeta(7, 2), [])
+    assert (again.snapshot, again.log.entries) == (SnapshotId(7, 2), [])
     assert again.log.hard_state == HardState(term=2, vote=None, commit=7, recovering=True)
     assert reopened(disk).log.hard_state == again.log.hard_state
 
@@ -257,9 +258,9 @@ def test_a_snapshot_that_a_killed_member_left_unsynced_is_durable_before_the_log
         storage.catalog.save(image(9))
     files.before = lambda kind, path: None
     storage.directory.close()
-    assert open_storage(files, SETTINGS).snapshot == SnapshotMeta(9, 1)
+    assert open_storage(files, SETTINGS).snapshot == SnapshotId(9, 1)
     found = reopened(files)
-    assert found.snapshot == SnapshotMeta(9, 1)
+    assert found.snapshot == SnapshotId(9, 1)
     assert found.wal.next_index == 10
 
 

@@ -15,14 +15,15 @@ import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
-from pidkeeper.controller.raft.messages import InstallSnapshot, Message, SnapshotMeta
+from pidkeeper.controller.raft.messages import InstallSnapshot, Message
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.protocol.archive import ArchiveError
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
-from pidkeeper.snapshots.format import encode_snapshot
+from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import encode_snapshot
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually, history
 from tests.support.memory_files import MemoryFiles
 
@@ -171,9 +172,9 @@ def image(index: int, blocks: int) -> StateImage:
     return machine.image(index, 3)
 
 
-def chunks(data: bytes, meta: SnapshotMeta, size: int = 100) -> list[Message]:
+def chunks(data: bytes, snapshot: SnapshotId, size: int = 100) -> list[Message]:
     return [
-        InstallSnapshot(5, LEADER, 1, meta, offset, data[offset : offset + size], offset + size >= len(data))
+        InstallSnapshot(5, LEADER, 1, snapshot, offset, data[offset : offset + size], offset + size >= len(data))
         for offset in range(0, len(data), size)
     ]
 
@@ -186,12 +187,12 @@ def names(member: ClusterMember) -> list[str]:
 async def test_a_leaders_snapshot_replaces_state_and_log(clusters: list[LoopbackCluster]) -> None:
     member = await follower(clusters)
     wanted = image(40, blocks=7)
-    meta = SnapshotMeta(40, 3)
-    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, wanted), meta))
+    snapshot = SnapshotId(40, 3)
+    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, wanted), snapshot))
     await eventually(lambda: member.keeper.installed == 1)
     assert member.machine.image(40, 3) == wanted
     core = member.core
-    assert (core.snapshot, core.commit, core.applied, core.last_index) == (meta, 40, 40, 40)
+    assert (core.snapshot, core.commit, core.applied, core.last_index) == (snapshot, 40, 40, 40)
     assert member.writer.wal.next_index == 41
     assert names(member) == ["snapshot-00000000000000000040-0000000003.snap"]
     page = await MemberInterface(member).blocks(-1, 10)
@@ -210,16 +211,16 @@ async def test_an_unusable_snapshot_changes_nothing_and_is_sent_anew(
         "another cluster": encode_snapshot("another", image(40, blocks=7)),
         "another index": encode_snapshot(CLUSTER_ID, image(41, blocks=7)),
     }[damage]
-    meta = SnapshotMeta(40, 3)
+    snapshot = SnapshotId(40, 3)
     before = member.machine.image(0, 0)
-    member.driver.received(chunks(bad, meta))
+    member.driver.received(chunks(bad, snapshot))
     await eventually(lambda: "the leader's snapshot is unusable" in caplog.text)
     assert names(member) == []
     assert member.machine.image(0, 0) == before
     assert member.writer.wal.next_index == 1
 
     def installed() -> bool:
-        member.driver.received(chunks(good, meta))
+        member.driver.received(chunks(good, snapshot))
         return member.keeper.installed == 1
 
     await eventually(installed)
@@ -230,8 +231,8 @@ async def test_an_unusable_snapshot_changes_nothing_and_is_sent_anew(
 async def test_a_transfer_that_starts_over_leaves_no_half_of_the_first(clusters: list[LoopbackCluster]) -> None:
     member = await follower(clusters)
     old, new = encode_snapshot(CLUSTER_ID, image(30, blocks=3)), encode_snapshot(CLUSTER_ID, image(40, blocks=7))
-    member.driver.received(chunks(old, SnapshotMeta(30, 3))[:2])
-    parts = chunks(new, SnapshotMeta(40, 3))
+    member.driver.received(chunks(old, SnapshotId(30, 3))[:2])
+    parts = chunks(new, SnapshotId(40, 3))
     member.driver.received([parts[0], parts[0], parts[2], *parts[1:]])
     await eventually(lambda: member.keeper.installed == 1)
     assert member.machine.producer_ids.next_producer_id == 70
@@ -244,10 +245,10 @@ async def test_an_older_state_from_a_leader_ends_the_member(clusters: list[Loopb
     """S6: the next ID never goes back, whoever says so."""
     member = await follower(clusters)
     ahead = image(20, blocks=9)
-    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, ahead), SnapshotMeta(20, 3)))
+    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, ahead), SnapshotId(20, 3)))
     await eventually(lambda: member.keeper.installed == 1)
     behind = msgspec.structs.replace(image(40, blocks=7), next_offset=50)
-    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, behind), SnapshotMeta(40, 3)))
+    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, behind), SnapshotId(40, 3)))
     async with asyncio.timeout(10):
         fault = await member.ended
     assert "S6: a snapshot at index 40 would move the next producer ID back from 90 to 70" in str(fault)

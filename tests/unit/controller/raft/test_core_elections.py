@@ -9,7 +9,6 @@ import pytest
 from pidkeeper.controller.raft.core import InvariantViolation, RaftConfig, RaftCore, Role
 from pidkeeper.controller.raft.messages import (
     MAX_CHUNK_BYTES,
-    MAX_NUMBER,
     AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
@@ -19,6 +18,7 @@ from pidkeeper.controller.raft.messages import (
     RequestVoteReply,
     TimeoutNow,
 )
+from pidkeeper.protocol.log_position import MAX_NUMBER
 from tests.support.raft_network import (
     Cluster,
     append,

@@ -11,9 +11,9 @@ from pidkeeper.controller.raft.messages import (
     AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
-    SnapshotMeta,
 )
 from pidkeeper.controller.raft.progress import PROBE, REPLICATE
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.raft_network import (
     Cluster,
     accepted,
@@ -230,7 +230,7 @@ def test_heartbeat_commit_is_clamped_to_what_the_follower_holds() -> None:
     tick(core, 5)
     beats = of(Heartbeat, flush(core))
     assert {message.to: (message.leader_commit, message.commit_term) for message in beats} == {2: (2, 1), 3: (1, 1)}
-    core.compact(SnapshotMeta(2, 1), 3)
+    core.compact(SnapshotId(2, 1), 3)
     tick(core, 5)
     terms = {message.to: (message.leader_commit, message.commit_term) for message in of(Heartbeat, flush(core))}
     assert terms == {2: (2, 1), 3: (1, 0)}, "what was compacted has no term any more"

@@ -5,12 +5,13 @@ import pytest
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.log import RaftLog
 from pidkeeper.controller.raft.membership import Memberships, plain_record
-from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry, SnapshotMeta
+from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry
 from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, encode_batch
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.raft_network import NO_SNAPSHOT, entries_of
 
 
-def log_with(*terms: int, snapshot: SnapshotMeta = NO_SNAPSHOT) -> RaftLog:
+def log_with(*terms: int, snapshot: SnapshotId = NO_SNAPSHOT) -> RaftLog:
     return RaftLog(snapshot, entries_of(terms, snapshot.index + 1), Memberships(plain_record([1])))
 
 
@@ -35,31 +36,31 @@ def test_a_configuration_that_cannot_be_read_back_is_not_appended() -> None:
 
 
 def test_terms_around_a_snapshot() -> None:
-    log = log_with(3, 4, snapshot=SnapshotMeta(10, 2))
+    log = log_with(3, 4, snapshot=SnapshotId(10, 2))
     assert [log.term(index) for index in (9, 10, 11, 12, 13)] == [None, 2, 3, 4, None]
     assert (log.first_index, log.commit, log.applied, log.stable) == (11, 10, 10, 12)
 
 
 def test_entries_below_the_snapshot_are_kept_for_slow_followers() -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1, 2, 2]), Memberships(plain_record([1])))
+    log = RaftLog(SnapshotId(3, 2), entries_of([1, 1, 2, 2]), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.commit, log.term(0)) == (1, 4, 3, 0)
 
 
 def test_a_first_entry_without_known_predecessor_marks_the_compaction_point() -> None:
-    log = RaftLog(SnapshotMeta(7, 2), entries_of([1, 2, 2, 3], first=5), Memberships(plain_record([1])))
+    log = RaftLog(SnapshotId(7, 2), entries_of([1, 2, 2, 3], first=5), Memberships(plain_record([1])))
     assert (log.first_index, log.term(4), log.term(5), log.last_index) == (6, None, 1, 8)
     assert log.slice(6, 8) == entries_of([2, 2, 3], first=6)
 
 
 @pytest.mark.parametrize("terms", [[1, 1], [1, 1, 1, 1]])
 def test_entries_that_a_snapshot_replaced_are_left_out(terms: list[int]) -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of(terms), Memberships(plain_record([1])))
+    log = RaftLog(SnapshotId(3, 2), entries_of(terms), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)
 
 
 def test_a_gap_is_refused() -> None:
     with pytest.raises(ValueError, match="starts at 5, but the snapshot covers only 3"):
-        RaftLog(SnapshotMeta(3, 2), entries_of([2], first=5), Memberships(plain_record([1])))
+        RaftLog(SnapshotId(3, 2), entries_of([2], first=5), Memberships(plain_record([1])))
     with pytest.raises(ValueError, match="not contiguous"):
         RaftLog(NO_SNAPSHOT, [*entries_of([2]), *entries_of([2], first=3)], Memberships(plain_record([1])))
 
@@ -81,7 +82,7 @@ def test_find_conflict_by_term(index: int, term: int, expected: tuple[int, int])
 
 
 def test_find_conflict_stops_where_the_log_was_compacted() -> None:
-    log = log_with(5, 5, snapshot=SnapshotMeta(10, 4))
+    log = log_with(5, 5, snapshot=SnapshotId(10, 4))
     assert log.find_conflict_by_term(12, 3) == (9, 0)
 
 
@@ -241,7 +242,7 @@ def test_restore_replaces_a_log_that_does_not_reach_the_snapshot() -> None:
     log = log_with(1, 1)
     log.maybe_append(2, 1, entries_of([1], first=3))
     log.begin_write()
-    log.restore(SnapshotMeta(8, 3), None)
+    log.restore(SnapshotId(8, 3), None)
     log.write_done()
     assert (log.first_index, log.last_index, log.commit, log.applied, log.stable) == (9, 8, 8, 8, 8)
     log.maybe_append(8, 3, entries_of([3], first=9))
@@ -251,12 +252,12 @@ def test_restore_replaces_a_log_that_does_not_reach_the_snapshot() -> None:
 def test_restore_refuses_to_drop_entries_that_agree_with_the_snapshot() -> None:
     log = log_with(1, 1, 2, 2)
     with pytest.raises(InvariantViolation, match="R3"):
-        log.restore(SnapshotMeta(3, 2), None)
+        log.restore(SnapshotId(3, 2), None)
 
 
 def test_restore_drops_a_suffix_that_does_not_match() -> None:
     log = log_with(1, 1, 1, 1)
-    log.restore(SnapshotMeta(3, 2), None)
+    log.restore(SnapshotId(3, 2), None)
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)
 
 
@@ -264,17 +265,17 @@ def test_a_write_under_way_covers_nothing_behind_a_restored_snapshot() -> None:
     log = log_with(1, 1, 1)
     log.maybe_append(3, 1, entries_of([1, 1], first=4))
     log.begin_write()
-    log.restore(SnapshotMeta(3, 2), None)
+    log.restore(SnapshotId(3, 2), None)
     log.maybe_append(3, 2, entries_of([2, 2], first=4))
     log.write_done()
     assert log.stable == 3
 
 
 def test_entries_up_to_the_snapshot_are_kept_too() -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1, 2]), Memberships(plain_record([1])))
+    log = RaftLog(SnapshotId(3, 2), entries_of([1, 1, 2]), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.stable) == (1, 3, 3)
 
 
 def test_a_single_entry_in_the_snapshots_place_is_left_out_if_it_differs() -> None:
-    log = RaftLog(SnapshotMeta(3, 2), entries_of([1, 1], first=3), Memberships(plain_record([1])))
+    log = RaftLog(SnapshotId(3, 2), entries_of([1, 1], first=3), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)

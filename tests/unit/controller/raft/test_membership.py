@@ -20,10 +20,10 @@ from pidkeeper.controller.raft.messages import (
     PreVoteReply,
     RequestVote,
     RequestVoteReply,
-    SnapshotMeta,
     TimeoutNow,
 )
 from pidkeeper.protocol.records import VotersRecord, encode_batch
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.raft_network import (
     NOOP,
     Cluster,
@@ -61,7 +61,7 @@ def core_with(
         RaftConfig(node_id=node_id, voters=voters, learner=node_id not in voters),
         NoJitter(node_id),
         hard_state=HardState(1, None, commit, recovering),
-        snapshot=SnapshotMeta(0, 0),
+        snapshot=SnapshotId(0, 0),
         entries=entries,
         leader_change_data=NOOP,
     )
@@ -118,7 +118,7 @@ def test_a_restarted_member_takes_its_configuration_from_snapshot_and_log() -> N
         RaftConfig(node_id=1, voters=(1, 2, 3)),
         NoJitter(1),
         hard_state=HardState(1, None, 7),
-        snapshot=SnapshotMeta(7, 1),
+        snapshot=SnapshotId(7, 1),
         entries=[],
         leader_change_data=NOOP,
         voters=members(1, 4, 5),
@@ -132,7 +132,7 @@ def test_a_configuration_below_the_snapshot_is_not_in_force_again() -> None:
         RaftConfig(node_id=1, voters=(1, 2, 3)),
         NoJitter(1),
         hard_state=HardState(1, None, 3),
-        snapshot=SnapshotMeta(3, 1),
+        snapshot=SnapshotId(3, 1),
         entries=[Entry(1, 1, b"x"), config_entry(1, 2, members(1, 2, 3, learners=[4])), Entry(1, 3, b"x")],
         leader_change_data=NOOP,
         voters=members(1, 2, 3, 4),
@@ -157,7 +157,7 @@ def test_a_snapshot_brings_its_configuration() -> None:
 def with_incoming_snapshot() -> RaftCore:
     """Member 3, whose driver is installing the snapshot at 5."""
     core = make_core(3, term=1)
-    core.step(InstallSnapshot(1, 1, 3, SnapshotMeta(5, 1), 0, b"image", True))
+    core.step(InstallSnapshot(1, 1, 3, SnapshotId(5, 1), 0, b"image", True))
     flush(core)
     return core
 
@@ -166,17 +166,17 @@ def test_a_candidate_that_a_snapshot_removes_stands_no_more() -> None:
     for record, expected in ((members(1, 2), Role.FOLLOWER), (members(1, 2, 3), Role.PRE_CANDIDATE)):
         core = with_incoming_snapshot()
         tick_until(core, Role.PRE_CANDIDATE)
-        core.snapshot_installed(SnapshotMeta(5, 1), record)
+        core.snapshot_installed(SnapshotId(5, 1), record)
         assert role(core) is expected
     learner = with_incoming_snapshot()
-    learner.snapshot_installed(SnapshotMeta(5, 1), members(1, 2, learners=[3]))
+    learner.snapshot_installed(SnapshotId(5, 1), members(1, 2, learners=[3]))
     assert (role(learner), learner.leader_id) == (Role.FOLLOWER, 1), "a follower goes on following"
 
 
 def test_the_members_in_an_installed_snapshot_are_asked_at_once() -> None:
     core = with_incoming_snapshot()
     version = core.memberships_version
-    core.snapshot_installed(SnapshotMeta(5, 1), members(1, 2, 3, 4))
+    core.snapshot_installed(SnapshotId(5, 1), members(1, 2, 3, 4))
     assert core.memberships_version != version
     flush(core)
     tick_until(core, Role.PRE_CANDIDATE)

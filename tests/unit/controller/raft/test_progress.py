@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from pidkeeper.controller.raft.invariants import InvariantViolation
-from pidkeeper.controller.raft.messages import SnapshotMeta
 from pidkeeper.controller.raft.progress import PROBE, REPLICATE, SNAPSHOT, Progress
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
 def replicating(match: int = 5, max_messages: int = 3, max_bytes: int = 100) -> Progress:
@@ -102,8 +102,8 @@ def test_rejected_probe_moves_to_the_hint(hint: int, next_index: int) -> None:
 
 def test_snapshot_pauses_and_ignores_rejections() -> None:
     progress = replicating(5)
-    progress.become_snapshot(SnapshotMeta(20, 2), 7)
-    assert (progress.state, progress.paused, progress.snapshot) == (SNAPSHOT, True, SnapshotMeta(20, 2))
+    progress.become_snapshot(SnapshotId(20, 2), 7)
+    assert (progress.state, progress.paused, progress.snapshot) == (SNAPSHOT, True, SnapshotId(20, 2))
     assert (progress.offset, progress.asked, progress.moved) == (0, 7, 7)
     assert not progress.reject(5, 0)
     assert progress.acknowledge(20)
@@ -149,10 +149,10 @@ def test_replication_starts_behind_the_match() -> None:
 
 def test_a_transfer_starts_at_the_first_byte() -> None:
     progress = replicating()
-    progress.become_snapshot(SnapshotMeta(3, 1), now=7)
+    progress.become_snapshot(SnapshotId(3, 1), now=7)
     progress.offset = 100
-    progress.become_snapshot(SnapshotMeta(4, 1), now=8)
-    assert (progress.snapshot, progress.offset, progress.asked, progress.moved) == (SnapshotMeta(4, 1), 0, 8, 8)
+    progress.become_snapshot(SnapshotId(4, 1), now=8)
+    assert (progress.snapshot, progress.offset, progress.asked, progress.moved) == (SnapshotId(4, 1), 0, 8, 8)
 
 
 def test_a_full_window_of_bytes_makes_room_for_one() -> None:

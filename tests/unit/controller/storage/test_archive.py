@@ -10,8 +10,8 @@ import pytest
 
 from pidkeeper.controller.storage import archive as archive_module
 from pidkeeper.controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES, ArchiveError, encode_header, split_archive
 from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES, ArchiveError, encode_header, split_archive
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at, fail_on
 

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from pidkeeper.controller.raft.messages import HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.storage import frames
 from pidkeeper.controller.storage.errors import LogCorruption
 from pidkeeper.controller.storage.frames import Frame
 from pidkeeper.controller.storage.recovery import recover
 from pidkeeper.controller.storage.segment import HEADER_BYTES, SegmentHeader, decode_segment_header
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.log_builder import META, SMALL, WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles
 
@@ -339,7 +340,7 @@ def test_restart_after_crash_before_the_old_segments_went() -> None:
 
     files.before = refuse
     with pytest.raises(Exception, match="has to exit"):
-        log.restart_at(SnapshotMeta(90, 5), HardState(term=5, commit=90))
+        log.restart_at(SnapshotId(90, 5), HardState(term=5, commit=90))
     assert len(files.calls) > calls
     _, recovered = open_log(files.cut_power())
-    assert (recovered.snapshot, recovered.entries) == (SnapshotMeta(90, 5), [])
+    assert (recovered.snapshot, recovered.entries) == (SnapshotId(90, 5), [])

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState
 from pidkeeper.controller.storage.errors import LogFailed, LogFull
 from pidkeeper.controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.log_builder import META, WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles, fail_on
 
@@ -192,16 +193,16 @@ def test_restart_drops_the_log_before_it() -> None:
     log, _ = open_log(files)
     log.append(entries(1, 10), hard_state())
     state = HardState(term=4, vote=None, commit=100)
-    log.restart_at(SnapshotMeta(100, 4), state)
+    log.restart_at(SnapshotId(100, 4), state)
     assert log.next_index == 101
     assert len(segments(files)) == 1
     _, recovered = open_log(files.cut_power())
-    assert recovered == RecoveredLog(state, SnapshotMeta(100, 4), [], None, False)
+    assert recovered == RecoveredLog(state, SnapshotId(100, 4), [], None, False)
     log.append(entries(101, 150, term=4), None)
     log.append(entries(151, 160, term=4), None)
     log.compact(161)
     _, recovered = open_log(files.cut_power())
-    assert recovered.snapshot == SnapshotMeta(100, 4)
+    assert recovered.snapshot == SnapshotId(100, 4)
     assert recovered.entries[-1].index == 160
 
 
@@ -209,9 +210,9 @@ def test_restart_may_lie_below_the_end_of_the_log() -> None:
     files = new_disk()
     log, _ = open_log(files)
     log.append(entries(1, 10), hard_state())
-    log.restart_at(SnapshotMeta(6, 2), HardState(term=2, commit=6))
+    log.restart_at(SnapshotId(6, 2), HardState(term=2, commit=6))
     _, recovered = open_log(files.cut_power())
-    assert (recovered.entries, recovered.snapshot) == ([], SnapshotMeta(6, 2))
+    assert (recovered.entries, recovered.snapshot) == ([], SnapshotId(6, 2))
     log.append(entries(7, 7, term=2), None)
 
 
@@ -277,7 +278,7 @@ def test_any_failure_poisons_the_log(kind: str) -> None:
         lambda: log.append(entries(1, 1), None),
         lambda: log.append([], None),
         lambda: log.compact(1),
-        lambda: log.restart_at(SnapshotMeta(9, 1), hard_state(commit=9)),
+        lambda: log.restart_at(SnapshotId(9, 1), hard_state(commit=9)),
     ]
     changes = len(files.calls)
     for call in calls:

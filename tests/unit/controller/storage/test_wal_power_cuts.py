@@ -7,9 +7,10 @@ import random
 import msgspec
 import pytest
 
-from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.log_builder import WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at
 
@@ -35,7 +36,7 @@ class _Script:
             self.append(entries(index, index, term=2), None)
         self.compact(30)
         self.append([], hard_state(term=2, commit=38))
-        self.restart(SnapshotMeta(50, 3), HardState(term=3, commit=50))
+        self.restart(SnapshotId(50, 3), HardState(term=3, commit=50))
         self.append(entries(51, 70, term=3), None)
         self.append(entries(71, 90, term=3), None)
         self.compact(80)
@@ -50,7 +51,7 @@ class _Script:
         self.log.append(new, state)
         self.durable = self.wanted
 
-    def restart(self, snapshot: SnapshotMeta, state: HardState) -> None:
+    def restart(self, snapshot: SnapshotId, state: HardState) -> None:
         assert self.log is not None
         self.wanted = RecoveredLog(state, snapshot, [], None, False)
         self.log.restart_at(snapshot, state)

@@ -24,7 +24,6 @@ from pidkeeper.controller.raft.messages import (
     PreVoteReply,
     RequestVote,
     RequestVoteReply,
-    SnapshotMeta,
     TimeoutNow,
 )
 from pidkeeper.controller.transport.frames import (
@@ -42,6 +41,7 @@ from pidkeeper.controller.transport.frames import (
     message_reader,
     same_mac,
 )
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 NONCE = bytes(range(NONCE_BYTES))
 HELLO = Hello(1, "cluster", 1, 2, "dir", NONCE)
@@ -55,8 +55,8 @@ MESSAGES: list[Message] = [
     AppendEntriesReply(2, 1, 2, False, 7, 0, 0, 0, 0),
     Heartbeat(2, 1, 2, 4, 0),
     HeartbeatReply(2, 1, 2, 7),
-    InstallSnapshot(2, 1, 2, SnapshotMeta(5, 1), 0, b"chunk", True),
-    InstallSnapshotReply(2, 1, 2, SnapshotMeta(5, 1), 5, False),
+    InstallSnapshot(2, 1, 2, SnapshotId(5, 1), 0, b"chunk", True),
+    InstallSnapshotReply(2, 1, 2, SnapshotId(5, 1), 5, False),
     TimeoutNow(2, 1, 2),
 ]
 
@@ -67,6 +67,20 @@ def test_every_message_comes_back_as_it_went() -> None:
     assert [reader.pop() for _ in MESSAGES] == MESSAGES
     assert reader.pop() is None
     assert reader.rest() == b""
+
+
+@pytest.mark.parametrize(
+    ("message", "body"),
+    [
+        (
+            InstallSnapshot(7, 1, 2, SnapshotId(300, 4), 65_536, b"chunk", True),
+            "980907010292cd012c04ce00010000c4056368756e6bc3",
+        ),
+        (InstallSnapshotReply(7, 2, 1, SnapshotId(300, 4), 65_541, False), "970a07020192cd012c04ce00010005c2"),
+    ],
+)
+def test_the_bytes_on_the_wire_never_change(message: Message, body: str) -> None:
+    assert frame(message)[4:].hex() == body
 
 
 @given(st.lists(st.integers(1, 60), max_size=40))
@@ -85,7 +99,7 @@ def test_the_largest_messages_fit_into_a_frame() -> None:
     full = AppendEntries(2**60, 1, 2, 2**60, 2**60, 2**60, [Entry(2**60, 2**60, bytes(MAX_ENTRY_BYTES))])
     page = bytes(256 * 1024 // MAX_ENTRIES_PER_MESSAGE)
     many = AppendEntries(2**60, 1, 2, 0, 0, 0, [Entry(2**60, 2**60, page)] * MAX_ENTRIES_PER_MESSAGE)
-    chunk = InstallSnapshot(2**60, 1, 2, SnapshotMeta(2**60, 2**60), 2**60, bytes(MAX_CHUNK_BYTES), False)
+    chunk = InstallSnapshot(2**60, 1, 2, SnapshotId(2**60, 2**60), 2**60, bytes(MAX_CHUNK_BYTES), False)
     for message in (full, many, chunk):
         data = frame(message)
         assert len(data) - 4 <= MAX_FRAME_BYTES
@@ -118,7 +132,9 @@ def test_a_handshake_frame_has_a_smaller_limit() -> None:
         frame(Entry(1, 1, b""))[4:],
         frame(Heartbeat(1, 0, 2, 4, 0))[4:],  # node ids start at 1
         frame(Heartbeat(-1, 1, 2, 4, 0))[4:],
-        frame(InstallSnapshot(1, 1, 2, SnapshotMeta(5, 1), 0, bytes(MAX_CHUNK_BYTES + 1), True))[4:],
+        frame(InstallSnapshot(1, 1, 2, SnapshotId(-1, 1), 0, b"", True))[4:],
+        frame(InstallSnapshot(1, 1, 2, SnapshotId(5, 2**63), 0, b"", True))[4:],
+        frame(InstallSnapshot(1, 1, 2, SnapshotId(5, 1), 0, bytes(MAX_CHUNK_BYTES + 1), True))[4:],
         frame(AppendEntries(1, 1, 2, 0, 0, 0, [Entry(1, 1, bytes(MAX_ENTRY_BYTES + 1))]))[4:],
         frame(AppendEntries(1, 1, 2, 0, 0, 0, [Entry(1, 1, b"")] * (MAX_ENTRIES_PER_MESSAGE + 1)))[4:],
     ],

@@ -32,8 +32,8 @@ from pidkeeper.pipeline.formats.problems import (
     BadFile,
     Problem,
 )
-from pidkeeper.protocol.archive import HEADER_BYTES, MAX_ARCHIVE_ROWS, ROW_BYTES, decode_row, encode_archive
 from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, MAX_ARCHIVE_ROWS, ROW_BYTES, decode_row, encode_archive
 from tests.support.memory_files import MemoryFiles
 
 ARCHIVE = PurePath("/data/archive")
@@ -231,7 +231,7 @@ def test_every_fault_of_a_file_has_a_name_and_a_place(data: bytes, kind: str, po
 
 
 def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pidkeeper.protocol.archive.ARCHIVE_VERSION", 2)
+    monkeypatch.setattr("pidkeeper.snapshots.archive_format.ARCHIVE_VERSION", 2)
     newer = content(0, 3)
     monkeypatch.undo()
     with pytest.raises(BadFile) as caught:

@@ -1,4 +1,4 @@
-"""Rows as arrays, next to `protocol.archive`'s own decoding of them."""
+"""Rows as arrays, next to `snapshots.archive_format`'s own decoding of them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ np = pytest.importorskip("numpy", reason="the rows are read with numpy, which is
 from pidkeeper.pipeline.formats.archive import FileName, Piece, WholeFile, read_whole  # noqa: E402
 from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE, piece_rows, row_problem  # noqa: E402
 from pidkeeper.pipeline.formats.problems import MALFORMED  # noqa: E402
-from pidkeeper.protocol.archive import HEADER_BYTES, ROW_BYTES, decode_header, encode_archive, encode_header  # noqa: E402
 from pidkeeper.protocol.messages import AllocatedBlock  # noqa: E402
+from pidkeeper.snapshots.archive_format import (  # noqa: E402
+    HEADER_BYTES,
+    ROW_BYTES,
+    decode_header,
+    encode_archive,
+    encode_header,
+)
 
 BLOCKS = [
     AllocatedBlock(0, 999, 1, 2, 4, 5),

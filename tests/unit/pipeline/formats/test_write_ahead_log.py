@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pidkeeper.controller.raft.messages import Entry, HardState, SnapshotMeta
+from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage import frames
 from pidkeeper.controller.storage.errors import LogCorruption
 from pidkeeper.controller.storage.recovery import Recovery, recover
@@ -39,6 +39,7 @@ from pidkeeper.pipeline.formats.write_ahead_log import (
     survey_log,
 )
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.log_builder import META, WAL, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles
 
@@ -141,7 +142,7 @@ def test_a_restart_drops_what_stands_before_it_even_if_its_segments_are_still_th
     files = many_segments(20)
     before = {name: files.read_bytes(WAL / name) for name in segments(files)}
     log, _ = open_log(files)
-    log.restart_at(SnapshotMeta(50, 3), hard_state(3, 50))
+    log.restart_at(SnapshotId(50, 3), hard_state(3, 50))
     log.append([batch(51, 3), batch(52, 3)], None)
     for name, content in before.items():  # as a crash leaves it that came before the old segments went
         handle = files.open(WAL / name, create=True)

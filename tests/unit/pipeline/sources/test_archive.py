@@ -1,6 +1,6 @@
 """The source's planning and reading without a session, on data directories that the product's storage wrote.
 
-The rows of a piece are decoded here by `protocol.archive`; tests/pipeline has them as Spark gives them.
+The rows of a piece are decoded here by `snapshots.archive_format`; tests/pipeline has them as Spark gives them.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_snapshots_under_another_name_of_another_cluster_or_newer_are_told(
         (str(renamed), MISNAMED)
     ]
     assert [row["kind"] for row in table(ArchiveSource, path, "problems")] == []
-    monkeypatch.setattr("pidkeeper.snapshots.format.LATEST", 0)
+    monkeypatch.setattr("pidkeeper.snapshots.snapshot_format.LATEST", 0)
     assert [row["kind"] for row in table(ArchiveSource, path, "problems")] == [NEWER]
     monkeypatch.undo()
     (member.path / "meta.json").write_text((member.path / "meta.json").read_text().replace(CLUSTER, "cluster-b"))

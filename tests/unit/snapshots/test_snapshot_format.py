@@ -12,9 +12,9 @@ from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, MIGRATION, TRANSACTIONS
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import QuorumMember, VotersRecord
-from pidkeeper.snapshots import format as snapshot_format
-from pidkeeper.snapshots.format import NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
+from pidkeeper.snapshots import snapshot_format
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
+from pidkeeper.snapshots.snapshot_format import NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 IMAGE = StateImage(

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.protocol import archive
-from pidkeeper.protocol.archive import (
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import (
     HEADER_BYTES,
+    MAX_ARCHIVE_ROWS,
     ROW_BYTES,
     ArchiveError,
     ArchiveHeader,
@@ -18,11 +20,7 @@ from pidkeeper.protocol.archive import (
     decode_row,
     encode_archive,
     encode_header,
-    pack_cluster_id,
-    unpack_cluster_id,
 )
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
-from pidkeeper.protocol.messages import AllocatedBlock
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 BLOCKS = [
@@ -131,7 +129,7 @@ def test_impossible_header_is_refused(changes: dict[str, int]) -> None:
 
 def test_rows_are_bounded() -> None:
     with pytest.raises(ArchiveError, match="do not fit into one file"):
-        encode_header(ArchiveHeader("c", 0, 2**40, archive.MAX_ARCHIVE_ROWS + 1, 0, 2**50, 0))
+        encode_header(ArchiveHeader("c", 0, 2**40, MAX_ARCHIVE_ROWS + 1, 0, 2**50, 0))
 
 
 @pytest.mark.parametrize("changes", [{"first_id": 1}, {"last_id": 6000}, {"rows": 1}])
@@ -148,20 +146,3 @@ def test_reserved_bytes_of_a_row_are_zero() -> None:
         decode_row(row[:-1] + b"\1")
     with pytest.raises(ArchiveError, match="takes 48 bytes"):
         decode_row(row[:-1])
-
-
-@pytest.mark.parametrize("cluster_id", ["c", "x" * 64, "a b~!"])
-def test_cluster_id_round_trip(cluster_id: str) -> None:
-    assert unpack_cluster_id(pack_cluster_id(cluster_id)) == cluster_id
-
-
-@pytest.mark.parametrize("cluster_id", ["", "x" * 65, "a\nb", "ä", "a\0b"])
-def test_impossible_cluster_id_is_refused(cluster_id: str) -> None:
-    with pytest.raises(ValueError, match="printable ASCII"):
-        pack_cluster_id(cluster_id)
-
-
-@pytest.mark.parametrize("field", [b"", b"a".ljust(63, b"\0"), bytes(64), b"\xff".ljust(64, b"\0"), b"a\0b".ljust(64)])
-def test_impossible_cluster_id_field_is_refused(field: bytes) -> None:
-    with pytest.raises(ValueError, match="cluster id"):
-        unpack_cluster_id(field)

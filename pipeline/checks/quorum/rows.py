@@ -1,4 +1,4 @@
-"""How a check makes its rows: findings by `pipeline.findings.FINDINGS`, and words for the eye."""
+"""How a check of the quorum makes its rows: findings by `pipeline.findings.FINDINGS`, and words for the eye."""
 
 from __future__ import annotations
 

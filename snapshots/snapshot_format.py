@@ -22,8 +22,8 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from pidkeeper.protocol.archive import pack_cluster_id, unpack_cluster_id
 from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
 from pidkeeper.snapshots.image import StateImage
 
 SNAPSHOT_VERSION: Final = 1

@@ -1,0 +1,30 @@
+"""What names a snapshot: in the core, in the messages between members, and on disk."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from pidkeeper.protocol.log_position import Index, Term
+
+_NAME: Final = re.compile(r"snapshot-(\d{20})-(\d{10})\.snap")
+
+
+class SnapshotId(msgspec.Struct, frozen=True, order=True, array_like=True):
+    """Names a snapshot: the index and term of the last entry that it covers. Peers send it as [index, term]."""
+
+    index: Index
+    term: Term
+
+    @property
+    def name(self) -> str:
+        """The file's name: `snapshot-<index>-<term>.snap`, 20 and 10 digits."""
+        return f"snapshot-{self.index:020d}-{self.term:010d}.snap"
+
+    @classmethod
+    def from_name(cls, name: str) -> SnapshotId | None:
+        """What a file of this name is a snapshot of; None if it is none."""
+        match = _NAME.fullmatch(name)
+        return None if match is None else cls(int(match[1]), int(match[2]))
