@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, insert_before, replace
+from tests.mutants.edits import delete, insert_after, insert_before, replace
 from tests.mutants.planted import Planted
 
 RAFT: Final = "controller/raft"
 _UNIT: Final = "tests/unit/controller/raft/"
+_SCENARIO: Final = "tests/scenarios/test_scenarios.py::test_scenario[{}]"
 _COSTS_TIME: Final = "it costs time under faults, and the simulator asks for progress only once they have ended"
 
 CONSENSUS_BUGS: Final = (
@@ -16,27 +17,27 @@ CONSENSUS_BUGS: Final = (
         "vote-forgotten-at-restart",
         "one vote per term",
         "raftos 0.2.6, defect B(a)",
-        (replace(RAFT, "Member.__init__", "hard_state.vote", "None"),),
+        (replace(RAFT, "HardStateKeeper.__init__", "durable.vote", "None"),),
     ),
     Planted(
         "vote-never-written",
         "one vote per term",
         "PySyncObj before 0.3.16: the vote is volatile",
-        (replace(RAFT, "_begin_write", "self.vote", "None"),),
+        (replace(RAFT, "HardStateKeeper.value", "self.vote", "None"),),
     ),
     Planted(
         "vote-cleared-at-every-fall-to-follower",
         "one vote per term",
         "raftos 0.2.6, defect B(b)",
-        (insert_before(RAFT, "Member._become_follower", "self.leader_id = _", "self.vote = None"),),
+        (insert_before(RAFT, "_become_follower", "self.role = _", "self._hard.vote = None"),),
     ),
     Planted(
         "vote-for-anyone-without-a-leader",
         "one vote per term",
         "raftos 0.2.6, defect B: the vote is not matched with the candidate",
         (
-            replace(RAFT, "_on_vote_request", "self.vote == _ or _", "self.leader_id is None"),
-            replace(RAFT, "_on_vote_request", "self._set_vote(_1)", "self.vote = _1\nself._hard_changed()"),
+            replace(RAFT, "answer_vote_request", "hard.vote == _ or _", "not knows_leader"),
+            replace(RAFT, "answer_vote_request", "hard.vote_for(_1)", "hard.vote = _1\nhard.version += 1"),
         ),
         ("tests/raft_paper/test_section_5_2_elections.py",),
     ),
@@ -59,14 +60,9 @@ CONSENSUS_BUGS: Final = (
         "one vote per voter",
         "raftos 0.2.6, state.py:331",
         (
-            replace(RAFT, "_on_vote_reply", "_1 and _2 and _ not in self._votes", "_1 and _2"),
-            replace(
-                RAFT,
-                "_count_vote",
-                "if _1 in self._votes:\n    raise _",
-                "if _1 in self._votes:\n    _1 = -len(self._votes) - 1",
-            ),
-            replace(RAFT, "_become_leader", "_1 != self.node_id and _2", "_1 != self.node_id and _2 and _1 > 0"),
+            replace(RAFT, "Ballot.on_vote_reply", "_1 or message.sender in self._votes", "_1"),
+            replace(RAFT, "Ballot.count", "if _1 in self._votes:", "repeated = _1 in self._votes"),
+            insert_after(RAFT, "Ballot.count", "cast = _", "cast += [(granted, recovery)] * repeated"),
         ),
         (_UNIT + "test_invariants.py", "tests/raft_paper/test_section_5_2_elections.py"),
     ),
@@ -87,26 +83,19 @@ CONSENSUS_BUGS: Final = (
         "vote-requests-before-own-vote-is-durable",
         "no promise before its write",
         "raftos 0.2.6, defect G; hashicorp/raft persists first",
-        (replace(RAFT, "_campaign", "self._parked", "self._outbox"),),
+        (replace(RAFT, "ask_votes", "self._outbox.send_when_durable(_1, _)", "self._outbox.send(_1)"),),
     ),
     Planted(
         "replies-before-the-write",
         "no promise before its write",
         "etcd #14370, on a follower",
-        (replace(RAFT, "_send_when_durable", "_1 <= self.log.stable and _", "_1 >= 0"),),
+        (replace(RAFT, "send_when_durable", "_1 <= self._log.stable and _", "_1 >= 0"),),
     ),
     Planted(
         "leader-counts-itself-before-its-write",
         "committed means durable on a majority",
         "etcd #14370: acknowledged before the fsync",
-        (
-            replace(
-                RAFT,
-                "_append",
-                "self.progress[self.node_id].next = _1 + 1",
-                "own = self.progress[self.node_id]\nown.next = _1 + 1\nown.match = own.counted = _1",
-            ),
-        ),
+        (insert_after(RAFT, "append_own", "self.next = _1 + 1", "self.match = self.counted = _1"),),
     ),
     Planted(
         "late-write-covers-what-was-overwritten",
@@ -132,8 +121,8 @@ CONSENSUS_BUGS: Final = (
         "committed entries stay",
         "Raft paper, figure 8",
         (
-            replace(RAFT, "_maybe_commit", "_1 >= _ and self.log.term(_1) == self.term", "_1 > self.log.commit"),
-            replace(RAFT, "_commit_as_leader", "self.log.term(_) != self.term", "False"),
+            replace(RAFT, "Commitment.advance", "_1 >= _ and log.term(_1) == _", "_1 > log.commit"),
+            replace(RAFT, "Commitment.commit_to", "log.term(_) != _", "False"),
         ),
         (_UNIT + "test_invariants.py", "tests/raft_paper/test_section_5_4_safety.py"),
     ),
@@ -148,7 +137,7 @@ CONSENSUS_BUGS: Final = (
         "commit-clamped-to-the-logs-end",
         "only what the leader verified is committed",
         "raftos at c51e144, defect I",
-        (replace(RAFT, "_on_append", "min(message.leader_commit, _)", "min(message.leader_commit, log.last_index)"),),
+        (replace(RAFT, "Following.append", "min(_1, _)", "min(_1, log.last_index)"),),
         (_UNIT + "test_core_replication.py",),
     ),
     Planted(
@@ -156,10 +145,27 @@ CONSENSUS_BUGS: Final = (
         "only what the leader verified is committed",
         "etcd-io/raft clamps it to match",
         (
-            replace(RAFT, "_send_heartbeat", "min(_.match, _1)", "_1"),
-            replace(RAFT, "_on_heartbeat", "message.leader_commit", "min(message.leader_commit, self.log.last_index)"),
+            replace(RAFT, "send_heartbeat", "min(_.match, _1)", "_1"),
+            replace(RAFT, "Following.heartbeat", "message.leader_commit", "min(message.leader_commit, log.last_index)"),
         ),
         (_UNIT + "test_core_replication.py",),
+    ),
+    Planted(
+        "heartbeat-reply-counted-as-an-acknowledgement",
+        "only what the leader verified is committed",
+        "Raft paper, figure 2: the end of a log is not what is known to be replicated there, matchIndex",
+        (
+            insert_after(
+                RAFT,
+                "Leadership.on_heartbeat_reply",
+                "_1.hear_heartbeat_reply(_)",
+                "index = min(message.last_log_index, self._log.last_index)\n"
+                "_1.acknowledge(index)\n"
+                "_1.count(max(index, _1.counted))\n"
+                "self._maybe_commit(index)",
+            ),
+        ),
+        (_SCENARIO.format("heartbeat_reply_acknowledges_nothing"),),
     ),
     Planted(
         "conflict-acknowledged",
@@ -181,7 +187,7 @@ CONSENSUS_BUGS: Final = (
         "no-empty-entry-of-a-new-leader",
         "an idle leader commits what it inherited",
         "raftos 0.2.6, state.py:147, and defect D",
-        (replace(RAFT, "_become_leader", "self._append(_)", "self.log.last_index"),),
+        (replace(RAFT, "Leadership.begin", "self._append(_)", "self._log.last_index"),),
     ),
     Planted(
         "wiped-disk-is-a-full-voter",
@@ -200,21 +206,32 @@ CONSENSUS_BUGS: Final = (
         "recovering-acknowledgements-count-in-full",
         "committed means held by members with memory",
         "docs/decisions/0005, rule 2, left out",
-        (replace(RAFT, "_on_append_reply", "message.recovery == 0 and _1", "_1"),),
+        (replace(RAFT, "Leadership.on_append_reply", "message.recovery == 0 and _1", "_1"),),
         (_UNIT + "test_core_recovery.py",),
     ),
     Planted(
         "recovery-ends-at-the-first-heartbeat",
         "a member recovers when it holds all that it ever acknowledged",
         "docs/decisions/0005, the barrier left out",
-        (replace(RAFT, "_may_end_recovery", "_1.recovery != 0 and _", "_1.recovery != 0"),),
+        (replace(RAFT, "may_end_recovery", "_1.recovery != 0 and _", "_1.recovery != 0"),),
         (_UNIT + "test_core_recovery.py",),
+    ),
+    Planted(
+        "recovery-number-used-again-within-a-term",
+        "a member recovers when it holds all that it ever acknowledged",
+        "docs/decisions/0005: a late message about one recovery is taken for one about the next",
+        (replace(RAFT, "HardStateKeeper.__init__", "rng.randrange(...)", "1"),),
+        (
+            _SCENARIO.format("disk_lost_twice_in_one_term"),
+            _SCENARIO.format("acknowledgement_of_an_earlier_recovery"),
+            _UNIT + "test_core_recovery.py",
+        ),
     ),
     Planted(
         "pre-vote-granted-while-the-leader-lives",
         "a member that was cut off deposes nobody",
         "dissertation, section 9.6; KIP-996",
-        (replace(RAFT, "_on_pre_vote", "_1 and not self._hears_leader()", "_1"),),
+        (replace(RAFT, "answer_pre_vote", "_1 and not hears_leader", "_1"),),
         (_UNIT + "test_core_elections.py",),
         unseen=_COSTS_TIME,
     ),
@@ -230,7 +247,7 @@ CONSENSUS_BUGS: Final = (
         "no-check-quorum",
         "a leader that is cut off steps down",
         "PySyncObj 0.3.17: believes for 30 s; KAFKA-15489",
-        (replace(RAFT, "_check_quorum", "_1 < self.majority", "_1 < 0"),),
+        (replace(RAFT, "_hears_quorum", "_1 >= majority(_)", "_1 >= 0"),),
         (_UNIT + "test_core_elections.py",),
         unseen=_COSTS_TIME,
     ),
@@ -246,7 +263,7 @@ CONSENSUS_BUGS: Final = (
         "proposals-taken-during-a-transfer",
         "a handover ends",
         "dissertation, section 3.10, step 1 left out",
-        (replace(RAFT, "propose", "self.transferring is not None", "False"),),
+        (replace(RAFT, "Leadership.propose", "self._transfer is not None", "False"),),
         (_UNIT + "test_core_transfer.py",),
         unseen=_COSTS_TIME,
     ),
@@ -254,7 +271,7 @@ CONSENSUS_BUGS: Final = (
         "probe-never-repeated",
         "a lost message costs one heartbeat",
         "raftos 0.2.6, awaited futures overwritten; a stuck probe in etcd-io/raft",
-        (delete(RAFT, "_on_heartbeat_reply", "_.probe_sent = False"),),
+        (delete(RAFT, "hear_heartbeat_reply", "self.probe_sent = False"),),
         (_UNIT + "test_core_replication.py",),
     ),
     Planted(
@@ -262,7 +279,7 @@ CONSENSUS_BUGS: Final = (
         "a received snapshot is the sent one",
         "KRaft checks the position of FetchSnapshot",
         (
-            replace(RAFT, "_take_chunk", "message.offset == _", "message.offset >= 0"),
+            replace(RAFT, "IncomingSnapshot.take", "_.offset != _", "False"),
             replace("snapshots", "add", "if _1 != self.next_offset:", "_1 = self.next_offset"),
         ),
         (_UNIT + "test_core_snapshots.py", "tests/unit/snapshots/test_catalog.py"),
@@ -272,8 +289,8 @@ CONSENSUS_BUGS: Final = (
         "the state never goes back",
         "KAFKA-13968: snapshots off by their bounds",
         (
-            replace(RAFT, "_on_snapshot", "_1.index <= self.log.commit", "_1.index < 0"),
-            replace(RAFT, "_on_snapshot", "self._installing is None and _", "False"),
+            replace(RAFT, "take_snapshot", "_.index <= log.commit", "False"),
+            replace(RAFT, "take_snapshot", "installing is None and _", "False"),
         ),
         (_UNIT + "test_core_snapshots.py",),
     ),
@@ -281,7 +298,7 @@ CONSENSUS_BUGS: Final = (
         "applied-while-a-snapshot-is-installed",
         "the state never goes back",
         "Redpanda #2437: the log moved under the state machine",
-        (replace(RAFT, "ready", "self._installing is None and _1", "_1"),),
+        (replace(RAFT, "RaftCore.ready", "_1 and receiver.installing is None", "_1"),),
         (_UNIT + "test_core_snapshots.py",),
     ),
 )

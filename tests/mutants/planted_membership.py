@@ -19,6 +19,8 @@ _NO_LEARNER_FIRST: Final = replace(RAFT, "Memberships.append", "_.index and not 
 _NO_OVERLAP: Final = replace(RAFT, "Memberships.append", "_.index and len(_) > 1", "False")
 """The guards R17 and R16 with the rule that they guard: a mistake in the rule alone stops the member, which is safe."""
 
+_NO_SERVICE: Final = delete(RAFT, "MembershipChange.check", "self._check_service(_)")
+
 MEMBERSHIP_BUGS: Final = (
     Planted(
         "promotion-without-catch-up",
@@ -39,8 +41,8 @@ MEMBERSHIP_BUGS: Final = (
                 "msgspec.structs.replace(_1, directory_id=_2, voting=_)",
                 "msgspec.structs.replace(_1, directory_id=_2, voting=True)",
             ),
-            delete(RAFT, "_check_change", "self._check_promotion(...)"),
-            delete(RAFT, "_check_change", "if _ != self._voters:"),
+            delete(RAFT, "MembershipChange.check", "self._check_promotion(...)"),
+            _NO_SERVICE,
             _NO_LEARNER_FIRST,
         ),
         (*_CORE_TEST, *_REQUEST_TEST),
@@ -66,14 +68,7 @@ MEMBERSHIP_BUGS: Final = (
         "learners-acknowledge",
         "committed means on a majority of the voters",
         "dissertation, section 4.2.1, half implemented",
-        (
-            replace(
-                RAFT,
-                "_track_members",
-                "self._counting = _",
-                "self._counting = [self.progress[member] for member in sorted(self._everybody)]",
-            ),
-        ),
+        (replace(RAFT, "count_by", "sorted(voters)", "sorted(everybody)"),),
         _CORE_TEST,
         needs=_ADDS,
     ),
@@ -81,7 +76,7 @@ MEMBERSHIP_BUGS: Final = (
         "change-before-an-entry-of-its-own-term-is-committed",
         "the majorities of two configurations in force overlap",
         "Ongaro, raft-dev, July 2015: bug in single-server membership changes",
-        (replace(RAFT, "change_members", "_ < self._noop_index", "False"),),
+        (replace(RAFT, "MembershipChange.check", "_ < _.noop_index", "False"),),
         _CORE_TEST,
         needs=_ADDS,
     ),
@@ -90,7 +85,7 @@ MEMBERSHIP_BUGS: Final = (
         "the majorities of two configurations in force overlap",
         "dissertation, section 4.1, left out",
         (
-            replace(RAFT, "change_members", "not _.committed", "False"),
+            replace(RAFT, "MembershipChange.check", "not _.committed", "False"),
             replace(RAFT, "RaftLog.append", "not _.committed", "False"),
         ),
         _CORE_TEST,
@@ -101,7 +96,7 @@ MEMBERSHIP_BUGS: Final = (
         "the majorities of two configurations in force overlap",
         "dissertation, figure 4.3",
         (
-            replace(RAFT, "_check_change", "len(_1) != 1", "not _1"),
+            replace(RAFT, "MembershipChange.check", "len(_1) != 1", "not _1"),
             _NO_OVERLAP,
         ),
         _CORE_TEST,
@@ -121,7 +116,7 @@ MEMBERSHIP_BUGS: Final = (
         "dissertation, section 4.1: a server uses the latest one in its log, committed or not",
         (
             replace(RAFT, "_change", "_1[-1]", "_1[0]"),
-            replace(RAFT, "truncate", "self.newest.index", "self._history[-1].index"),
+            replace(RAFT, "truncate", "self.newest.index", "self.configurations[-1].index"),
         ),
         _CORE_TEST,
         needs=_ADDS,
@@ -163,8 +158,8 @@ MEMBERSHIP_BUGS: Final = (
         "who is no voter leads no more",
         "dissertation, section 4.2.2, step down left out",
         (
-            delete(RAFT, "_follow_memberships", "self._leave()"),
-            replace(RAFT, "_tick_leader", "self.node_id not in self._voters and _", "False"),
+            replace(RAFT, "_follow_memberships", "leadership.is_removed", "False"),
+            replace(RAFT, "Leadership.tick", "self.is_removed", "False"),
         ),
         _CORE_TEST,
         needs=_REMOVES,
@@ -173,7 +168,15 @@ MEMBERSHIP_BUGS: Final = (
         "removed-leader-counts-itself",
         "committed means on a majority of the voters",
         "dissertation, section 4.2.2: a leader that removes itself does not count itself",
-        (replace(RAFT, "_track_members", "sorted(self._voters)", "sorted(self._voters | {self.node_id})"),),
+        (
+            insert_after(
+                RAFT,
+                "_track_members",
+                "self._commitment.count_by(...)",
+                "counting = sorted(self.voters | {self._node_id})\n"
+                "self._commitment._counting = [self.progress[member] for member in counting]",
+            ),
+        ),
         _CORE_TEST,
         needs=_REMOVES,
     ),
@@ -189,7 +192,7 @@ MEMBERSHIP_BUGS: Final = (
         "removed-member-is-not-told",
         "a removed member that can be reached learns of it",
         "dissertation, section 4.2.3: it does not receive the entry that removes it",
-        (delete(RAFT, "Replication._adopt_memberships", "_1.probe_sent = False\nself._send_append(_, _1)"),),
+        (delete(RAFT, "adopt_memberships", "_1.allow_probe()\nself._send_append(_, _1)"),),
         _CORE_TEST,
         needs=_REMOVES,
     ),
@@ -198,8 +201,8 @@ MEMBERSHIP_BUGS: Final = (
         "a member without memory elects nobody",
         "docs/decisions/0009: a learner here may be a voter in a configuration that this candidate lacks",
         (
-            replace(RAFT, "_count_vote", "len(self._everybody - self._voters)", "0"),
-            replace(RAFT, "_count_vote", "_.count(True)", "0"),
+            replace(RAFT, "Ballot.count", "len(everybody - voters)", "0"),
+            replace(RAFT, "Ballot.count", "others.count(True)", "0"),
         ),
         _CORE_TEST,
         needs=_ADDS,
@@ -208,14 +211,7 @@ MEMBERSHIP_BUGS: Final = (
         "weak-acknowledgements-need-the-voters-alone",
         "committed means held by members with memory",
         "docs/decisions/0009, rule 2 over a change that may be rolled back",
-        (
-            replace(
-                RAFT,
-                "_track_members",
-                "self._unanimous = _",
-                "self._unanimous = [self.progress[voter] for voter in sorted(self._voters)]",
-            ),
-        ),
+        (replace(RAFT, "count_by", "sorted(everybody)", "sorted(voters)"),),
         _CORE_TEST,
         needs=_REMOVES,
     ),
@@ -231,7 +227,7 @@ MEMBERSHIP_BUGS: Final = (
         "change-that-nobody-could-commit",
         "a change that its own majority cannot commit is not begun",
         "Consul, etcd before 3.4: a dead member added to a quorum of two stops it",
-        (delete(RAFT, "_check_change", "if _ != self._voters:"),),
+        (_NO_SERVICE,),
         _CORE_TEST,
         needs=_ADDS,
     ),
@@ -298,14 +294,14 @@ MEMBERSHIP_BUGS: Final = (
         "successor-votes-for-the-former-owner-of-its-id",
         "an acknowledged entry is on every later leader",
         "a voter's id given to an empty disk while somebody who was away still counts it",
-        (replace(RAFT, "_word", "_1 and not self._learns", "_1"),),
+        (replace(RAFT, "Voter._agrees", "_1 and not hard.id_may_be_reused(_)", "_1"),),
         _CORE_TEST,
     ),
     Planted(
         "successor-acknowledges-for-the-former-owner-of-its-id",
         "an acknowledged entry is on every later leader",
         "a voter's id given to an empty disk while somebody who was away still counts it",
-        (replace(RAFT, "agreed", "0 if self.estranged else _1", "_1"),),
+        (replace(RAFT, "agreed", "0 if self.id_reused else _1", "_1"),),
         _CORE_TEST,
     ),
     Planted(
@@ -313,8 +309,8 @@ MEMBERSHIP_BUGS: Final = (
         "whatever a voter helped to commit stands behind the entry that made it one",
         "a learner that agrees with a candidate behind it",
         (
-            replace(RAFT, "_maybe_commit", "max(_1, self.log.memberships.newest.index)", "_1"),
-            replace(RAFT, "_commit_as_leader", "_1 < self.log.memberships.newest.index", "_1 < 0"),
+            replace(RAFT, "Commitment.advance", "max(_1, newest.index)", "_1"),
+            replace(RAFT, "Commitment.commit_to", "_1 < log.memberships.newest.index", "_1 < 0"),
         ),
         _CORE_TEST,
     ),

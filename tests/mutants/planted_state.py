@@ -85,7 +85,7 @@ STATE_BUGS: Final = (
         "raftos 0.2.6, defect A",
         (
             _UNSETTLED,
-            replace(RAFT, "serving", "self.role is LEADER and _", "self.role is LEADER"),
+            replace(RAFT, "serving", "self.leadership is not None and _", "self.leadership is not None"),
         ),
     ),
     Planted(
