@@ -52,7 +52,7 @@ def targets() -> list[Target]:
         ),
         Target(
             "agent",
-            ("broker_agent/reserve.py", "broker_agent/prefetch.py"),
+            ("broker_agent/ids/reserve.py", "broker_agent/ids/prefetch.py"),
             ("tests/unit/broker_agent/test_reserve.py", "tests/unit/broker_agent/test_prefetch.py"),
         ),
     ]

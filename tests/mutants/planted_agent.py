@@ -1,4 +1,4 @@
-"""Bugs in the broker agent. The simulator runs its reserve and policy; the rest is for directed tests."""
+"""Bugs in the broker agent. The simulator runs it as it ships, but for its listeners: those are for directed tests."""
 
 from __future__ import annotations
 
@@ -37,7 +37,29 @@ AGENT_BUGS: Final = (
         "KAFKA-14694: two prefetched blocks race, one is dropped",
         (replace(AGENT, "_offer", "sorted(_1, ...)", "_1[::-1]"),),
         (_UNIT + "test_agent.py",),
-        unseen="its agents have a loop of their own around the real reserve and policy",
+    ),
+    Planted(
+        "block-offered-after-a-newer-registration",
+        "A5: a block is offered only under the registration that it was asked for under",
+        "KAFKA-14694: an answer of an older epoch is taken as if nothing had happened since",
+        (replace(AGENT, "Prefetcher._check", "epoch != _", "False"),),
+        (_UNIT + "test_agent.py",),
+    ),
+    Planted(
+        "unknown-outcome-called-certain",
+        "a candidate ID is in one request at most",
+        "a retry of an InitProducerId is counted as its only attempt",
+        (replace(AGENT, "ControllerClient.init_producer_id", "attempts == 1 and _1", "_1"),),
+    ),
+    Planted(
+        "epoch-refused-and-kept",
+        "an agent whose epoch is stale registers anew",
+        "KAFKA-9144: a broker goes on under a registration that is gone",
+        (
+            delete(AGENT, "Session.heartbeat_forever", "await self.register_anew(_, _)"),
+            delete(AGENT, "Prefetcher._handle_failures", "await self._session.register_anew(_, _)"),
+        ),
+        (_UNIT + "test_agent.py",),
     ),
     Planted(
         "empty-reserve-answers-a-fatal-code",
