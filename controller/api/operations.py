@@ -198,7 +198,7 @@ class Operations:
         return await self._step(request)
 
     async def abort_transaction(self, call: Call[None, None, AbortTransactionRequest]) -> TransactionResponse:
-        """Abort a transaction over its producer's head."""
+        """Abort a transaction and fence its producer."""
         body = call.body
         request = AbortTransaction(body.transactional_id, body.producer_id, body.producer_epoch)
         response: TransactionResponse = await self._submit(request, self._admit(None, 0))

@@ -55,10 +55,10 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
 class TransactionDuties:
     """The duties of one member while it leads.
 
-    `ticks`: the number of ticks that last so many ms. `abort_check_ms`: between two looks for transactions whose time
-    is up; `expiration_ms`: after which an idle id is forgotten. What became of transactions while this member led:
-    `fenced`, how many were aborted over the head of their producer; `timed_out`, how many of these because their time
-    was up; `forgotten`, how many ids.
+    `ticks(ms)` converts milliseconds to ticks. `abort_check_ms`: between two checks for transactions that timed out.
+    `expiration_ms`: after which an idle id is removed. Counters of what happened while this member led: `fenced`, the
+    transactions that were aborted with their producer fenced; `timed_out`, those of them that had timed out;
+    `forgotten`, the ids that were removed.
     """
 
     def __init__(

@@ -218,7 +218,7 @@ MEMBERSHIP_BUGS: Final = (
     Planted(
         "weak-voices-need-the-newest-configuration-alone",
         "a member without memory elects nobody",
-        "docs/decisions/0009: who is being removed may hold what the weak voice forgot",
+        "docs/decisions/0009: who is being removed may hold what the recovering member forgot",
         (replace(RAFT, "_change", "self.everybody = _", "self.everybody = self.newest.members"),),
         _CORE_TEST,
         needs=_REMOVES,

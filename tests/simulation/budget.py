@@ -83,7 +83,7 @@ class Budget:
         return log.memberships.committed and newest <= log.memberships.newest.index <= log.stable
 
     def may_deploy(self, member: Member) -> bool:
-        """Whether `member` may come into use with an empty disk: where it once voted, its voice is a weak one."""
+        """Whether `member` may come into use with an empty disk: where it once voted, it is a recovering member there."""
         return self._may_lose(member)
 
     def allows(self, voters: frozenset[int]) -> bool:

@@ -214,7 +214,7 @@ class QuorumOperator:
             self.world.fault(self._kind)
 
     def _retire(self, member: Member) -> None:
-        """Switch off a removed member, unless it is wanted again, or its voice may still be."""
+        """Switch off a removed member, unless it is wanted again, or its vote may still be needed."""
         node = member.node_id
         if not member.deployed or node in self.wanted() or node in self.voters:
             return
