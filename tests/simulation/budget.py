@@ -83,7 +83,7 @@ class Budget:
         return log.memberships.committed and newest <= log.memberships.newest.index <= log.stable
 
     def may_deploy(self, member: Member) -> bool:
-        """Whether `member` may come into use with an empty disk: where it once voted, it is a recovering member there."""
+        """Whether `member` may come into use with an empty disk. Where it once voted, it counts as recovering."""
         return self._may_lose(member)
 
     def allows(self, voters: frozenset[int]) -> bool:
