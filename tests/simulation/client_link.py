@@ -42,6 +42,9 @@ class ClientLink:
         self._cluster = cluster
         self._world = cluster.world
         self._rng = rng
+        transactional = cluster.transactional
+        self._lost = cluster.swarm.drop / 2
+        self._late = max(self._lost, transactional.late if transactional.ids else 0.0)
 
     def ask(self, node: int, operation: Operation, answered: Answered) -> None:
         """Put an operation to a member.
@@ -67,13 +70,12 @@ class ClientLink:
     def travel(self, arrive: Callable[..., None], *args: Any) -> None:
         """Let `arrive` happen at the other end: in a while, late or never."""
         delay = int(self._cluster.swarm.delay * (0.5 + self._rng.random()))
-        drop = self._cluster.swarm.drop
-        if drop and not self._cluster.healed:
+        if self._late and not self._cluster.healed:
             chance = self._rng.random()
-            if chance < drop / 2:
+            if chance < self._lost:
                 self._world.fault("request_or_answer_lost")
                 return
-            if chance < drop:
+            if chance < self._lost + self._late:
                 self._world.fault("request_or_answer_late")
                 delay += int(MILLISECOND * 10 ** self._rng.uniform(*LATE))
         self._world.at(delay, arrive, *args)

@@ -116,10 +116,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         """The process is gone: nothing of it happens any more."""
         super().close()
-        self._due.clear()
         for task in asyncio.all_tasks(self):
-            # Else the interpreter would find, and tell, that they never came to their end.
+            # Else the interpreter would find, and tell, that they never came to their end, or even began.
             task.get_coro().close()
+        self._due.clear()
 
 
 def _raise(context: dict[str, Any]) -> NoReturn:

@@ -42,6 +42,7 @@ class Transactional(msgspec.Struct, frozen=True):
     `ids`: transactional ids, 0 for none. `max_epoch`: the highest epoch of a producer, few in some seeds, so that IDs
     are used up. `marker_delay`: longest time that markers take.
     `fresh`: share of instances that come with an id of their own; `init_share`: of requests that ask for a new pair.
+    `late`: share of all clients' requests, and of their answers, that come late where there are transactional ids.
     """
 
     ids: int
@@ -55,6 +56,7 @@ class Transactional(msgspec.Struct, frozen=True):
     expiration_ms: int
     fresh: float
     init_share: float
+    late: float
 
 
 def draw(rng: random.Random) -> Transactional:
@@ -72,6 +74,7 @@ def draw(rng: random.Random) -> Transactional:
         expiration_ms=2_000 if forgetful else WEEK_MS,
         fresh=rng.choice((0.0, 0.2, 0.6)),
         init_share=rng.choice((0.2, 0.2, 0.6)),
+        late=rng.choice((0.0, 0.05, 0.2)),
     )
 
 
