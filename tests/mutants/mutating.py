@@ -37,29 +37,38 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def targets() -> list[Target]:
-    """What is mutated: the consensus core, the replicated state, the pure part of the migration, the reserve and the
-    prefetch policy."""
+    """What is mutated: the consensus core, the replicated state, the pure part of the migration, the leader's side of a
+    member, the reserve and the prefetch policy."""
     return [
         Target("raft", _sources("controller/raft"), ("tests/unit/controller/raft", "tests/raft_paper")),
         Target("state", _sources("controller/state"), ("tests/unit/controller/state",)),
         Target(
             "migration",
             ("controller/migration/claims.py", "controller/migration/steps.py", "controller/migration/znode.py"),
-            tuple(
-                f"tests/unit/controller/migration/test_{name}.py"
-                for name in ("claims", "claims_interrupted", "steps", "znode")
+            _tests(
+                "controller/migration",
+                ("claims", "claims_interrupted", "member_side", "migration_model", "steps", "znode"),
             ),
         ),
         Target(
+            "node",
+            ("controller/node/leadership.py", "controller/node/decider.py", "controller/node/proposals.py"),
+            _tests("controller/node", ("leadership", "decider", "proposals")),
+        ),
+        Target(
             "agent",
-            ("broker_agent/ids/reserve.py", "broker_agent/ids/prefetch.py"),
-            ("tests/unit/broker_agent/test_reserve.py", "tests/unit/broker_agent/test_prefetch.py"),
+            ("broker_agent/backoff.py", "broker_agent/ids/reserve.py", "broker_agent/ids/prefetch.py"),
+            _tests("broker_agent", ("reserve", "prefetch")),
         ),
     ]
 
 
 def _sources(folder: str) -> tuple[str, ...]:
     return tuple(str(path.relative_to(ROOT)) for path in sorted((ROOT / folder).rglob("*.py")))
+
+
+def _tests(folder: str, names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"tests/unit/{folder}/test_{name}.py" for name in names)
 
 
 class Explanation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

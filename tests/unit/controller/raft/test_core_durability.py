@@ -337,6 +337,17 @@ def test_a_commit_index_is_written_once() -> None:
     assert take(core).hard_state is None
 
 
+def test_a_restart_knows_of_the_commit_index_that_was_handed_out_for_writing() -> None:
+    core = make_core(1, terms=[1, 1, 1], commit=1)
+    assert core.submitted_commit == 1
+    core.step(append(core, (3, 1), [], term=1, commit=2))
+    flush(core)
+    assert (core.commit, core.submitted_commit) == (2, 1), "a changed commit index alone forces no write"
+    core.step(append(core, (3, 1), [1], term=1, commit=2))
+    flush(core)
+    assert core.submitted_commit == 2
+
+
 def test_what_is_durable_is_acknowledged_without_waiting_for_a_later_write() -> None:
     core = make_core(1, term=1)
     first = append(core, (0, 0), [1], term=1)

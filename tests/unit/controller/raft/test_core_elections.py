@@ -259,6 +259,15 @@ def test_votes_of_an_earlier_term_do_not_count() -> None:
     assert (core.term, core.role) == (2, Role.CANDIDATE)
 
 
+def test_a_late_vote_does_not_count_as_a_pre_vote() -> None:
+    """It was given in the election of our term, which has failed; whether we would win the next is another question."""
+    core = make_core(1)
+    make_candidate(core)
+    tick_until(core, Role.PRE_CANDIDATE)
+    core.step(RequestVoteReply(1, 2, 1, True, 0))
+    assert (core.term, core.role) == (1, Role.PRE_CANDIDATE)
+
+
 def test_a_lost_link_to_the_leader_starts_a_pre_vote_at_once() -> None:
     core = make_core(1, term=1)
     core.step(Heartbeat(1, 2, 1, 0, 0))

@@ -414,6 +414,15 @@ def test_a_recovering_leader_does_not_count_itself() -> None:
     assert (core.commit, core.recovering) == (core.last_index, False)
 
 
+def test_a_recovering_leader_knows_what_its_own_log_holds() -> None:
+    """From the beginning of its term, and before its own first entry is durable."""
+    core = make_core(1, terms=[1], recovering=True)
+    make_candidate(core)
+    for peer in (2, 3):
+        core.step(RequestVoteReply(core.term, peer, 1, True, 0))
+    assert (core.progress[1].match, core.last_index) == (1, 2)
+
+
 def test_a_voter_that_recovers_does_so_with_the_new_leaders_first_entry() -> None:
     core = make_core(1, terms=[1], heartbeat_ticks=5)
     make_candidate(core)

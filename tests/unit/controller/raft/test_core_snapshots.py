@@ -286,6 +286,24 @@ def test_only_the_received_snapshot_can_be_installed() -> None:
         core.snapshot_installed(AT_11)
 
 
+def test_a_snapshot_is_being_received_until_it_is_installed() -> None:
+    core = make_core(1, term=1)
+
+    def under_way() -> tuple[bool, SnapshotId | None]:
+        return core.receiving, core.installing
+
+    assert under_way() == (False, None), "nobody is followed"
+    core.step(Heartbeat(1, 2, 1, 0, 0))
+    assert under_way() == (False, None), "the leader has sent none"
+    core.step(chunk(0, b"ab"))
+    assert under_way() == (True, None)
+    core.step(chunk(2, b"c", done=True))
+    stored(core)
+    assert under_way() == (True, SNAPSHOT)
+    core.snapshot_installed(SNAPSHOT)
+    assert under_way() == (False, None)
+
+
 def test_a_vote_waits_until_the_snapshot_is_installed() -> None:
     core = make_core(1, terms=[1, 1], commit=1)
     core.step(chunk(0, b"abc", done=True))

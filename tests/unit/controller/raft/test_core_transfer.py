@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, Role
-from pidkeeper.controller.raft.messages import AppendEntries, HeartbeatReply, RequestVote, TimeoutNow
+from pidkeeper.controller.raft.messages import (
+    AppendEntries,
+    HeartbeatReply,
+    RequestVote,
+    RequestVoteReply,
+    TimeoutNow,
+)
 from tests.support.raft_network import Cluster, accepted, append, flush, make_core, of, replicating_leader, tick
 
 
@@ -150,6 +156,15 @@ def test_a_recovering_member_ignores_timeout_now() -> None:
     core = make_core(1, terms=[1], recovering=True)
     core.step(TimeoutNow(1, 2, 1))
     assert (core.role, core.term) == (Role.FOLLOWER, 1)
+
+
+def test_a_recovering_member_knows_by_timeout_now_who_leads_the_term() -> None:
+    """So it votes for nobody else in that term, although it stays a follower."""
+    core = make_core(1, terms=[1], recovering=True)
+    core.step(TimeoutNow(2, 2, 1))
+    assert (core.role, core.term, core.leader_id) == (Role.FOLLOWER, 2, 2)
+    core.step(RequestVote(2, 3, 1, 5, 1, False))
+    assert [reply.granted for reply in of(RequestVoteReply, flush(core))] == [False]
 
 
 def test_every_transfer_gets_its_full_time() -> None:

@@ -307,6 +307,14 @@ def test_votes_of_learners_and_strangers_make_no_majority() -> None:
     assert role(core) is Role.LEADER
 
 
+def test_everybody_counts_by_the_voters_in_force() -> None:
+    follower = core_with(1, members(1, 2, 3, learners=[4]), members(1, 2, 3, 4))
+    assert follower.voters == {1, 2, 3, 4}
+    leader = replicating_leader()
+    leader.change_members(members(1, 2, 3, learners=[4]))
+    assert leader.voters == {1, 2, 3}
+
+
 def test_acknowledgements_of_learners_and_strangers_commit_nothing() -> None:
     core = core_with(1, members(1, 2, 3, learners=[4]), commit=1)
     make_leader(core)
@@ -612,6 +620,17 @@ def test_a_successor_whose_log_knows_it_as_a_learner_speaks_for_itself() -> None
         torn.step(RequestVote(torn.term + 1, 1, 4, last, last, False))
         (reply,) = of(RequestVoteReply, flush(torn))
         assert reply.granted == granted, "a candidate whose log ends before the learner's is refused like any other"
+
+
+def test_who_agrees_as_a_learner_alone_waits_a_full_timeout_for_the_winner_too() -> None:
+    """By its log it is the voter of that id, so it might stand itself."""
+    successor = core_with(4, members(1, 2, 3, learners=[4]), members(1, 2, 3, 4), recovering=True)
+    tick(successor, successor.config.election_ticks)
+    successor.step(RequestVote(1, 3, 4, successor.last_index, 1, False))
+    (reply,) = of(RequestVoteReply, flush(successor))
+    assert (reply.granted, reply.consents) == (False, True)
+    tick(successor, successor.config.election_ticks)
+    assert successor.role is Role.FOLLOWER
 
 
 def test_an_empty_successor_acknowledges_nothing_as_the_voter_who_had_its_id() -> None:
