@@ -299,8 +299,8 @@ def test_a_snapshot_is_being_received_until_it_is_installed() -> None:
     assert under_way() == (True, None)
     core.step(chunk(2, b"c", done=True))
     stored(core)
-    assert under_way() == (True, SNAPSHOT)
-    core.snapshot_installed(SNAPSHOT)
+    assert under_way() == (True, AT_11)
+    core.snapshot_installed(AT_11)
     assert under_way() == (False, None)
 
 
