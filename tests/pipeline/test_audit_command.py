@@ -61,7 +61,7 @@ def assert_the_owners_are_told(out: Path) -> None:
     assert "20 to 29 (10 IDs)" in told[24].stdout
     assert "violation: 2 blocks hold producer ID 27" in told[27].stderr
     assert "violation: overlap: IDs 25 to 29" in told[27].stdout
-    assert "the highest ID known is 49" in told[50].stderr
+    assert "the highest allocated ID is 49" in told[50].stderr
 
 
 def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_settings_and_places_that_are_none_are_usage_errors(tmp_path: Path) -> N
         (["--conf", "=4g"], "is not NAME=VALUE"),
         (["--conf", "fs.defaultFS=hdfs://h"], "spark.hadoop.fs.defaultFS"),
         (["--conf", "spark.sql.session.timeZone=CET"], "the audit needs spark.sql.session.timeZone=UTC"),
-        (["--out", "hdfs://"], "hdfs:// is no URI"),
-        (["--state", "://host/x"], "://host/x is no URI"),
+        (["--out", "hdfs://"], "hdfs:// is not a URI"),
+        (["--state", "://host/x"], "://host/x is not a URI"),
     ):
         ran = pidkeeper("run", str(tmp_path), *arguments)
         assert (ran.returncode, reason in ran.stderr) == (2, True), ran.stderr
