@@ -15,6 +15,7 @@ from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase, ZooKeeperBl
 from pidkeeper.protocol.records import MAX_BATCH_RECORDS, AllocateProducerIdsRecord, decode_batch
 from tests.support.memory_leader import (
     ALLOCATE,
+    NAME,
     SIZE,
     STALE,
     MemoryQuorum,
@@ -425,6 +426,16 @@ def test_a_sealed_znode_refuses(quorum: MemoryQuorum) -> None:
     # Read anew each time: once it is opened again, IDs flow.
     quorum.znode.put(kafka_block(3, 0, 99))
     assert granted(quorum) == [100]
+
+
+def test_a_znode_that_this_quorum_sealed_is_the_next_leaders(quorum: MemoryQuorum) -> None:
+    """This member leads no more without knowing it, so the agent shall look for the one that does."""
+    quorum.znode.put(encode(seal(NAME)))
+    answer = quorum.leader.ask()
+    quorum.settle()
+    assert code_of(answer) is ErrorCode.MIGRATION_UNDER_WAY
+    assert "another leader of this quorum has sealed the znode" in str(answer.refusal)
+    assert quorum.znode.data == encode(seal(NAME))
 
 
 def test_a_znode_that_was_set_back_is_seen_and_harms_nobody(quorum: MemoryQuorum) -> None:

@@ -317,6 +317,34 @@ async def test_a_member_that_leads_no_more_says_nothing_of_a_transactional_id(le
     assert code_of(answer) is ErrorCode.NOT_CONTROLLER
 
 
+async def test_a_decision_says_whether_it_appended_an_entry(leader: Leader) -> None:
+    def decided(*wanted: Request) -> bool:
+        for request in wanted:
+            leader.decider.add(request, asyncio.get_running_loop().create_future())
+        return leader.decider.decide()
+
+    assert decided() is False, "nothing waits"
+    assert decided(BrokerHeartbeat(1, 0)) is False, "it needs no record"
+    leader.refuses = True
+    assert decided(ALLOCATE) is False, "it leads no more"
+    leader.refuses = False
+    assert decided(ALLOCATE) is True
+    assert decided(ALLOCATE) is False, "a batch is in flight"
+
+
+async def test_it_is_idle_when_nothing_waits_and_nothing_is_in_flight(leader: Leader) -> None:
+    leader.is_settled = False
+    leader.submit(ALLOCATE)
+    await turn()
+    assert not leader.decider.idle(), "it waits for an entry of the core's own"
+    leader.is_settled = True
+    leader.pump()
+    assert leader.decider.waiting() == 0
+    assert not leader.decider.idle(), "it is in flight"
+    leader.apply(leader.log[0])
+    assert leader.decider.idle()
+
+
 async def test_a_caller_that_hung_up_harms_nobody(leader: Leader) -> None:
     gone, stays = leader.submit(ALLOCATE), leader.submit(ALLOCATE)
     await turn()
@@ -345,6 +373,17 @@ async def test_a_batch_holds_at_most_its_limit_of_records(leader: Leader) -> Non
     starts = [answer.result().producer_id_start for answer in answers]
     assert starts == [10 * number for number in range(MAX_BATCH_RECORDS + 5)]
     assert [len(decode_batch(entry.data)) for entry in leader.log] == [MAX_BATCH_RECORDS, 5]
+
+
+@pytest.mark.parametrize(("spare", "together"), [(0, 2), (-1, 1)])
+async def test_a_batch_fills_its_entry_to_the_last_byte(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch, spare: int, together: int
+) -> None:
+    monkeypatch.setattr(decider_module, "MAX_ENTRY_BYTES", 2 * RECORD_BYTES + spare)
+    for _ in range(2):
+        leader.submit(ALLOCATE)
+    await turn()
+    assert len(decode_batch(leader.log[0].data)) == together
 
 
 @pytest.mark.parametrize("incarnation", ["x" * 64, "\U0001f511" * 64], ids=["ascii", "four bytes a character"])

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.node.leadership import DUTY_TICKS, Leadership
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state.requests import (
+    AbortTransaction,
     AllocateProducerIds,
     BrokerHeartbeat,
     FenceBroker,
+    ForgetTransactionalId,
     RaiseMetadataVersion,
     RegisterBroker,
     Request,
     UnregisterBroker,
 )
+from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import BASE, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
+from pidkeeper.protocol.records import ProducerIdFloorRecord, Record, encode_batch
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from tests.support.memory_leader import ALLOCATE, SETTINGS, MemoryLeader, MemoryQuorum
 
 SESSION_TICKS = SETTINGS.timing.ticks(SETTINGS.broker_session_timeout_ms)
@@ -129,6 +136,17 @@ def test_a_claim_that_comes_back_to_who_does_not_lead_is_not_decided() -> None:
     assert answer.refusal.code is ErrorCode.NOT_CONTROLLER
 
 
+def test_a_claim_of_who_is_deposed_is_answered_unknown() -> None:
+    quorum = MemoryQuorum()
+    quorum.enter(MigrationPhase.BRIDGE)
+    leader = quorum.leader
+    answer = leader.ask()
+    leader.loop.run()
+    leader.depose()
+    assert answer.refusal is not None
+    assert answer.refusal.code is ErrorCode.NOT_CONTROLLER
+
+
 # Sessions.
 
 
@@ -190,6 +208,37 @@ def test_a_broker_that_cannot_be_fenced_now_is_fenced_a_session_later(
     assert waiting(leader) == [FenceBroker(1, 0)]
 
 
+def test_a_broker_that_is_fenced_has_no_session(leader: MemoryLeader) -> None:
+    pass_time(leader, SESSION_TICKS + DUTY_TICKS)
+    leader.settle()
+    assert sessions(leader) == []
+
+
+def test_a_broker_that_registers_anew_before_it_is_fenced_keeps_its_session(leader: MemoryLeader) -> None:
+    leader.leadership.decide_for(RegisterBroker(1, "b"), leader.loop.create_future())
+    pass_time(leader, SESSION_TICKS + DUTY_TICKS)
+    assert waiting(leader) == [RegisterBroker(1, "b"), FenceBroker(1, 0)]
+    leader.settle()
+    assert sessions(leader) == [1]
+
+
+def test_only_who_is_registered_and_not_fenced_is_fenced(
+    leader: MemoryLeader, caplog: pytest.LogCaptureFixture
+) -> None:
+    leader.ask(BrokerHeartbeat(7, 0))
+    pass_time(leader, SESSION_TICKS + DUTY_TICKS)
+    assert waiting(leader)[1:] == [FenceBroker(1, 0)]
+    assert [record.getMessage() for record in caplog.records] == ["fencing broker 1: no heartbeat"]
+    leader.settle()
+    # A new leader begins with a session for everybody, so also for who is fenced.
+    leader.core.serving = False
+    leader.leadership.observe()
+    leader.core.serving = True
+    leader.leadership.observe()
+    pass_time(leader, 2 * SESSION_TICKS)
+    assert waiting(leader) == []
+
+
 def test_a_new_leader_gives_every_broker_a_full_timeout(leader: MemoryLeader) -> None:
     pass_time(leader, SESSION_TICKS - 1)
     leader.core.serving = False
@@ -204,6 +253,23 @@ def test_who_does_not_lead_has_no_duties(leader: MemoryLeader) -> None:
     leader.depose()
     pass_time(leader, 2 * SESSION_TICKS)
     assert waiting(leader) == []
+
+
+def test_the_duties_are_looked_at_every_so_many_ticks(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    leader = MemoryQuorum(version=BASE).leader
+    pass_time(leader, DUTY_TICKS - 1)
+    assert waiting(leader) == []
+    pass_time(leader, 1)
+    assert waiting(leader) == [RaiseMetadataVersion(LATEST)]
+    assert [record.getMessage() for record in caplog.records] == [f"all members read metadata version {LATEST}"]
+
+
+def test_a_leader_goes_on_with_the_migration() -> None:
+    quorum = MemoryQuorum(bridge=True)
+    pass_time(quorum.leader, DUTY_TICKS)
+    quorum.settle()
+    assert quorum.leader.phase() is MigrationPhase.BRIDGE
 
 
 def test_the_metadata_version_rises_when_everybody_reads_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,3 +299,39 @@ def test_what_a_follower_applies_is_no_duty_of_its_own(leader: MemoryLeader, mon
     leader.core.role, leader.core.serving = Role.FOLLOWER, False
     leader.leadership.applied([])
     assert told == [[]]
+
+
+# Transactions.
+
+TIMEOUT_MS = 60_000
+ABORT_CHECK_TICKS = SETTINGS.timing.ticks(SETTINGS.transaction_abort_check_ms)
+EMPTY = TransactionRecord("tx", 7, 0, -1, -1, TIMEOUT_MS, TransactionStatus.EMPTY, 1000)
+ONGOING = replace(
+    EMPTY, status=TransactionStatus.ONGOING, partitions=(TopicPartitions("t", (0,)),), start_ms=EMPTY.update_ms
+)
+
+
+def leader_after(*records: Record) -> MemoryLeader:
+    """It comes to lead when `records` are in the log already."""
+    quorum = MemoryQuorum()
+    quorum.log.append(encode_batch([ProducerIdFloorRecord(100, 0), *records]))
+    quorum.succeed()
+    return quorum.leader
+
+
+def test_a_transaction_of_the_leader_before_gets_its_full_timeout() -> None:
+    leader = leader_after(EMPTY, ONGOING)
+    pass_time(leader, SETTINGS.timing.ticks(TIMEOUT_MS) - 1)
+    assert AbortTransaction("tx", 7, 0) not in waiting(leader)
+    pass_time(leader, ABORT_CHECK_TICKS + DUTY_TICKS)
+    assert AbortTransaction("tx", 7, 0) in waiting(leader)
+
+
+@pytest.mark.parametrize(("spare_ms", "forgotten"), [(0, False), (1, True)])
+def test_an_idle_transactional_id_is_forgotten_by_the_wall_clock(spare_ms: int, forgotten: bool) -> None:
+    leader = leader_after(EMPTY)
+    now_ms = EMPTY.update_ms + SETTINGS.transactional_id_expiration_ms + spare_ms
+    surroundings: Any = leader.leadership._surroundings
+    surroundings.wall_clock = lambda: (now_ms + 0.5) / 1000
+    pass_time(leader, ABORT_CHECK_TICKS + DUTY_TICKS)
+    assert (ForgetTransactionalId("tx", 7, 0) in waiting(leader)) == forgotten

@@ -61,6 +61,19 @@ async def test_outcomes_leave_with_their_entry() -> None:
         bad.result()
 
 
+async def test_every_entry_releases_its_own_outcomes_alone() -> None:
+    core = replicating_leader()
+    proposals = Proposals(core)
+    first, second = future(), future()
+    proposals.propose(RECORDS, [(first, 1)])
+    entry = entry_at_end(core)
+    proposals.propose(RECORDS, [(second, 2)])
+    proposals.applied(entry)
+    assert (first.result(), second.done()) == (1, False)
+    proposals.applied(entry_at_end(core))
+    assert second.result() == 2
+
+
 @pytest.mark.parametrize(("later_term", "later_index"), [(1, 0), (0, 1), (1, 1)])
 async def test_another_entry_in_its_place_answers_unknown(later_term: int, later_index: int) -> None:
     core = replicating_leader()
@@ -85,6 +98,21 @@ async def test_who_waits_for_an_entry_that_was_truncated_is_told_when_its_place_
         first.result()
     proposals.applied(Entry(3, 1, b""))
     assert second.result() == 2
+
+
+async def test_what_stands_before_the_cut_is_waited_for_still() -> None:
+    log = ShrinkingLog()
+    proposals = Proposals(log)
+    kept, cut, later = future(), future(), future()
+    proposals.propose(RECORDS, [(kept, 1)])
+    proposals.propose(RECORDS, [(cut, 2)])
+    log.last_index, log.term = 1, 3
+    proposals.propose(RECORDS, [(later, 3)])
+    with pytest.raises(RequestError, match="NOT_CONTROLLER"):
+        cut.result()
+    proposals.applied(Entry(1, 1, b""))
+    proposals.applied(Entry(3, 2, b""))
+    assert (kept.result(), later.result()) == (1, 3)
 
 
 async def test_lost_leadership_answers_unknown_once() -> None:
@@ -141,3 +169,5 @@ async def test_a_follower_proposes_nothing() -> None:
         proposals.propose(RECORDS, [(future(), 7)])
     with pytest.raises(RequestError, match="NOT_CONTROLLER"):
         proposals.confirm([])
+    with pytest.raises(RequestError, match="NOT_CONTROLLER"):
+        proposals.change_members(members(1, 2, 3, learners=(4,)), [(future(), 7)])
