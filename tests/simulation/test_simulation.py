@@ -20,6 +20,9 @@ from tests.simulation.run import pinned_seeds, run_seeds
 from tests.simulation.swarm import CHANGES, FORGETTING, MEMBER_FAULTS, ZOOKEEPER_FAULTS, draw_migrating
 from tests.simulation.world import World
 
+pytestmark = pytest.mark.timeout(400)
+"""Forty seeds take 35 s of a quiet core, and machines differ by a factor of three."""
+
 FRESH_SEEDS = 40
 KNOWN_SEEDS = range(1, 41)
 CONTROL_SEEDS = range(1, 101)
