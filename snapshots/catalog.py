@@ -88,9 +88,9 @@ class SnapshotCatalog:
             self._files.close(handle)
         return data, offset + len(data) == total
 
-    def receive(self, snapshot: SnapshotId) -> SnapshotReceiver:
+    def receive(self, snapshot: SnapshotId) -> RawSnapshotWriter:
         """Begin to receive a snapshot from another member."""
-        return SnapshotReceiver(self._files, self._path, self._cluster_id, snapshot)
+        return RawSnapshotWriter(self._files, self._path, self._cluster_id, snapshot)
 
     def _size(self, snapshot: SnapshotId) -> int:
         try:
@@ -104,7 +104,7 @@ class SnapshotCatalog:
             raise SnapshotError(f"snapshot {name}: {size} bytes are above the limit of {MAX_SNAPSHOT_BYTES}")
 
 
-class SnapshotReceiver:
+class RawSnapshotWriter:
     """Collects the chunks of one snapshot in a temporary file, and installs it once it is whole and verified.
 
     `next_offset` is where the next chunk has to start.

@@ -17,7 +17,7 @@ from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotReceiver
+from pidkeeper.snapshots.catalog import RawSnapshotWriter, SnapshotCatalog
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
@@ -73,7 +73,7 @@ class SnapshotKeeper:
         self._task: asyncio.Task[None] | None = None
         self._due = core.snapshot.index + every_entries
         self._not_before = 0
-        self._receiver: SnapshotReceiver | None = None
+        self._receiver: RawSnapshotWriter | None = None
         self.taken = 0
         self.installed = 0
 

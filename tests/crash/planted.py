@@ -19,7 +19,7 @@ from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.recovery import LogReader
 from pidkeeper.controller.storage.wal import WriteAheadLog
-from pidkeeper.snapshots.catalog import SnapshotReceiver
+from pidkeeper.snapshots.catalog import RawSnapshotWriter
 
 
 class Mistake(msgspec.Struct, frozen=True):
@@ -146,10 +146,10 @@ MISTAKES: Final = {
         "snapshot",
     ),
     "received-snapshot-not-synced": Mistake(
-        (SnapshotReceiver,), "install", (("self._files.fdatasync(self._handle)", "pass"),), "install"
+        (RawSnapshotWriter,), "install", (("self._files.fdatasync(self._handle)", "pass"),), "install"
     ),
     "received-snapshot-name-not-synced": Mistake(
-        (SnapshotReceiver,), "install", ((_SYNC_DIRECTORY, "pass"),), "install"
+        (RawSnapshotWriter,), "install", ((_SYNC_DIRECTORY, "pass"),), "install"
     ),
     "log-restarted-before-the-received-snapshot": Mistake(
         (SnapshotKeeper,),

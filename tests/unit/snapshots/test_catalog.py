@@ -7,7 +7,7 @@ import pytest
 
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots import catalog as catalog_module
-from pidkeeper.snapshots.catalog import SnapshotCatalog, SnapshotReceiver
+from pidkeeper.snapshots.catalog import RawSnapshotWriter, SnapshotCatalog
 from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import NewerSnapshot, SnapshotError, encode_snapshot
@@ -187,7 +187,7 @@ def test_chunk_of_a_snapshot_that_is_gone_or_beyond_its_end() -> None:
 
 def _receive(files: MemoryFiles) -> None:
     data = encode_snapshot("cluster-a", image(42))
-    receiver: SnapshotReceiver = opened(files).receive(SnapshotId(42, 5))
+    receiver: RawSnapshotWriter = opened(files).receive(SnapshotId(42, 5))
     receiver.add(0, data[:50])
     receiver.add(50, data[50:])
     receiver.install()
