@@ -22,7 +22,7 @@ from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import MAX_CONNECTIONS
-from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, run_service
+from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.server import HttpServer, ListenError
 from pidkeeper.service.settings import parse_address, read_secret
 
@@ -54,7 +54,7 @@ def run(config: AgentConfig) -> int:
 async def _running(config: AgentConfig, token: str | None) -> AsyncIterator[Ending]:
     ending = Ending()
     on_stop_signal(ending.request_stop)
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: ending.on_unhandled(context))
+    on_violation(ending.fail)
     rng = random.SystemRandom()
     async with AiohttpTransport(token=token) as transport:
         client = ControllerClient(config.controllers, transport, rng)

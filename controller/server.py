@@ -18,7 +18,7 @@ from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.connections import MAX_CONNECTIONS
-from pidkeeper.service.process import ServiceError, on_stop_signal, run_service
+from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import parse_address, read_secret
 from pidkeeper.snapshots.archive_format import ArchiveError
@@ -58,6 +58,7 @@ async def _running(
         member = await open_member(settings)
     except OPENING_ERRORS as error:
         raise ServiceError(f"cannot open the data directory: {error}") from error
+    on_violation(member.driver.fault)
     api = HttpServer(build_app(MemberInterface(member), limits=limits, token=token))
     host, port = await api.start(listen.host, listen.port)
     try:

@@ -13,7 +13,6 @@ from prometheus_client.registry import Collector
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.content import JSON
 from pidkeeper.service.dispatch import Dispatcher
-from pidkeeper.service.endpoint import FaultReport
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.health_check import HealthCheck
 from pidkeeper.service.metrics import (
@@ -50,7 +49,6 @@ class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
     live: Checks
     ready: Checks
     collectors: Sequence[Collector]
-    report_fault: FaultReport
     leader: Leader = lambda: None
     upkeep: Callable[[], None] = lambda: None
     answers_in_kind: bool = False
@@ -69,7 +67,7 @@ class App:
             authenticator,
             requests,
             leader=service.leader,
-            report_fault=service.report_fault,
+            report_fault=_report_fault,
             answers_in_kind=service.answers_in_kind,
         )
         dispatcher.add(service.routes)
@@ -100,6 +98,11 @@ class App:
             *Probe("livez", service.live).routes("Is this process alive?", "liveness"),
             *Probe("readyz", ready).routes(service.readiness, "readiness"),
         ]
+
+
+def _report_fault(message: str, error: Exception) -> None:
+    """To the event loop: a service has what surfaces there end the process if need be (`on_violation`)."""
+    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
 
 def _metrics_route(collectors: Sequence[Collector]) -> TextRoute:

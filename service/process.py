@@ -8,6 +8,7 @@ import logging
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -55,16 +56,6 @@ class Ending:
         """End it by a fault."""
         self._end(error)
 
-    def on_unhandled(self, context: dict[str, Any]) -> None:
-        """Log what no caller caught; a violated invariant is a fault, for the memory cannot be trusted any more.
-
-        `context` is what an event loop gives its exception handler.
-        """
-        error = context.get("exception")
-        _log.error("%s", context.get("message"), exc_info=error)
-        if isinstance(error, AssertionError):
-            self.fail(error)
-
     def _end(self, error: BaseException | None) -> None:
         if not self.ended.done():
             self.ended.set_result(error)
@@ -107,6 +98,21 @@ def on_stop_signal(request_stop: Callable[[], None]) -> None:
         loop.add_signal_handler(number, request_stop)
 
 
+def on_violation(fail: Callable[[BaseException], None]) -> None:
+    """Log what no caller of the running event loop catches from now on, and call `fail` with a violated invariant.
+
+    The memory cannot be trusted then. An assertion of a library says nothing of it, and callers may cause one.
+    """
+
+    def unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        _log.error("%s", context.get("message"), exc_info=error)
+        if isinstance(error, AssertionError) and _is_ours(error):
+            fail(error)
+
+    asyncio.get_running_loop().set_exception_handler(unhandled)
+
+
 def run_module(load_config: Callable[[Path | None], Config], run: Callable[[Config], int]) -> int:
     """The exit code of `python -m PACKAGE [CONFIG]`: 2, with the reason on stderr, for unusable settings."""
     try:
@@ -124,6 +130,12 @@ async def _until_ended(service: Callable[[], AbstractAsyncContextManager[Running
         fault = await running.ended
         if fault is not None:
             raise fault
+
+
+def _is_ours(error: AssertionError) -> bool:
+    """Whether code of this distribution raised it, for all that is known."""
+    raised_in = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return not raised_in or raised_in[-1].startswith("pidkeeper.")
 
 
 def _raise_file_limit(wanted: int) -> None:

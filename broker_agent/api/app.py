@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from pidkeeper.broker_agent.agent import Agent
@@ -33,12 +32,6 @@ def build_app(agent: Agent, listener: KafkaListener, *, token: str | None = None
         live=operations.liveness,
         ready=operations.readiness,
         collectors=build_collectors(agent, listener),
-        report_fault=_report_fault,
         answers_in_kind=True,
     )
     return App(service, Authenticator(token))
-
-
-def _report_fault(message: str, error: Exception) -> None:
-    """To the process, which a violated invariant ends."""
-    asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from typing import Final
@@ -15,8 +14,6 @@ from pidkeeper.controller.api.routes import ROUTES
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.openapi import Description
-
-logger = logging.getLogger(__name__)
 
 DESCRIPTION: Final = Description(
     "pidkeeper controller", "Hands out blocks of Kafka producer IDs. No ID twice, nothing acknowledged lost."
@@ -42,12 +39,7 @@ def build_app(
         live=member.liveness,
         ready=member.readiness,
         collectors=[ControllerCollector(metrics, pending, member)],
-        report_fault=_log_fault,
         leader=member.leader,
         upkeep=lambda: pending.expire(clock_ns()),
     )
     return App(service, Authenticator(token))
-
-
-def _log_fault(message: str, error: Exception) -> None:
-    logger.error("%s", message, exc_info=error)

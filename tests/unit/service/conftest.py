@@ -36,7 +36,6 @@ class Arithmetic:
 
     def __init__(self) -> None:
         self.callers: list[str] = []
-        self.faults: list[tuple[str, Exception]] = []
         self.upkeep = 0
 
     async def greet(self, call: Call[None, None, Greeting]) -> Greeting:
@@ -48,9 +47,6 @@ class Arithmetic:
         if call.query.divisor < 0:
             raise RequestError(ErrorCode.NOT_CONTROLLER, "not here")
         return Quotient(call.path.number // call.query.divisor)
-
-    def note_fault(self, message: str, error: Exception) -> None:
-        self.faults.append((message, error))
 
     def keep_up(self) -> None:
         self.upkeep += 1
@@ -92,7 +88,6 @@ def build(operations: Arithmetic, authenticator: Authenticator, *, in_kind: bool
         live=list,
         ready=lambda: [HealthCheck("divider", ok=True)],
         collectors=[],
-        report_fault=operations.note_fault,
         leader=lambda: (2, "http://two"),
         upkeep=operations.keep_up,
         answers_in_kind=in_kind,

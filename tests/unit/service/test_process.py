@@ -6,14 +6,15 @@ import asyncio
 import signal
 import subprocess
 import sys
+import unittest
 
 import pytest
 
-from pidkeeper.service.process import Ending
+from pidkeeper.service.process import Ending, on_violation
 
 PROGRAM = """
 import asyncio, contextlib, logging, resource, sys
-from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, run_module, run_service
+from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_module, run_service
 from pidkeeper.service.settings import SettingsError
 
 def say(text):
@@ -24,7 +25,7 @@ async def service(how):
     ending = Ending()
     on_stop_signal(ending.request_stop)
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: ending.on_unhandled(context))
+    on_violation(ending.fail)
     if how == "refuse":
         raise ServiceError("no room")
     if how == "invariant":
@@ -89,13 +90,17 @@ def test_it_does_not_run_without_assertions() -> None:
     assert "does not run with assertions switched off" in log
 
 
-async def test_a_fault_that_is_no_violated_invariant_is_logged_alone(caplog: pytest.LogCaptureFixture) -> None:
-    ending = Ending()
-    ending.on_unhandled({"message": "a handler failed", "exception": ValueError("no invariant")})
+async def test_a_violated_invariant_alone_is_a_fault(caplog: pytest.LogCaptureFixture) -> None:
+    """Not another error, nor a library's assertion, which whoever calls might cause."""
+    loop, ending = asyncio.get_running_loop(), Ending()
+    on_violation(ending.fail)
+    loop.call_soon(int, "no number")
+    loop.call_soon(unittest.TestCase().fail, "a library's")
+    await asyncio.sleep(0)
     assert not ending.ended.done()
     error = AssertionError("A1: 5 does not rise")
-    ending.on_unhandled({"message": "a handler failed", "exception": error})
+    loop.call_exception_handler({"message": "a handler failed", "exception": error})
     assert await asyncio.wait_for(ending.ended, 10) is error
     ending.request_stop()
     assert ending.ended.result() is error, "the first word counts"
-    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == ["a handler failed"] * 2
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 3
