@@ -21,7 +21,7 @@ from tests.mutants.hunting import Hunt
 from tests.simulation.cluster import simulate
 
 SEED_SECONDS: Final = 60
-"""A seed takes about 0.2 s; one that takes three hundred times as long is caught in a loop."""
+"""A seed takes about a second; one that takes sixty times as long is caught in a loop."""
 
 MAX_SHOWN: Final = 300
 """Characters kept of a finding."""

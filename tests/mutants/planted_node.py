@@ -53,7 +53,6 @@ NODE_BUGS: Final = (
         "a member that stops takes no request",
         "the assembly forgets one of its parts",
         (delete(NODE, "ClusterMember.hand_over", "self.leadership.close()"),),
-        _LEADERSHIP,
     ),
     Planted(
         "session-counted-before-its-request-was-taken",

@@ -188,6 +188,8 @@ class Cluster:
         self.world.run(self.world.now + PROGRESS, self._progressed)
         self._demand(self._progressed, "no-progress", PROGRESS)
         self.recovered_after = self.world.now - self.swarm.safety_time
+        self.world.run(self.world.now + PROGRESS, self._registered)
+        self._demand(self._registered, "not-registered", PROGRESS)
         self.loaded = False
         self.world.run(self.world.now + CONVERGENCE, self._converged)
         self._demand(self._converged, "no-convergence", CONVERGENCE)
@@ -252,6 +254,14 @@ class Cluster:
         allocated = self.history.newest_invocation >= self.swarm.safety_time
         return (allocated or not self.may_allocate()) and self.migration.phase not in STEPPING
 
+    def _registered(self) -> bool:
+        """Whether the quorum knows every agent as the agent knows itself, so that all of them are given blocks."""
+        leader = self.leader()
+        if leader is None:
+            return False
+        known = {broker.broker_id: broker.broker_epoch for broker in leader.machine.brokers.all() if not broker.fenced}
+        return all(agent.fatal or known.get(agent.broker_id) == agent.broker_epoch for agent in self.agents)
+
     def _converged(self) -> bool:
         processes = [self.members[voter].process for voter in self.voters]
         leader = self.leader()
@@ -287,6 +297,7 @@ class Cluster:
                 if member.deployed
             ]
             state.append(f"migration {self.migration.phase.name}, may allocate {self.may_allocate()}")
+            state.append(f"agents {[(agent.broker_id, agent.broker_epoch) for agent in self.agents]}")
             state.append(f"voters {self.voters}, wanted {sorted(self.operator.wanted())}")
             raise Violation(rule, f"{limit // SECOND} s after all faults ended: {'; '.join(state)}")
 

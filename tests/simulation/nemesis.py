@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pidkeeper.controller.raft.core import Role
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots.snapshot_id import SnapshotId
@@ -27,6 +28,7 @@ class Nemesis:
         self.world = cluster.world
         self.network = cluster.network
         self.rng = cluster.world.stream("nemesis")
+        self._handovers = cluster.world.stream("handovers")
         self.active = False
         weights = cluster.swarm.weights
         self._kinds = [kind for kind, weight in weights.items() if weight > 0]
@@ -193,8 +195,18 @@ class Nemesis:
     def _restart_gracefully(self, process: Process | None) -> bool:
         if process is None or process.node.stopping or not process.started() or not process.runs(self._nothing):
             return False
+        if process.core.role is Role.LEADER and self._handovers.random() < 0.5:
+            self._cut_handover(process.node_id)
         process.member.stop(process, restart_after=self._later(SECOND))
         return True
+
+    def _cut_handover(self, leader: int) -> None:
+        """Half of those to whom a leader may hand over do not hear of it: while it waits for them it leads on."""
+        others = [node for node in self._nodes() if node != leader]
+        links = {(leader, other) for other in self._handovers.sample(others, (len(others) + 1) // 2)}
+        self.network.block(links)
+        self.world.at(2 * SECOND, self.network.unblock, links)
+        self.world.fault("handover_cut_off")
 
     def _throw_add_voter(self) -> bool:
         self.cluster.operator.add()

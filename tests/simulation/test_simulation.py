@@ -57,6 +57,7 @@ def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires(known
     expected = {
         *(MEMBER_FAULTS | CHANGES | FORGETTING | ZOOKEEPER_FAULTS),
         "forgetting_noticed",
+        "handover_cut_off",
         "message_dropped",
         "message_repeated",
         "message_reordered",
