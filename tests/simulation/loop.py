@@ -43,19 +43,20 @@ class SimLoop(asyncio.BaseEventLoop):
         self._turned = turned
         self._due: deque[asyncio.Handle] = deque()
         self._turn_due = False
+        self._ended = False
 
     # What happens when.
 
     def run_event(self, callback: Callable[..., object], *args: Any) -> None:
         """Call `callback` as an event from outside, now or when the pause is over. `callback` may end the process."""
-        if self.is_closed():
+        if self._ended:
             return
         if pause := self._paused():
             self.world.at(pause, self.run_event, callback, *args)
             return
         enter(self)
         callback(*args)
-        if not self.is_closed():
+        if not self._ended:
             self._turned()
 
     def _turn(self) -> None:
@@ -63,9 +64,9 @@ class SimLoop(asyncio.BaseEventLoop):
         self._turn_due = False
         for _ in range(len(self._due)):
             handle = self._due.popleft()
-            if not handle.cancelled():
+            if not handle._cancelled:
                 handle._run()
-            if self.is_closed():
+            if self._ended:
                 return
         if self._due:
             self._schedule_turn()
@@ -76,7 +77,13 @@ class SimLoop(asyncio.BaseEventLoop):
             self.world.at(0, self.run_event, self._turn)
 
     def _fire(self, timer: asyncio.TimerHandle) -> None:
-        if not timer.cancelled():
+        # Most timers are time limits that were not reached. Those are no event of the process.
+        if not timer._cancelled:
+            self.run_event(self._expire, timer)
+
+    @staticmethod
+    def _expire(timer: asyncio.TimerHandle) -> None:
+        if not timer._cancelled:  # since the pause that it waited for
             timer._run()
 
     # What asyncio and the product call.
@@ -89,7 +96,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
-        if not self.is_closed():
+        if not self._ended:
             self._due.append(handle)
             self._schedule_turn()
         return handle
@@ -100,7 +107,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
         timer = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
-        self.world.at(max(0, round(delay * SECOND * self._rate)), self.run_event, self._fire, timer)
+        self.world.at(max(0, round(delay * SECOND * self._rate)), self._fire, timer)
         return timer
 
     def call_at(
@@ -116,6 +123,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def close(self) -> None:
         """The process is gone: nothing of it happens any more."""
         super().close()
+        self._ended = True
         for task in asyncio.all_tasks(self):
             # Else the interpreter would find, and tell, that they never came to their end, or even began.
             task.get_coro().close()

@@ -169,7 +169,8 @@ class Process:
 
     def pause(self) -> int:
         """Microseconds until the process goes on."""
-        return max(0, self.paused_until - self.world.now)
+        until, now = self.paused_until, self.world.now
+        return until - now if until > now else 0
 
     def runs(self, call: Callable[..., None], *args: Any) -> bool:
         """Whether this process runs now; if it is paused, `call` comes again at its end."""

@@ -19,9 +19,10 @@ from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadata
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import RegisterBrokerResponse
-from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP
+from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, TRANSACTIONS
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
+    BrokerEndpointRecord,
     BrokerRegistrationChangeRecord,
     FeatureLevelRecord,
     LeaderChangeRecord,
@@ -271,6 +272,30 @@ def test_a_registration_and_its_first_block_fit_into_one_batch() -> None:
 def test_the_same_incarnation_registers_again_without_a_record() -> None:
     draft = Draft(registered(), 0)
     assert decide(draft, requests.RegisterBroker(1, "a")).broker_epoch == 0
+    assert draft.records == []
+
+
+def test_the_kafka_address_of_a_broker_is_recorded_once_and_when_it_changes() -> None:
+    machine = registered()
+    machine.replay([FeatureLevelRecord(TRANSACTIONS)])
+    draft = Draft(machine, 0)
+    for kafka in (None, "one:9092", "one:9092", None):
+        assert decide(draft, requests.RegisterBroker(1, "a", kafka)).broker_epoch == 0
+    assert draft.records == [BrokerEndpointRecord(1, 0, "one:9092")]
+    machine.replay(draft.records)
+    assert [broker.kafka for broker in machine.brokers.all()] == ["one:9092"]
+    again = Draft(machine, 0)
+    epoch = again.next_offset
+    decide(again, requests.RegisterBroker(1, "a", "one:9092"))
+    decide(again, requests.RegisterBroker(1, "b", "two:9092"))
+    assert again.records == [RegisterBrokerRecord(1, epoch, "b"), BrokerEndpointRecord(1, epoch, "two:9092")]
+
+
+def test_no_kafka_address_is_recorded_before_all_members_read_it() -> None:
+    machine = registered()
+    machine.replay([FeatureLevelRecord(TRANSACTIONS - 1)])
+    draft = Draft(machine, 0)
+    decide(draft, requests.RegisterBroker(1, "a", "one:9092"))
     assert draft.records == []
 
 
