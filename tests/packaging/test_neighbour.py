@@ -70,7 +70,7 @@ def test_it_works_beside_the_neighbour_and_after_it_went(environment: Environmen
     where = environment.run(environment.python, "-c", "import pidkeeper; print(pidkeeper.__file__)")
     assert "site-packages/pidkeeper/__init__.py" in where.stdout
     assert "neighbour" in environment.run(environment.python, "-c", "import cli").stderr
-    demo = (environment.command, "demo", "--claims", "1000", "--rate", "1000", "--kills", "0", "--json")
+    demo = (environment.command, "demo", "--claims", "1000", "--rate", "20000", "--kills", "0", "--json")
     beside = environment.run(*demo)
     assert beside.returncode == 0, beside.stderr
     environment.pip("uninstall", "--yes", "neighbour")

@@ -185,10 +185,8 @@ class Monitor:
             raise Violation(
                 "monotone", f"member {node}: term {core.term}, commit {core.commit} after {process.seen_term}"
             )
-        if core.role is Role.LEADER and (process.seen_role is not Role.LEADER or core.term != process.seen_term):
-            self._elected(process)
-        if self.world.trace is not None and (core.role is not process.seen_role or core.term != process.seen_term):
-            self.world.note(f"member {node} is {core.role.value} of term {core.term}, log to {core.last_index}")
+        if core.role is not process.seen_role or core.term != process.seen_term:
+            self._became(process)
         process.seen_term, process.seen_role, process.seen_commit = core.term, core.role, core.commit
         if core.role is Role.LEADER and len(self._configurations) > 1:
             known = self._committed_by(core.commit)
@@ -196,6 +194,17 @@ class Monitor:
                 raise Violation(
                     "removed-leader", f"{node} leads term {core.term}, the voters are {sorted(known.voters)}"
                 )
+
+    def _became(self, process: Process) -> None:
+        """The role of a member is another one, or it has the same one in another term."""
+        core, node = process.core, process.node_id
+        if self.world.trace is not None:
+            self.world.note(f"member {node} is {core.role.value} of term {core.term}, log to {core.last_index}")
+        if core.role is Role.LEADER:
+            self._elected(process)
+        # Not when its requests leave: until its vote is on the disk it may have lost both the election and its place.
+        elif core.role is Role.CANDIDATE and not any(node in one.voters for one in self._history_of(process)):
+            raise Violation("stranger-stands", f"member {node} stands in term {core.term}, but is no voter")
 
     def reconfigured(self, process: Process) -> None:
         """The log of a member may hold other configurations than at the last look."""
@@ -348,10 +357,6 @@ class Monitor:
             self.world.note(f"the voters are {sorted(new.voters)}, the learners {sorted(new.members - new.voters)}")
 
     def _check_vote(self, process: Process, message: Message) -> None:
-        if isinstance(message, RequestVote) and not any(
-            message.sender in one.voters for one in self._history_of(process)
-        ):
-            raise Violation("stranger-stands", f"{message} leaves, but {message.sender} is no voter")
         if isinstance(message, RequestVoteReply) and not message.granted:
             return
         candidate = message.to if isinstance(message, RequestVoteReply) else message.sender
