@@ -93,12 +93,15 @@ def interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
 
 
 def compare(before: Sequence[Mapping[str, Figure]], after: Sequence[Mapping[str, Figure]]) -> list[Comparison]:
-    """The figures that every run has, in the order of the first. `before` and `after` are as long, pair by pair."""
-    return [
-        _compared(name, [one[name] for one in before], [one[name] for one in after])
-        for name in before[0]
-        if all(name in one for one in (*before, *after))
-    ]
+    """All figures, in the order of the first run. `before` and `after` are as long, pair by pair.
+
+    Raises ValueError if there are none, or if a run lacks one that another has: what was not compared is not good.
+    """
+    names = list(before[0])
+    lacking = {name for one in (*before, *after) for name in set(names) ^ set(one)}
+    if lacking or not names:
+        raise ValueError(f"not every run has the same figures: {sorted(lacking) or 'there are none'}")
+    return [_compared(name, [one[name] for one in before], [one[name] for one in after]) for name in names]
 
 
 def _compared(name: str, before: Sequence[Figure], after: Sequence[Figure]) -> Comparison:
@@ -128,13 +131,15 @@ def measure(tree: Path, sections: Sequence[str], quick: bool) -> Report:
         done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
     except FileNotFoundError as error:
         raise click.ClickException(f"{tree} has no {error.filename}: run `make setup` there") from error
+    except subprocess.TimeoutExpired as error:
+        raise click.ClickException(f"the benchmark of {tree} did not end within {RUN_SECONDS} s") from error
     if done.returncode != 0:
         raise click.ClickException(f"the benchmark of {tree} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return msgspec.json.decode(done.stdout, type=Report)
 
 
 def in_turn(before: Path, after: Path, pairs: int) -> Iterator[tuple[Path, Path]]:
-    """Who is first in each pair: each as often as the other, so that neither always has the warmer machine."""
+    """Who is first in each pair: by turns, so that neither always has the warmer machine."""
     for number in range(pairs):
         yield (before, after) if number % 2 == 0 else (after, before)
 
@@ -168,6 +173,8 @@ def run(before: Path, pairs: int, quick: bool, only: tuple[str, ...]) -> None:
     A ratio above 1 means that this tree is better. Ends with 1 if a figure is worse.
     """
     trees = (before.resolve(), import_root().resolve())
+    if trees[0] == trees[1]:
+        raise click.UsageError(f"{before} is this tree itself: give another checkout")
     reports: dict[Path, list[Report]] = {tree: [] for tree in trees}
     out = trees[1] / "build" / "pairs.json"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +184,10 @@ def run(before: Path, pairs: int, quick: bool, only: tuple[str, ...]) -> None:
             reports[tree].append(measure(tree, only or SECTIONS, quick))
         runs = {"before": reports[trees[0]], "after": reports[trees[1]]}
         out.write_bytes(msgspec.json.format(msgspec.json.encode(runs)) + b"\n")
-    comparisons = compare(*([figures(report) for report in reports[tree]] for tree in trees))
+    try:
+        comparisons = compare(*([figures(report) for report in reports[tree]] for tree in trees))
+    except ValueError as error:
+        raise click.ClickException(f"{error}; all runs are in {out}") from error
     print_comparisons(comparisons)
     notes = {note for tree in trees for report in reports[tree] for note in report.notes}
     for note in sorted(notes):

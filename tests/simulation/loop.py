@@ -43,6 +43,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._turned = turned
         self._due: deque[asyncio.Handle] = deque()
         self._turn_due = False
+        # As `is_closed()`, which would be a call at every event.
         self._ended = False
 
     # What happens when.

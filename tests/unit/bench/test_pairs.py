@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 from click import ClickException
+from click.testing import CliRunner
 
-from bench.pairs import Figure, compare, figures, in_turn, interval, measure
+from bench.pairs import Figure, compare, figures, in_turn, interval, measure, run
 from bench.report import Report, at_least_half, at_most
+from pidkeeper.cli.local_cluster import import_root
 
 
 def times(*values: float, tail: bool = False) -> list[dict[str, Figure]]:
@@ -53,9 +55,20 @@ def test_each_pair_is_compared_by_itself() -> None:
     assert (found.low, found.ratio, found.high) == pytest.approx((0.99, 0.99, 0.99))
 
 
-def test_what_one_run_lacks_is_left_out() -> None:
-    before = [one | {"gone": Figure(1.0, "ms", rate=False, tail=False)} for one in rates(*[1.0] * 6)]
-    assert [one.name for one in compare(before, rates(*[1.0] * 6))] == ["rate"]
+def test_what_cannot_be_compared_is_no_good_news() -> None:
+    more = [one | {"gone": Figure(1.0, "ms", rate=False, tail=False)} for one in rates(*[1.0] * 6)]
+    with pytest.raises(ValueError, match="gone"):
+        compare(more, rates(*[1.0] * 6))
+    with pytest.raises(ValueError, match="gone"):
+        compare(rates(*[1.0] * 6), more)
+    with pytest.raises(ValueError, match="there are none"):
+        compare([{}] * 6, [{}] * 6)
+
+
+def test_a_tree_is_not_compared_with_itself() -> None:
+    refused = CliRunner().invoke(run, [str(import_root())])
+    assert refused.exit_code == 2
+    assert "give another checkout" in refused.output
 
 
 def test_rows_give_their_figure_and_their_tail() -> None:
@@ -71,7 +84,7 @@ def test_rows_give_their_figure_and_their_tail() -> None:
     }
 
 
-def test_each_side_is_first_as_often_as_the_other() -> None:
+def test_the_sides_are_first_by_turns() -> None:
     one, other = Path("one"), Path("other")
     assert list(in_turn(one, other, 4)) == [(one, other), (other, one)] * 2
 
