@@ -41,13 +41,12 @@ Done = Callable[[Any, RequestError | None], None]
 
 
 class Agent:
-    """One process of a broker. `fatal`: the controllers refused it for good."""
+    """One process of a broker."""
 
     def __init__(self, cluster: Cluster, broker_id: int, incarnation: int) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
         self.incarnation = incarnation
-        self.fatal = False
         self.claims = AgentClaims(f"agent {broker_id}.{incarnation}")
         self._rng = rng = cluster.world.stream(f"agent-{broker_id}-{incarnation}")
         self._loop = _AgentLoop(cluster.world)
@@ -114,8 +113,8 @@ class Agent:
         error = task.exception()
         if not isinstance(error, FatalAgentError):
             raise error or Violation("agent-failed", f"{self.claims.name} ended by itself")
-        self.fatal = True
         self.stop()
+        self.cluster.agent_refused(self)
 
     def _step(self) -> None:
         if not self.cluster.loaded:

@@ -48,6 +48,8 @@ PROGRESS: Final = 10 * SECOND
 CONVERGENCE: Final = 20 * SECOND
 """And all members must hold everything, within this."""
 
+SUPERVISOR_DELAY: Final = SECOND
+"""Until a process that ended by itself runs again, as under systemd or a kubelet."""
 
 UNDER_WAY: Final = (ONGOING, *OUTCOME)
 
@@ -233,14 +235,26 @@ class Cluster:
         """An agent dies and another process takes over its broker id; sometimes the old one lives on for a while."""
         if self.healed:
             return
-        place = self.rng.randrange(len(self.agents))
-        old = self.agents[place]
+        old = self.rng.choice(self.agents)
         self.world.fault("agent_restart")
-        self.gone.append(old)
         self.world.at(self.rng.choice((0, 0, 2 * SECOND)), old.stop)
-        self.agents[place] = Agent(self, old.broker_id, old.incarnation + 1)
-        self.agents[place].start()
+        self._succeed(old)
         self.world.at(self.rng.randrange(15 * SECOND), self._replace_agent)
+
+    def agent_refused(self, agent: Agent) -> None:
+        """`agent` was refused for good and ended. Its supervisor starts it again if no other process has its place."""
+        self.world.at(SUPERVISOR_DELAY, self._start_again, agent)
+
+    def _start_again(self, agent: Agent) -> None:
+        if self.loaded and agent in self.agents:
+            self.world.fault("agent_started_again")
+            self._succeed(agent)
+
+    def _succeed(self, old: Agent) -> None:
+        self.gone.append(old)
+        new = Agent(self, old.broker_id, old.incarnation + 1)
+        self.agents[self.agents.index(old)] = new
+        new.start()
 
     def _heal(self) -> None:
         self.world.note("all faults end")
@@ -260,7 +274,8 @@ class Cluster:
         if leader is None:
             return False
         known = {broker.broker_id: broker.broker_epoch for broker in leader.machine.brokers.all() if not broker.fenced}
-        return all(agent.fatal or known.get(agent.broker_id) == agent.broker_epoch for agent in self.agents)
+        epochs = {agent.broker_id: agent.broker_epoch for agent in self.agents if agent.broker_epoch is not None}
+        return len(epochs) == len(self.agents) and epochs.items() <= known.items()
 
     def _converged(self) -> bool:
         processes = [self.members[voter].process for voter in self.voters]
@@ -297,7 +312,7 @@ class Cluster:
                 if member.deployed
             ]
             state.append(f"migration {self.migration.phase.name}, may allocate {self.may_allocate()}")
-            state.append(f"agents {[(agent.broker_id, agent.broker_epoch) for agent in self.agents]}")
+            state.append(f"agents {[(agent.claims.name, agent.broker_epoch) for agent in self.agents]}")
             state.append(f"voters {self.voters}, wanted {sorted(self.operator.wanted())}")
             raise Violation(rule, f"{limit // SECOND} s after all faults ended: {'; '.join(state)}")
 
