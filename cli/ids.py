@@ -136,18 +136,20 @@ def list_(
 @ids.command("raise-floor")
 @click.argument("at_least", type=PRODUCER_ID)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation. The skipped IDs will never be used.")
+@click.option("--force", is_flag=True, help="Skip more IDs than one call may. Takes the operators' --token-file.")
 @asks_controllers
 @output_option
 def raise_floor(
     at_least: int,
     yes: bool,
+    force: bool,
     members: Controllers,
     output: str,
 ) -> None:
     """Make AT_LEAST the lowest producer ID that may still be allocated. This cannot be undone."""
     if not yes:
         click.confirm(f"Never allocate a producer ID below {at_least} again?", abort=True)
-    answer = members.ask(RaiseFloorResponse, "POST", "/v1/producer-ids/floor", RaiseFloorRequest(at_least))
+    answer = members.ask(RaiseFloorResponse, "POST", "/v1/producer-ids/floor", RaiseFloorRequest(at_least, force))
     if output == "json":
         print_json(answer)
     else:

@@ -72,7 +72,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     `transactional_id_expiration_ms`: after which an idle transactional id is forgotten (Kafka's
     `transaction.abort.timed.out.transaction.cleanup.interval.ms` and `transactional.id.expiration.ms`).
     `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
-    HTTP callers must send. `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from
+    HTTP callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change
+    the cluster. `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from
     ZooKeeper (`zookeeper`, KIP-730's bridge); the same on all members. `zookeeper`: how ZooKeeper is reached, needed
     until the migration from it is finalised.
     """
@@ -96,6 +97,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
     peer_key_file: str | None = None
     token_file: str | None = None
+    operator_token_file: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     limits: ApiLimits = ApiLimits()
 

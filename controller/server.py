@@ -20,7 +20,7 @@ from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.connections import MAX_CONNECTIONS
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.server import HttpServer
-from pidkeeper.service.settings import parse_address, read_secret
+from pidkeeper.service.settings import SettingsError, parse_address, read_secret
 from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.snapshot_format import NewerSnapshot
 
@@ -41,9 +41,9 @@ def run(config: ControllerConfig) -> int:
     Raises SettingsError for a configuration that cannot be used.
     """
     settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
-    token = None if config.token_file is None else read_secret(config.token_file, "token_file")
+    tokens = _read_tokens(config)
     return run_service(
-        lambda: _running(settings, listen, config.limits, token),
+        lambda: _running(settings, listen, config.limits, *tokens),
         logger=logger,
         log_level=config.log_level,
         open_files=MAX_CONNECTIONS + SPARE_FILES,
@@ -52,14 +52,14 @@ def run(config: ControllerConfig) -> int:
 
 @asynccontextmanager
 async def _running(
-    settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None
+    settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None, operator_token: str | None = None
 ) -> AsyncIterator[ClusterMember]:
     try:
         member = await open_member(settings)
     except OPENING_ERRORS as error:
         raise ServiceError(f"cannot open the data directory: {error}") from error
     on_violation(member.driver.fault)
-    api = HttpServer(build_app(MemberInterface(member), limits=limits, token=token))
+    api = HttpServer(build_app(MemberInterface(member), limits=limits, token=token, operator_token=operator_token))
     host, port = await api.start(listen.host, listen.port)
     try:
         await member.start()
@@ -72,3 +72,14 @@ async def _running(
     await member.hand_over()
     await api.stop(DRAIN_SECONDS)
     await member.stop()
+
+
+def _read_tokens(config: ControllerConfig) -> tuple[str | None, str | None]:
+    """The common token and the operators'. Raises SettingsError."""
+    token = None if config.token_file is None else read_secret(config.token_file, "token_file")
+    if config.operator_token_file is None:
+        return token, None
+    operator_token = read_secret(config.operator_token_file, "operator_token_file")
+    if operator_token == token:
+        raise SettingsError("operator_token_file: it holds the token of all callers; give operators one of their own")
+    return token, operator_token

@@ -20,7 +20,7 @@ from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, r
 from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, AuditPaths, LoadingError
 from pidkeeper.pipeline.sources.listing import Folder, Listing, list_folders
 from pidkeeper.pipeline.sources.segment_files import SegmentFile, list_segments, plan, read_part
-from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES, decode_row
 from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
@@ -161,7 +161,7 @@ class _Search:
             highest=None if highest < 0 else highest,
             margin=margin,
             floor=None if highest < 0 else floor,
-            command=None if highest < 0 else f"pidkeeper ids raise-floor {floor}",
+            command=None if highest < 0 else _command(floor),
             warning=warning,
             evidence=list(self._seen.values()),
             unread=self._unread,
@@ -212,3 +212,9 @@ def _row(data: bytes) -> AllocatedBlock | None:
         return decode_row(data)
     except ValueError:
         return None
+
+
+def _command(floor: int) -> str:
+    """What raises the floor of a new quorum, whose IDs begin at 0."""
+    force = " --force --token-file OPERATORS-TOKEN" if floor > MAX_FLOOR_JUMP else ""
+    return f"pidkeeper ids raise-floor {floor}{force}"

@@ -15,6 +15,10 @@ DEFAULT_BLOCK_SIZE: Final = 1000
 MAX_BLOCK_SIZE: Final = 1_000_000
 """A broker that dies loses its blocks, so a block is bounded: a million IDs is a 10^-13 part of the space."""
 
+MAX_FLOOR_JUMP: Final = 10**12
+"""IDs that one call may skip without force: two days of 5,000 blocks of 1000 a second, the default quota of a cluster,
+and a nine-millionth of the space."""
+
 MAX_BROKER_ID: Final = 2**31 - 1
 
 

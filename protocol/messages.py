@@ -105,10 +105,14 @@ class AllocatedBlocksPage(msgspec.Struct, frozen=True):
     complete_from: int
 
 
-class RaiseFloorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Raise the next producer ID to `at_least`; a lower value changes nothing."""
+class RaiseFloorRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Raise the next producer ID to `at_least`; a lower value changes nothing.
+
+    `force`: skip more IDs than one call may; the caller has to bring the operators' token.
+    """
 
     at_least: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+    force: bool = False
 
 
 class RaiseFloorResponse(msgspec.Struct, frozen=True):

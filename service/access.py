@@ -20,6 +20,9 @@ class Access(enum.StrEnum):
     """An agent that acts for a broker: registration, blocks, its producers' transactions."""
     OPERATOR = "operator"
     """Changes the cluster: floor, quorum, migration, aborted transactions."""
+    OVERRIDE = "override"
+    """Goes beyond a bound that keeps one mistaken call from harming the cluster for good. Only who proves to be an
+    operator has it: neither everybody nor whoever has the common token."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -29,7 +32,11 @@ class Principal(msgspec.Struct, frozen=True):
     roles: frozenset[Access]
 
 
-EVERY_ROLE: Final = frozenset(Access) - {Access.PUBLIC}
+EVERY_ROLE: Final = frozenset(Access) - {Access.PUBLIC, Access.OVERRIDE}
+"""What everybody may do where nobody has to prove anything, and the holder of the only token."""
+
+WITHOUT_OPERATOR: Final = EVERY_ROLE - {Access.OPERATOR}
+"""The same where operators have a token of their own."""
 
 ANONYMOUS: Final = Principal("anonymous", frozenset())
 """Whoever calls a public route: nobody asked for a name."""

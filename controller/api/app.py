@@ -21,12 +21,18 @@ DESCRIPTION: Final = Description(
 
 
 def build_app(
-    member: Member, *, limits: ApiLimits, token: str | None, clock_ns: Callable[[], int] = time.monotonic_ns
+    member: Member,
+    *,
+    limits: ApiLimits,
+    token: str | None,
+    operator_token: str | None = None,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> App:
     """The app that serves `member`.
 
     `token`: the bearer token that every call under `/v1` must bring; None leaves them open. Probes, metrics and the
-    OpenAPI document are always open. `clock_ns`: a monotonic clock. Raises ValueError for an empty token.
+    OpenAPI document are always open. `operator_token`: what operators bring instead; with one, the common token is not
+    enough for what changes the cluster. `clock_ns`: a monotonic clock. Raises ValueError for an empty token.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
@@ -42,4 +48,4 @@ def build_app(
         leader=member.leader,
         upkeep=lambda: pending.expire(clock_ns()),
     )
-    return App(service, Authenticator(token))
+    return App(service, Authenticator(token, operator_token))

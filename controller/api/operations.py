@@ -66,6 +66,8 @@ from pidkeeper.protocol.messages import (
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import MAX_PEER_LENGTH
 from pidkeeper.protocol.transactions import TopicPartitions
+from pidkeeper.service.access import Access
+from pidkeeper.service.authentication import not_permitted
 from pidkeeper.service.call import Call
 from pidkeeper.service.pending import PendingRequests
 from pidkeeper.service.throttle import Throttle
@@ -137,8 +139,12 @@ class Operations:
         return response
 
     async def raise_floor(self, call: Call[None, None, RaiseFloorRequest]) -> RaiseFloorResponse:
-        """Raise the next producer ID."""
-        response: RaiseFloorResponse = await self._submit(RaiseFloor(call.body.at_least), self._admit(None, 0))
+        """Raise the next producer ID. With force, far; that takes an operator who has proven to be one."""
+        body = call.body
+        if body.force and Access.OVERRIDE not in call.principal.roles:
+            raise not_permitted(call.principal, Access.OVERRIDE, "of who brings the token of operator_token_file")
+        request = RaiseFloor(body.at_least, forced=body.force)
+        response: RaiseFloorResponse = await self._submit(request, self._admit(None, 0))
         return response
 
     async def blocks(self, call: Call[None, BlocksQuery, None]) -> AllocatedBlocksPage:

@@ -152,7 +152,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=Operations.raise_floor,
         request=RaiseFloorRequest,
         response=RaiseFloorResponse,
-        errors=(*_IDS, ErrorCode.PRODUCER_IDS_EXHAUSTED),
+        errors=(*_IDS, ErrorCode.PRODUCER_IDS_EXHAUSTED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ),
     Route(
         method="GET",

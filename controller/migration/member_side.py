@@ -11,6 +11,7 @@ from pidkeeper.controller.migration.orders import MigrationOrders, refusal
 from pidkeeper.controller.migration.steps import MigrationSteps
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Connected
 from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.state.requests import AdvanceMigration, AllocateProducerIds, RaiseFloor, Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase
@@ -53,7 +54,7 @@ class Migration:
         """The future answer to a request for IDs that ZooKeeper has a say in; None for any other request.
 
         Only the leader asks. Raises RequestError: THROTTLING_QUOTA_EXCEEDED, ZOOKEEPER_UNAVAILABLE; MIGRATION_UNDER_WAY
-        while a quorum that is to begin in ZooKeeper, or to take over from it, has not begun.
+        while a quorum that is to begin in ZooKeeper, or to take over from it, has not begun; as `check_floor`.
         """
         if not isinstance(request, AllocateProducerIds | RaiseFloor):
             return None
@@ -61,6 +62,10 @@ class Migration:
             if isinstance(request, AllocateProducerIds) and (reason := self._not_begun()) is not None:
                 raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, reason)
             return None
+        if isinstance(request, RaiseFloor):
+            # A ZooKeeper claim comes before the decision, and could not be taken back if that refuses.
+            next_id, size = self._machine.producer_ids.next_producer_id, self._machine.block_size
+            check_floor(next_id, request.at_least, size, forced=request.forced)
         return self.claims.add(request)
 
     def deposed(self) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.brokers import MAX_BROKERS, registered
 from pidkeeper.controller.state.draft import Draft
-from pidkeeper.controller.state.producer_ids import check_block_left
+from pidkeeper.controller.state.producer_ids import check_block_left, check_floor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
@@ -108,7 +108,8 @@ def raise_metadata_version(draft: Draft, request: requests.RaiseMetadataVersion)
 
 
 def raise_floor(draft: Draft, request: requests.RaiseFloor) -> RaiseFloorResponse:
-    """Skip all IDs below a floor; one that is passed already changes nothing."""
+    """Skip all IDs below a floor; one that is passed already changes nothing. Raises as `check_floor`."""
+    check_floor(draft.next_producer_id, request.at_least, draft.machine.block_size, forced=request.forced)
     raised = request.at_least > draft.next_producer_id
     if raised:
         # The brokers of ZooKeeper have to jump over what lies below the floor, too.

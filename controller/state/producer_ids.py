@@ -7,7 +7,7 @@ handed out IDs twice (KAFKA-15552).
 from __future__ import annotations
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import ZooKeeperBlockRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
 from pidkeeper.snapshots.image import LastBlock
@@ -56,4 +56,21 @@ def check_block_left(next_producer_id: int, block_size: int) -> None:
         raise RequestError(
             ErrorCode.PRODUCER_IDS_EXHAUSTED,
             f"the next producer ID is {next_producer_id}: no block of {block_size} is left below {MAX_PRODUCER_ID}",
+        )
+
+
+def check_floor(next_producer_id: int, at_least: int, block_size: int, *, forced: bool) -> None:
+    """Raise INVALID_REQUEST for a floor that would leave no block at all, or that is far above without `forced`."""
+    if at_least <= next_producer_id:
+        return
+    if at_least > MAX_PRODUCER_ID - block_size:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"a floor of {at_least} would leave no block of {block_size} below {MAX_PRODUCER_ID}: nothing was changed",
+        )
+    if at_least - next_producer_id > MAX_FLOOR_JUMP and not forced:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST,
+            f"from {next_producer_id} to {at_least} would skip more than {MAX_FLOOR_JUMP} IDs for ever: nothing was "
+            "changed; if that is what you mean, force it, with the operators' token",
         )

@@ -60,10 +60,14 @@ class AllocateProducerIds(msgspec.Struct, frozen=True):
 
 
 class RaiseFloor(msgspec.Struct, frozen=True):
-    """Answered with RaiseFloorResponse. `claimed`: it reaches to the floor, while ZooKeeper counts."""
+    """Answered with RaiseFloorResponse. `claimed`: it reaches to the floor, while ZooKeeper counts.
+
+    `forced`: more IDs than MAX_FLOOR_JUMP may be skipped.
+    """
 
     at_least: int
     claimed: Claimed | None = None
+    forced: bool = False
 
 
 class InitProducerId(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "serviceAccount.annotations.team=ids",
         "auth.peerKeySecret=ids-peer",
         "auth.tokenSecret=ids-api",
+        "auth.operatorTokenSecret=ids-operators",
         "controller.storage.className=fast",
         "controller.nodeSelector.disk=ssd",
         "controller.tolerations[0].key=quorum",
@@ -268,10 +269,16 @@ def test_scrape_annotations_can_be_left_out(render: Any) -> None:
 
 
 def test_secrets_are_files_of_existing_secrets(render: Any) -> None:
-    rendered = render("auth.peerKeySecret=ids-peer", "auth.tokenSecret=ids-api")
+    secrets = ("auth.peerKeySecret=ids-peer", "auth.tokenSecret=ids-api", "auth.operatorTokenSecret=ids-operators")
+    rendered = render(*secrets)
     assert "Secret" not in {manifest["kind"] for manifest in rendered.all()}
-    files = {"peer_key_file": ("ids-peer", "peer-key"), "token_file": ("ids-api", "token")}
-    for name, keys in (("controller", ["peer_key_file", "token_file"]), ("agent", ["token_file"])):
+    files = {
+        "peer_key_file": ("ids-peer", "peer-key"),
+        "token_file": ("ids-api", "token"),
+        "operator_token_file": ("ids-operators", "token"),
+    }
+    assert "operators" not in str(rendered.one("StatefulSet", "pidkeeper-agent")), "agents are no operators"
+    for name, keys in (("controller", list(files)), ("agent", ["token_file"])):
         config = tomllib.loads(rendered.one("ConfigMap", f"pidkeeper-{name}")["data"][f"{name}.toml"])
         stateful_set = rendered.one("StatefulSet", f"pidkeeper-{name}")
         volumes = {volume["name"]: volume for volume in stateful_set["spec"]["template"]["spec"]["volumes"]}
@@ -318,6 +325,8 @@ def test_the_notes_show_the_way_only_where_there_is_one(helm: str, tmp_path: Pat
     shown = notes("controller.zookeeper.connect=z:2181", "auth.tokenSecret=ids-api")
     assert "pidkeeper migrate zookeeper plan --token-file /etc/pidkeeper-secrets/api/token\n" in shown
     assert "plan\n" in notes("controller.zookeeper.connect=z:2181")
+    shown = notes("controller.zookeeper.connect=z:2181", "auth.tokenSecret=a", "auth.operatorTokenSecret=b")
+    assert "plan --token-file /etc/pidkeeper-secrets/operator/token\n" in shown
 
 
 def test_without_secrets_none_is_asked_for(render: Any) -> None:

@@ -107,12 +107,13 @@ def test_an_agent_pod_gets_a_configuration_that_it_accepts(render: Any, tmp_path
 
 
 def test_secrets_come_from_the_files_that_the_chart_names(render: Any, tmp_path: Path) -> None:
-    rendered = render("auth.peerKeySecret=ids-peer", "auth.tokenSecret=ids-api")
+    rendered = render("auth.peerKeySecret=ids-peer", "auth.tokenSecret=ids-api", "auth.operatorTokenSecret=ids-ops")
     controller = load_controller_config(*started_with(rendered, "controller", 1, tmp_path))
     assert controller.peer_key_file == "/etc/pidkeeper-secrets/peer/peer-key"
     file, environment = started_with(rendered, "agent", 1, tmp_path)
     agent = load_agent_config(file, environment=environment)
     assert agent.token_file == controller.token_file == "/etc/pidkeeper-secrets/api/token"
+    assert controller.operator_token_file == "/etc/pidkeeper-secrets/operator/token"
 
 
 def test_a_controller_pod_finds_zookeeper(render: Any, tmp_path: Path) -> None:

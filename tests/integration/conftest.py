@@ -23,7 +23,7 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def healthy(_shared: LocalCluster) -> LocalCluster:
-    """Three controllers and one agent, all ready, the agent's reserve full, so that nothing happens by itself."""
+    """Three controllers and one agent, all ready, its reserve full and its address known: nothing happens by itself."""
     bring_back(_shared)
     (agent,) = _shared.layout.agents
 
@@ -31,5 +31,11 @@ def healthy(_shared: LocalCluster) -> LocalCluster:
         status = json.loads(_shared.get(agent, "/v1/status")[1])
         return bool(status["reserve_ids"] >= status["reserve_target_ids"])
 
+    def known() -> bool:
+        brokers = json.loads(_shared.get(_shared.leader(), "/v1/brokers")[1])["brokers"]
+        return any(broker["kafka"] == agent.kafka for broker in brokers)
+
     wait_until(full, "a full reserve of the agent")
+    # It leaves its address once the metadata version has risen, seconds after the start.
+    wait_until(known, "the agent's address to be known")
     return _shared

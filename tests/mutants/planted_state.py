@@ -22,6 +22,22 @@ _STAYS: Final = replace(
 
 STATE_BUGS: Final = (
     Planted(
+        "floor-leaves-nothing",
+        "one call does not burn the ID space",
+        "a floor at the end of the space, accepted from anybody",
+        (replace(STATE, "check_floor", "at_least > MAX_PRODUCER_ID - block_size", "False"),),
+        (_STATE + "test_machine.py",),
+        unseen="nobody in it raises the floor far",
+    ),
+    Planted(
+        "floor-far-above-without-force",
+        "one call does not burn the ID space",
+        "a slip of a digit, accepted",
+        (replace(STATE, "check_floor", "at_least - next_producer_id > MAX_FLOOR_JUMP", "False"),),
+        (_STATE + "test_machine.py",),
+        unseen="nobody in it raises the floor far",
+    ),
+    Planted(
         "snapshot-carries-the-current-block",
         "no ID twice",
         "KAFKA-15552: the current block where the next one was meant",

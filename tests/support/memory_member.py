@@ -16,7 +16,7 @@ from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.decide import decide
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.state.producer_ids import ProducerIdsState
+from pidkeeper.controller.state.producer_ids import ProducerIdsState, check_floor
 from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AddPartitionsToTxn,
@@ -269,6 +269,7 @@ class MemoryMember:
                 self.epochs[broker_id] = len(self.submitted)
                 return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id)
             case RaiseFloor(at_least=at_least):
+                check_floor(self.next_id, at_least, DEFAULT_BLOCK_SIZE, forced=request.forced)
                 raised = at_least > self.next_id
                 self.next_id = max(self.next_id, at_least)
                 return RaiseFloorResponse(self.next_id, raised)

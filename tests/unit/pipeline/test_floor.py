@@ -9,6 +9,7 @@ import pytest
 
 from pidkeeper.pipeline.floor import Floor, find_floor
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError, cluster_paths
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
 from tests.support.member_files import MemberFiles
 from tests.support.segment_builder import batch
@@ -37,6 +38,16 @@ def test_every_kind_of_file_counts_and_uncommitted_entries_do(tmp_path: Path) ->
     assert (found.highest, found.floor) == (777, 777 + 1 + MARGIN)
     assert found.command == f"pidkeeper ids raise-floor {778 + MARGIN}"
     assert (found.warning, found.unread) == ("", [])
+
+
+def test_the_command_for_a_floor_far_above_forces_it(tmp_path: Path) -> None:
+    segment = tmp_path / "kafka" / "orders-0" / f"{0:020d}.log"
+    segment.parent.mkdir(parents=True)
+    segment.write_bytes(batch(0, producer=(MAX_FLOOR_JUMP, 0, 0)))
+    member = MemberFiles(tmp_path / "1")
+    member.archive((0, 1))
+    found = floor_of(member.path, tmp_path / "kafka")
+    assert found.command == f"pidkeeper ids raise-floor {found.floor} --force --token-file OPERATORS-TOKEN"
 
 
 def test_a_torn_archive_file_is_read_up_to_its_end(tmp_path: Path) -> None:

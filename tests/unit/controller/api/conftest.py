@@ -93,8 +93,12 @@ async def serve(member: MemoryMember, clock: Clock) -> AsyncIterator[Serve]:
     servers: list[HttpServer] = []
     async with aiohttp.ClientSession() as session:
 
-        async def start(*, limits: ApiLimits | None = None, token: str | None = None) -> Api:
-            server = HttpServer(build_app(member, limits=limits or ApiLimits(), token=token, clock_ns=clock))
+        async def start(
+            *, limits: ApiLimits | None = None, token: str | None = None, operator_token: str | None = None
+        ) -> Api:
+            limits = limits or ApiLimits()
+            app = build_app(member, limits=limits, token=token, operator_token=operator_token, clock_ns=clock)
+            server = HttpServer(app)
             servers.append(server)
             return Api(session, await server.start("127.0.0.1", 0), server)
 

@@ -16,6 +16,7 @@ from tests.support.memory_member import CLUSTER_ID, URLS, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 
 ALLOCATE = "/v1/producer-ids/allocate"
+FLOOR = "/v1/producer-ids/floor"
 REGISTER = "/v1/brokers/5/register"
 INIT = "/v1/transactions/init-producer-id"
 ADD = "/v1/transactions/add-partitions"
@@ -85,9 +86,9 @@ async def test_the_history_comes_in_pages(api: Api) -> None:
 
 
 async def test_the_floor_rises_only(api: Api) -> None:
-    answer = await api.call("POST", "/v1/producer-ids/floor", json={"at_least": 5000})
+    answer = await api.call("POST", FLOOR, json={"at_least": 5000})
     assert answer.json() == {"next_producer_id": 5000, "raised": True}
-    answer = await api.call("POST", "/v1/producer-ids/floor", json={"at_least": 10})
+    answer = await api.call("POST", FLOOR, json={"at_least": 10})
     assert answer.json() == {"next_producer_id": 5000, "raised": False}
 
 
@@ -102,11 +103,11 @@ async def test_quorum_and_transfer(api: Api, member: MemoryMember) -> None:
     problem(refused, 404, ErrorCode.RESOURCE_NOT_FOUND)
 
 
-async def test_a_refusal_by_the_state_is_a_problem(api: Api) -> None:
+async def test_a_refusal_by_the_state_is_a_problem(api: Api, member: MemoryMember) -> None:
     epoch = await registered(api)
     stale = await api.call("POST", ALLOCATE, json={"broker_id": 5, "broker_epoch": epoch - 1})
     assert problem(stale, 409, ErrorCode.STALE_BROKER_EPOCH).retryable
-    await api.call("POST", "/v1/producer-ids/floor", json={"at_least": 2**63 - 1})
+    member.next_id = 2**63 - 1
     exhausted = await api.call("POST", ALLOCATE, json={"broker_id": 5, "broker_epoch": epoch})
     assert not problem(exhausted, 507, ErrorCode.PRODUCER_IDS_EXHAUSTED).retryable
 
@@ -116,7 +117,7 @@ PROPOSALS: list[tuple[str, dict[str, Any]]] = [
     (REGISTER, {"incarnation_id": "a"}),
     ("/v1/brokers/5/heartbeat", {"broker_epoch": 1}),
     ("/v1/brokers/5/unregister", {"broker_epoch": 1}),
-    ("/v1/producer-ids/floor", {"at_least": 1}),
+    (FLOOR, {"at_least": 1}),
     ("/v1/quorum/transfer", {"target": 2}),
     (INIT, {**PRODUCER, "transaction_timeout_ms": 1000}),
     (ADD, {**PRODUCER, "topics": [{"topic": "t", "partitions": [0]}]}),
@@ -196,8 +197,8 @@ BAD_BODIES: list[tuple[str, bytes]] = [
     ("/v1/brokers/2147483648/register", b'{"incarnation_id": "a"}'),
     ("/v1/brokers/five/register", b'{"incarnation_id": "a"}'),
     ("/v1/brokers/5%0d%0aX/register", b'{"incarnation_id": "a"}'),
-    ("/v1/producer-ids/floor", b'{"at_least": -1}'),
-    ("/v1/producer-ids/floor", b'{"at_least": 9223372036854775808}'),
+    (FLOOR, b'{"at_least": -1}'),
+    (FLOOR, b'{"at_least": 9223372036854775808}'),
     ("/v1/quorum/transfer", b'{"target": 0}'),
     ("/v1/quorum/transfer", b'{"target": "two"}'),
     (REGISTER, b'{"incarnation_id": "a", "kafka": "nowhere"}'),
@@ -465,6 +466,56 @@ async def test_with_the_token_calls_are_served(serve: Serve, scheme: str) -> Non
 async def test_probes_metrics_and_document_are_open(serve: Serve, path: str) -> None:
     api = await serve(token=TOKEN)
     assert (await api.call("GET", path)).status == 200
+
+
+OPERATORS = "horse battery"
+FAR = {"at_least": 10**13}
+
+
+def bearer(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+async def test_where_operators_have_a_token_nobody_else_changes_the_cluster(
+    serve: Serve, member: MemoryMember, token: str | None
+) -> None:
+    api = await serve(token=token, operator_token=OPERATORS)
+    for path, body in (("/v1/quorum/transfer", {"target": 2}), (FLOOR, {"at_least": 7})):
+        refused = await api.call("POST", path, json=body, headers=bearer(token))
+        problem(refused, 403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        assert (await api.call("POST", path, json=body, headers=bearer(OPERATORS))).status == 200
+    assert member.transfers == [2]
+    # All the rest is as it was, for brokers and for operators.
+    for known in (token, OPERATORS):
+        answer = await api.call("POST", REGISTER, json={"incarnation_id": "a"}, headers=bearer(known))
+        assert answer.status == 200
+    wrong = await api.call("GET", "/v1/quorum", headers=bearer("wrong"))
+    problem(wrong, 401, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+async def test_one_call_does_not_burn_the_ids(serve: Serve, member: MemoryMember) -> None:
+    api = await serve(operator_token=OPERATORS)
+    operator = bearer(OPERATORS)
+    for end in (2**63 - 1, 2**63 - 1000):
+        gone = await api.call("POST", FLOOR, json={"at_least": end, "force": True}, headers=operator)
+        assert "would leave no block" in problem(gone, 400, ErrorCode.INVALID_REQUEST).detail
+    far = await api.call("POST", FLOOR, json=FAR, headers=operator)
+    assert "force it, with the operators' token" in problem(far, 400, ErrorCode.INVALID_REQUEST).detail
+    assert member.next_id == 0
+    assert (await api.call("POST", FLOOR, json={**FAR, "force": True}, headers=operator)).status == 200
+    assert member.next_id == 10**13
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+async def test_force_takes_an_operator_who_has_proven_to_be_one(
+    serve: Serve, member: MemoryMember, token: str | None
+) -> None:
+    """Not just anybody, where nobody has to prove anything; nor whoever has the common token."""
+    api = await serve(token=token)
+    refused = await api.call("POST", FLOOR, json={**FAR, "force": True}, headers=bearer(token))
+    assert "operator_token_file" in problem(refused, 403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED).detail
+    assert member.next_id == 0
 
 
 async def test_an_empty_token_is_a_mistake(serve: Serve) -> None:

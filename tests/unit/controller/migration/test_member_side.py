@@ -8,6 +8,7 @@ from pidkeeper.controller.migration.zookeeper import Cause, Failure
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.state.requests import BrokerHeartbeat, RaiseFloor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.metadata_version import TRANSACTIONS
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
@@ -57,6 +58,22 @@ def test_a_member_that_does_not_serve_claims_nothing(phase: MigrationPhase) -> N
         assert refusal.value.code is ErrorCode.NOT_CONTROLLER
     assert len(quorum.leader.migration.claims) == 0
     assert quorum.leader.migration.claim_for(BrokerHeartbeat(1, 0)) is None
+
+
+@pytest.mark.parametrize("phase", sorted(CLAIMING), ids=lambda phase: phase.name)
+@pytest.mark.parametrize("floor", [RaiseFloor(2 * MAX_FLOOR_JUMP), RaiseFloor(MAX_PRODUCER_ID, forced=True)])
+def test_a_floor_that_will_be_refused_claims_nothing(phase: MigrationPhase, floor: RaiseFloor) -> None:
+    """What is claimed in ZooKeeper cannot be given back."""
+    quorum = in_phase(phase)
+    before = quorum.znode.writes
+    with pytest.raises(RequestError) as refusal:
+        quorum.leader.ask(floor)
+    quorum.settle()
+    assert refusal.value.code is ErrorCode.INVALID_REQUEST
+    assert quorum.znode.writes == before
+    answer = quorum.leader.ask(RaiseFloor(2 * MAX_FLOOR_JUMP, forced=True))
+    quorum.settle()
+    assert answer.result().next_producer_id == 2 * MAX_FLOOR_JUMP
 
 
 def test_a_quorum_for_zookeeper_hands_out_nothing_before_it_has_begun() -> None:

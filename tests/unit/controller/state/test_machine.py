@@ -17,7 +17,7 @@ from pidkeeper.controller.state.decide import decide
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadataVersion, allocations
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import RegisterBrokerResponse
 from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, TRANSACTIONS
 from pidkeeper.protocol.records import (
@@ -126,6 +126,9 @@ class DecideAndReplay(RuleBasedStateMachine):
     def raise_floor(self, step: int) -> None:
         at_least = min(max(self.next_id + step, 0), MAX_PRODUCER_ID)
         answer = self.decide(requests.RaiseFloor(at_least))
+        if at_least > self.next_id and at_least > MAX_PRODUCER_ID - SIZE:
+            assert answer is ErrorCode.INVALID_REQUEST
+            return
         assert answer.raised == (at_least > self.next_id)
         self.offset += answer.raised
         self.next_id = max(self.next_id, at_least)
@@ -319,6 +322,33 @@ def test_exhaustion_is_an_error_and_never_a_wrap(left: int) -> None:
     machine.replay(draft.records)
     assert machine.producer_ids.next_producer_id == MAX_PRODUCER_ID - left
     assert refused(machine, requests.AllocateProducerIds(1, 0)) is ErrorCode.PRODUCER_IDS_EXHAUSTED
+
+
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("at_least", [MAX_PRODUCER_ID - SIZE + 1, MAX_PRODUCER_ID])
+def test_no_floor_leaves_nothing(at_least: int, forced: bool) -> None:
+    machine = registered()
+    machine.replay([ProducerIdFloorRecord(MAX_PRODUCER_ID - 2 * SIZE, 0)])
+    assert refused(machine, requests.RaiseFloor(at_least, forced=forced)) is ErrorCode.INVALID_REQUEST
+    draft = Draft(machine, 0)
+    decide(draft, requests.RaiseFloor(MAX_PRODUCER_ID - SIZE))
+    assert decide(draft, requests.AllocateProducerIds(1, 0)).producer_id_len == SIZE
+
+
+def test_a_floor_far_above_takes_force() -> None:
+    machine = registered()
+    machine.replay([ProducerIdFloorRecord(5000, 0)])
+    far = 5000 + MAX_FLOOR_JUMP + 1
+    assert refused(machine, requests.RaiseFloor(far)) is ErrorCode.INVALID_REQUEST
+    for request in (requests.RaiseFloor(far - 1), requests.RaiseFloor(far, forced=True)):
+        draft = Draft(machine, 0)
+        assert decide(draft, request).next_producer_id == request.at_least
+    # In one batch, too: what counts is what the request itself would skip.
+    draft = Draft(machine, 0)
+    decide(draft, requests.RaiseFloor(far - 1))
+    assert decide(draft, requests.RaiseFloor(far)).raised
+    # One that is passed already changes nothing, however far off it is.
+    assert not decide(draft, requests.RaiseFloor(1)).raised
 
 
 def test_registrations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -349,7 +349,7 @@ BIGGEST = claim(FULL - 10, FULL, 2**31 - 1, MAX_BROKER_ID)
     ("phase", "request_"),
     [
         (P.BRIDGE, AllocateProducerIds(MAX_BROKER_ID, FULL, BIGGEST)),
-        (P.BRIDGE, RaiseFloor(FULL, BIGGEST)),
+        (P.BRIDGE, RaiseFloor(FULL - SIZE, claim(FULL - 2 * SIZE, FULL, 2**31 - 1, MAX_BROKER_ID), forced=True)),
         (P.NONE, StartMigration("\U0001f511" * 128, FULL)),
         (P.DUAL_WRITE, OrderMigration(P.ROLLING_BACK)),
         (P.IMPORT, AdvanceMigration(P.IMPORT, P.DUAL_WRITE, 2**31 - 1, FULL - 10, MAX_BROKER_ID)),

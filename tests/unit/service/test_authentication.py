@@ -1,0 +1,62 @@
+"""Who a caller is by the token that it brings, with and without a token of the operators."""
+
+from __future__ import annotations
+
+import pytest
+from yarl import URL
+
+from pidkeeper.service.access import EVERY_ROLE, Access
+from pidkeeper.service.authentication import OPERATOR, Authenticator
+from pidkeeper.service.exchange import HttpRequest
+from pidkeeper.service.problems import HttpError
+
+COMMON, OPERATORS = "correct horse", "battery staple"
+
+
+def caller(authenticator: Authenticator, header: str | None) -> tuple[str, frozenset[Access]]:
+    """Name and roles of who sends `header`. Raises HttpError."""
+    headers = {} if header is None else {"Authorization": header}
+    principal = authenticator.authenticate(HttpRequest("GET", URL("/"), headers))
+    return principal.name, principal.roles
+
+
+def test_without_tokens_everybody_has_every_role_but_that_to_override() -> None:
+    authenticator = Authenticator(None)
+    for header in (None, "Bearer anything", "nonsense"):
+        assert caller(authenticator, header) == ("anonymous", EVERY_ROLE)
+    assert not authenticator.secured
+    assert Access.OVERRIDE not in EVERY_ROLE
+
+
+def test_the_only_token_is_good_for_everything_but_to_override() -> None:
+    assert caller(Authenticator(COMMON), f"Bearer {COMMON}") == ("token", EVERY_ROLE)
+
+
+@pytest.mark.parametrize(("common", "header"), [(COMMON, f"Bearer {COMMON}"), (None, None)])
+def test_beside_the_operators_token_nobody_else_is_an_operator(common: str | None, header: str | None) -> None:
+    authenticator = Authenticator(common, OPERATORS)
+    name, roles = caller(authenticator, header)
+    assert name == ("anonymous" if common is None else "token")
+    assert roles == EVERY_ROLE - {Access.OPERATOR}
+    assert caller(authenticator, f"bearer {OPERATORS}") == ("operator", OPERATOR.roles)
+    assert {Access.OPERATOR, Access.OVERRIDE, Access.BROKER} <= OPERATOR.roles
+    assert authenticator.secured
+
+
+@pytest.mark.parametrize("header", ["Bearer wrong", f"Basic {OPERATORS}", OPERATORS, "Bearer", "Bearer \u00e9"])
+@pytest.mark.parametrize("common", [COMMON, None])
+def test_a_wrong_token_is_refused_also_where_none_is_needed(common: str | None, header: str) -> None:
+    with pytest.raises(HttpError) as refused:
+        caller(Authenticator(common, OPERATORS), header)
+    assert refused.value.status == 401
+
+
+def test_no_token_is_refused_where_one_is_needed() -> None:
+    with pytest.raises(HttpError):
+        caller(Authenticator(COMMON, OPERATORS), None)
+
+
+@pytest.mark.parametrize(("common", "operators"), [("", None), (None, ""), ("same", "same")])
+def test_tokens_that_protect_nothing_are_refused(common: str | None, operators: str | None) -> None:
+    with pytest.raises(ValueError, match="token"):
+        Authenticator(common, operators)
