@@ -7,7 +7,7 @@ from pidkeeper.broker_agent.api.models import AgentStatus
 from pidkeeper.broker_agent.coordinator.checks import check_init
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.ids.reserve import NO_ID
-from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
 from pidkeeper.service.call import Call
 from pidkeeper.service.health_check import HealthCheck
@@ -27,7 +27,7 @@ class Operations:
         check_init(wanted)
         claimed = self._agent.reserve.claim()
         if claimed == NO_ID:
-            raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+            raise RequestError(self._agent.reserve.refusal)
         return InitProducerIdResponse(0, claimed, 0)
 
     async def step(self, call: Call[None, None, TransactionStep]) -> TransactionResponse:

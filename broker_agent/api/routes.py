@@ -32,7 +32,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=Operations.init_producer_id,
         request=InitProducerIdRequest,
         response=InitProducerIdResponse,
-        errors=(*_TRANSACTION, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
+        errors=(*_TRANSACTION, ErrorCode.INVALID_TRANSACTION_TIMEOUT, ErrorCode.PRODUCER_IDS_EXHAUSTED),
     ),
     Route(
         method="POST",

@@ -54,9 +54,11 @@ class Prefetcher:
 
     def why_not_ready(self) -> list[str]:
         """What keeps claims from being served, in words; empty when nothing does."""
-        if not self.policy.is_filled(self.reserve):
+        if not self.policy.is_filled(self.reserve) and not self.reserve.exhausted:
             return ["the first fill of the reserve is not done"]
-        return [] if self.reserve.remaining else ["the reserve is empty"]
+        if self.reserve.remaining:
+            return []
+        return ["no producer ID is left in this cluster" if self.reserve.exhausted else "the reserve is empty"]
 
     async def run_forever(self) -> None:
         """Ask for blocks whenever the policy wants some. Begins once the session is registered.
@@ -96,16 +98,22 @@ class Prefetcher:
         request = AllocateProducerIdsRequest(session.broker_id, epoch, session.cluster_id)
         answers = await asyncio.gather(*(self._client.allocate(request) for _ in range(wanted)), return_exceptions=True)
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
-        self._offer([answer for answer in answers if isinstance(answer, AllocateProducerIdsResponse)], epoch)
+        blocks = [answer for answer in answers if isinstance(answer, AllocateProducerIdsResponse)]
+        accepted = self._offer(blocks, epoch)
         self.on_round(_now() - began)
-        if not errors:
+        if errors:
+            await self._handle_failures(errors, epoch)
+        elif accepted < wanted:
+            # Asked again at once, a controller that is wrong would be asked as fast as it answers.
+            self.rounds["failed"] += 1
+            self.policy.round_failed(_now())
+        else:
             self.rounds["ok"] += 1
             self.policy.round_succeeded()
-            return
-        await self._handle_failures(errors, epoch)
 
-    def _offer(self, answers: list[AllocateProducerIdsResponse], epoch: int) -> None:
-        """Offer the blocks in order. One that cannot be offered becomes a gap; what is at hand is untouched."""
+    def _offer(self, answers: list[AllocateProducerIdsResponse], epoch: int) -> int:
+        """Offer the blocks in order; how many were accepted. Another becomes a gap; what is at hand is untouched."""
+        accepted = 0
         for answer in sorted(answers, key=lambda one: one.producer_id_start):
             try:
                 self._check(answer, epoch)
@@ -114,10 +122,12 @@ class Prefetcher:
                 self.blocks_rejected += 1
                 _log.error("a block from the controller is thrown away: %s", error)
                 continue
-            self.blocks_received += 1
+            accepted += 1
+        self.blocks_received += accepted
         if self._starved_since is not None and self.reserve.remaining:
             self._starved_seconds += _now() - self._starved_since
             self._starved_since = None
+        return accepted
 
     def _check(self, answer: AllocateProducerIdsResponse, epoch: int) -> None:
         """Raise ValueError for an answer, asked for under `epoch`, whose block may not be offered."""
@@ -139,6 +149,8 @@ class Prefetcher:
             return
         self.rounds["failed"] += 1
         self.policy.round_failed(_now())
+        if any(error.code is ErrorCode.PRODUCER_IDS_EXHAUSTED for error in refusals):
+            self.reserve.exhaust()
         _log.warning(
             "%d of a round's requests for blocks failed, %d IDs left: %s",
             len(refusals),

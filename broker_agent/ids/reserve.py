@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.ids import ProducerIdBlock
 
 NO_ID: Final = -1
@@ -27,7 +28,7 @@ class BlockReserve:
     """A queue of blocks and the next ID to claim.
 
     `on_low()` is called when the current block's used part reaches `ask_fraction` with no block behind it, when a
-    block is used up, and at every claim that fails. It must not claim or offer.
+    block is used up, and at every claim that fails. It must not claim or offer. `exhausted`: no block will come.
 
     Invariants, asserted where the state changes:
     A1  claimed IDs strictly rise;
@@ -46,6 +47,7 @@ class BlockReserve:
         "_on_low",
         "_stop",
         "blocks_accepted",
+        "exhausted",
         "failed_claims",
         "highest_held",
         "last_block_length",
@@ -68,6 +70,7 @@ class BlockReserve:
         self.blocks_accepted = 0
         self.failed_claims = 0
         self.last_block_length = 0
+        self.exhausted = False
 
     def claim(self) -> int:
         """Return the next ID, or NO_ID when none is at hand. No lock, no await: one thread owns the reserve."""
@@ -97,6 +100,16 @@ class BlockReserve:
         self.highest_held = block.last
         self.blocks_accepted += 1
         self.last_block_length = block.length
+        self.exhausted = False
+
+    def exhaust(self) -> None:
+        """The quorum says that it has no block left. One that it gives all the same says otherwise."""
+        self.exhausted = True
+
+    @property
+    def refusal(self) -> ErrorCode:
+        """What a caller is told for whom `claim` has no ID: to come again, unless there will never be one."""
+        return ErrorCode.PRODUCER_IDS_EXHAUSTED if self.exhausted else ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     @property
     def remaining(self) -> int:

@@ -38,7 +38,9 @@ memory of all stays under 16 MiB. Emptied when full: that costs a few microsecon
 
 _FLEXIBLE_LENGTH: Final = FLEXIBLE_FRAME.size - 4
 _CLASSIC_LENGTH: Final = CLASSIC_FRAME.size - 4
-_LOADING: Final = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code
+_FOR_WANT_OF_AN_ID: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code, ErrorCode.PRODUCER_IDS_EXHAUSTED.kafka_code}
+)
 
 
 class KafkaResponder:
@@ -48,6 +50,7 @@ class KafkaResponder:
     """
 
     def __init__(self, reserve: BlockReserve, directory: Directory, cluster_id: Callable[[], str | None]) -> None:
+        self._reserve = reserve
         self._claim = reserve.claim
         self._claim_run = reserve.claim_run
         self._local = LocalAnswers(directory, cluster_id, SERVED)
@@ -93,7 +96,7 @@ class KafkaResponder:
                     break
             else:
                 claimed = claim()
-                error, epoch = (0, 0) if claimed >= 0 else (_LOADING, -1)
+                error, epoch = (0, 0) if claimed >= 0 else (self._reserve.refusal.kafka_code, -1)
                 correlation_id = data[position + 8 : position + 12]
                 responses.append(
                     FLEXIBLE_FRAME.pack(_FLEXIBLE_LENGTH, correlation_id, 0, 0, error, claimed, epoch, 0)
@@ -137,7 +140,7 @@ class KafkaResponder:
     def _claim_for(self, frame: bytes, header: RequestHeader, request: InitProducerIdRequest) -> bytes:
         """The answer to `request`, which `frame` holds; from then on an equal frame is answered from memory."""
         response = self._claimed(request)
-        if response.error_code in {0, _LOADING}:
+        if response.error_code == 0 or response.error_code in _FOR_WANT_OF_AN_ID:
             self._remember(frame, header)
         return init_producer_id_frame(header.api_version, frame[8:12], response)
 
@@ -156,5 +159,5 @@ class KafkaResponder:
             return InitProducerIdResponse(error.code.kafka_code, -1, -1)
         claimed = self._claim()
         if claimed == NO_ID:
-            return InitProducerIdResponse(_LOADING, -1, -1)
+            return InitProducerIdResponse(self._reserve.refusal.kafka_code, -1, -1)
         return InitProducerIdResponse(0, claimed, 0)

@@ -96,6 +96,30 @@ async def test_an_empty_reserve_is_not_ready_counts_and_recovers(quorum: StubQuo
         assert agent.prefetcher.starved_seconds == starved
 
 
+async def test_a_cluster_without_ids_is_no_reason_to_ask_again(quorum: StubQuorum) -> None:
+    """What is held is handed out first. If the quorum has IDs after all, they are served."""
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.allocate_refusals.extend([RequestError(ErrorCode.PRODUCER_IDS_EXHAUSTED)] * 20)
+        assert NO_ID not in [agent.reserve.claim() for _ in range(3900)]
+        await until(lambda: agent.reserve.exhausted, task)
+        assert agent.ready
+        assert NO_ID not in [agent.reserve.claim() for _ in range(100)]
+        assert agent.reserve.claim() == NO_ID
+        assert agent.reserve.refusal is ErrorCode.PRODUCER_IDS_EXHAUSTED
+        assert agent.why_not_ready() == ["no producer ID is left in this cluster"]
+        quorum.allocate_refusals.clear()
+        await until(lambda: agent.ready, task)
+        assert not agent.reserve.exhausted
+
+
+async def test_an_agent_that_begins_when_no_id_is_left_says_so(quorum: StubQuorum) -> None:
+    quorum.allocate_refusals.extend([RequestError(ErrorCode.PRODUCER_IDS_EXHAUSTED)] * 100)
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.exhausted, task)
+        assert agent.why_not_ready() == ["no producer ID is left in this cluster"]
+
+
 @pytest.mark.parametrize("code", [ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED])
 async def test_registers_anew_when_the_epoch_is_refused(quorum: StubQuorum, code: ErrorCode) -> None:
     async with running(quorum) as (agent, task):
@@ -169,7 +193,21 @@ async def test_a_block_that_was_held_before_is_thrown_away(quorum: StubQuorum) -
         await until(lambda: agent.prefetcher.blocks_rejected >= 1, task)
         await until(lambda: agent.reserve.remaining >= 4000, task)
         ids += [agent.reserve.claim() for _ in range(4000)]
+        assert agent.prefetcher.rounds["failed"] >= 1, "it was asked again at once"
     assert len(set(ids)) == 7000
+
+
+async def test_a_controller_that_went_back_is_not_asked_as_fast_as_it_answers(quorum: StubQuorum) -> None:
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.next_producer_id = 0
+        quorum.block_size = 1
+        for _ in range(4000):
+            agent.reserve.claim()
+        asked = len(quorum.blocks)
+        await until(lambda: agent.prefetcher.policy.failures_in_a_row >= 3, task)
+        # After the first round a single block a round, each behind a back-off.
+        assert len(quorum.blocks) - asked <= 4 + agent.prefetcher.rounds["failed"]
 
 
 async def test_a_block_of_the_registration_before_is_thrown_away(quorum: StubQuorum) -> None:

@@ -95,6 +95,23 @@ def test_with_no_id_at_hand_the_answer_is_14(version: int, time: int) -> None:
     assert (response.error_code, response.producer_id, response.producer_epoch) == (14, -1, -1)
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_where_no_id_will_ever_be_at_hand_the_answer_is_not_one_to_come_again_on(version: int) -> None:
+    """Kafka's UNKNOWN_SERVER_ERROR, at once and for a frame that is known already; and only for as long as it holds."""
+    responder, reserve = make(ids=0)
+    codes = []
+    for exhausted in (False, True, True):
+        if exhausted:
+            reserve.exhaust()
+        frame = ask(responder, init(version))
+        codes.append(kafka_python_response("init_producer_id", version, frame).error_code)
+    reserve.offer(ProducerIdBlock(FIRST, 1))
+    response = kafka_python_response("init_producer_id", version, ask(responder, init(version)))
+    assert (codes, response.error_code, response.producer_id) == ([14, -1, -1], 0, FIRST)
+    frame = ask(responder, init(version))
+    assert kafka_python_response("init_producer_id", version, frame).error_code == 14
+
+
 def test_producer_id_and_epoch_are_ignored_without_a_transactional_id() -> None:
     responder, _ = make()
     response = kafka_python_response(

@@ -109,6 +109,13 @@ async def test_with_no_id_at_hand_the_answer_is_503_and_retryable(http: ClientSe
     )
 
 
+async def test_where_no_id_will_ever_be_at_hand_the_answer_is_final(agent: Agent, http: ClientSession) -> None:
+    agent.reserve.exhaust()
+    response = await http.post("/v1/init-producer-id", json={})
+    problem = await response.json()
+    assert (response.status, problem["code"], problem["retryable"]) == (507, "PRODUCER_IDS_EXHAUSTED", False)
+
+
 @pytest.mark.parametrize(
     ("path", "more"),
     [
