@@ -48,7 +48,10 @@ class KeeperEvents(Protocol):
 
 
 class SnapshotKeeper:
-    """Owns the catalogue. `every_entries` and `every_allocations` set how often a snapshot is taken."""
+    """Owns the catalogue. `every_entries` and `every_allocations` set how often a snapshot is taken.
+
+    `failure`: why the last snapshot could not be taken; None after one that was.
+    """
 
     events: KeeperEvents
 
@@ -74,6 +77,7 @@ class SnapshotKeeper:
         self._due = core.snapshot.index + every_entries
         self._not_before = 0
         self._receiver: RawSnapshotWriter | None = None
+        self.failure: str | None = None
         self.taken = 0
         self.installed = 0
 
@@ -100,10 +104,12 @@ class SnapshotKeeper:
             await self._ledger.archive(image.next_offset)
             await asyncio.to_thread(self._save, image)
             self._compact(image)
+            self.failure = None
         except OSError as error:
             # The log still holds everything, so a full disk costs space, not safety: it is tried again later.
             self._not_before = self._core.applied + self._every_entries // RETRY_SHARE + 1
-            logger.error("cannot take a snapshot at index %d: %s", image.index, error)  # noqa: TRY400 - no bug to trace
+            self.failure = f"cannot take a snapshot at index {image.index}: {error}"
+            logger.error("%s", self.failure)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - a broken archive or catalogue must not be built upon
             self.events.fault(error)
         finally:

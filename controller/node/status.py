@@ -8,12 +8,18 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.raft.core import RaftCore, Role
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import QuorumDescription, VoterStatus
 from pidkeeper.protocol.records import QuorumMember
 from pidkeeper.service.health_check import HealthCheck
 
 MAX_READY_LAG: Final = 1000
 """Entries that a ready member may be behind what it knows to be committed: some ten milliseconds of work."""
+
+SPARE_SHARE: Final = 10
+"""Health tells of a bound once less than a tenth of it is left, while an operator still has room to act in."""
 
 
 def liveness(member: ClusterMember) -> list[HealthCheck]:
@@ -37,6 +43,7 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
         HealthCheck("leader", core.leader_id is not None, "no leader is known"),
         HealthCheck("serving", core.serving or not leads, "the leader has not yet applied its own term's first entry"),
         HealthCheck("caught_up", behind <= MAX_READY_LAG, f"{behind} committed entries are not applied yet"),
+        HealthCheck("disk", (full := member.writer.no_room or member.keeper.failure) is None, full or ""),
         HealthCheck("zookeeper", (trouble := member.leadership.migration.trouble()) is None, trouble or ""),
         HealthCheck("voting", not core.recovering, "the disk was lost or cut: catching up before it votes again"),
     ]
@@ -111,7 +118,7 @@ def _status(member: ClusterMember, one: QuorumMember) -> VoterStatus:
 def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None, list[str]]:
     """How many more voters may fail, and why the quorum is not healthy. Only the leader can tell the first."""
     core = member.core
-    reasons = [check.detail for check in readiness(member) if not check.ok]
+    reasons = [check.detail for check in readiness(member) if not check.ok] + shortages(member.machine)
     if core.role is not Role.LEADER:
         return None, reasons
     lost = [voter.id for voter in voters if voter.state in {"unreachable", "recovering"}]
@@ -120,3 +127,22 @@ def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None
     if tolerance < 0:
         reasons.append("no majority of the voters is reachable")
     return max(tolerance, 0), reasons
+
+
+def shortages(machine: StateMachine) -> list[str]:
+    """What of the replicated state is nearly at its bound, with what to do about it."""
+    transactions, next_id = machine.transactions, machine.producer_ids.next_producer_id
+    bounds = (
+        (
+            len(transactions),
+            MAX_TRANSACTIONAL_IDS,
+            "transactional ids are kept: let clients use theirs again, or set a shorter transactional_id_expiration_ms",
+        ),
+        (
+            transactions.partition_bytes,
+            MAX_PARTITION_BYTES,
+            "bytes are kept for the partitions of transactions: end transactions sooner, or put fewer of them in one",
+        ),
+        (next_id, MAX_PRODUCER_ID, "producer IDs are used: see docs/operations.md, When something is wrong"),
+    )
+    return [f"{used} of {bound} {rest}" for used, bound, rest in bounds if bound - used <= bound // SPARE_SHARE]

@@ -22,6 +22,9 @@ from pidkeeper.controller.storage.wal import WriteAheadLog
 
 logger = logging.getLogger(__name__)
 
+ROOM_CHECK_SECONDS: Final = 1.0
+"""Between two attempts to preallocate a segment on a full disk: each of them is a line in the log at most once."""
+
 MAX_QUEUED_JOBS: Final = 4096
 """Writes waiting for the disk. The core's window of uncommitted bytes fills long before; above it the member stops."""
 
@@ -51,7 +54,10 @@ class LogEvents(Protocol):
 
 
 class StorageWorker:
-    """Runs jobs on one thread, from `start` on."""
+    """Runs jobs on one thread, from `start` on.
+
+    `no_room`: why the log cannot go on behind its newest segment; None while it can.
+    """
 
     events: LogEvents
 
@@ -62,6 +68,8 @@ class StorageWorker:
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self.failed = False
         self.busy_seconds = 0.0
+        self.no_room: str | None = None
+        self._prepare_at = 0.0
         self._preparing: asyncio.Task[None] | None = None
 
     def start(self, events: LogEvents) -> None:
@@ -80,16 +88,23 @@ class StorageWorker:
 
     def prepare_segment(self) -> None:
         """Have the log's next segment preallocated on another thread in time, so that no append has to wait for it."""
-        if self._preparing is None and self.wal.wants_next_segment:
+        if self._preparing is None and self.wal.wants_next_segment and self._loop.time() >= self._prepare_at:
             self._preparing = self._loop.create_task(self._prepare_segment(), name="prepare-segment")
 
     async def _prepare_segment(self) -> None:
         try:
             await asyncio.to_thread(self.wal.prepare_next)
         except LogFull as error:
-            logger.error("%s; this member stops when its segment is full", error)  # noqa: TRY400 - no bug to trace
+            self._prepare_at = self._loop.time() + ROOM_CHECK_SECONDS
+            if self.no_room is None:
+                self.no_room = f"{error}; this member stops when its segment is full"
+                logger.error("%s", self.no_room)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - the same disk holds the log
             self.events.fault(error)
+        else:
+            if self.no_room is not None:
+                self.no_room = None
+                logger.info("there is room for the next segment of the log again")
         finally:
             self._preparing = None
 

@@ -7,6 +7,7 @@ as arguments, and requests go out through `Ask`.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
@@ -31,8 +32,8 @@ logger = logging.getLogger(__name__)
 FORGET_CHECK_MS: Final = 3_600_000
 """Between two looks for idle ids; Kafka's `transaction.remove.expired.transaction.cleanup.interval.ms`."""
 
-MAX_FORGOTTEN: Final = 1000
-"""Ids forgotten at one look: a quarter of a batch."""
+MAX_FORGETTING: Final = 1000
+"""Ids that are being forgotten at once: a quarter of a batch, so that requests of brokers find room beside them."""
 
 MAX_ABORTED: Final = MAX_BATCH_RECORDS
 """Transactions aborted at one look: a batch, which is half of what may wait to be decided."""
@@ -85,6 +86,9 @@ class TransactionDuties:
         self._late: dict[str, None] = {}
         # Completions that were refused: they are asked for again at the next tick.
         self._again: dict[str, CompleteTransaction] = {}
+        # Ids that the last look found idle, and those of them of which it is not known yet whether they are forgotten.
+        self._idle: deque[str] = deque()
+        self._forgetting: dict[str, None] = {}
         self._next_abort = 0
         self._next_forget = 0
         self.fenced = 0
@@ -103,6 +107,8 @@ class TransactionDuties:
         self._due.clear()
         self._late.clear()
         self._again.clear()
+        self._idle.clear()
+        self._forgetting.clear()
         self._next_abort = self._next_forget = (tick // self._abort_check_ticks + 1) * self._abort_check_ticks
         for record in self._machine.transactions:
             if record.status not in IDLE:
@@ -115,6 +121,7 @@ class TransactionDuties:
                 self._watch(record, tick)
             elif type(record) is ForgetTransactionRecord:
                 self.forgotten += 1
+                self._forgetting.pop(record.transactional_id, None)
 
     def tick(self, tick: int, now_ms: int) -> None:
         """Time has passed while this member leads. `now_ms`: its wall clock, for which ids are old and nothing else."""
@@ -127,7 +134,8 @@ class TransactionDuties:
             self._abort_late(look)
         if tick >= self._next_forget:
             self._next_forget = tick + self._ticks(FORGET_CHECK_MS)
-            self._forget_idle(now_ms)
+            self._find_idle(now_ms)
+        self._forget_idle(now_ms)
 
     # Duties.
 
@@ -175,16 +183,33 @@ class TransactionDuties:
             assert record is not None, f"{name!r} is unknown, but its transaction is under way"
             self._ask(AbortTransaction(name, record.producer_id, record.producer_epoch), _nothing)
 
-    def _forget_idle(self, now_ms: int) -> None:
+    def _find_idle(self, now_ms: int) -> None:
         oldest = now_ms - self._expiration_ms
-        idle = (record for record in self._machine.transactions if record.status in IDLE and record.update_ms < oldest)
-        old = list(islice(idle, MAX_FORGOTTEN))
-        if old:
-            logger.info("forgetting %d idle transactional ids, the first of them %r", len(old), old[0].transactional_id)
-        for record in old:
-            request = ForgetTransactionalId(record.transactional_id, record.producer_id, record.producer_epoch)
-            self._ask(request, _nothing)
+        self._idle = deque(record.transactional_id for record in self._machine.transactions if _is_idle(record, oldest))
+        if self._idle:
+            logger.info("forgetting %d idle transactional ids, the first of them %r", len(self._idle), self._idle[0])
+
+    def _forget_idle(self, now_ms: int) -> None:
+        """As fast as the log carries it: the next ones as soon as those before are out of the way."""
+        oldest = now_ms - self._expiration_ms
+        while self._idle and len(self._forgetting) < MAX_FORGETTING:
+            name = self._idle.popleft()
+            record = self._machine.transactions.get(name)
+            # It may have been used, or forgotten, since the look.
+            if record is not None and _is_idle(record, oldest) and name not in self._forgetting:
+                self._forgetting[name] = None
+                request = ForgetTransactionalId(name, record.producer_id, record.producer_epoch)
+                self._ask(request, partial(self._not_forgotten, name, self._term))
+
+    def _not_forgotten(self, name: str, term: int) -> None:
+        """Refused: it is in use again, or another member leads. The next look finds it if it is still there."""
+        if term == self._term:
+            self._forgetting.pop(name, None)
+
+
+def _is_idle(record: TransactionRecord, oldest: int) -> bool:
+    return record.status in IDLE and record.update_ms < oldest
 
 
 def _nothing() -> None:
-    """Refused: it is in use again, or another member leads. The next look finds it if it is still there."""
+    """Refused: it is over, or another member leads. The next look finds it if it is still there."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import http.client
 import os
 import resource
 import threading
@@ -58,6 +59,15 @@ def assert_stopped_by(cluster: LocalCluster, member: Controller, *words: str) ->
     assert all(word in lines[-1] for word in words), lines[-1]
 
 
+def disk_trouble(member: Controller) -> str:
+    """Why the member is not ready as far as its disk is concerned; nothing if it is, or if it does not answer."""
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        answer = call(member.http, "GET", "/readyz/disk")
+        if answer.status == 503:
+            return answer.body.decode()
+    return ""
+
+
 def make_leader(cluster: LocalCluster, target: Controller) -> None:
     """Hand leadership to `target`."""
     if cluster.leader().id != target.id:
@@ -107,8 +117,14 @@ def test_a_full_disk_stops_the_leader_and_nothing_is_lost(tmp_path: Path) -> Non
         filler = fill(disk, leave=256 * 1024)
         with CheckingClient(cluster) as client:
             client.more()
+            told = disk_trouble(member)
+            assert told == ""
             with many_registrations(cluster):
+                while cluster.running(member) and not told:
+                    told = disk_trouble(member)
                 assert_stopped_by(cluster, member, "LogFull: no room for a log segment", "free some space")
+            assert "no room for a log segment" in told, "it ended without a warning"
+            assert log_of(cluster, member).count("this member stops when its segment is full") == 1
             new_leader(cluster, member)
             client.more()
             refused = pidkeeper("controller", "run", "--config", cluster.directory / "config" / "controller-1.toml")

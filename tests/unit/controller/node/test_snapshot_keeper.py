@@ -105,6 +105,13 @@ async def test_many_allocations_in_few_entries_make_a_snapshot_due(clusters: lis
     assert len(await history(member)) == 30
 
 
+def _disk_trouble(member: ClusterMember) -> str:
+    """What keeps the member from being ready, as far as its disk is concerned."""
+    (check,) = [check for check in MemberInterface(member).readiness() if check.name == "disk"]
+    assert check.ok == (check.detail == "")
+    return check.detail
+
+
 @pytest.mark.parametrize("place", ["archive", "snapshots"])
 async def test_a_full_disk_costs_space_and_not_safety(
     clusters: list[LoopbackCluster], caplog: pytest.LogCaptureFixture, place: str
@@ -126,9 +133,11 @@ async def test_a_full_disk_costs_space_and_not_safety(
     assert member.keeper.taken == 0
     assert member.core.first_index == 1
     assert not member.ended.done()
+    assert _disk_trouble(member).startswith("cannot take a snapshot at index ")
     full.clear()
     await cluster.allocate(epoch, 30)
     await eventually(lambda: member.keeper.taken >= 1)
+    assert _disk_trouble(member) == ""
     assert [block.first for block in await history(member)] == list(range(0, 600, 10))
 
 

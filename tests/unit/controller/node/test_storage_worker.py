@@ -271,5 +271,45 @@ async def test_no_room_for_the_next_segment_is_told_and_not_yet_fatal(caplog: py
     bench.worker.append(1, entries(bench.wal.next_index, bench.wal.next_index), None)
     await bench.until(lambda: bench.synced == [[1]])
     await bench.stop()
-    assert "this member stops when its segment is full" in caplog.text
+    assert bench.worker.no_room is not None
+    assert bench.worker.no_room in caplog.text
+    assert "this member stops when its segment is full" in bench.worker.no_room
     assert bench.failures == []
+
+
+async def test_a_full_disk_is_told_once_and_asked_now_and_then_until_there_is_room(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench()
+    almost_full(bench)
+    attempts = 0
+
+    def before(kind: str, _: PurePath) -> None:
+        nonlocal attempts
+        if kind == "preallocate":
+            attempts += 1
+            if attempts <= 3:
+                raise OSError(errno.ENOSPC, "No space left on device")
+
+    bench.files.before = before
+    bench.worker.start(bench)
+
+    async def prepared() -> None:
+        bench.worker.prepare_segment()
+        if bench.worker._preparing is not None:
+            await bench.worker._preparing
+
+    for _ in range(5):
+        await prepared()
+    assert attempts == 1, "it was tried again at once"
+    monkeypatch.setattr(storage_worker, "ROOM_CHECK_SECONDS", 0.0)
+    bench.worker._prepare_at = 0.0
+    for _ in range(2):
+        await prepared()
+        assert bench.worker.no_room is not None
+    assert attempts == 3
+    assert caplog.text.count("this member stops when its segment is full") == 1
+    await prepared()
+    assert bench.worker.no_room is None
+    assert not bench.wal.wants_next_segment
+    await bench.stop()

@@ -310,19 +310,69 @@ def test_idle_ids_are_forgotten_and_no_others(leader: Leader) -> None:
     assert leader.duties.forgotten == 1
 
 
-def test_one_look_an_hour_forgets_a_bounded_number(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_FORGOTTEN", 2)
+@pytest.fixture
+def idle(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> Leader:
+    """Five ids that have expired, of which two at a time may be on their way out."""
+    monkeypatch.setattr(module, "MAX_FORGETTING", 2)
     for number in range(5):
         leader.decide(requests.InitProducerId(1, 2, f"tx-{number}", 5000, -1, -1, number))
     leader.now_ms += EXPIRATION_MS + 1
-    leader.pass_ticks(100)
-    first = leader.take()
-    assert len(first) == 2
-    leader.decide(*first)
-    leader.pass_ticks(360_000 - 10)
-    assert leader.take() == []
-    leader.pass_ticks(10)
-    assert len(leader.take()) == 2
+    return leader
+
+
+def _names(asked: list[requests.Request]) -> list[str]:
+    assert all(isinstance(request, requests.ForgetTransactionalId) for request in asked)
+    return [request.transactional_id for request in asked if isinstance(request, requests.ForgetTransactionalId)]
+
+
+def test_all_idle_ids_are_forgotten_after_one_look_in_bounded_batches(idle: Leader) -> None:
+    forgotten = []
+    for size in (2, 2, 1, 0):
+        idle.pass_ticks(100)
+        asked = idle.take()
+        idle.pass_ticks(100)
+        assert idle.take() == [], "those before are not out of the way yet"
+        assert len(asked) == size
+        forgotten += _names(asked)
+        idle.decide(*asked)
+    assert forgotten == [f"tx-{number}" for number in range(5)]
+    assert idle.duties.forgotten == 5
+
+
+def test_what_was_used_since_the_look_is_not_forgotten(idle: Leader) -> None:
+    idle.pass_ticks(100)
+    first = idle.take()
+    idle.decide(requests.InitProducerId(1, 2, "tx-3", 5000, -1, -1, 9))
+    idle.decide(*first)
+    idle.pass_ticks(100)
+    assert _names(idle.take()) == ["tx-2", "tx-4"]
+
+
+def test_a_refusal_makes_room_and_waits_for_the_next_look(idle: Leader) -> None:
+    idle.pass_ticks(100)
+    for _, refused in idle.asked:
+        refused()
+    idle.asked.clear()
+    idle.pass_ticks(100)
+    asked = idle.take()
+    assert _names(asked) == ["tx-2", "tx-3"]
+    idle.decide(*asked)
+    idle.pass_ticks(360_000)
+    assert _names(idle.take())[:1] == ["tx-4"]
+    assert idle.status("tx-0") == "EMPTY"
+
+
+def test_a_refusal_of_an_earlier_term_changes_nothing(idle: Leader) -> None:
+    idle.pass_ticks(100)
+    stale = idle.asked
+    idle.asked = []
+    idle.duties.lead(2, idle.now)
+    idle.pass_ticks(100)
+    assert len(idle.take()) == 2
+    for _, refused in stale:
+        refused()
+    idle.pass_ticks(100)
+    assert idle.take() == []
 
 
 def test_a_clock_that_is_behind_forgets_nothing(leader: Leader) -> None:
