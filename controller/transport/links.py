@@ -18,6 +18,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from pidkeeper.controller.raft.messages import Message
+from pidkeeper.controller.transport.complaints import Complaints
 from pidkeeper.controller.transport.frames import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
@@ -115,6 +116,7 @@ class PeerLinks:
         self._connections: set[InboundLink] = set()
         self._server: asyncio.Server | None = None
         self._stopped = False
+        self.complaints = Complaints()
         self.failures: dict[tuple[int, str], int] = {}
 
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
@@ -251,6 +253,7 @@ class InboundLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         if not self._links.opened(self):
+            self._links.count_failure(0, "crowded")
             transport.abort()
             return
         notice_silence(transport)
@@ -269,7 +272,8 @@ class InboundLink(asyncio.Protocol):
             if messages:
                 self._links.events.received(messages)
         except FrameError as error:
-            logger.warning("closing the link from member %s: %s", self._peer or "?", error)
+            whose = "a stranger" if self._peer is None else f"member {self._peer}"
+            self._links.complaints.about(self._host, f"closing the link from {whose}: {error}")
             self._links.count_failure(self._peer or 0, "malformed")
             self.close()
 
@@ -282,6 +286,12 @@ class InboundLink(asyncio.Protocol):
         """Close the connection without waiting for unsent bytes."""
         if self._transport is not None:
             self._transport.abort()
+
+    @property
+    def _host(self) -> str:
+        """Where the connection comes from."""
+        address = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(address[0]) if address else "an unknown host"
 
     def _shake_hands(self, data: bytes) -> bytes:
         """Advance the handshake; returns the bytes after it, which are messages already."""
@@ -300,7 +310,7 @@ class InboundLink(asyncio.Protocol):
         assert self._transport is not None
         identity = self._links.identity
         if (reason := self._links.judge(hello)) is not None:
-            logger.warning("refused a peer link: %s", reason)
+            self._links.complaints.about(self._host, f"refused a peer link: {reason}")
             self._transport.write(frame(Refused(reason)))
             self._transport.close()
             return

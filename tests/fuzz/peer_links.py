@@ -77,8 +77,8 @@ class _Transport:
         self.closed = False
         self.written = b""
 
-    def get_extra_info(self, name: str) -> socket.socket:
-        return self._connection
+    def get_extra_info(self, name: str) -> socket.socket | tuple[str, int]:
+        return self._connection if name == "socket" else ("192.0.2.1", 9090)
 
     def write(self, data: bytes) -> None:
         self.written += data

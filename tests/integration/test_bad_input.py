@@ -14,7 +14,7 @@ import pytest
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from pidkeeper.controller.raft.messages import Heartbeat
 from pidkeeper.controller.transport.frames import PROTOCOL_VERSION, Hello, Proof, frame
-from tests.support.cluster import allocate, quorum, register, wait_until
+from tests.support.cluster import allocate, log_of, quorum, register, wait_until
 from tests.support.http_calls import call, exchange
 
 NOISE = random.Random(730)
@@ -72,6 +72,9 @@ def nothing_changes(cluster: LocalCluster) -> Iterator[None]:
         ("/v1/brokers/404/heartbeat", {"broker_epoch": 1}, 404, "BROKER_ID_NOT_REGISTERED"),
         (FLOOR, {"at_least": -1}, 400, "INVALID_REQUEST"),
         (FLOOR, {"at_least": INT64_MAX + 1}, 400, "INVALID_REQUEST"),
+        (FLOOR, {"at_least": INT64_MAX - 7}, 400, "INVALID_REQUEST"),
+        (FLOOR, {"at_least": 10**13}, 400, "INVALID_REQUEST"),
+        (FLOOR, {"at_least": 10**13, "force": True}, 403, "CLUSTER_AUTHORIZATION_FAILED"),
         ("/v1/quorum/transfer", {"target": 9}, 400, "INVALID_REQUEST"),
         ("/v1/nothing", {}, 404, "RESOURCE_NOT_FOUND"),
         ("/v1/quorum", {}, 405, "INVALID_REQUEST"),
@@ -215,6 +218,17 @@ def test_garbage_at_the_peer_port_closes_that_link_alone(healthy: LocalCluster, 
         with nothing_changes(healthy):
             assert exchange(member.peer, data) == b""
         assert malformed(member) == before + 1, "it was not what was sent that closed the link"
+
+
+def test_garbage_at_the_peer_port_is_logged_with_its_source_and_does_not_fill_the_log(healthy: LocalCluster) -> None:
+    member = healthy.layout.controllers[1]
+    before = len(log_of(healthy, member).splitlines())
+    for _ in range(50):
+        assert exchange(member.peer, NOISE.randbytes(64)) == b""
+    lines = log_of(healthy, member).splitlines()[before:]
+    assert len(lines) <= 3
+    # An earlier test may have had the line that says so, a moment ago.
+    assert "a connection from 127.0.0.1" in log_of(healthy, member)
 
 
 def test_a_silent_caller_at_the_peer_port_is_sent_away(healthy: LocalCluster) -> None:
