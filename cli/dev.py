@@ -6,7 +6,9 @@ import http.client
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -17,8 +19,11 @@ from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.snapshots.files import OsFiles
 
-RESTART_SECONDS = 1.0
+RESTART_SECONDS: Final = 1.0
 """Pause before a member that died is started again; doubled while it keeps dying, up to sixteen times."""
+
+STEADY_SECONDS: Final = 60.0
+"""A member that lived for so long does not keep dying: its next pause is the first one again."""
 
 
 @click.command()
@@ -115,9 +120,12 @@ def _check_that_none_runs(cluster: LocalCluster) -> None:
 class Supervisor:
     """Tells of members that die, and starts them again."""
 
-    def __init__(self, cluster: LocalCluster, *, restart: bool) -> None:
+    def __init__(self, cluster: LocalCluster, *, restart: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._cluster = cluster
         self._restart = restart
+        self._clock = clock
+        self._began = clock()
+        self._started: dict[str, float] = {}
         self._reported: set[str] = set()
         self._pause: dict[str, float] = {}
         self._due: dict[str, float] = {}
@@ -126,17 +134,20 @@ class Supervisor:
         """Watch until `stop` is set."""
         while not stop.wait(0.1):
             for member in self._cluster.dead():
-                self._attend(member)
+                self.attend(member)
 
-    def _attend(self, member: Member) -> None:
-        name = member_name(member)
-        now = time.monotonic()
+    def attend(self, member: Member) -> None:
+        """Tell that `member` is dead, once; start it again when its pause is over."""
+        name, now = member_name(member), self._clock()
         if name not in self._reported:
             self._reported.add(name)
-            self._pause[name] = min(self._pause.get(name, RESTART_SECONDS / 2) * 2, 16 * RESTART_SECONDS)
+            steady = now - self._started.get(name, self._began) >= STEADY_SECONDS
+            before = 0.0 if steady else self._pause.get(name, 0.0)
+            self._pause[name] = min(max(2 * before, RESTART_SECONDS), 16 * RESTART_SECONDS)
             self._due[name] = now + self._pause[name]
             action = f"; starting it again in {self._pause[name]:g} s" if self._restart else ""
             click.echo(f"{name} died{action}", err=True)
         elif self._restart and now >= self._due[name]:
             self._reported.discard(name)
             self._cluster.start(member)
+            self._started[name] = now

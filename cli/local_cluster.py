@@ -24,7 +24,7 @@ import msgspec
 import pidkeeper
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.controller.storage.directory import format_directory
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.files import OsFiles, write_durably
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS: Final = 30.0
@@ -196,7 +196,8 @@ class LocalCluster:
         for member in members or self.members():
             if not self.running(member):
                 self._start(member)
-        self._path.write_bytes(msgspec.json.format(msgspec.json.encode(self.layout)))
+        # As a whole: whoever reads it while members are started again must not meet half of it.
+        write_durably(OsFiles(), self._path, msgspec.json.format(msgspec.json.encode(self.layout)))
 
     def _start(self, member: Member) -> None:
         kind = "agent" if isinstance(member, Agent) else "controller"

@@ -87,6 +87,7 @@ def format_directory(
         raise DirectoryError(f"cannot format {path}: {error}") from error
     if files.exists(path / META_NAME):
         return _already_formatted(files, path, cluster_id, node_id, ignore_formatted)
+    missing = [one for one in (path, *path.parents) if not files.exists(one)]
     for directory in [path / name for name in _SUBDIRECTORIES]:
         files.make_directory(directory)
         if names := files.listdir(directory):
@@ -94,7 +95,9 @@ def format_directory(
                 f"{directory} holds {names[0]} but {path / META_NAME} is missing: refusing to format over data; "
                 "move the data away or name an empty directory"
             )
-    files.fsync_directory(path.parent)
+    # Each name is durable once its parent is. Of the parents that were there, the nearest may be an earlier attempt's.
+    for made in missing or [path]:
+        files.fsync_directory(made.parent)
     write_durably(files, path / META_NAME, msgspec.json.format(msgspec.json.encode(meta)) + b"\n")
     return meta
 

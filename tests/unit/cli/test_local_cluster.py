@@ -77,6 +77,20 @@ def test_cluster_json_is_what_others_build_on(tmp_path: Path) -> None:
     assert msgspec.convert(document, Layout) == cluster.layout
 
 
+def test_who_reads_cluster_json_while_it_is_written_meets_it_whole(tmp_path: Path) -> None:
+    """`dev` writes it again for every member that it starts again."""
+    cluster = LocalCluster(tmp_path)
+    cluster.layout.controllers.clear()
+    cluster.layout.agents.clear()
+    cluster.start()
+    before = (tmp_path / "cluster.json").open("rb")
+    cluster.layout.zookeeper = "127.0.0.1:2181/other"
+    cluster.start()
+    with before:
+        assert msgspec.json.decode(before.read(), type=Layout).zookeeper is None, "it was written in place"
+    assert msgspec.json.decode((tmp_path / "cluster.json").read_bytes(), type=Layout) == cluster.layout
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"cluster_id": 5, "controllers": [], "agents": []}'])
 def test_a_directory_of_something_else_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "cluster.json").write_text(content)

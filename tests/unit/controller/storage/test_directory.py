@@ -118,6 +118,16 @@ def test_power_cut_while_formatting_leaves_all_or_nothing() -> None:
     assert directories_durable < whole.calls.index(("rename", DATA / META_NAME))
 
 
+def test_every_directory_that_is_made_is_made_durable() -> None:
+    """`/srv` is there; `a`, `b` and the directory itself are new, and a power cut must not take any of them."""
+    files = MemoryFiles()
+    files.make_directory(PurePath("/srv"))
+    format_directory(files, PurePath("/srv/a/b/data"), "c", 1)
+    synced = [path for kind, path in files.calls if kind == "fsync_directory"]
+    assert {PurePath("/srv"), PurePath("/srv/a"), PurePath("/srv/a/b")} <= set(synced)
+    assert PurePath("/") not in synced, "that one may not even be readable"
+
+
 def test_second_opener_is_refused_while_the_first_is_there() -> None:
     files = MemoryFiles()
     format_directory(files, DATA, "c", 1)
