@@ -44,16 +44,18 @@ class Authenticator:
         return bool(self._known)
 
     def authenticate(self, request: HttpRequest) -> Principal:
-        """Who sent the request. Raises HttpError (401) without a valid token if one is needed or was brought."""
-        header = request.headers.get("Authorization", "")
-        if self._anybody is not None and not (header and self._known):
-            return self._anybody
-        scheme, _, given = header.partition(" ")
-        secret = given.strip().encode("utf-8", "surrogateescape")
-        if scheme.lower() == "bearer":
+        """Who sent the request. Raises HttpError (401) if it takes a token that was not brought.
+
+        Where none is needed, an unknown one makes nobody worse off: callers may bring theirs before it is asked for.
+        """
+        if self._known:
+            scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+            secret = given.strip().encode("utf-8", "surrogateescape")
             for expected, principal in self._known:
-                if hmac.compare_digest(secret, expected):
+                if scheme.lower() == "bearer" and hmac.compare_digest(secret, expected):
                     return principal
+        if self._anybody is not None:
+            return self._anybody
         detail = "a valid bearer token is required: Authorization: Bearer <token>"
         headers = {"WWW-Authenticate": 'Bearer realm="pidkeeper"'}
         raise HttpError(401, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, headers=headers)

@@ -43,17 +43,13 @@ def test_beside_the_operators_token_nobody_else_is_an_operator(common: str | Non
     assert authenticator.secured
 
 
-@pytest.mark.parametrize("header", ["Bearer wrong", f"Basic {OPERATORS}", OPERATORS, "Bearer", "Bearer \u00e9"])
-@pytest.mark.parametrize("common", [COMMON, None])
-def test_a_wrong_token_is_refused_also_where_none_is_needed(common: str | None, header: str) -> None:
+@pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {OPERATORS}", OPERATORS, "Bearer", "Bearer \u00e9"])
+def test_a_wrong_token_is_none(header: str | None) -> None:
     with pytest.raises(HttpError) as refused:
-        caller(Authenticator(common, OPERATORS), header)
+        caller(Authenticator(COMMON, OPERATORS), header)
     assert refused.value.status == 401
-
-
-def test_no_token_is_refused_where_one_is_needed() -> None:
-    with pytest.raises(HttpError):
-        caller(Authenticator(COMMON, OPERATORS), None)
+    # Where none is needed, agents may bring the token that controllers will ask for soon.
+    assert caller(Authenticator(None, OPERATORS), header) == ("anonymous", EVERY_ROLE - {Access.OPERATOR})
 
 
 @pytest.mark.parametrize(("common", "operators"), [("", None), (None, ""), ("same", "same")])
