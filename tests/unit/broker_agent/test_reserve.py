@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve, RejectedBlockError
+from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID, ProducerIdBlock
 
 blocks = st.builds(ProducerIdBlock, st.integers(0, 300), st.integers(1, 12))
@@ -229,3 +230,18 @@ def test_runs_are_claimed_within_what_single_claims_would_give(length: int, coun
     threshold = 7 + max(0, math.ceil(fraction * length) - 1)
     if reserve.claimed and 7 + reserve.claimed > threshold:
         assert lows, "the threshold was passed without a word"
+
+
+def test_what_is_told_without_an_id_depends_on_whether_one_will_come() -> None:
+    reserve = BlockReserve()
+    assert (reserve.exhausted, reserve.refusal) == (False, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    reserve.exhaust()
+    assert (reserve.exhausted, reserve.refusal) == (True, ErrorCode.PRODUCER_IDS_EXHAUSTED)
+    assert reserve.claim() == NO_ID
+    reserve.offer(ProducerIdBlock(0, 2))
+    assert (reserve.exhausted, reserve.refusal) == (False, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    reserve.exhaust()
+    assert [reserve.claim() for _ in range(3)] == [0, 1, NO_ID], "what is held is handed out first"
+    with pytest.raises(RejectedBlockError):
+        reserve.offer(ProducerIdBlock(1, 2))
+    assert reserve.exhausted, "a block that is thrown away is none"
