@@ -262,7 +262,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="a small part of everything")
     parser.add_argument("--json", action="store_true", help="print the report instead of the table")
-    parser.add_argument("--seconds", type=float, default=600.0, help="at most for each of the four parts")
+    parser.add_argument("--seconds", type=float, default=1800.0, help="at most for each of the four parts")
     parser.add_argument("--histories", type=int, default=2, help="of each kind")
     parser.add_argument("--cuts", type=int, default=10_000, help="power cuts of a single member")
     parser.add_argument("--cluster-cuts", type=int, default=100, help="power cuts of a whole cluster")
