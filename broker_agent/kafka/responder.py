@@ -38,9 +38,10 @@ memory of all stays under 16 MiB. Emptied when full: that costs a few microsecon
 
 _FLEXIBLE_LENGTH: Final = FLEXIBLE_FRAME.size - 4
 _CLASSIC_LENGTH: Final = CLASSIC_FRAME.size - 4
-_FOR_WANT_OF_AN_ID: Final = frozenset(
-    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code, ErrorCode.PRODUCER_IDS_EXHAUSTED.kafka_code}
+_IN_ORDER: Final = frozenset(
+    {0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code, ErrorCode.PRODUCER_IDS_EXHAUSTED.kafka_code}
 )
+"""What a request in order is answered with, whether an ID was at hand or not."""
 
 
 class KafkaResponder:
@@ -140,7 +141,7 @@ class KafkaResponder:
     def _claim_for(self, frame: bytes, header: RequestHeader, request: InitProducerIdRequest) -> bytes:
         """The answer to `request`, which `frame` holds; from then on an equal frame is answered from memory."""
         response = self._claimed(request)
-        if response.error_code == 0 or response.error_code in _FOR_WANT_OF_AN_ID:
+        if response.error_code in _IN_ORDER:
             self._remember(frame, header)
         return init_producer_id_frame(header.api_version, frame[8:12], response)
 

@@ -50,7 +50,7 @@ class KeeperEvents(Protocol):
 class SnapshotKeeper:
     """Owns the catalogue. `every_entries` and `every_allocations` set how often a snapshot is taken.
 
-    `failure`: why the last snapshot could not be taken; None after one that was.
+    `failure`: why the last snapshot could not be taken; None after one that was taken or installed.
     """
 
     events: KeeperEvents
@@ -163,6 +163,7 @@ class SnapshotKeeper:
 
     def _installed(self, snapshot: SnapshotId, image: StateImage) -> None:
         self.installed += 1
+        self.failure = None
         self._due = snapshot.index + self._every_entries
         logger.info("installed the leader's snapshot at index %d of term %d", snapshot.index, snapshot.term)
         self.events.snapshot_installed(snapshot, image)

@@ -43,7 +43,7 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
         HealthCheck("leader", core.leader_id is not None, "no leader is known"),
         HealthCheck("serving", core.serving or not leads, "the leader has not yet applied its own term's first entry"),
         HealthCheck("caught_up", behind <= MAX_READY_LAG, f"{behind} committed entries are not applied yet"),
-        HealthCheck("disk", (full := member.writer.no_room or member.keeper.failure) is None, full or ""),
+        HealthCheck("disk", (full := member.writer.no_room) is None, full or ""),
         HealthCheck("zookeeper", (trouble := member.leadership.migration.trouble()) is None, trouble or ""),
         HealthCheck("voting", not core.recovering, "the disk was lost or cut: catching up before it votes again"),
     ]
@@ -119,6 +119,8 @@ def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None
     """How many more voters may fail, and why the quorum is not healthy. Only the leader can tell the first."""
     core = member.core
     reasons = [check.detail for check in readiness(member) if not check.ok] + shortages(member.machine)
+    # No matter of readiness: it is tried again by entries, so without any it would keep a sound member unready.
+    reasons += [] if member.keeper.failure is None else [member.keeper.failure]
     if core.role is not Role.LEADER:
         return None, reasons
     lost = [voter.id for voter in voters if voter.state in {"unreachable", "recovering"}]
