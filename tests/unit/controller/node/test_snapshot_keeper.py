@@ -201,7 +201,7 @@ async def test_a_leaders_snapshot_replaces_state_and_log(clusters: list[Loopback
     snapshot = SnapshotId(40, 3)
     member.driver.received(chunks(encode_snapshot(CLUSTER_ID, wanted), snapshot))
     await eventually(lambda: member.keeper.installed == 1)
-    assert member.keeper.failure is None
+    assert "an earlier one could not be taken" not in MemberInterface(member).describe().reasons
     assert member.machine.image(40, 3) == wanted
     core = member.core
     assert (core.snapshot, core.commit, core.applied, core.last_index) == (snapshot, 40, 40, 40)
