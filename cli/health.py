@@ -32,8 +32,10 @@ def health(wait: bool, members: Controllers, output: str) -> None:
                 break
         time.sleep(0.1)
     if output == "json":
-        print_json({"healthy": description.healthy, "reasons": description.reasons})
+        print_json({"healthy": description.healthy, "reasons": description.reasons, "warnings": description.warnings})
     else:
         click.echo("healthy" if description.healthy else "unhealthy: " + "; ".join(description.reasons))
+        for warning in description.warnings:
+            click.echo(f"warning: {warning}")
     if not description.healthy:
         raise click.exceptions.Exit(ExitCode.UNHEALTHY)

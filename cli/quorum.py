@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 import click
+import msgspec
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
@@ -99,11 +100,17 @@ def remove_voter(member_id: int, members: Controllers) -> None:
 
 
 def describe_best(members: Controllers) -> QuorumDescription:
-    """The description by the leader if it answers, else by the member that knows most. Raises CommandError."""
-    known = members.described()
+    """The description by the leader if it answers, else by the member that knows most, with the warnings of all.
+
+    Raises CommandError.
+    """
+    known = [description for _, description in members.described()]
     if not known:
         raise CommandError(f"no answer from any of {', '.join(members.urls)}", ExitCode.UNREACHABLE)
-    return known[0][1]
+    # A member knows its own configuration file alone.
+    return msgspec.structs.replace(
+        known[0], warnings=list(dict.fromkeys(warning for one in known for warning in one.warnings))
+    )
 
 
 def _status(description: QuorumDescription) -> list[tuple[str, object]]:
@@ -120,4 +127,5 @@ def _status(description: QuorumDescription) -> list[tuple[str, object]]:
         ("CurrentLearners", ", ".join(str(learner.id) for learner in description.learners)),
         ("FailureTolerance", description.failure_tolerance),
         ("Healthy", "yes" if description.healthy else "no: " + "; ".join(description.reasons)),
+        *(("Warning", warning) for warning in description.warnings),
     ]

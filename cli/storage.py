@@ -12,6 +12,7 @@ from pidkeeper.cli.run import CONFIG_OPTION
 from pidkeeper.cli.verify import verify as verify_directory
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.controller.storage.founding import Founding, read_founding
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.snapshots.files import OsFiles
 
@@ -54,14 +55,15 @@ def format_(
 @click.option("--dir", "directory", type=click.Path(path_type=Path), help="Data directory, instead of --config.")
 @output_option
 def info(config: Path | None, directory: Path | None, output: str) -> None:
-    """Show the identity in a data directory."""
+    """Show the identity in a data directory, and the voters that it was founded with."""
     if directory is None:
         directory = _identity(config, None, None, None)[0]
     try:
         meta = read_meta(OsFiles(), directory)
+        founding = read_founding(OsFiles(), directory)
     except (DirectoryError, OSError) as error:
         raise CommandError(str(error)) from error
-    _print(directory, meta, output)
+    _print(directory, meta, output, founding)
 
 
 @storage.command()
@@ -100,9 +102,9 @@ def _identity(
     return Path(settings.data_dir), settings.cluster_id, settings.node_id
 
 
-def _print(directory: Path, meta: DirectoryMeta, output: str) -> None:
+def _print(directory: Path, meta: DirectoryMeta, output: str, founding: Founding | None = None) -> None:
     if output == "json":
-        print_json({"directory": str(directory), "meta": meta})
+        print_json({"directory": str(directory), "meta": meta, "founding": founding})
         return
     print_facts(
         [
@@ -111,5 +113,6 @@ def _print(directory: Path, meta: DirectoryMeta, output: str) -> None:
             ("NodeId", meta.node_id),
             ("DirectoryId", meta.directory_id),
             ("FormatVersion", meta.format_version),
+            ("FoundingVoters", "" if founding is None else ", ".join(str(voter.id) for voter in founding.voters)),
         ]
     )

@@ -10,6 +10,7 @@ import msgspec
 from pidkeeper.cli.offline import found_snapshots, snapshot_problem
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
+from pidkeeper.controller.storage.founding import read_founding
 from pidkeeper.controller.storage.recovery import recover
 from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive
 from pidkeeper.snapshots.files import OsFiles
@@ -24,7 +25,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 def verify(directory: Path) -> Iterator[Finding]:
-    """Identity, log, snapshots and archive in turn. Raises OSError."""
+    """Identity, founding, log, snapshots and archive in turn. Raises OSError."""
     files = OsFiles()
     try:
         meta = read_meta(files, directory)
@@ -32,6 +33,7 @@ def verify(directory: Path) -> Iterator[Finding]:
         yield Finding("identity", str(error))
         return
     yield Finding("identity", None, f"cluster {meta.cluster_id}, node {meta.node_id}")
+    yield _founding(files, directory)
     try:
         log = recover(files, directory / "wal", meta).log
     except LogCorruption as error:
@@ -45,6 +47,16 @@ def verify(directory: Path) -> Iterator[Finding]:
     for name in files.listdir(directory / "archive"):
         if name.endswith(".arc"):
             yield _archive(files, directory / "archive" / name)
+
+
+def _founding(files: OsFiles, directory: Path) -> Finding:
+    try:
+        founding = read_founding(files, directory)
+    except DirectoryError as error:
+        return Finding("founding", str(error))
+    return Finding(
+        "founding", None, "none yet" if founding is None else f"voters {[one.id for one in founding.voters]}"
+    )
 
 
 def _archive(files: OsFiles, path: Path) -> Finding:

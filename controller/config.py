@@ -113,10 +113,6 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         learner = self._learner(voters)
         if len(voters) + (learner is not None) != len(self.voters):
             raise SettingsError(f"voters: an id stands there twice: {[table.id for table in self.voters]}")
-        if learner is None and len(voters) % 2 == 0:
-            raise SettingsError(
-                f"voters: {len(voters)} voters tolerate no more failures than {len(voters) - 1}: use 1, 3 or 5"
-            )
         if learner is None and self.node_id not in voters:
             raise SettingsError(f"voters: member {self.node_id} itself is not among {sorted(voters)}")
         if self.http_advertised is not None and learner is None:

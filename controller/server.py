@@ -11,6 +11,7 @@ from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.config import ControllerConfig
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.durable_voters import VotersRefused
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.opening import InconsistentStorage
 from pidkeeper.controller.node.process_ports import open_member
@@ -32,7 +33,16 @@ DRAIN_SECONDS: Final = 2.0
 SPARE_FILES: Final = 1024
 """Open files beside HTTP connections: peer links, segments, snapshots, archive, standard streams, libraries."""
 
-OPENING_ERRORS = DirectoryError, LogCorruption, LogFull, ArchiveError, InconsistentStorage, NewerSnapshot, OSError
+OPENING_ERRORS = (
+    DirectoryError,
+    LogCorruption,
+    LogFull,
+    ArchiveError,
+    InconsistentStorage,
+    NewerSnapshot,
+    VotersRefused,
+    OSError,
+)
 
 
 def run(config: ControllerConfig) -> int:

@@ -167,7 +167,8 @@ class VoterStatus(msgspec.Struct, frozen=True):
 class QuorumDescription(msgspec.Struct, frozen=True):
     """What one member knows about the quorum.
 
-    `failure_tolerance`: voters that may still fail before service stops; `reasons`: why `healthy` is false.
+    `failure_tolerance`: voters that may still fail before service stops; `reasons`: why `healthy` is false;
+    `warnings`: what an operator should mend although the quorum is healthy.
     """
 
     cluster_id: str
@@ -188,6 +189,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     reasons: list[str]
     learners: list[VoterStatus] = []
     metadata_version: int = BASE
+    warnings: list[str] = []
 
 
 class InitProducerIdRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -215,6 +215,9 @@ _NEEDED: Final[dict[type[Any], int]] = {
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""
 
+_LEADER_CHANGE_PREFIX: Final = bytes([0x91, 0x93, LeaderChangeRecord.TYPE])
+"""As above."""
+
 
 def needed_version(record: Record) -> int:
     """The oldest metadata version whose logs may hold `record`."""
@@ -257,6 +260,15 @@ def read_voters(payload: bytes) -> VotersRecord | None:
     (record,) = decode_batch(payload)
     assert isinstance(record, VotersRecord), f"{record} has the type number of a VotersRecord"
     return record
+
+
+def read_leader(payload: bytes) -> int | None:
+    """The leader whose first entry has this payload, or None if it is of another kind. Raises RecordError."""
+    if not payload.startswith(_LEADER_CHANGE_PREFIX):
+        return None
+    (record,) = decode_batch(payload)
+    assert isinstance(record, LeaderChangeRecord), f"{record} has the type number of a LeaderChangeRecord"
+    return record.leader_id
 
 
 def _check_alone(records: Sequence[Record]) -> None:

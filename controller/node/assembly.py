@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from typing import Any, Final
 
 from pidkeeper.controller.migration.zookeeper import Connected
 from pidkeeper.controller.node.driver import Driver, addresses
+from pidkeeper.controller.node.durable_voters import warnings
 from pidkeeper.controller.node.leadership import Leadership
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
@@ -25,6 +27,8 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
+
+logger = logging.getLogger(__name__)
 
 HANDOVER_SECONDS: Final = 1.0
 """How long a stopping leader waits for its successor: two election timeouts, after which an election does it."""
@@ -45,7 +49,7 @@ class ClusterMember:
         self.ports = ports
         self.ended: asyncio.Future[BaseException | None] = ports.loop.create_future()
         self.stopping = False
-        self.core = core = make_core(settings, storage, config or raft_config(settings), ports.rng)
+        self.core = core = make_core(settings, storage, config or raft_config(settings, storage), ports.rng)
         self.machine = machine = storage.machine
         self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
         self.links = ports.links(_identity(settings, storage), addresses(core))
@@ -89,6 +93,8 @@ class ClusterMember:
 
     async def start(self) -> None:
         """Join the quorum. Raises OSError if the peer address cannot be bound."""
+        for warning in warnings(self.settings, self.core.membership):
+            logger.warning("%s", warning)
         # Before the links: what a peer sends is to be written.
         self.keeper.start(self.driver)
         self.writer.start(self.driver)
@@ -146,13 +152,13 @@ class ClusterMember:
             self.ended.set_result(error)
 
 
-def raft_config(settings: MemberSettings) -> RaftConfig:
-    """The core's configuration, by the settings."""
+def raft_config(settings: MemberSettings, storage: OpenedStorage) -> RaftConfig:
+    """The core's configuration: who votes by what is durable, the rest by the settings."""
     timing = settings.timing
     return RaftConfig(
         node_id=settings.node_id,
-        voters=tuple(voter.id for voter in settings.voters),
-        learner=settings.learner is not None,
+        voters=tuple(voter.id for voter in storage.voters.members),
+        learner=storage.learner,
         heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
         election_ticks=timing.ticks(timing.election_timeout_ms),
         link_lost_ticks=timing.ticks(timing.link_lost_ms),
@@ -168,7 +174,7 @@ def make_core(settings: MemberSettings, storage: OpenedStorage, config: RaftConf
         snapshot=storage.snapshot,
         entries=storage.log.entries,
         leader_change_data=encode_batch([LeaderChangeRecord(settings.node_id)]),
-        configured=settings.configured(),
+        configured=storage.voters,
         voters=storage.machine.voters,
     )
 

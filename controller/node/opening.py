@@ -7,6 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from pidkeeper.controller.node.durable_voters import (
+    check_file,
+    durable_record,
+    founding_of,
+    founding_record,
+    joins_as_learner,
+)
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.state.machine import StateMachine
@@ -15,6 +22,7 @@ from pidkeeper.controller.storage.directory import DataDirectory, open_directory
 from pidkeeper.controller.storage.recovery import RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import VotersRecord
 from pidkeeper.snapshots.catalog import SnapshotCatalog
 from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.snapshot_id import SnapshotId
@@ -27,7 +35,10 @@ class InconsistentStorage(Exception):  # noqa: N818 - the state of the directory
 
 
 class OpenedStorage(msgspec.Struct):
-    """Everything that was on disk, ready for use. `snapshot` is the one that the state machine was restored from."""
+    """Everything that was on disk, ready for use. `snapshot` is the one that the state machine was restored from.
+
+    `voters`: the quorum as long as neither log nor snapshot holds another; `learner`: see `joins_as_learner`.
+    """
 
     directory: DataDirectory
     wal: WriteAheadLog
@@ -36,14 +47,16 @@ class OpenedStorage(msgspec.Struct):
     archive: AllocationArchive
     machine: StateMachine
     snapshot: SnapshotId
+    voters: VotersRecord
+    learner: bool
 
 
 def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST) -> OpenedStorage:
     """Open and check; blocking.
 
     supported: the newest metadata version that is read here. Raises DirectoryError, LogCorruption, LogFull,
-    ArchiveError, InconsistentStorage, NewerSnapshot, UnsupportedMetadataVersion, OSError; each names the file and the
-    remedy.
+    ArchiveError, InconsistentStorage, NewerSnapshot, UnsupportedMetadataVersion, VotersRefused, OSError; each names the
+    file and the remedy.
     """
     directory = open_directory(files, Path(settings.data_dir), settings.cluster_id, settings.node_id)
     catalog = SnapshotCatalog(files, directory.snapshots, settings.cluster_id)
@@ -65,8 +78,13 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
         logger.warning("the log ends before the snapshot at index %d, or disagrees: going on from it", snapshot.index)
         wal.restart_at(snapshot, _reconciled(log.hard_state, snapshot))
         log.hard_state, log.entries = wal.hard_state, []
+    founding = founding_of(files, directory.path, settings, machine.voters, log)
+    voters = founding_record(founding, settings)
+    durable = durable_record(voters, machine.voters, log.entries)
+    check_file(settings, durable)
+    learner = joins_as_learner(settings, directory.meta, founding, durable)
     archive = AllocationArchive(files, directory.archive, settings.cluster_id)
-    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot)
+    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot, voters, learner)
 
 
 def _reconciled(state: HardState, snapshot: SnapshotId) -> HardState:

@@ -7,7 +7,6 @@ from typing import Final
 import msgspec
 
 from pidkeeper.protocol.addresses import HostPort
-from pidkeeper.protocol.records import QuorumMember, VotersRecord
 
 
 class Voter(msgspec.Struct, frozen=True):
@@ -55,8 +54,8 @@ class ZooKeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """See ControllerConfig for the keys.
 
-    `voters`: of a blank cluster, sorted by id; this member is one of them, or it is `learner`. `bridge`: a quorum that
-    has handed out nothing yet begins in ZooKeeper.
+    `voters`: those who found a blank directory, and the addresses of those who did; by rising id. This member is one of
+    them, or it is `learner`. `bridge`: a quorum that has handed out nothing yet begins in ZooKeeper.
     """
 
     node_id: int
@@ -76,12 +75,6 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
     zookeeper: ZooKeeperSettings | None = None
     bridge: bool = False
-
-    def configured(self) -> VotersRecord:
-        """The quorum as long as neither log nor snapshot holds another."""
-        return VotersRecord(
-            tuple(QuorumMember(voter.id, None, str(voter.peer), voter.http, True) for voter in self.voters)
-        )
 
     def address(self) -> str:
         """Where the other members reach this one."""

@@ -10,10 +10,10 @@ from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, MAX_ENTRIES_PER_
 class RaftConfig(msgspec.Struct, frozen=True):
     """Times are ticks of 10 ms. Raises ValueError if the values cannot work together.
 
-    voters: the members of a blank cluster, this one included unless it is a `learner`. election_ticks: the timeout is
-    drawn from [election_ticks, 2 x that).
-    link_lost_ticks: when the links to the leader broke, the followers try to succeed it one after another, so far
-    apart and a tick of jitter. max_append_bytes: payload of one AppendEntries, which always takes at least one entry.
+    voters: whoever votes as long as neither log nor snapshot says. learner: this member's id may be one that is used
+    again (`HardStateKeeper`). election_ticks: the timeout is drawn from [election_ticks, 2 x that). link_lost_ticks:
+    when the links to the leader broke, the followers try to succeed it one after another, so far apart and a tick of
+    jitter. max_append_bytes: payload of one AppendEntries, which always takes at least one entry.
     max_inflight_bytes: payload sent to one peer and not acknowledged. max_uncommitted_bytes: payload that was proposed
     and not committed, beyond which `propose` refuses. chunk_bytes: snapshot bytes in one InstallSnapshot.
     promotion_lag: the entries that a learner may be behind when it becomes a voter, by default what one message holds.
@@ -33,9 +33,8 @@ class RaftConfig(msgspec.Struct, frozen=True):
     learner: bool = False
 
     def __post_init__(self) -> None:
-        if (self.node_id in self.voters) == self.learner or len(set(self.voters)) != len(self.voters):
-            side = "not hold" if self.learner else "hold"
-            raise ValueError(f"voters {self.voters} must {side} node {self.node_id}, and every id once")
+        if not self.voters or len(set(self.voters)) != len(self.voters):
+            raise ValueError(f"voters {self.voters} must hold every id once, and one at least")
         if not 0 < self.heartbeat_ticks < self.election_ticks or self.link_lost_ticks < 0:
             raise ValueError(
                 f"ticks: 0 < heartbeat {self.heartbeat_ticks} < election {self.election_ticks} is required"

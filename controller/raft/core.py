@@ -122,9 +122,9 @@ class RaftCore:
         """Start from what is durable.
 
         snapshot: SnapshotId(0, 0) if there is none. entries: contiguous; those at or below `snapshot.index` serve
-        slow followers. leader_change_data: the payload of the empty entry of a new leader. configured: the members of
-        a blank cluster with their addresses, those of `config.voters` without any by default. voters: the
-        configuration in the snapshot, if it holds one. Raises InvariantViolation if the parts contradict each other (a
+        slow followers. leader_change_data: the payload of the empty entry of a new leader. configured:
+        `config.voters` with their addresses, without any by default. voters: the configuration in the snapshot, if it
+        holds one. Raises InvariantViolation if the parts contradict each other (a
         commit index past the log means that the log was lost), ValueError if the entries are not contiguous or leave
         a gap after the snapshot.
         """

@@ -61,8 +61,8 @@ Ids that are used again. A learner that lost its disk recovers like a voter, and
 removal of a voter is committed, its id may come back with an empty disk, as a learner. A member that was away meanwhile
 still takes that learner for the voter. Suppose that 3 was down, and the others made 4 a voter, removed 1, and took in a
 learner with an empty disk under the id 1. Then 2 lost its disk. Of the voters {2, 3, 4} only one has lost anything; yet
-3, which still counts by {1, 2, 3}, would have the votes of all three. So a member that recovers and is a learner by its
-file grants nothing as a voter, and acknowledges nothing as one, unless its own log says that it is a learner. If its
+3, which still counts by {1, 2, 3}, would have the votes of all three. So a member that recovers and joined as a
+learner grants nothing as a voter, and acknowledges nothing as one, unless its own log says that it is a learner. If its
 log says so, then whoever takes it for the earlier voter lacks that entry, is behind it, and is refused for that.
 
 Learners that are ahead. A learner that has lost nothing agrees even with a candidate whose log ends before its own, if
@@ -71,9 +71,9 @@ what is not before it in the log (R20), so whatever a new voter's acknowledgemen
 entry that made it one. Otherwise a learner that is ahead of all voters would hold up every election that needs
 everybody, and nobody could remove it.
 
-Blank clusters. An empty disk has forgotten who the voters are, too. Its member counts by the configured ones until a
-leader writes to it. If those are out of date, and all of them lost their disks, they would elect a leader of a cluster
-that begins at nothing; the operator's page says how not to get there.
+Blank clusters. An empty disk has forgotten who the voters are, too. It is founded with the configured ones, by which
+its member counts until a leader writes to it. If those are out of date, and all of them lost their disks, they would
+elect a leader of a cluster that begins at nothing; the operator's page says how not to get there.
 
 Why not let a member recover as soon as it has committed an entry of its leader's term? Because it may have
 acknowledged entries far beyond that one, and because the leader may be a stale one. Both would let two members elect

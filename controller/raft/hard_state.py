@@ -22,7 +22,7 @@ class HardStateKeeper:
 
     def __init__(self, config: RaftConfig, rng: Rng, durable: HardState) -> None:
         self._node_id = config.node_id
-        # Whether the member's own file calls it a learner; says nothing about the configuration in force.
+        # Whether this id may be a removed voter's, used again; says nothing about the configuration in force.
         self._learner = config.learner
         # The newest term that this member knows. Never falls (R1). Durable before any message that carries it leaves,
         # but for those that a crash makes harmless (see `Outbox`).

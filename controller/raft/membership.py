@@ -40,7 +40,7 @@ class Memberships:
 
     def __init__(self, configured: VotersRecord, index: int = 0, record: VotersRecord | None = None) -> None:
         """`record`: as of the snapshot at `index`; None if it has none, so that the configured one is in force."""
-        # What the member's file says. In force at the start of a blank cluster, and again if a snapshot holds none.
+        # What the directory was founded with. In force until an entry holds another, and after a snapshot with none.
         self._configured = configured
         # Rises whenever the configurations change, so that what was derived from them is known to be out of date.
         self.version = 0
@@ -59,7 +59,7 @@ class Memberships:
     def append(self, index: int, record: VotersRecord) -> None:
         """An entry with a configuration was appended."""
         before, new = self.newest, Membership(index, record)
-        # What a file says of the time before the first entry may be out of date: only entries are compared.
+        # A member that joined was founded with whoever its file named, maybe not the first voters: only entries count.
         if before.index and len(before.voters ^ new.voters) > 1:
             raise InvariantViolation("R16", f"voters {sorted(before.voters)} are followed by {sorted(new.voters)}")
         if before.index and not new.voters <= before.members:

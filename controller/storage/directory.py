@@ -1,6 +1,7 @@
 """A member's data directory: whose it is, and that one process alone uses it.
 
 meta.json     the identity, written once by `format_directory`
+founding.json the voters, written once by the first start (`founding.py`)
 lock          locked by the process that has the directory open
 wal/          the log
 snapshots/    the snapshots

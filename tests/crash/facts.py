@@ -84,7 +84,7 @@ class Recoverer:
     def start(self, disk: Files) -> OpenedStorage:
         """As a member starts, its core included; raises what that raises."""
         storage = open_storage(disk, self._settings)
-        make_core(self._settings, storage, raft_config(self._settings), random.SystemRandom())
+        make_core(self._settings, storage, raft_config(self._settings, storage), random.SystemRandom())
         return storage
 
     def recover(self, image: Image, directories: set[PurePath]) -> Facts:

@@ -44,14 +44,6 @@ def test_an_unusable_configuration_file_is_named(kind: str, content: bytes | Non
     assert str(config) in line or "missing required field" in line
 
 
-def test_an_even_number_of_voters_is_refused(healthy: LocalCluster, tmp_path: Path) -> None:
-    settings = msgspec.toml.decode(config_of(healthy, healthy.layout.controllers[0]).read_bytes())
-    config = tmp_path / "c.toml"
-    config.write_bytes(msgspec.toml.encode(settings | {"voters": settings["voters"][:2]}))
-    line = refused_line("controller", "run", "--config", config, code=2)
-    assert "2 voters tolerate no more failures than 1: use 1, 3 or 5" in line
-
-
 @pytest.mark.parametrize("key", ["http_listen", "peer_listen"])
 def test_a_controllers_port_in_use_is_named(healthy: LocalCluster, tmp_path: Path, key: str) -> None:
     member = healthy.layout.controllers[0]

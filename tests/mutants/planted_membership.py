@@ -21,7 +21,58 @@ _NO_OVERLAP: Final = replace(RAFT, "Memberships.append", "_.index and len(_) > 1
 
 _NO_SERVICE: Final = delete(RAFT, "MembershipChange.check", "self._check_service(_)")
 
+_FILE_TEST: Final = ("tests/unit/controller/node/test_durable_voters.py",)
+_EDITS: Final = "files_edited"
+
 MEMBERSHIP_BUGS: Final = (
+    Planted(
+        "voters-by-the-file-at-every-start",
+        "durable voters alone count",
+        "a lagging member of three, restarted with itself alone in its file, handed IDs out again",
+        (replace(NODE, "founding_of", "founding is None", "True"), delete(NODE, "founding_of", "_check_known(...)")),
+        _FILE_TEST,
+        needs=_EDITS,
+    ),
+    Planted(
+        "any-difference-of-the-file-refused",
+        "a file that is out of date is no outage",
+        "an over-reaction: a roll in which the files change first",
+        (replace(NODE, "check_file", "not _", "named.keys() != set(members)"),),
+        _FILE_TEST,
+        needs=_EDITS,
+    ),
+    Planted(
+        "file-of-another-quorum-accepted",
+        "a member starts with a file of its own quorum",
+        "the file of another cluster under the same cluster id",
+        (replace(NODE, "check_file", "not _", "False"),),
+        _FILE_TEST,
+        unseen="it changes nobody's voters, it only hides the slip",
+    ),
+    Planted(
+        "known-voters-missing-from-the-file-of-an-old-directory",
+        "durable voters alone count",
+        "a directory of a build without foundings, started with a file that was cut down",
+        (delete(NODE, "founding_of", "_check_known(...)"),),
+        _FILE_TEST,
+        unseen="every simulated disk is founded by this build",
+    ),
+    Planted(
+        "learner-a-voter-as-soon-as-its-file-says-so",
+        "an acknowledged entry is on every later leader",
+        "`learner = true` deleted before the member was made a voter",
+        (replace(NODE, "joins_as_learner", "not any(_)", "False"),),
+        _FILE_TEST,
+        unseen="it needs the id of a removed voter, and a member that was away, within one edited file's time",
+    ),
+    Planted(
+        "earlier-owner-of-an-id-taken-for-oneself",
+        "an acknowledged entry is on every later leader",
+        "KIP-853: a replica is its id and its directory",
+        (replace(NODE, "joins_as_learner", "one.directory_id == directory", "True"),),
+        _FILE_TEST,
+        unseen="as above",
+    ),
     Planted(
         "promotion-without-catch-up",
         "a voter that was added can take part at once",

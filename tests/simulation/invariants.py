@@ -324,7 +324,7 @@ class Monitor:
         return base + [Configuration.of(index, record) for index, record in found if index > known]
 
     def _configured(self, process: Process) -> Configuration:
-        voters = frozenset(process.core.config.voters)
+        voters = process.member.founding or frozenset()
         return Configuration(0, voters, voters, None)
 
     def _in_force(self, process: Process) -> Configuration:

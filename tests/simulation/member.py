@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.assembly import raft_config
+from pidkeeper.controller.node.durable_voters import VotersRefused
 from pidkeeper.controller.node.opening import InconsistentStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
@@ -45,6 +46,8 @@ class Member:
     `forgot`: the last entry on the disk before it went back to an older state, until that entry is on it again.
     `copy`: an old copy of the disk, and the index of the configuration that was in force when it was taken.
     `build`: the newest metadata version that the next process reads; `taken_back`: it once was a newer one.
+    `founding`: the voters that the disk was founded with, None until it was; `edited`: the file says otherwise than its
+    operator knows.
     """
 
     def __init__(self, cluster: Cluster, node_id: int, clock_rate: float) -> None:
@@ -66,6 +69,7 @@ class Member:
         self.counts_by: set[frozenset[int]] = set()
         self.build = cluster.swarm.first_build
         self.taken_back = False
+        self.founding: frozenset[int] | None = None
         self.configure(cluster.voters)
         self.process: Process | None = None
         self.damaged = False
@@ -95,10 +99,12 @@ class Member:
         self.directory_id = uuid.UUID(int=self._rng.getrandbits(128))
         format_directory(self.disk, self._path, CLUSTER_ID, self.node_id, directory_id=self.directory_id)
         self.counts_by = {self._file}
+        self.founding = None
 
-    def configure(self, voters: tuple[int, ...]) -> None:
-        """Write the configuration file anew; it is read at the next start."""
+    def configure(self, voters: tuple[int, ...], *, edited: bool = False) -> None:
+        """Write the configuration file anew; it is read at the next start. `edited`: by mistake."""
         self._file = frozenset(voters)
+        self.edited = edited
         self.settings = _settings(self.cluster, self.node_id, voters)
 
     def deploy(self, voters: tuple[int, ...]) -> None:
@@ -131,6 +137,9 @@ class Member:
         except UnsupportedMetadataVersion as error:
             self._upgrade_late(error)
             self.disk.kill()
+        except VotersRefused as error:
+            self._file_refused(error)
+            self.disk.kill()
         except _DAMAGE as error:
             self._refused(error)
         except (OSError, LogFull, LogFailed) as error:
@@ -141,6 +150,8 @@ class Member:
             self.world.at(self._rng.randrange(50 * MILLISECOND, SECOND), self.start)
             return
         self.starts += 1
+        if self.founding is None:
+            self.founding = frozenset(self.process.core.config.voters)
         self.monitor.opened(self.process)
         self.process.start()
 
@@ -183,6 +194,9 @@ class Member:
     def replace_disk(self) -> None:
         """Put an empty disk in; nothing runs at this time."""
         assert self.process is None, f"member {self.node_id} runs while its disk is replaced"
+        if self.edited:
+            # A blank disk knows no other voters than its file: whoever replaces it looks (docs/operations.md).
+            self.configure(self.cluster.voters)
         self.damaged = self.damage_is_latent = True
         self.forgot = self.copy = None
         full = self.disk.full
@@ -250,7 +264,7 @@ class Member:
         if self.disk.cut_after is not None:
             self.disk.arm()
         config = replace(
-            raft_config(self.settings),
+            raft_config(self.settings, storage),
             heartbeat_ticks=swarm.heartbeat_ticks,
             election_ticks=swarm.election_ticks,
             link_lost_ticks=swarm.link_lost_ticks,
@@ -270,6 +284,14 @@ class Member:
         self.world.note(f"member {self.node_id} refuses its disk, which is replaced: {error}")
         self.world.fault("disk_replaced_after_refusal")
         self.replace_disk()
+
+    def _file_refused(self, error: VotersRefused) -> None:
+        """Right where the file names nobody of the quorum; any other difference must not keep a member down."""
+        removed = self.node_id not in self.cluster.voters
+        if not self.edited or not (removed or self.damaged):
+            raise Violation("refused-file", f"member {self.node_id} does not start: {error}") from error
+        self.world.fault("file_refused", f"member {self.node_id}: {error}")
+        self.configure(self.cluster.voters)
 
     def _count_disk_faults(self) -> None:
         for kind in self.disk.on_fault:

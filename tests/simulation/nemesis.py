@@ -56,6 +56,8 @@ class Nemesis:
             member.disk_slowness = 1
             member.cut_next_open = False
             member.install(LATEST)
+            if member.edited:
+                member.configure(self.cluster.voters)
             old = member.process is not None and member.process.build < LATEST
             if (member.damage_is_latent or old) and member.process is not None:
                 member.crash(power=False, restart_after=None)
@@ -186,6 +188,18 @@ class Nemesis:
         else:
             return False
         self._restart_gracefully(member.process)
+        return True
+
+    def _throw_files_edited(self) -> bool:
+        """Somebody names other voters in the file of a member, or in all of them, and starts it again, maybe alone."""
+        founded = [member for member in self.cluster.machines() if member.founding is not None]
+        if not founded:
+            return False
+        chosen = founded if self.rng.random() < 0.3 else [self.rng.choice(founded)]
+        named = self.rng.sample(sorted(self.cluster.members), self.rng.randrange(len(self.cluster.members)))
+        for member in chosen:
+            member.configure(tuple(sorted({member.node_id, *named})), edited=True)
+            self._crash(member.process, power=False)
         return True
 
     def _restart_member(self, member: Member) -> None:

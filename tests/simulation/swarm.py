@@ -60,6 +60,9 @@ ZOOKEEPER_FAULTS = {
 }
 """What befalls ZooKeeper, and leaders in the midst of a step. Calls have rates of their own."""
 
+FILES = {"files_edited": 3.0}
+"""What operators do to configuration files by mistake; in a third of the seeds, drawn apart from the rest."""
+
 MAX_SPARES = 2
 """Members beyond the first voters: machines that stand ready to be added."""
 
@@ -159,6 +162,11 @@ def draw(rng: random.Random) -> Swarm:
         fault_interval=rng.choice((300, 700, 1_200, 2_000, 4_000)) * MILLISECOND,
         weights=chosen,
     )
+
+
+def draw_edits(rng: random.Random) -> dict[str, float]:
+    """How often files are edited in one seed, as a weight beside the other faults."""
+    return {kind: weight * rng.choice((0, 0, 1)) for kind, weight in FILES.items()}
 
 
 class Migrating(msgspec.Struct, frozen=True):

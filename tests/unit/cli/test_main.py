@@ -15,6 +15,8 @@ from click.testing import CliRunner
 from pidkeeper.cli import main as main_module
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.main import COMMANDS, LazyGroup, cli, main
+from pidkeeper.controller.storage.founding import Founding, FoundingVoter, write_founding
+from pidkeeper.snapshots.files import OsFiles
 
 HEAVY = [
     "asyncio",
@@ -174,3 +176,6 @@ def test_storage_is_formatted_once(tmp_path: Path) -> None:
     info = run("storage", "info", "--dir", str(tmp_path / "d"), "-o", "json")
     assert info.exit_code == 0
     assert '"cluster_id": "c"' in info.output
+    assert '"founding": null' in info.output
+    write_founding(OsFiles(), tmp_path / "d", Founding.of([FoundingVoter(one, "h:1", "http://h") for one in (3, 1)]))
+    assert "FoundingVoters  1, 3" in run("storage", "info", "--dir", str(tmp_path / "d")).output

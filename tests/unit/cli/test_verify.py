@@ -12,6 +12,7 @@ from pidkeeper.cli.storage import storage
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.founding import Founding, FoundingVoter, write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
@@ -25,6 +26,7 @@ def directory(tmp_path: Path) -> Path:
     """A member's directory with three batches in its log, one snapshot and one archive file."""
     files, path = OsFiles(), tmp_path / "member"
     meta = format_directory(files, path, "c", 1)
+    write_founding(files, path, Founding.of([FoundingVoter(one, "h:1", "http://h") for one in (1, 2)]))
     wal, _ = WriteAheadLog.open(files, path / "wal", meta, segment_bytes=1 << 20)
     for index in (1, 2, 3):
         wal.append([Entry(1, index, encode_batch([LeaderChangeRecord(1)]))], HardState(1, 1, index - 1))
@@ -43,8 +45,9 @@ def test_a_whole_directory(directory: Path) -> None:
     result = run(directory)
     assert result.exit_code == 0
     findings = json.loads(result.stdout)
-    assert [finding["problem"] for finding in findings] == [None] * 4
-    assert [finding["note"] for finding in findings] == ["cluster c, node 1", "3 entries to index 3", "", "1 blocks"]
+    assert [finding["problem"] for finding in findings] == [None] * 5
+    notes = ["cluster c, node 1", "voters [1, 2]", "3 entries to index 3", "", "1 blocks"]
+    assert [finding["note"] for finding in findings] == notes
     assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == before
 
 
@@ -61,6 +64,7 @@ def flip(path: Path, offset: int) -> None:
         ("snapshots/*.snap", -1, "snapshot-00000000000000000002"),
         ("archive/*.arc", -1, "checksum"),
         ("meta.json", 0, "is malformed"),
+        ("founding.json", 0, "is malformed"),
     ],
 )
 def test_damage_is_named(directory: Path, pattern: str, offset: int, message: str) -> None:

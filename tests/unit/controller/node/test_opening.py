@@ -131,7 +131,7 @@ def test_a_log_that_lost_the_term_of_its_snapshot_too_goes_on_in_it_without_a_vo
     storage.catalog.save(msgspec.structs.replace(image(9), term=2))
     again = reopened(files)
     assert again.log.hard_state == HardState(2, None, 9, recovering=True)
-    make_core(SETTINGS, again, raft_config(SETTINGS), random.SystemRandom())
+    make_core(SETTINGS, again, raft_config(SETTINGS, again), random.SystemRandom())
 
 
 def test_a_log_without_its_snapshot_does_not_start() -> None:

@@ -435,7 +435,7 @@ def test_a_leader_of_five_needs_two_signs_of_life() -> None:
         ({"max_inflight_bytes": 0}, "must be at least 1"),
         ({"max_append_bytes": 0}, "must be at least 1"),
         ({"voters": (1, 1, 2)}, "every id once"),
-        ({"node_id": 4}, "must hold node 4"),
+        ({"voters": ()}, "one at least"),
     ],
 )
 def test_a_config_that_cannot_work_is_refused(wrong: dict[str, Any], message: str) -> None:

@@ -1,0 +1,133 @@
+"""Who a member's quorum is by what is durable on its disk, and what its configuration file may say about that.
+
+The file founds a blank directory, and supplies addresses to any other (docs/decisions/0021).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from pidkeeper.controller.node.settings import MemberSettings, Voter
+from pidkeeper.controller.raft.membership import Membership
+from pidkeeper.controller.raft.messages import Entry
+from pidkeeper.controller.storage.directory import DirectoryMeta
+from pidkeeper.controller.storage.founding import Founding, FoundingVoter, read_founding, write_founding
+from pidkeeper.controller.storage.recovery import RecoveredLog
+from pidkeeper.protocol.records import QuorumMember, VotersRecord, read_leader, read_voters
+from pidkeeper.snapshots.files import Files
+
+
+class VotersRefused(Exception):  # noqa: N818 - the file, which is what the operator reads about
+    """The configuration file cannot found this directory, or is of another quorum; the member must not start."""
+
+
+def founding_of(
+    files: Files, directory: PurePath, settings: MemberSettings, snapshot: VotersRecord | None, log: RecoveredLog
+) -> Founding:
+    """Who founded `directory`: by its own word, or by the settings, which are made durable with that.
+
+    `snapshot`: the quorum in the newest snapshot, if it holds one; `log`: what goes on from there. Raises
+    DirectoryError; VotersRefused if the log knows of voters that the settings lack; OSError.
+    """
+    founding = read_founding(files, directory)
+    if founding is None:
+        # A directory of an earlier build kept no founding, and its file may have been cut down since.
+        if snapshot is None:
+            _check_known(settings, log)
+        founding = _first(settings)
+        write_founding(files, directory, founding)
+    return founding
+
+
+def _first(settings: MemberSettings) -> Founding:
+    try:
+        return Founding.of(FoundingVoter(one.id, str(one.peer), one.http) for one in settings.voters)
+    except ValueError as error:
+        raise VotersRefused(f"voters: {error}") from error
+
+
+def founding_record(founding: Founding, settings: MemberSettings) -> VotersRecord:
+    """The quorum as long as neither log nor snapshot holds another, at the addresses of the settings where they say."""
+    configured = {one.id: one for one in settings.voters}
+    return VotersRecord(tuple(_member(configured.get(voter.id), voter) for voter in founding.voters))
+
+
+def durable_record(founding: VotersRecord, snapshot: VotersRecord | None, entries: Iterable[Entry]) -> VotersRecord:
+    """The newest quorum on the disk: that of the last entry that holds one, of the snapshot, or of the founding."""
+    found = [record for entry in entries if (record := read_voters(entry.data)) is not None]
+    return found[-1] if found else snapshot or founding
+
+
+def joins_as_learner(settings: MemberSettings, meta: DirectoryMeta, founding: Founding, durable: VotersRecord) -> bool:
+    """Whether this member's id may be one that is used again: by its file, or as nothing on its disk makes it a voter.
+
+    `HardStateKeeper.id_may_be_reused` says what follows. A file that calls a learner a voter too early changes nothing.
+    """
+    own = settings.node_id
+    if settings.learner is not None:
+        return True
+    if any(voter.id == own for voter in founding.voters):
+        return False
+    # The log may know an earlier owner of the id as a voter. Whoever joined stands there with its directory (KIP-853).
+    directory = str(meta.directory_id)
+    return not any(one.id == own and one.voting and one.directory_id == directory for one in durable.members)
+
+
+def check_file(settings: MemberSettings, durable: VotersRecord) -> None:
+    """Raises VotersRefused if nobody whom the file names is a member of the durable quorum."""
+    named, members = _named(settings), sorted(member.id for member in durable.members)
+    if not named.keys() & set(members):
+        raise VotersRefused(
+            f"controller.toml names the voters {sorted(named)}, but the quorum on this disk is {members}, and has none "
+            f"of them: put the addresses of {members} there. Voters are changed by `pidkeeper quorum add-voter` and "
+            "`remove-voter`, never by a file"
+        )
+
+
+def warnings(settings: MemberSettings, membership: Membership) -> list[str]:
+    """What to mend while the quorum is healthy: where this member's file is wrong, and an even number of voters."""
+    named = _named(settings)
+    members = {member.id: member for member in membership.record.members}
+    count, found = len(membership.voters), []
+    if count % 2 == 0 and count == len(members):  # a learner is on its way to mend that
+        found.append(f"{count} voters tolerate no more failures than {count - 1}: add or remove one")
+    if named.keys() != members.keys():
+        found.append(
+            f"member {settings.node_id}: its file names the voters {sorted(named)}, the quorum is {sorted(members)}: "
+            "bring [[voters]] up to date, for a member whose disk is replaced knows no others"
+        )
+    for one in sorted(named.keys() & members.keys()):
+        there, here = str(named[one].peer), members[one].peer
+        if there != here:
+            found.append(
+                f"member {settings.node_id}: its file has member {one} at {there}, the quorum at {here}: correct "
+                f"[[voters]], or move the member by remove-voter and add-voter"
+            )
+    return found
+
+
+def _check_known(settings: MemberSettings, log: RecoveredLog) -> None:
+    # A learner's log may begin with leaders that were removed since; one whose voters were changed says who they are.
+    if settings.learner is not None or any(read_voters(entry.data) is not None for entry in log.entries):
+        return
+    state = log.hard_state
+    led = {leader for entry in log.entries if (leader := read_leader(entry.data)) is not None}
+    known = led if state.vote is None else led | {state.vote}
+    if missing := sorted(known - _named(settings).keys()):
+        raise VotersRefused(
+            f"controller.toml names the voters {sorted(_named(settings))}, but members {missing} led this quorum or "
+            "had this member's vote: name all voters. Voters are changed by `pidkeeper quorum add-voter` and "
+            "`remove-voter`, never by a file"
+        )
+
+
+def _named(settings: MemberSettings) -> dict[int, Voter]:
+    learner = () if settings.learner is None else (settings.learner,)
+    return {one.id: one for one in (*settings.voters, *learner)}
+
+
+def _member(configured: Voter | None, founding: FoundingVoter) -> QuorumMember:
+    if configured is None:
+        return QuorumMember(founding.id, None, founding.peer, founding.http, True)
+    return QuorumMember(configured.id, None, str(configured.peer), configured.http, True)

@@ -1,0 +1,204 @@
+"""Who votes is what is durable; the configuration file founds a blank directory, and says where members are."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+
+import msgspec
+import pytest
+
+from pidkeeper.controller.node.assembly import raft_config
+from pidkeeper.controller.node.durable_voters import VotersRefused, warnings
+from pidkeeper.controller.node.opening import OpenedStorage, open_storage
+from pidkeeper.controller.node.settings import MemberSettings, Voter
+from pidkeeper.controller.raft.membership import Membership
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.founding import FOUNDING_NAME
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.protocol.metadata_version import MEMBERSHIP
+from pidkeeper.protocol.records import FeatureLevelRecord, LeaderChangeRecord, QuorumMember, VotersRecord, encode_batch
+from pidkeeper.snapshots.snapshot_id import SnapshotId
+from tests.support.memory_files import MemoryFiles
+from tests.unit.controller.node.test_opening import DATA, SETTINGS
+
+
+def voter(member_id: int, port: int = 1) -> Voter:
+    return Voter(member_id, HostPort(f"host-{member_id}", port), f"http://host-{member_id}")
+
+
+def member(member_id: int, voting: bool = True, directory: str | None = None) -> QuorumMember:
+    one = voter(member_id)
+    return QuorumMember(member_id, directory, str(one.peer), one.http, voting)
+
+
+def file_of(*voters: int, learner: int | None = None, node_id: int = 1, port: int = 1) -> MemberSettings:
+    named = tuple(voter(one, port) for one in voters)
+    joins = None if learner is None else voter(learner, port)
+    return msgspec.structs.replace(SETTINGS, node_id=node_id, voters=named, learner=joins)
+
+
+@pytest.fixture
+def disk() -> MemoryFiles:
+    return new_disk(1)
+
+
+def new_disk(node_id: int) -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory(DATA)
+    format_directory(files, DATA, "c", node_id)
+    return files
+
+
+def restart(disk: MemoryFiles, settings: MemberSettings) -> tuple[MemoryFiles, OpenedStorage]:
+    """As after a power cut."""
+    after = disk.cut_power()
+    return after, open_storage(after, settings)
+
+
+def write(storage: OpenedStorage, *records: VotersRecord | LeaderChangeRecord, vote: int | None = None) -> None:
+    entries = [Entry(1, index, encode_batch([record])) for index, record in enumerate(records, 1)]
+    storage.wal.append(entries, HardState(term=1, vote=vote))
+
+
+def founded_by_an_earlier_build(disk: MemoryFiles) -> MemoryFiles:
+    disk.unlink(PurePath(DATA) / FOUNDING_NAME)
+    disk.fsync_directory(PurePath(DATA))
+    return disk
+
+
+@pytest.mark.parametrize("edited", [(1,), (1, 2), (1, 2, 3, 4, 5), (1, 4, 5)])
+def test_a_file_that_was_edited_changes_no_voter(disk: MemoryFiles, edited: tuple[int, ...]) -> None:
+    """The hole was: a lagging member of three, restarted with itself alone in its file, led and began anew."""
+    open_storage(disk, file_of(1, 2, 3))
+    _, storage = restart(disk, file_of(*edited))
+    assert raft_config(file_of(*edited), storage).voters == (1, 2, 3)
+    assert [one.id for one in storage.voters.members] == [1, 2, 3]
+
+
+def test_the_founding_is_durable_before_anything_else_is_done_with_the_directory(disk: MemoryFiles) -> None:
+    open_storage(disk, file_of(1, 2, 3))
+    assert disk.cut_power().exists(PurePath(DATA) / FOUNDING_NAME)
+
+
+def test_the_file_supplies_the_addresses_and_the_founding_those_that_the_file_lacks(disk: MemoryFiles) -> None:
+    open_storage(disk, file_of(1, 2, 3))
+    _, storage = restart(disk, file_of(1, 2, port=77))
+    assert [one.peer for one in storage.voters.members] == ["host-1:77", "host-2:77", "host-3:1"]
+
+
+def test_a_file_that_has_no_member_of_the_quorum_is_refused_with_the_commands_that_change_it(disk: MemoryFiles) -> None:
+    storage = open_storage(disk, file_of(1, 2, 3))
+    write(storage, VotersRecord((member(2), member(3))))
+    disk, _ = restart(disk, file_of(1, 2))
+    with pytest.raises(
+        VotersRefused, match=r"names the voters \[1, 4\], but the quorum on this disk is \[2, 3\].*add-vo"
+    ):
+        restart(disk, file_of(1, 4))
+
+
+def test_the_newest_quorum_of_the_log_is_what_a_file_is_compared_with(disk: MemoryFiles) -> None:
+    storage = open_storage(disk, file_of(1, 2, 3))
+    write(storage, VotersRecord((member(1), member(2))), VotersRecord((member(2), member(4))))
+    with pytest.raises(VotersRefused, match=r"the quorum on this disk is \[2, 4\]"):
+        restart(disk, file_of(1, 3))
+
+
+@pytest.mark.parametrize("trace", ["led", "voted"])
+def test_a_directory_of_an_earlier_build_refuses_a_file_that_lacks_a_voter_it_knows_of(
+    disk: MemoryFiles, trace: str
+) -> None:
+    storage = open_storage(disk, file_of(1, 2, 3))
+    write(storage, LeaderChangeRecord(3 if trace == "led" else 1), vote=3 if trace == "voted" else 1)
+    old = founded_by_an_earlier_build(disk)
+    with pytest.raises(VotersRefused, match=r"names the voters \[1\], but members \[3\] led this quorum or had"):
+        restart(old, file_of(1))
+    assert not old.cut_power().exists(PurePath(DATA) / FOUNDING_NAME)
+    restart(old, file_of(1, 2, 3))
+
+
+def test_a_directory_of_an_earlier_build_is_opened_with_the_voters_of_its_log(disk: MemoryFiles) -> None:
+    """Its file may be brought up to date, so those who led before they were removed are not missed."""
+    storage = open_storage(disk, file_of(1, 2, 3))
+    write(storage, LeaderChangeRecord(3), VotersRecord((member(1), member(2))), vote=3)
+    old = founded_by_an_earlier_build(disk)
+    _, storage = restart(old, file_of(1, 2))
+    assert [one.id for one in storage.voters.members] == [1, 2]
+
+
+def test_a_learner_of_an_earlier_build_may_hold_leaders_that_were_removed_since() -> None:
+    disk = new_disk(4)
+    storage = open_storage(disk, file_of(2, 3, learner=4, node_id=4))
+    write(storage, LeaderChangeRecord(1))
+    old = founded_by_an_earlier_build(disk)
+    _, storage = restart(old, file_of(2, 3, learner=4, node_id=4))
+    assert storage.learner
+
+
+def test_a_learner_stays_one_whatever_its_file_says_until_its_own_log_makes_it_a_voter() -> None:
+    disk = new_disk(4)
+    storage = open_storage(disk, file_of(2, 3, learner=4, node_id=4))
+    assert storage.learner
+    own = str(storage.directory.meta.directory_id)
+    steps = (
+        (VotersRecord((member(2), member(3), member(4))), True),  # an earlier owner of the id
+        (VotersRecord((member(2), member(3), member(4, False, own))), True),
+        (VotersRecord((member(2), member(3), member(4, True, own))), False),
+    )
+    for index, (record, learner) in enumerate(steps, 1):
+        storage.wal.append([Entry(1, index, encode_batch([record]))], HardState(term=1, vote=None))
+        disk, storage = restart(disk, file_of(2, 3, 4, node_id=4))
+        assert storage.learner is learner
+        assert raft_config(file_of(2, 3, 4, node_id=4), storage).voters == (2, 3)
+
+
+def test_a_founding_voter_is_a_learner_by_its_file_alone(disk: MemoryFiles) -> None:
+    assert not open_storage(disk, file_of(1, 2, 3)).learner
+    disk, storage = restart(disk, file_of(2, 3, learner=1))
+    assert storage.learner
+    write(storage, VotersRecord((member(2), member(3))))
+    _, storage = restart(disk, file_of(1, 2, 3))
+    assert not storage.learner
+
+
+def test_the_snapshot_says_who_the_voters_are_where_the_log_says_nothing(disk: MemoryFiles) -> None:
+    storage = open_storage(disk, file_of(1, 2, 3))
+    storage.machine.replay([FeatureLevelRecord(MEMBERSHIP)])
+    storage.machine.replay([VotersRecord((member(2), member(5)))])
+    storage.catalog.save(storage.machine.image(2, 1))
+    storage.wal.restart_at(SnapshotId(2, 1), HardState(1, None, 2))
+    with pytest.raises(VotersRefused, match=r"the quorum on this disk is \[2, 5\]"):
+        restart(disk, file_of(1, 3))
+    restart(founded_by_an_earlier_build(disk), file_of(1, 2))
+
+
+# What health tells.
+
+
+def membership(*members: QuorumMember) -> Membership:
+    return Membership(7, VotersRecord(members))
+
+
+def test_a_file_that_agrees_with_the_quorum_is_told_nothing_of() -> None:
+    assert warnings(file_of(1, 2, 3), membership(member(1), member(2), member(3))) == []
+    joining = file_of(1, 2, learner=4, node_id=4)
+    assert warnings(joining, membership(member(1), member(2), member(4, voting=False))) == []
+
+
+@pytest.mark.parametrize("named", [(1,), (1, 2, 4)])
+def test_a_file_that_names_others_is_told_of_with_what_to_do(named: tuple[int, ...]) -> None:
+    (told,) = warnings(file_of(*named), membership(member(1), member(2), member(3)))
+    assert told.startswith(
+        f"member 1: its file names the voters {list(named)}, the quorum is [1, 2, 3]: bring [[voters]]"
+    )
+
+
+def test_an_even_number_of_voters_is_told_of() -> None:
+    (told,) = warnings(file_of(1, 2), membership(member(1), member(2)))
+    assert told == "2 voters tolerate no more failures than 1: add or remove one"
+
+
+def test_an_address_that_differs_is_told_of() -> None:
+    quorum = membership(member(1), QuorumMember(2, None, "moved:1", "", True), member(3))
+    (told,) = warnings(file_of(1, 2, 3), quorum)
+    assert told.startswith("member 1: its file has member 2 at host-2:1, the quorum at moved:1: correct [[voters]]")
