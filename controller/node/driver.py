@@ -229,8 +229,17 @@ class Driver:
         self._leadership.tick()
 
     def _step(self, messages: list[Message]) -> None:
+        core, peer = self._core, messages[0].sender
+        refused = core.terms_refused.get(peer, 0)
         for message in messages:
-            self._core.step(message)
+            core.step(message)
+        self._tell_refused(peer, refused)
+
+    def _tell_refused(self, peer: int, before: int) -> None:
+        """Log that terms of `peer` were refused: the first, and then as often as their number doubles."""
+        count = self._core.terms_refused.get(peer, 0)
+        if count.bit_length() > before.bit_length():
+            logger.error("%s", implausible_terms(peer, count))
 
     def _written(self, tokens: list[int]) -> None:
         for token in tokens:
@@ -294,6 +303,11 @@ def addresses(core: RaftCore) -> dict[int, tuple[str, int]]:
             peer = HostPort.parse(member.peer, "peer")
             found[member.id] = (peer.host, peer.port)
     return found
+
+
+def implausible_terms(peer: int, count: int) -> str:
+    """What is said of a peer whose terms were refused `count` times."""
+    return f"member {peer} sent {count} messages of terms that no election can have led to: stop it, and replace it"
 
 
 def _nothing() -> None:

@@ -95,6 +95,14 @@ def _peers(member: ClusterMember) -> Iterator[Metric]:
     for (peer, reason), count in member.links.failures.items():
         failures.add_metric([str(peer), reason], count)
     yield failures
+    terms = CounterMetricFamily(
+        PREFIX + "terms_refused",
+        "Messages of a peer whose term was implausibly far ahead, which were dropped.",
+        labels=["peer"],
+    )
+    for peer, count in member.core.terms_refused.items():
+        terms.add_metric([str(peer)], count)
+    yield terms
 
 
 def _storage(member: ClusterMember) -> Iterator[Metric]:

@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.driver import implausible_terms
 from pidkeeper.controller.node.durable_voters import warnings
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state.machine import StateMachine
@@ -94,7 +95,8 @@ def describe(member: ClusterMember) -> QuorumDescription:
         healthy=not reasons,
         reasons=reasons,
         learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
-        warnings=warnings(member.settings, core.membership),
+        warnings=warnings(member.settings, core.membership)
+        + [implausible_terms(peer, count) for peer, count in sorted(core.terms_refused.items())],
     )
 
 

@@ -12,6 +12,7 @@ Every fact has one owner. Only the owner writes it; the others read it, or call 
 | `RaftLog` | always | entries, what is durable, committed and applied, the configurations, the own snapshot |
 | `Outbox` | always | messages, the writes under way and what rests on them, requests for snapshot chunks |
 | `ElectionTimer` | always | how long no leader was heard, and how long that may be |
+| `TermJumps` | always | which peers brought terms far ahead of ours, and when |
 | `SnapshotReceiver` | always | received chunks for the driver, the snapshot that is being installed |
 | `Voter` | always | nothing: it answers those who ask for a vote |
 | `Following` | while a leader is followed | what this leader is known to share with us, what it sent of a snapshot |
@@ -65,6 +66,7 @@ from pidkeeper.controller.raft.refusals import NotLeader, ProposalRefused
 from pidkeeper.controller.raft.rng import Rng
 from pidkeeper.controller.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, Role
 from pidkeeper.controller.raft.snapshot_receiver import SnapshotReceiver
+from pidkeeper.controller.raft.term_jumps import TermJumps
 from pidkeeper.protocol.records import QuorumMember, VotersRecord, encode_batch
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
@@ -98,6 +100,7 @@ class RaftCore:
         "_leader_change_data",
         "_outbox",
         "_receiver",
+        "_term_jumps",
         "_timer",
         "_voter",
         "config",
@@ -140,6 +143,7 @@ class RaftCore:
         self.log.commit_to(min(hard_state.commit, self.log.last_index) if self.recovering else hard_state.commit)
         self._outbox = Outbox(self._hard, self.log, hard_state.commit)
         self._timer = ElectionTimer(config, rng)
+        self._term_jumps = TermJumps()
         self._receiver = SnapshotReceiver()
         self._voter = Voter(config.node_id, self._hard, self.log, self._outbox)
         # FOLLOWER at the start. Changed by the `_become_` methods alone, together with the three parts below.
@@ -245,6 +249,11 @@ class RaftCore:
         """Changes whenever `membership` or `contacts` may have changed."""
         return self.log.memberships.version
 
+    @property
+    def terms_refused(self) -> Mapping[int, int]:
+        """How many terms of each peer were too far ahead, or came too soon after another that was."""
+        return self._term_jumps.refused
+
     def contacts(self) -> list[QuorumMember]:
         """Everybody to whom messages may go: the members in force, and those whose removal is not committed yet."""
         return self.log.memberships.contacts()
@@ -262,6 +271,7 @@ class RaftCore:
 
     def tick(self) -> None:
         """10 ms have passed."""
+        self._term_jumps.tick()
         if self.leadership is not None:
             if not self.leadership.tick():
                 self._become_follower(self.term)
@@ -387,12 +397,16 @@ class RaftCore:
         """Compare a message's term, which is not ours, with ours; whether to go on with it."""
         if message.term < self.term:
             return self._answer_stale(message)
-        kind = type(message)
+        kind, jump = type(message), message.term - self.term
+        if not self._term_jumps.bears(message.sender, jump):
+            return False
         # A pre-vote is of the term after the sender's, and so is an answer that agrees: neither has been entered.
         if kind is PreVote or (isinstance(message, PreVoteReply) and message.agrees):
             return True
         # Not even the term is taken over: else a removed member that does not know so would depose every leader.
         if isinstance(message, RequestVote) and not message.transfer and self._hears_leader():
+            return False
+        if not self._term_jumps.take(message.sender, jump):
             return False
         self._become_follower(message.term)
         if kind in _FROM_LEADER:

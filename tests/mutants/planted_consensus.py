@@ -14,6 +14,33 @@ _COSTS_TIME: Final = "it costs time under faults, and the simulator asks for pro
 
 CONSENSUS_BUGS: Final = (
     Planted(
+        "any-term-believed",
+        "no message ends the cluster for good",
+        "a faulty member that knows the key, or a stranger where there is none",
+        (
+            replace(RAFT, "TermJumps.bears", "jump <= _ or _", "True"),
+            replace(RAFT, "TermJumps.take", "jump <= _", "True"),
+        ),
+        (f"{_UNIT}test_term_jumps.py",),
+        needs="term_forged",
+    ),
+    Planted(
+        "jumps-of-the-term-not-limited",
+        "no member can use the terms up",
+        "as above, with many messages instead of one",
+        (replace(RAFT, "TermJumps.take", "jump <= _", "True"),),
+        (f"{_UNIT}test_term_jumps.py",),
+        unseen="the terms would last for longer than any seed",
+    ),
+    Planted(
+        "no-jump-of-the-term-taken",
+        "a member that was away joins as ever",
+        "an over-reaction: whoever missed many elections stays out for good",
+        (replace(RAFT, "TermJumps.take", "last is not None and _", "True"),),
+        (f"{_UNIT}test_term_jumps.py",),
+        needs="term_forged",
+    ),
+    Planted(
         "vote-forgotten-at-restart",
         "one vote per term",
         "raftos 0.2.6, defect B(a)",

@@ -36,7 +36,7 @@ from tests.simulation.process import Process
 from tests.simulation.producer import Producers, Transactional
 from tests.simulation.producer import draw as draw_transactional
 from tests.simulation.quorum_operator import QuorumOperator
-from tests.simulation.swarm import Migrating, Swarm, draw, draw_edits, draw_migrating
+from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_mistrusted
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import ONGOING, OUTCOME
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World
@@ -113,7 +113,7 @@ class Cluster:
 
     def _swarm(self) -> Swarm:
         swarm, migrating = draw(self.world.stream("swarm")), self.migrating
-        swarm = replace(swarm, weights=swarm.weights | draw_edits(self.world.stream("files")))
+        swarm = replace(swarm, weights=swarm.weights | draw_mistrusted(self.world.stream("mistrusted")))
         if not migrating.present:
             return swarm
         build = swarm.first_build if swarm.first_build == LATEST else migrating.first_build

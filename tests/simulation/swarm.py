@@ -60,8 +60,11 @@ ZOOKEEPER_FAULTS = {
 }
 """What befalls ZooKeeper, and leaders in the midst of a step. Calls have rates of their own."""
 
-FILES = {"files_edited": 3.0}
-"""What operators do to configuration files by mistake; in a third of the seeds, drawn apart from the rest."""
+MISTRUSTED = {
+    "files_edited": 3.0,
+    "term_forged": 2.0,
+}
+"""What nobody has a reason to believe: files that were edited, and a faulty member. Each in a third of the seeds."""
 
 MAX_SPARES = 2
 """Members beyond the first voters: machines that stand ready to be added."""
@@ -164,9 +167,9 @@ def draw(rng: random.Random) -> Swarm:
     )
 
 
-def draw_edits(rng: random.Random) -> dict[str, float]:
-    """How often files are edited in one seed, as a weight beside the other faults."""
-    return {kind: weight * rng.choice((0, 0, 1)) for kind, weight in FILES.items()}
+def draw_mistrusted(rng: random.Random) -> dict[str, float]:
+    """The weights of `MISTRUSTED` beside the other faults."""
+    return {kind: weight * rng.choice((0, 0, 1)) for kind, weight in MISTRUSTED.items()}
 
 
 class Migrating(msgspec.Struct, frozen=True):
