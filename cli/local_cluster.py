@@ -68,7 +68,8 @@ Member = Controller | Agent
 class LocalCluster:
     """Starts, kills and restarts the members of one directory. Not thread-safe.
 
-    If the directory already has a cluster, that cluster is used and the numbers given here are ignored. Raises
+    If the directory already has a cluster, that cluster is used and the numbers given here are ignored. `…_options` are
+    keys of the configuration files, read at every start of a member; None leaves a key out. Raises
     CommandError if cluster.json cannot be read, or if `zookeeper` is not the one that the cluster was created with.
     """
 
@@ -157,7 +158,8 @@ class LocalCluster:
 
     def _write_config(self, member: Member) -> Path:
         path = self.directory / "config" / f"{member_name(member)}.toml"
-        path.write_bytes(msgspec.toml.encode(self._config(member)))
+        settings = {key: value for key, value in self._config(member).items() if value is not None}
+        path.write_bytes(msgspec.toml.encode(settings))
         return path
 
     def _config(self, member: Member) -> dict[str, Any]:

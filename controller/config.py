@@ -14,7 +14,7 @@ from pidkeeper.controller.migration.connect_string import check_connect
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter, ZooKeeperSettings
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from pidkeeper.protocol.messages import ClusterId
-from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret
+from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret, read_secrets
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER__"
 
@@ -71,7 +71,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     snapshots. `transaction_abort_check_ms`: between two looks for transactions whose time is up;
     `transactional_id_expiration_ms`: after which an idle transactional id is forgotten (Kafka's
     `transaction.abort.timed.out.transaction.cleanup.interval.ms` and `transactional.id.expiration.ms`).
-    `peer_key_file` holds the secret that members prove to each other; `token_file` the bearer token that
+    `peer_key_file` holds the secrets that members prove to each other, one a line: any of them will do. `insecure`: a
+    peer need not prove any. `token_file` the bearer token that
     HTTP callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change
     the cluster. `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from
     ZooKeeper (`zookeeper`, KIP-730's bridge); the same on all members. `zookeeper`: how ZooKeeper is reached, needed
@@ -96,6 +97,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     transaction_abort_check_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
     peer_key_file: str | None = None
+    insecure: bool = False
     token_file: str | None = None
     operator_token_file: str | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
@@ -129,7 +131,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             snapshot_entries=self.snapshot_entries,
             snapshot_allocations=self.snapshot_allocations,
             segment_bytes=self.segment_bytes,
-            peer_key=self._peer_key(),
+            peer_keys=self._peer_keys(),
             learner=learner,
             transaction_abort_check_ms=self.transaction_abort_check_ms,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
@@ -149,10 +151,18 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         table = tables[0]
         return Voter(table.id, parse_address(table.peer, "voters.peer"), table.http.rstrip("/"))
 
-    def _peer_key(self) -> bytes | None:
-        if self.peer_key_file is None:
-            return None
-        return read_secret(self.peer_key_file, "peer_key_file", least=MIN_PEER_KEY_CHARACTERS).encode()
+    def _peer_keys(self) -> tuple[bytes | None, ...]:
+        nothing = (None,) if self.insecure else ()
+        if self.peer_key_file is not None:
+            secrets = read_secrets(self.peer_key_file, "peer_key_file", least=MIN_PEER_KEY_CHARACTERS)
+            return *(secret.encode() for secret in secrets), *nothing
+        if len(self.voters) > 1 and not self.insecure:
+            raise SettingsError(
+                "peer_key_file: members must prove to each other who they are: name a file that holds the same secret "
+                f"of {MIN_PEER_KEY_CHARACTERS} characters or more on all of them, or say insecure = true where nobody "
+                "else can reach the peer ports"
+            )
+        return (None,)
 
 
 def load_config(path: Path | None, environment: Mapping[str, str] = os.environ) -> ControllerConfig:

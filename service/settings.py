@@ -23,6 +23,10 @@ MAX_SECRET_BYTES: Final = 4096
 """Longest secret: HTTP servers take header lines of 8 KiB."""
 
 
+MAX_SECRETS: Final = 4
+"""Secrets in one file: the old and the new one while they are rotated, and some that were left."""
+
+
 class SettingsError(ValueError):
     """The configuration cannot be used; the message says which key or file, and what to do."""
 
@@ -71,6 +75,21 @@ def read_secret(path: str, key: str, *, least: int = 1) -> str:
     if not least <= len(secret) <= MAX_SECRET_BYTES or not secret.isprintable():
         raise SettingsError(f"{key}: {path} must hold one line of {least} to {MAX_SECRET_BYTES} ASCII characters")
     return secret
+
+
+def read_secrets(path: str, key: str, *, least: int = 1) -> tuple[str, ...]:
+    """Secrets, one a line, MAX_SECRETS at most. Raises SettingsError that names `key` and never shows a secret."""
+    try:
+        with Path(path).open("rb") as file:
+            text = file.read(MAX_SECRETS * (MAX_SECRET_BYTES + 2) + 1).decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{key}: cannot read {path}: {type(error).__name__}") from None
+    secrets = tuple(line.strip() for line in text.splitlines() if line.strip())
+    fit = all(least <= len(secret) <= MAX_SECRET_BYTES and secret.isprintable() for secret in secrets)
+    if not fit or not 1 <= len(secrets) <= MAX_SECRETS:
+        limits = f"{least} to {MAX_SECRET_BYTES} ASCII characters"
+        raise SettingsError(f"{key}: {path} must hold 1 to {MAX_SECRETS} lines of {limits} each")
+    return secrets
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from pidkeeper.controller.migration.zookeeper import Connected
 from pidkeeper.controller.node.driver import Driver, addresses
-from pidkeeper.controller.node.durable_voters import warnings
 from pidkeeper.controller.node.leadership import Leadership
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
+from pidkeeper.controller.node.operator_warnings import warnings
 from pidkeeper.controller.node.ports import Ports
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.settings import MemberSettings
@@ -93,7 +93,7 @@ class ClusterMember:
 
     async def start(self) -> None:
         """Join the quorum. Raises OSError if the peer address cannot be bound."""
-        for warning in warnings(self.settings, self.core.membership):
+        for warning in warnings(self.settings, self.core):
             logger.warning("%s", warning)
         # Before the links: what a peer sends is to be written.
         self.keeper.start(self.driver)
@@ -184,7 +184,7 @@ def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
         cluster_id=settings.cluster_id,
         node_id=settings.node_id,
         directory_id=str(storage.directory.meta.directory_id),
-        key=settings.peer_key,
+        keys=settings.peer_keys,
         address=settings.address(),
         metadata_version=storage.machine.supported,
     )

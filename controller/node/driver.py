@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from pidkeeper.controller.answers import Loop, not_controller
+from pidkeeper.controller.node.operator_warnings import implausible_terms
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
@@ -303,11 +304,6 @@ def addresses(core: RaftCore) -> dict[int, tuple[str, int]]:
             peer = HostPort.parse(member.peer, "peer")
             found[member.id] = (peer.host, peer.port)
     return found
-
-
-def implausible_terms(peer: int, count: int) -> str:
-    """What is said of a peer whose terms were refused `count` times."""
-    return f"member {peer} sent {count} messages of terms that no election can have led to: stop it, and replace it"
 
 
 def _nothing() -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from pathlib import PurePath
 
 from pidkeeper.controller.node.settings import MemberSettings, Voter
-from pidkeeper.controller.raft.membership import Membership
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.storage.directory import DirectoryMeta
 from pidkeeper.controller.storage.founding import Founding, FoundingVoter, read_founding, write_founding
@@ -74,37 +73,21 @@ def joins_as_learner(settings: MemberSettings, meta: DirectoryMeta, founding: Fo
     return not any(one.id == own and one.voting and one.directory_id == directory for one in durable.members)
 
 
+def named_voters(settings: MemberSettings) -> dict[int, Voter]:
+    """Everybody whom the configuration file names, the learner too, by id."""
+    learner = () if settings.learner is None else (settings.learner,)
+    return {one.id: one for one in (*settings.voters, *learner)}
+
+
 def check_file(settings: MemberSettings, durable: VotersRecord) -> None:
     """Raises VotersRefused if nobody whom the file names is a member of the durable quorum."""
-    named, members = _named(settings), sorted(member.id for member in durable.members)
+    named, members = named_voters(settings), sorted(member.id for member in durable.members)
     if not named.keys() & set(members):
         raise VotersRefused(
             f"controller.toml names the voters {sorted(named)}, but the quorum on this disk is {members}, and has none "
             f"of them: put the addresses of {members} there. Voters are changed by `pidkeeper quorum add-voter` and "
             "`remove-voter`, never by a file"
         )
-
-
-def warnings(settings: MemberSettings, membership: Membership) -> list[str]:
-    """What to mend while the quorum is healthy: where this member's file is wrong, and an even number of voters."""
-    named = _named(settings)
-    members = {member.id: member for member in membership.record.members}
-    count, found = len(membership.voters), []
-    if count % 2 == 0 and count == len(members):  # a learner is on its way to mend that
-        found.append(f"{count} voters tolerate no more failures than {count - 1}: add or remove one")
-    if named.keys() != members.keys():
-        found.append(
-            f"member {settings.node_id}: its file names the voters {sorted(named)}, the quorum is {sorted(members)}: "
-            "bring [[voters]] up to date, for a member whose disk is replaced knows no others"
-        )
-    for one in sorted(named.keys() & members.keys()):
-        there, here = str(named[one].peer), members[one].peer
-        if there != here:
-            found.append(
-                f"member {settings.node_id}: its file has member {one} at {there}, the quorum at {here}: correct "
-                f"[[voters]], or move the member by remove-voter and add-voter"
-            )
-    return found
 
 
 def _check_known(settings: MemberSettings, log: RecoveredLog) -> None:
@@ -114,17 +97,12 @@ def _check_known(settings: MemberSettings, log: RecoveredLog) -> None:
     state = log.hard_state
     led = {leader for entry in log.entries if (leader := read_leader(entry.data)) is not None}
     known = led if state.vote is None else led | {state.vote}
-    if missing := sorted(known - _named(settings).keys()):
+    if missing := sorted(known - named_voters(settings).keys()):
         raise VotersRefused(
-            f"controller.toml names the voters {sorted(_named(settings))}, but members {missing} led this quorum or "
-            "had this member's vote: name all voters. Voters are changed by `pidkeeper quorum add-voter` and "
+            f"controller.toml names the voters {sorted(named_voters(settings))}, but members {missing} led this quorum "
+            "or had this member's vote: name all voters. Voters are changed by `pidkeeper quorum add-voter` and "
             "`remove-voter`, never by a file"
         )
-
-
-def _named(settings: MemberSettings) -> dict[int, Voter]:
-    learner = () if settings.learner is None else (settings.learner,)
-    return {one.id: one for one in (*settings.voters, *learner)}
 
 
 def _member(configured: Voter | None, founding: FoundingVoter) -> QuorumMember:

@@ -94,7 +94,7 @@ class MemberInterface:
     def add_voter(self, wanted: AddVoterRequest) -> Any:
         """A future of AddVoterResponse; see VoterChanges.add. Also INVALID_REQUEST without a peer key."""
         member = self._member
-        if member.settings.peer_key is None:
+        if not any(member.settings.peer_keys):
             detail = "voters are added under a peer key only: set peer_key_file on every member (docs/operations.md)"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         voter = QuorumMember(wanted.id, wanted.directory_id, _address(wanted.peer), wanted.http.rstrip("/"), True)

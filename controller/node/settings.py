@@ -55,7 +55,8 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """See ControllerConfig for the keys.
 
     `voters`: those who found a blank directory, and the addresses of those who did; by rising id. This member is one of
-    them, or it is `learner`. `bridge`: a quorum that has handed out nothing yet begins in ZooKeeper.
+    them, or it is `learner`. `peer_keys`: see `Identity.keys`. `bridge`: a quorum that has handed out nothing yet
+    begins in ZooKeeper.
     """
 
     node_id: int
@@ -69,7 +70,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_entries: int
     snapshot_allocations: int
     segment_bytes: int
-    peer_key: bytes | None
+    peer_keys: tuple[bytes | None, ...]
     learner: Voter | None = None
     transaction_abort_check_ms: int = 10_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000

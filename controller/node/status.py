@@ -7,8 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.assembly import ClusterMember
-from pidkeeper.controller.node.driver import implausible_terms
-from pidkeeper.controller.node.durable_voters import warnings
+from pidkeeper.controller.node.operator_warnings import warnings
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
@@ -95,8 +94,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
         healthy=not reasons,
         reasons=reasons,
         learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
-        warnings=warnings(member.settings, core.membership)
-        + [implausible_terms(peer, count) for peer, count in sorted(core.terms_refused.items())],
+        warnings=warnings(member.settings, core),
     )
 
 

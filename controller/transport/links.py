@@ -65,12 +65,15 @@ DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads."""
+    """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads.
+
+    `keys`: what peers may prove that they know, any of them; None among them stands for a peer that proves nothing.
+    """
 
     cluster_id: str
     node_id: int
     directory_id: str
-    key: bytes | None = None
+    keys: tuple[bytes | None, ...] = (None,)
     address: str = ""
     metadata_version: int = LATEST
 
@@ -117,6 +120,7 @@ class PeerLinks:
         self._server: asyncio.Server | None = None
         self._stopped = False
         self.complaints = Complaints()
+        self._offers = 0
         self.failures: dict[tuple[int, str], int] = {}
 
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
@@ -208,12 +212,18 @@ class PeerLinks:
         return None if hello.sender in self._members else self._judge_guest(hello.sender)
 
     def _judge_guest(self, sender: int) -> str | None:
-        if self.identity.key is None:
+        if not any(self.identity.keys):
             members = sorted([self.identity.node_id, *self._members])
             return f"member {sender} is not in the quorum here, members are {members}: without a peer key none can join"
         if len(self._inbound.keys() - self._members.keys() - {sender}) >= MAX_GUESTS:
             return f"{MAX_GUESTS} peers that are no members are connected already: stop those that were removed"
         return None
+
+    def offer(self, peer: int) -> bytes | None:
+        """The key for the next handshake with `peer`: each in turn, for nobody knows which of them the peer has."""
+        keys = [key for key in self.identity.keys if key is not None or peer in self._members]
+        self._offers += 1
+        return keys[self._offers % len(keys)]
 
     def established(self, link: InboundLink, hello: Hello) -> None:
         """A peer proved itself on `link`; an older link of the same peer is closed."""
@@ -247,6 +257,7 @@ class InboundLink(asyncio.Protocol):
         self._messages = message_reader()
         self._hello: Hello | None = None
         self._nonce = os.urandom(NONCE_BYTES)
+        self._key: bytes | None = None
         self._peer: int | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
@@ -314,13 +325,13 @@ class InboundLink(asyncio.Protocol):
             self._transport.write(frame(Refused(reason)))
             self._transport.close()
             return
-        self._hello = hello
-        mac = acceptor_mac(identity.key, hello, identity.node_id, self._nonce)
+        self._hello, self._key = hello, self._links.offer(hello.sender)
+        mac = acceptor_mac(self._key, hello, identity.node_id, self._nonce)
         self._transport.write(frame(Welcome(identity.node_id, identity.directory_id, self._nonce, mac)))
 
     def _check(self, hello: Hello, proof: Proof) -> None:
-        identity = self._links.identity
-        if not same_mac(proof.mac, dialler_mac(identity.key, hello, identity.node_id, self._nonce)):
+        node_id = self._links.identity.node_id
+        if not same_mac(proof.mac, dialler_mac(self._key, hello, node_id, self._nonce)):
             raise FrameError(f"member {hello.sender} does not know the cluster key")
         self._peer = hello.sender
         if self._deadline is not None:
@@ -341,7 +352,7 @@ class OutboundLink(asyncio.Protocol):
         self._lost = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._jitter = random.Random()
-        self._refusal: str | None = None
+        self._told: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self.up = False
 
@@ -409,7 +420,7 @@ class OutboundLink(asyncio.Protocol):
             while (value := self._reader.pop()) is not None:
                 self._shake_hands(value)
         except FrameError as error:
-            logger.warning("closing the link to member %d: %s", self._peer, error)
+            self._tell(logging.WARNING, f"closing the link to member {self._peer}: {error}")
             self._links.count_failure(self._peer, "malformed")
             self._transport.abort()
 
@@ -421,24 +432,34 @@ class OutboundLink(asyncio.Protocol):
 
     def _shake_hands(self, value: Hello | Welcome | Refused | Proof) -> None:
         assert self._transport is not None and self._hello is not None
-        key = self._links.identity.key
         if isinstance(value, Refused):
             self._links.count_failure(self._peer, "refused")
-            if value.reason != self._refusal:  # said once, not with every attempt
-                logger.error("member %d at %s:%d refuses us: %s", self._peer, *self.address, value.reason)
-                self._refusal = value.reason
+            host, port = self.address
+            self._tell(logging.ERROR, f"member {self._peer} at {host}:{port} refuses us: {value.reason}")
             self._transport.close()
             return
         if self.up or not isinstance(value, Welcome) or value.sender != self._peer:
             raise FrameError(f"unexpected {type(value).__name__} in a handshake")
-        if not same_mac(value.mac, acceptor_mac(key, self._hello, value.sender, value.nonce)):
-            raise FrameError(f"member {self._peer} does not know the cluster key")
+        key = self._key_of(self._hello, value)
         self._transport.write(frame(Proof(dialler_mac(key, self._hello, value.sender, value.nonce))))
         if self._deadline is not None:
             self._deadline.cancel()
-        self._refusal = None
+        self._told = None
         self.up = True
         self._links.events.link_up(self._peer)
+
+    def _key_of(self, hello: Hello, welcome: Welcome) -> bytes | None:
+        """The key that the acceptor proves to know. Raises FrameError if it is none of ours."""
+        for key in self._links.identity.keys:
+            if same_mac(welcome.mac, acceptor_mac(key, hello, welcome.sender, welcome.nonce)):
+                return key
+        raise FrameError(f"member {self._peer} does not know the cluster key")
+
+    def _tell(self, level: int, what: str) -> None:
+        """Log what keeps the link from coming up: once, not with every attempt."""
+        if what != self._told:
+            logger.log(level, "%s", what)
+            self._told = what
 
 
 def _parsed(address: str) -> tuple[str, int] | None:

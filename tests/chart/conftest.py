@@ -17,6 +17,8 @@ CHART = ROOT / "helm" / "pidkeeper"
 KUBE_VERSION = "1.31.0"
 HELM_TIMEOUT = 60.0
 
+PEER_KEY = "auth.peerKeySecret=ids-peer"
+
 Manifest = dict[str, Any]
 
 
@@ -52,10 +54,13 @@ def helm() -> str:
 
 @pytest.fixture(scope="session")
 def render(helm: str) -> Render:
-    """`render("controller.replicas=5")`: the chart as release `pidkeeper` in namespace `ids`, with --set values."""
+    """`render("controller.replicas=5")`: the chart as release `pidkeeper` in namespace `ids`, with --set values.
+
+    Beside them only what has no default: the members' key.
+    """
 
     def run(*values: str, release: str = "pidkeeper", options: tuple[str, ...] = ()) -> Rendered:
-        sets = [word for value in values for word in ("--set", value)]
+        sets = [word for value in (PEER_KEY, *values) for word in ("--set", value)]
         command = [helm, "template", release, str(CHART), "--namespace", "ids", "--kube-version", KUBE_VERSION]
         done = subprocess.run(
             [*command, *sets, *options], capture_output=True, text=True, check=False, timeout=HELM_TIMEOUT

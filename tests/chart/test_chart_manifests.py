@@ -13,11 +13,14 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from tests.chart.conftest import PEER_KEY
+
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "pidkeeper"
 GOLDEN = Path(__file__).parent / "golden" / "default.yaml"
 REGENERATE = (
-    "helm template pidkeeper helm/pidkeeper --namespace ids --kube-version 1.31.0 > tests/chart/golden/default.yaml"
+    "helm template pidkeeper helm/pidkeeper --namespace ids --kube-version 1.31.0 --set auth.peerKeySecret=ids-peer "
+    "> tests/chart/golden/default.yaml"
 )
 VARIANTS: dict[str, tuple[str, ...]] = {
     "default": (),
@@ -29,7 +32,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "image.digest=sha256:" + "0" * 64,
         "image.pullSecrets={regcred}",
         "serviceAccount.annotations.team=ids",
-        "auth.peerKeySecret=ids-peer",
+        "auth.insecurePeers=true",
         "auth.tokenSecret=ids-api",
         "auth.operatorTokenSecret=ids-operators",
         "controller.storage.className=fast",
@@ -268,6 +271,16 @@ def test_scrape_annotations_can_be_left_out(render: Any) -> None:
     assert "prometheus.io/" not in render("metrics.scrapeAnnotations=false").text
 
 
+def test_controllers_without_a_key_are_refused_with_what_to_set(render: Any) -> None:
+    refused = render("auth.peerKeySecret=")
+    assert refused.returncode != 0
+    assert "auth.peerKeySecret: the controllers must prove to each other who they are" in refused.stderr
+    assert "insecure" not in controller_config(render())
+    assert "peer_key_file" not in controller_config(render("auth.peerKeySecret=", "controller.replicas=1"))
+    introduced = controller_config(render("auth.insecurePeers=true"))
+    assert (introduced["insecure"], introduced["peer_key_file"]) == (True, "/etc/pidkeeper-secrets/peer/peer-key")
+
+
 def test_secrets_are_files_of_existing_secrets(render: Any) -> None:
     secrets = ("auth.peerKeySecret=ids-peer", "auth.tokenSecret=ids-api", "auth.operatorTokenSecret=ids-operators")
     rendered = render(*secrets)
@@ -314,7 +327,7 @@ def test_the_notes_show_the_way_only_where_there_is_one(helm: str, tmp_path: Pat
     (chart / "templates" / "notes.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES.txt") . | toJson }}')
 
     def notes(*values: str) -> str:
-        sets = [word for value in values for word in ("--set", value)]
+        sets = [word for value in (PEER_KEY, *values) for word in ("--set", value)]
         command = [helm, "template", "pidkeeper", str(chart), "--show-only", "templates/notes.yaml", *sets]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 0, done.stderr
@@ -330,4 +343,4 @@ def test_the_notes_show_the_way_only_where_there_is_one(helm: str, tmp_path: Pat
 
 
 def test_without_secrets_none_is_asked_for(render: Any) -> None:
-    assert "secret" not in render().text.lower()
+    assert "secret" not in render("auth.peerKeySecret=", "auth.insecurePeers=true").text.lower()

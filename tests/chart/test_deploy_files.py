@@ -59,8 +59,16 @@ def test_everything_that_the_wheel_packs_is_sent_to_the_build() -> None:
     assert sent == packages | files
 
 
-def test_the_example_controller_is_accepted() -> None:
-    config = load_controller_config(DEPLOY / "controller.toml", {})
+@pytest.fixture
+def peer_key(tmp_path: Path) -> dict[str, str]:
+    """The environment that puts a file of this machine in place of the one that is named."""
+    key = tmp_path / "peer-key"
+    key.write_text("the key of the members\n")
+    return {"PIDKEEPER__PEER_KEY_FILE": str(key)}
+
+
+def test_the_example_controller_is_accepted(peer_key: dict[str, str]) -> None:
+    config = load_controller_config(DEPLOY / "controller.toml", peer_key)
     settings = config.member_settings()
     assert [voter.id for voter in settings.voters] == [1, 2, 3]
     assert settings.voters[0].http == config.http_advertised
@@ -90,8 +98,11 @@ def started_with(rendered: Any, name: str, ordinal: int, directory: Path) -> tup
 
 
 @pytest.mark.parametrize("ordinal", [1, 2, 3])
-def test_a_controller_pod_gets_a_configuration_that_it_accepts(render: Any, tmp_path: Path, ordinal: int) -> None:
-    config = load_controller_config(*started_with(render(), "controller", ordinal, tmp_path))
+def test_a_controller_pod_gets_a_configuration_that_it_accepts(
+    render: Any, tmp_path: Path, peer_key: dict[str, str], ordinal: int
+) -> None:
+    file, environment = started_with(render(), "controller", ordinal, tmp_path)
+    config = load_controller_config(file, environment | peer_key)
     settings = config.member_settings()
     assert config.node_id == settings.node_id == ordinal
     assert config.http_advertised == config.voters[ordinal - 1].http
@@ -116,12 +127,12 @@ def test_secrets_come_from_the_files_that_the_chart_names(render: Any, tmp_path:
     assert controller.operator_token_file == "/etc/pidkeeper-secrets/operator/token"
 
 
-def test_a_controller_pod_finds_zookeeper(render: Any, tmp_path: Path) -> None:
+def test_a_controller_pod_finds_zookeeper(render: Any, tmp_path: Path, peer_key: dict[str, str]) -> None:
     where = "controller.zookeeper.connect=z-0.z:2181\\,z-1.z:2181/kafka"
     timeouts = ("controller.zookeeper.sessionTimeoutMs=7000", "controller.zookeeper.requestTimeoutMs=1500")
     rendered = render("controller.mode=zookeeper", where, *timeouts)
-    config = load_controller_config(*started_with(rendered, "controller", 2, tmp_path))
-    settings = config.member_settings()
+    file, environment = started_with(rendered, "controller", 2, tmp_path)
+    settings = load_controller_config(file, environment | peer_key).member_settings()
     assert settings.bridge
     assert settings.zookeeper == ZooKeeperSettings(
         connect="z-0.z:2181,z-1.z:2181/kafka", session_timeout_ms=7000, request_timeout_ms=1500, digest=None
@@ -129,9 +140,9 @@ def test_a_controller_pod_finds_zookeeper(render: Any, tmp_path: Path) -> None:
     assert len(settings.voters) == 3
 
 
-def test_the_example_shows_how_to_begin_in_zookeeper() -> None:
+def test_the_example_shows_how_to_begin_in_zookeeper(peer_key: dict[str, str]) -> None:
     text = (DEPLOY / "controller.toml").read_text()
-    assert load_controller_config(DEPLOY / "controller.toml", {}).member_settings().zookeeper is None
+    assert load_controller_config(DEPLOY / "controller.toml", peer_key).member_settings().zookeeper is None
     uncommented = re.sub(r"(?m)^# (mode|\[zookeeper\]|connect|session_timeout_ms|request_timeout_ms)", r"\1", text)
     values = tomllib.loads(uncommented)
     assert values["mode"] == "zookeeper"

@@ -42,7 +42,7 @@ def settings(data_dir: PurePath) -> MemberSettings:
         snapshot_entries=1,
         snapshot_allocations=1,
         segment_bytes=SEGMENT_BYTES,
-        peer_key=None,
+        peer_keys=(None,),
     )
 
 

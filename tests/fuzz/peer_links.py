@@ -145,7 +145,7 @@ class HandshakeTarget(Target):
     def feed(self, data: bytes) -> None:
         self._log.line = "closed by the other side"
         loop, transport, events = _Loop(), _Transport(self._connection), _Events()
-        identity = Identity("cluster-a", 1, "directory", _KEY)
+        identity = Identity("cluster-a", 1, "directory", (_KEY,))
         links = PeerLinks(identity, _MEMBERS)
         links.events = events
         links._server = cast("asyncio.Server", object())  # as if it had been started

@@ -52,7 +52,7 @@ class ChangingMember(MemoryMember):
         parts = SimpleNamespace(
             node_id=1,
             core=self.core,
-            settings=SimpleNamespace(peer_key=b"a key", cluster_id=self.cluster_id),
+            settings=SimpleNamespace(peer_keys=(b"a key",), cluster_id=self.cluster_id),
             voter_changes=VoterChanges(self.core, machine, self.proposals),
             links=SimpleNamespace(peers=peers, identity=SimpleNamespace(directory_id="directory-1")),
             driver=SimpleNamespace(pump=self._pump),

@@ -319,7 +319,7 @@ def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> Member
         snapshot_entries=swarm.snapshot_entries,
         snapshot_allocations=swarm.snapshot_allocations,
         segment_bytes=swarm.segment_bytes,
-        peer_key=b"the key of the simulated cluster",
+        peer_keys=(b"the key of the simulated cluster",),
         bridge=cluster.migrating.present and cluster.migrating.bridge,
         transaction_abort_check_ms=cluster.transactional.abort_check_ms,
         transactional_id_expiration_ms=cluster.transactional.expiration_ms,

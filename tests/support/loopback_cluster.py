@@ -70,7 +70,7 @@ class LoopbackCluster:
             "snapshot_entries": 10_000,
             "snapshot_allocations": 20_000,
             "segment_bytes": 1 << 20,
-            "peer_key": b"a key that is shared by this cluster",
+            "peer_keys": (b"a key that is shared by this cluster",),
         }
         return MemberSettings(**{**values, **self._options})
 

@@ -47,7 +47,7 @@ SETTINGS: Final = MemberSettings(
     snapshot_entries=1_000,
     snapshot_allocations=1_000,
     segment_bytes=1 << 20,
-    peer_key=None,
+    peer_keys=(None,),
 )
 SIZE = 10
 NAME = "pidkeeper/c/0"

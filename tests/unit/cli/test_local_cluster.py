@@ -53,7 +53,7 @@ def test_the_configurations_are_what_the_members_read(tmp_path: Path) -> None:
         assert settings.snapshot_entries == 50
         assert [voter.http for voter in settings.voters] == [c.http for c in cluster.layout.controllers]
         assert str(settings.peer_listen) == controller.peer
-        assert settings.peer_key == (tmp_path / "config" / "peer-key").read_bytes().strip()
+        assert settings.peer_keys == ((tmp_path / "config" / "peer-key").read_bytes().strip(),)
     for agent in cluster.layout.agents:
         config = load_agent_config(cluster._write_config(agent), environment={})
         assert config.broker_id == agent.id

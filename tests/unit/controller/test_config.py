@@ -21,6 +21,7 @@ GOOD: dict[str, Any] = {
     "http_listen": "127.0.0.1:8002",
     "peer_listen": "127.0.0.1:9002",
     "voters": VOTERS,
+    "insecure": True,
 }
 
 
@@ -41,7 +42,7 @@ def test_a_good_file(tmp_path: Path) -> None:
     )
     assert settings.timing is PROFILES["lan"]
     assert settings.block_size == 1000
-    assert settings.peer_key is None
+    assert settings.peer_keys == (None,)
 
 
 @pytest.mark.parametrize(
@@ -139,14 +140,29 @@ def test_the_advertised_url_replaces_the_members_own(tmp_path: Path) -> None:
 def test_the_peer_key_comes_from_its_file(tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("a secret of enough characters\n")
-    settings = load(tmp_path, peer_key_file=str(key)).member_settings()
-    assert settings.peer_key == b"a secret of enough characters"
+    settings = load(tmp_path, peer_key_file=str(key), insecure=None).member_settings()
+    assert settings.peer_keys == (b"a secret of enough characters",)
+
+
+def test_keys_are_rotated_and_introduced_with_more_than_one_that_is_good(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("the old key of the members\n\n  the new key of the members \r\n")
+    both = (b"the old key of the members", b"the new key of the members")
+    assert load(tmp_path, peer_key_file=str(key), insecure=None).member_settings().peer_keys == both
+    assert load(tmp_path, peer_key_file=str(key), insecure=True).member_settings().peer_keys == (*both, None)
+
+
+def test_a_member_with_peers_does_not_start_without_a_key_unless_told(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"^peer_key_file: members must prove .* or say insecure = true"):
+        load(tmp_path, insecure=None).member_settings()
+    alone = load(tmp_path, insecure=None, voters=[VOTERS[2]])
+    assert alone.member_settings().peer_keys == (None,)
 
 
 def test_a_short_peer_key_is_refused(tmp_path: Path) -> None:
     short = tmp_path / "short"
     short.write_text("short\n")
-    with pytest.raises(SettingsError, match=r"^peer_key_file: .*short must hold one line of 16 to "):
+    with pytest.raises(SettingsError, match=r"^peer_key_file: .*short must hold 1 to 4 lines of 16 to "):
         load(tmp_path, peer_key_file=str(short)).member_settings()
 
 

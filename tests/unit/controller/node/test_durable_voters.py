@@ -8,10 +8,9 @@ import msgspec
 import pytest
 
 from pidkeeper.controller.node.assembly import raft_config
-from pidkeeper.controller.node.durable_voters import VotersRefused, warnings
+from pidkeeper.controller.node.durable_voters import VotersRefused
 from pidkeeper.controller.node.opening import OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import MemberSettings, Voter
-from pidkeeper.controller.raft.membership import Membership
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import FOUNDING_NAME
@@ -170,35 +169,3 @@ def test_the_snapshot_says_who_the_voters_are_where_the_log_says_nothing(disk: M
     with pytest.raises(VotersRefused, match=r"the quorum on this disk is \[2, 5\]"):
         restart(disk, file_of(1, 3))
     restart(founded_by_an_earlier_build(disk), file_of(1, 2))
-
-
-# What health tells.
-
-
-def membership(*members: QuorumMember) -> Membership:
-    return Membership(7, VotersRecord(members))
-
-
-def test_a_file_that_agrees_with_the_quorum_is_told_nothing_of() -> None:
-    assert warnings(file_of(1, 2, 3), membership(member(1), member(2), member(3))) == []
-    joining = file_of(1, 2, learner=4, node_id=4)
-    assert warnings(joining, membership(member(1), member(2), member(4, voting=False))) == []
-
-
-@pytest.mark.parametrize("named", [(1,), (1, 2, 4)])
-def test_a_file_that_names_others_is_told_of_with_what_to_do(named: tuple[int, ...]) -> None:
-    (told,) = warnings(file_of(*named), membership(member(1), member(2), member(3)))
-    assert told.startswith(
-        f"member 1: its file names the voters {list(named)}, the quorum is [1, 2, 3]: bring [[voters]]"
-    )
-
-
-def test_an_even_number_of_voters_is_told_of() -> None:
-    (told,) = warnings(file_of(1, 2), membership(member(1), member(2)))
-    assert told == "2 voters tolerate no more failures than 1: add or remove one"
-
-
-def test_an_address_that_differs_is_told_of() -> None:
-    quorum = membership(member(1), QuorumMember(2, None, "moved:1", "", True), member(3))
-    (told,) = warnings(file_of(1, 2, 3), quorum)
-    assert told.startswith("member 1: its file has member 2 at host-2:1, the quorum at moved:1: correct [[voters]]")

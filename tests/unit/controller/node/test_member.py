@@ -80,7 +80,7 @@ async def test_the_metadata_version_rises_when_all_members_read_the_next(make: M
 
 async def test_without_a_peer_key_no_voter_is_added(make: Make) -> None:
     """Nothing would tell it from a stranger."""
-    cluster = make(peer_key=None)
+    cluster = make(peer_keys=(None,))
     await cluster.start()
     leader = await cluster.leader()
     with pytest.raises(RequestError, match="set peer_key_file on every member") as refusal:

@@ -35,7 +35,7 @@ SETTINGS = MemberSettings(
     snapshot_entries=10,
     snapshot_allocations=10,
     segment_bytes=1 << 20,
-    peer_key=None,
+    peer_keys=(b"a key of the members",),
 )
 DATA_BATCH = encode_batch([LeaderChangeRecord(1)])
 

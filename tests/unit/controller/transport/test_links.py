@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pidkeeper.controller.raft.messages import Heartbeat, Message, TimeoutNow
 from pidkeeper.controller.transport import links as links_module
@@ -75,7 +76,7 @@ class Net:
         self._open: list[PeerLinks] = []
 
     def identity(self, node_id: int, *, cluster_id: str = "c", key: bytes | None = None) -> Identity:
-        return Identity(cluster_id, node_id, f"dir-{node_id}", key)
+        return Identity(cluster_id, node_id, f"dir-{node_id}", (key,))
 
     async def member(
         self, identity: Identity, peers: list[int], *, port_of: dict[int, int] | None = None
@@ -320,6 +321,45 @@ async def test_members_with_other_keys_never_talk(
     assert "member 1 does not know the cluster key" in caplog.text
     assert events.up == others.up == events.lost == []
     assert one.connected() == two.connected() == []
+
+
+OLD = b"the key that this cluster had before"
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ((OLD, KEY), (OLD,)),
+        ((KEY, OLD), (OLD,)),
+        ((OLD, KEY), (KEY,)),
+        ((OLD, KEY), (KEY, OLD)),
+        ((KEY, None), (None,)),
+        ((KEY, None), (KEY,)),
+        ((KEY, None), (KEY, None)),
+    ],
+)
+async def test_keys_are_rotated_and_introduced_one_member_at_a_time(
+    net: Net, keys: tuple[tuple[bytes | None, ...], tuple[bytes | None, ...]]
+) -> None:
+    """The members of every step of a roll come together, whoever dials: they have one of their keys in common."""
+    _, one = await net.member(replace(net.identity(1), keys=keys[0]), [2])
+    _, two = await net.member(replace(net.identity(2), keys=keys[1]), [1])
+    await one.until(lambda: one.up == [2])
+    await two.until(lambda: two.up == [1])
+
+
+async def test_while_a_key_is_introduced_a_guest_must_know_it_all_the_same(net: Net) -> None:
+    one, events = await net.member(replace(net.identity(1), keys=(KEY, None)), [2])
+    for _ in range(4):
+        raw = await Raw.dial(net, 1)
+        raw.send(frame(hello(sender=9, address=f"{HOST}:{net.ports[3]}")))
+        welcome = await raw.value()
+        assert isinstance(welcome, Welcome)
+        assert welcome.mac != b""
+        raw.send(frame(Proof(b"")))
+        assert await raw.closed()
+        await raw.close()
+    assert (one.peers, events.up) == ({}, [])
 
 
 async def test_a_dialler_without_the_key_is_not_believed(net: Net, caplog: pytest.LogCaptureFixture) -> None:

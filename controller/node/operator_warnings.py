@@ -1,0 +1,58 @@
+"""What an operator should mend although the quorum is healthy; health and the log say it."""
+
+from __future__ import annotations
+
+from pidkeeper.controller.node.durable_voters import named_voters
+from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.raft.core import RaftCore
+from pidkeeper.controller.raft.membership import Membership
+
+
+def warnings(settings: MemberSettings, core: RaftCore) -> list[str]:
+    """All of them, each with what to do."""
+    return [
+        *_of_the_voters(core.membership),
+        *_of_the_file(settings, core.membership),
+        *_of_the_peer_keys(settings, core.membership),
+        *(implausible_terms(peer, count) for peer, count in sorted(core.terms_refused.items())),
+    ]
+
+
+def implausible_terms(peer: int, count: int) -> str:
+    """What is said of a peer whose terms were refused `count` times."""
+    return f"member {peer} sent {count} messages of terms that no election can have led to: stop it, and replace it"
+
+
+def _of_the_voters(membership: Membership) -> list[str]:
+    count = len(membership.voters)
+    if count % 2 == 1 or count < len(membership.members):  # a learner is on its way to mend that
+        return []
+    return [f"{count} voters tolerate no more failures than {count - 1}: add or remove one"]
+
+
+def _of_the_file(settings: MemberSettings, membership: Membership) -> list[str]:
+    """What this member's file says otherwise than the quorum in force; nothing of it is obeyed."""
+    own, named = settings.node_id, named_voters(settings)
+    members = {member.id: member for member in membership.record.members}
+    found = []
+    if named.keys() != members.keys():
+        found.append(
+            f"member {own}: its file names the voters {sorted(named)}, the quorum is {sorted(members)}: "
+            "bring [[voters]] up to date, for a member whose disk is replaced knows no others"
+        )
+    for one in sorted(named.keys() & members.keys()):
+        there, here = str(named[one].peer), members[one].peer
+        if there != here:
+            found.append(
+                f"member {own}: its file has member {one} at {there}, the quorum at {here}: correct [[voters]], or "
+                "move the member by remove-voter and add-voter"
+            )
+    return found
+
+
+def _of_the_peer_keys(settings: MemberSettings, membership: Membership) -> list[str]:
+    if None not in settings.peer_keys or len(membership.members) == 1:
+        return []
+    who = f"member {settings.node_id}"
+    remedy = "give all members a peer_key_file, and then remove insecure"
+    return [f"{who}: insecure = true lets whoever reaches its peer port act as a member: {remedy}"]
