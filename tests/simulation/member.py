@@ -194,9 +194,8 @@ class Member:
     def replace_disk(self) -> None:
         """Put an empty disk in; nothing runs at this time."""
         assert self.process is None, f"member {self.node_id} runs while its disk is replaced"
-        if self.edited:
-            # A blank disk knows no other voters than its file: whoever replaces it looks (docs/operations.md).
-            self.configure(self.cluster.voters)
+        # A blank disk knows no other voters than its file: whoever replaces it asks the others (docs/operations.md).
+        self.configure(self.cluster.operator.shown())
         self.damaged = self.damage_is_latent = True
         self.forgot = self.copy = None
         full = self.disk.full
@@ -284,6 +283,12 @@ class Member:
         self.world.note(f"member {self.node_id} refuses its disk, which is replaced: {error}")
         self.world.fault("disk_replaced_after_refusal")
         self.replace_disk()
+
+    @property
+    def wrongly_a_learner(self) -> bool:
+        """Whether an empty disk was put in when its member was not yet known to be a voter, and holds elections up."""
+        blank = self.damaged and self.founding is not None and self.node_id not in self.founding
+        return blank and self.node_id in self.cluster.operator.shown()
 
     def _file_refused(self, error: VotersRefused) -> None:
         """Right where the file names nobody of the quorum; any other difference must not keep a member down."""

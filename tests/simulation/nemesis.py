@@ -60,6 +60,9 @@ class Nemesis:
             member.install(LATEST)
             if member.edited:
                 member.configure(self.cluster.voters)
+            if member.wrongly_a_learner:
+                member.crash(power=False, restart_after=None)
+                member.replace_disk()
             old = member.process is not None and member.process.build < LATEST
             if (member.damage_is_latent or old) and member.process is not None:
                 member.crash(power=False, restart_after=None)

@@ -8,7 +8,7 @@ a removed member's process stays up for a while, or its machine is gone at once,
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -62,6 +62,15 @@ class QuorumOperator:
             return voters
         step, node = self._plan[0]
         return voters | {node} if step == ADD else voters - {node}
+
+    def shown(self) -> tuple[int, ...]:
+        """The voters as a majority of the members shows them to whoever asks; else those that the operator knows of."""
+        running = [self.cluster.members[voter].process for voter in self.voters]
+        views = Counter(one.core.membership.voters for one in running if one is not None and not one.core.recovering)
+        for voters, count in views.most_common(1):
+            if 2 * count > len(self.voters):
+                return tuple(sorted(voters))
+        return self.voters
 
     # What is asked of it.
 
