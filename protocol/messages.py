@@ -320,12 +320,25 @@ class ZnodeDescription(msgspec.Struct, frozen=True):
     problem: str | None
 
 
+class ZookeeperBrokers(msgspec.Struct, frozen=True):
+    """The brokers that have a session with ZooKeeper, by the children of `path`. `ids`: ascending.
+
+    `foreign`: how many children are no broker's id. `problem`: why the children cannot be read, null if they can.
+    """
+
+    path: str
+    ids: list[int]
+    foreign: int
+    problem: str | None
+
+
 class MigrationDescription(msgspec.Struct, frozen=True):
     """Where the migration from ZooKeeper is, as the leader knows it.
 
     `phase`: a MigrationPhase in lower case. `next_producer_id`: the quorum's. `zookeeper`: why the znode cannot be
     read, null if it can. `trouble`: why the step under way cannot go on. `refusals`: for each of start, finalize and
-    rollback why it would be refused now, null if it would not.
+    rollback why it would be refused now, null if it would not. `brokers`: null only from
+    a leader of a build that does not look at them.
     """
 
     phase: str
@@ -337,12 +350,17 @@ class MigrationDescription(msgspec.Struct, frozen=True):
     zookeeper: str | None
     trouble: str | None
     refusals: dict[str, str | None]
+    brokers: ZookeeperBrokers | None = None
 
 
 class FinalizeMigrationRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`agreed`: the operator knows that there is no way back, and that brokers find no ID in ZooKeeper any more."""
+    """`agreed`: the operator knows that there is no way back, and that brokers find no ID in ZooKeeper any more.
+
+    `force`: although brokers are still in ZooKeeper, or nobody can tell.
+    """
 
     agreed: bool = False
+    force: bool = False
 
 
 class MigrationOrderRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

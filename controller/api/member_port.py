@@ -86,8 +86,11 @@ class Member(Protocol):
         """A future of the MigrationPhase; raises RequestError."""
         ...
 
-    def order_migration(self, phase: MigrationPhase) -> Awaitable[Any]:
-        """A future of the MigrationPhase once FINALIZING or ROLLING_BACK began; raises RequestError."""
+    def order_migration(self, phase: MigrationPhase, *, forced: bool = False) -> Awaitable[Any]:
+        """A future of the MigrationPhase once FINALIZING or ROLLING_BACK began; raises RequestError.
+
+        `forced`: FINALIZING whoever still is in ZooKeeper.
+        """
         ...
 
     def describe_migration(self) -> Awaitable[Any]:

@@ -66,7 +66,7 @@ from pidkeeper.protocol.messages import (
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import MAX_PEER_LENGTH
 from pidkeeper.protocol.transactions import TopicPartitions
-from pidkeeper.service.access import Access
+from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.authentication import not_permitted
 from pidkeeper.service.call import Call
 from pidkeeper.service.pending import PendingRequests
@@ -141,8 +141,7 @@ class Operations:
     async def raise_floor(self, call: Call[None, None, RaiseFloorRequest]) -> RaiseFloorResponse:
         """Raise the next producer ID. With force, far; that takes an operator who has proven to be one."""
         body = call.body
-        if body.force and Access.OVERRIDE not in call.principal.roles:
-            raise not_permitted(call.principal, Access.OVERRIDE, "of who brings the token of operator_token_file")
+        _check_force(call.principal, body.force)
         request = RaiseFloor(body.at_least, forced=body.force)
         response: RaiseFloorResponse = await self._submit(request, self._admit(None, 0))
         return response
@@ -237,22 +236,24 @@ class Operations:
         return MigrationOrderResponse(phase.name.lower())
 
     async def finalize_migration(self, call: Call[None, None, FinalizeMigrationRequest]) -> MigrationOrderResponse:
-        """End the migration for good."""
+        """End the migration for good. With force whoever still is in ZooKeeper; that takes a proven operator."""
+        _check_force(call.principal, call.body.force)
         if not call.body.agreed:
             detail = (
                 "nobody agreed to it: brokers that use ZooKeeper get no ID any more and there is no way back; "
                 "send agreed = true once no such broker is left"
             )
             raise RequestError(ErrorCode.MIGRATION_REFUSED, detail)
-        return await self._order(MigrationPhase.FINALIZING)
+        return await self._order(MigrationPhase.FINALIZING, forced=call.body.force)
 
     async def roll_back_migration(self, call: Call[None, None, MigrationOrderRequest]) -> MigrationOrderResponse:
         """Hand allocation back to ZooKeeper."""
         return await self._order(MigrationPhase.ROLLING_BACK)
 
-    async def _order(self, phase: MigrationPhase) -> MigrationOrderResponse:
+    async def _order(self, phase: MigrationPhase, *, forced: bool = False) -> MigrationOrderResponse:
         now = self._admit(None, 0)
-        reached: MigrationPhase = await self.pending.wait(self.member.order_migration(phase), now)
+        order = self.member.order_migration(phase, forced=forced)
+        reached: MigrationPhase = await self.pending.wait(order, now)
         return MigrationOrderResponse(reached.name.lower())
 
     async def quorum(self, call: Call[None, None, None]) -> QuorumDescription:
@@ -314,6 +315,12 @@ class Operations:
         if leader[0] != self.member.node_id:
             detail = f"node {self.member.node_id} is not the leader; ask node {leader[0]} at {leader[1]}"
             raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
+
+
+def _check_force(principal: Principal, force: bool) -> None:
+    """Raises RequestError for a caller who may not go beyond a bound."""
+    if force and Access.OVERRIDE not in principal.roles:
+        raise not_permitted(principal, Access.OVERRIDE, "of who brings the token of operator_token_file")
 
 
 def _address(kafka: str | None) -> str | None:

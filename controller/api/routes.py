@@ -235,7 +235,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         method="GET",
         path="/v1/migration/zookeeper",
         name="describe_migration",
-        summary="Describe the migration from ZooKeeper: phase, content of the znode, orders that would be refused.",
+        summary="Describe the migration from ZooKeeper: phase, znode, live brokers, orders that would be refused.",
         access=Access.VIEWER,
         handler=Operations.migration,
         response=MigrationDescription,
@@ -261,7 +261,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=Operations.finalize_migration,
         request=FinalizeMigrationRequest,
         response=MigrationOrderResponse,
-        errors=_ORDER,
+        errors=(*_ORDER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ),
     Route(
         method="POST",

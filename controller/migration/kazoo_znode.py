@@ -1,4 +1,4 @@
-"""The znode of the latest block in a real ZooKeeper, by way of kazoo: the only module that knows kazoo."""
+"""The znode of the latest block in a real ZooKeeper, and its brokers, by way of kazoo: only this module knows kazoo."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import (
@@ -27,7 +27,16 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol.states import KazooState, KeeperState
 from kazoo.retry import KazooRetry
 
-from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, Cause, Failure, Znode
+from pidkeeper.controller.migration.live_brokers import parse_children
+from pidkeeper.controller.migration.zookeeper import (
+    BLOCK_PATH,
+    BROKERS_PATH,
+    MAX_BROKERS,
+    Cause,
+    Failure,
+    LiveBrokers,
+    Znode,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +59,7 @@ _CAUSES: Final = (
 )
 
 Done = Callable[[Znode | Failure], None]
+Found = TypeVar("Found")
 
 
 class KazooZnode:
@@ -117,12 +127,16 @@ class KazooZnode:
     def read(self, done: Done) -> None:
         """See `BlockZnode.read`. Empty data counts as none: kazoo and zkCli create a znode with empty data where Kafka
         leaves it null, and no block is in either."""
-        self._begin(self._read, done)
+        self._begin(self._path, self._read, done)
 
     def write(self, data: bytes | None, version: int, done: Done) -> None:
         """See `BlockZnode.write`. One request, never repeated: what became of the first would be lost."""
         assert version >= 0, f"a write at version {version} would not be conditional"
-        self._begin(functools.partial(self._write, data, version), done)
+        self._begin(self._path, functools.partial(self._write, data, version), done)
+
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
+        """See `BlockZnode.brokers`."""
+        self._begin(BROKERS_PATH, self._brokers, done)
 
     def disconnected(self) -> str | None:
         """None while there is a session with ZooKeeper, else what is wrong."""
@@ -132,49 +146,67 @@ class KazooZnode:
 
     # One call: `_begin` and `answer` on the event loop, the rest on the executor's thread.
 
-    def _begin(self, call: Callable[[_Deadline], Znode | Failure], done: Done) -> None:
+    def _begin(
+        self, path: str, call: Callable[[_Deadline], Found | Failure], done: Callable[[Found | Failure], None]
+    ) -> None:
         loop = self._loop
         assert loop is not None, "a call before start()"
         # kazoo would queue what is asked without a session, and send it when nobody waits for it any more.
         if (reason := self.disconnected()) is not None:
             loop.call_soon(done, Failure(Cause.UNAVAILABLE, reason))
         else:
-            self._executor.submit(lambda: loop.call_soon_threadsafe(done, self._outcome(call)))
+            self._executor.submit(lambda: loop.call_soon_threadsafe(done, self._outcome(path, call)))
 
-    def _outcome(self, call: Callable[[_Deadline], Znode | Failure]) -> Znode | Failure:
+    def _outcome(self, path: str, call: Callable[[_Deadline], Found | Failure]) -> Found | Failure:
         try:
             return call(_Deadline(self._timeout_ms))
         except KazooTimeoutError:
-            return self._unavailable(f"no answer within {self._timeout_ms} ms")
+            return self._unavailable(path, f"no answer within {self._timeout_ms} ms")
         except KazooException as error:
             for kind, cause, meaning in _CAUSES:
                 if isinstance(error, kind):
-                    return Failure(cause, f"{self._path} in {self._where}: {meaning}")
-            return self._unavailable(f"{type(error).__name__}: {error.__doc__ or error}")
+                    return Failure(cause, f"{path} in {self._where}: {meaning}")
+            return self._unavailable(path, f"{type(error).__name__}: {error.__doc__ or error}")
         except Exception as error:  # whatever kazoo makes of a reply that it does not understand
             logger.exception("ZooKeeper's reply cannot be read")
-            return self._unavailable(f"{type(error).__name__}: {error}")
+            return self._unavailable(path, f"{type(error).__name__}: {error}")
 
-    def _unavailable(self, what: str) -> Failure:
-        return Failure(Cause.UNAVAILABLE, f"{self._path} in {self._where}: {what}")
+    def _unavailable(self, path: str, what: str) -> Failure:
+        return Failure(Cause.UNAVAILABLE, f"{path} in {self._where}: {what}")
 
     def _read(self, deadline: _Deadline) -> Znode | Failure:
         session = self._client.client_id
-        self._meet_quorum(deadline)
+        self._meet_quorum(self._path, deadline)
         data, stat = deadline.get(self._client.get_async(self._path))
-        if session is None or self._client.client_id != session:
-            # A new session may be with a server that has not seen what the old one had.
-            return self._unavailable("the session was lost during the read")
-        return Znode(data or None, stat.version)
+        return self._session_lost(self._path, session) or Znode(data or None, stat.version)
 
-    def _meet_quorum(self, deadline: _Deadline) -> None:
+    def _brokers(self, deadline: _Deadline) -> LiveBrokers | Failure:
+        session = self._client.client_id
+        try:
+            self._meet_quorum(BROKERS_PATH, deadline)
+            stat = deadline.get(self._client.exists_async(BROKERS_PATH))
+            if stat is not None and stat.numChildren > MAX_BROKERS:
+                what = f"it has {stat.numChildren} children, at most {MAX_BROKERS} are looked at"
+                return self._unavailable(BROKERS_PATH, what)
+            names = deadline.get(self._client.get_children_async(BROKERS_PATH))
+        except NoNodeError:
+            names = []
+        return self._session_lost(BROKERS_PATH, session) or parse_children(names)
+
+    def _session_lost(self, path: str, session: object) -> Failure | None:
+        """A new session may be with a server that has not seen what the old one had."""
+        if session is None or self._client.client_id != session:
+            return self._unavailable(path, "the session was lost during the read")
+        return None
+
+    def _meet_quorum(self, path: str, deadline: _Deadline) -> None:
         """Return once a majority has agreed on something after this was called: what is read next is not older.
 
         `sync` does not do it: a leader answers it from what it knows, also one that was deposed while it was paused.
         A transaction is voted on even if it only checks, here that the znode exists; it changes nothing.
         """
         transaction = self._client.transaction()
-        transaction.check(self._path, _ANY_VERSION)
+        transaction.check(path, _ANY_VERSION)
         for outcome in deadline.get(transaction.commit_async()):
             if isinstance(outcome, Exception):
                 raise outcome

@@ -7,8 +7,9 @@ from functools import partial
 from typing import Any, Final
 
 from pidkeeper.controller.answers import Answer, Loop, release
+from pidkeeper.controller.migration.live_brokers import describe_brokers, why_not_seal
 from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, parse
-from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, Znode
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, LiveBrokers, Znode
 from pidkeeper.controller.state.decide import decide
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
@@ -21,6 +22,9 @@ from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 
 MAX_ATTEMPTS: Final = 100
 """Times that `start` looks at a znode which brokers go on writing meanwhile."""
+
+LOOKING_FIRST: Final = {MigrationPhase.IMPORT, MigrationPhase.DUAL_WRITE}
+"""Phases in which an order to finalise looks at ZooKeeper. One that is given in IMPORT may be decided in DUAL_WRITE."""
 
 REMEDIES: Final = {
     Cause.ABSENT: f"there is no znode {BLOCK_PATH}: a broker makes it when it starts; is the chroot right?",
@@ -64,12 +68,15 @@ class MigrationOrders:
             self._decide(StartMigration(self._new_name(), 0), answer)
         return answer
 
-    def order(self, phase: MigrationPhase) -> Any:
-        """Have FINALIZING or ROLLING_BACK begin. The returned future gives the phase then, or MIGRATION_REFUSED."""
+    def order(self, phase: MigrationPhase, *, forced: bool = False) -> Any:
+        """Have FINALIZING or ROLLING_BACK begin. The returned future gives the phase then, or MIGRATION_REFUSED.
+
+        FINALIZING begins while brokers live in ZooKeeper, or while nobody can tell, only if it is `forced`.
+        """
         answer = self._loop.create_future()
-        if phase is MigrationPhase.FINALIZING and self._machine.migration.phase is MigrationPhase.DUAL_WRITE:
+        if phase is MigrationPhase.FINALIZING and self._machine.migration.phase in LOOKING_FIRST:
             # Allocation pauses until the znode is sealed: not begun while ZooKeeper is away.
-            self._znode.read(partial(self._finalize, answer))
+            self._znode.read(partial(self._read_for_seal, answer, forced))
         else:
             self._decide(OrderMigration(phase), answer)
         return answer
@@ -77,8 +84,12 @@ class MigrationOrders:
     def describe(self, trouble: str | None) -> Any:
         """A future of MigrationDescription, with the znode as it is now. `trouble`: why a step cannot go on."""
         answer = self._loop.create_future()
-        self._znode.read(lambda outcome: release(answer, describe(self._machine, outcome, trouble)))
+        # The znode at last: what it holds and the phase belong together.
+        self._znode.brokers(partial(self._describe, answer, trouble))
         return answer
+
+    def _describe(self, answer: Answer, trouble: str | None, brokers: LiveBrokers | Failure) -> None:
+        self._znode.read(lambda outcome: release(answer, describe(self._machine, outcome, brokers, trouble)))
 
     def _look(self, answer: Answer, attempts: int) -> None:
         self._znode.read(partial(self._read, answer, attempts))
@@ -99,8 +110,14 @@ class MigrationOrders:
         else:
             release(answer, RequestError(ErrorCode.MIGRATION_REFUSED, _explain(outcome)))
 
-    def _finalize(self, answer: Answer, outcome: Znode | Failure) -> None:
+    def _read_for_seal(self, answer: Answer, forced: bool, outcome: Znode | Failure) -> None:
         _, reason = judge(outcome)
+        if reason is None and not forced:
+            self._znode.brokers(lambda brokers: self._finalize(answer, why_not_seal(brokers)))
+        else:
+            self._finalize(answer, reason)
+
+    def _finalize(self, answer: Answer, reason: str | None) -> None:
         if reason is None:
             self._decide(OrderMigration(MigrationPhase.FINALIZING), answer)
         else:
@@ -113,7 +130,9 @@ class MigrationOrders:
             release(answer, refusal)
 
 
-def describe(machine: StateMachine, outcome: Znode | Failure, trouble: str | None) -> MigrationDescription:
+def describe(
+    machine: StateMachine, outcome: Znode | Failure, brokers: LiveBrokers | Failure, trouble: str | None
+) -> MigrationDescription:
     """The migration and the znode; `refusals` says why each order would be refused now, None where it would not."""
     block, reason = judge(outcome)
     return MigrationDescription(
@@ -127,9 +146,10 @@ def describe(machine: StateMachine, outcome: Znode | Failure, trouble: str | Non
         trouble=trouble,
         refusals={
             "start": _why_not_start(machine, block, reason),
-            "finalize": _why_not_finalize(machine, reason),
+            "finalize": _why_not_finalize(machine, reason, brokers),
             "rollback": refusal(machine, OrderMigration(MigrationPhase.ROLLING_BACK)),
         },
+        brokers=describe_brokers(brokers),
     )
 
 
@@ -165,12 +185,12 @@ def _why_not_start(machine: StateMachine, block: ZnodeBlock | None, reason: str 
     return by_phase or reason or refusal(machine, StartMigration("", 0 if block is None else block.last + 1))
 
 
-def _why_not_finalize(machine: StateMachine, reason: str | None) -> str | None:
-    """As `MigrationOrders.order` finds it."""
-    by_phase = refusal(machine, OrderMigration(MigrationPhase.FINALIZING))
-    if by_phase is None and reason is not None and machine.migration.phase is MigrationPhase.DUAL_WRITE:
-        return f"not now: {reason}"
-    return by_phase
+def _why_not_finalize(machine: StateMachine, reason: str | None, brokers: LiveBrokers | Failure) -> str | None:
+    """As `MigrationOrders.order` finds it without force."""
+    if machine.migration.phase is not MigrationPhase.DUAL_WRITE:
+        return refusal(machine, OrderMigration(MigrationPhase.FINALIZING))
+    reason = reason or why_not_seal(brokers)
+    return None if reason is None else f"not now: {reason}"
 
 
 def _describe_znode(znode: Znode, block: ZnodeBlock | None, problem: str | None) -> ZnodeDescription:

@@ -1,4 +1,7 @@
-"""The port to ZooKeeper: one znode, read and conditionally written. `KazooZnode` is the real one."""
+"""The port to ZooKeeper: one znode, read and conditionally written, and a look at who lives there.
+
+`KazooZnode` is the real one.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,12 @@ import msgspec
 BLOCK_PATH: Final = "/latest_producer_id_block"
 """Kafka's `ProducerIdBlockZNode.path`."""
 
+BROKERS_PATH: Final = "/brokers/ids"
+"""Kafka's `BrokerIdsZNode.path`. A broker has a child here that is named by its id, while its session lasts."""
+
+MAX_BROKERS: Final = 10_000
+"""Children of BROKERS_PATH that are looked at: ten times the brokers of the largest clusters that are told of."""
+
 
 class Znode(msgspec.Struct, frozen=True):
     """What the znode held at one moment. `version`: ZooKeeper's dataVersion, which every write raises by one.
@@ -20,6 +29,16 @@ class Znode(msgspec.Struct, frozen=True):
 
     data: bytes | None
     version: int
+
+
+class LiveBrokers(msgspec.Struct, frozen=True):
+    """The brokers that had a session with ZooKeeper at one moment. `ids`: ascending.
+
+    `foreign`: how many children of BROKERS_PATH have a name that is no broker's id. They count for nothing else.
+    """
+
+    ids: tuple[int, ...]
+    foreign: int = 0
 
 
 class Cause(enum.Enum):
@@ -54,7 +73,7 @@ class Connected(Protocol):
 
 
 class BlockZnode(Protocol):
-    """The znode of the latest producer ID block.
+    """The znode of the latest producer ID block, and the brokers beside it.
 
     Every method returns at once. `done` is called exactly once, on the event loop. Calls are carried out one after
     another, in the order in which they were made.
@@ -65,6 +84,12 @@ class BlockZnode(Protocol):
 
     def write(self, data: bytes | None, version: int, done: Callable[[Znode | Failure], None]) -> None:
         """Write `data` if the znode still has `version`; `done` gets what it holds then (`setData`, KIP-730)."""
+
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
+        """Who has a child of BROKERS_PATH now, as new as `read`. Where nobody ever had one, there is no broker.
+
+        More than MAX_BROKERS children are a failure.
+        """
 
     def disconnected(self) -> str | None:
         """None while there is a session with ZooKeeper, else what is wrong."""
@@ -81,6 +106,10 @@ class NoZookeeper:
         done(Failure(Cause.UNAVAILABLE, NOT_CONFIGURED))
 
     def write(self, data: bytes | None, version: int, done: Callable[[Znode | Failure], None]) -> None:
+        """Say so."""
+        done(Failure(Cause.UNAVAILABLE, NOT_CONFIGURED))
+
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
         """Say so."""
         done(Failure(Cause.UNAVAILABLE, NOT_CONFIGURED))
 

@@ -114,9 +114,9 @@ class MemberInterface:
         """Begin the migration from ZooKeeper; see MigrationOrders.start."""
         return self._member.leadership.migration.orders.start()
 
-    def order_migration(self, phase: MigrationPhase) -> Any:
+    def order_migration(self, phase: MigrationPhase, *, forced: bool = False) -> Any:
         """Have FINALIZING or ROLLING_BACK begin; see MigrationOrders.order."""
-        return self._member.leadership.migration.orders.order(phase)
+        return self._member.leadership.migration.orders.order(phase, forced=forced)
 
     def describe_migration(self) -> Any:
         """A future of MigrationDescription."""

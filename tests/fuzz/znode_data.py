@@ -8,7 +8,7 @@ import msgspec
 
 from pidkeeper.controller.migration.orders import describe
 from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, seal
-from pidkeeper.controller.migration.zookeeper import Znode
+from pidkeeper.controller.migration.zookeeper import LiveBrokers, Znode
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from tests.fuzz.mutator import Parts
@@ -52,7 +52,7 @@ class ZnodeTarget(Target):
 
     def feed(self, data: bytes) -> None:
         """What is shown can be encoded even where the block is refused."""
-        msgspec.json.encode(describe(self._machine, Znode(data, 1), None))
+        msgspec.json.encode(describe(self._machine, Znode(data, 1), LiveBrokers(()), None))
         block = parse(data)
         if block is None or parse(encode(block)) != block:
             raise Violation(f"{block} changed when encoded again")

@@ -9,20 +9,29 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from kazoo.security import make_digest_acl
 
+from pidkeeper.controller.migration import kazoo_znode
 from pidkeeper.controller.migration.kazoo_znode import KazooZnode
-from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, BlockZnode, Cause, Failure, Znode
+from pidkeeper.controller.migration.zookeeper import (
+    BLOCK_PATH,
+    BROKERS_PATH,
+    BlockZnode,
+    Cause,
+    Failure,
+    LiveBrokers,
+    Znode,
+)
 from tests.support.cluster import REPOSITORY
 from tests.support.cutting_proxy import CuttingProxy
 from tests.support.waiting import until
 from tests.support.zookeeper import WAIT_SECONDS, Ensemble, zookeeper_client
 
 REQUEST_TIMEOUT_MS = 1000
-Done = Callable[[Znode | Failure], None]
+Found = TypeVar("Found")
 
 
 class Asked:
@@ -32,7 +41,7 @@ class Asked:
         self.znode = znode
         self.port: BlockZnode = znode
         self.calls = 0
-        self.answers: list[Znode | Failure] = []
+        self.answers: list[Any] = []
 
     async def read(self) -> Znode | Failure:
         return await self._ask(self.port.read)
@@ -40,13 +49,17 @@ class Asked:
     async def write(self, data: bytes | None, version: int) -> Znode | Failure:
         return await self._ask(lambda done: self.port.write(data, version, done))
 
-    async def _ask(self, call: Callable[[Done], None]) -> Znode | Failure:
+    async def brokers(self) -> LiveBrokers | Failure:
+        return await self._ask(self.port.brokers)
+
+    async def _ask(self, call: Callable[[Callable[[Found | Failure], None]], None]) -> Found | Failure:
         self.calls += 1
         call(self.answers.append)
         assert len(self.answers) == self.calls - 1, "answered before the call returned"
         await until(lambda: len(self.answers) >= self.calls)
         assert len(self.answers) == self.calls
-        return self.answers[-1]
+        answer: Found | Failure = self.answers[-1]
+        return answer
 
     async def sent(self) -> None:
         """Return once the request is with the operating system, and not answered."""
@@ -90,7 +103,7 @@ def plain(connect: str) -> Any:
         client.close()
 
 
-def refused(answer: Znode | Failure, cause: Cause, said: str = "") -> None:
+def refused(answer: Znode | LiveBrokers | Failure, cause: Cause, said: str = "") -> None:
     assert isinstance(answer, Failure), answer
     assert answer.cause is cause, answer
     assert said in answer.detail, answer
@@ -127,6 +140,61 @@ async def test_absent(zookeeper: Ensemble) -> None:
     async with running(zookeeper.chroot("absent"), path="/other") as znode:
         refused(await znode.read(), Cause.ABSENT, "/other")
         refused(await znode.write(b"{}", 0), Cause.ABSENT, "no such znode")
+
+
+# Who lives there.
+
+
+async def test_where_no_broker_ever_was_is_none(zookeeper: Ensemble) -> None:
+    async with running(zookeeper.chroot("no-brokers")) as znode:
+        assert await znode.brokers() == LiveBrokers(())
+
+
+async def test_brokers_live_while_their_sessions_last(zookeeper: Ensemble) -> None:
+    connect = zookeeper.chroot("brokers")
+    async with running(connect) as znode:
+        with plain(connect) as one:
+            one.create(f"{BROKERS_PATH}/2", b"{}", ephemeral=True, makepath=True)
+            with plain(connect) as other:
+                other.create(f"{BROKERS_PATH}/11", b"{}", ephemeral=True)
+                other.create(f"{BROKERS_PATH}/broker", b"{}", ephemeral=True)
+                assert await znode.brokers() == LiveBrokers((2, 11), foreign=1)
+            assert await znode.brokers() == LiveBrokers((2,))
+        assert await znode.brokers() == LiveBrokers(())
+
+
+async def test_more_children_than_anybody_has_brokers(zookeeper: Ensemble, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kazoo_znode, "MAX_BROKERS", 2)
+    connect = zookeeper.chroot("many-brokers")
+    async with running(connect) as znode:
+        with plain(connect) as client:
+            client.ensure_path(BROKERS_PATH)
+            for broker_id in range(3):
+                client.create(f"{BROKERS_PATH}/{broker_id}")
+                if broker_id < 2:
+                    assert await znode.brokers() == LiveBrokers(tuple(range(broker_id + 1)))
+        refused(await znode.brokers(), Cause.UNAVAILABLE, "it has 3 children, at most 2 are looked at")
+
+
+async def test_brokers_that_only_others_may_see(zookeeper: Ensemble) -> None:
+    connect = zookeeper.chroot("brokers-acl")
+    with plain(connect) as client:
+        client.ensure_path(BROKERS_PATH)
+        client.set_acls(BROKERS_PATH, [make_digest_acl("kafka", "secret", all=True)])
+    async with running(connect) as znode:
+        refused(await znode.brokers(), Cause.DENIED, BROKERS_PATH)
+        assert await znode.read() == Znode(None, 0)
+    async with running(connect, digest="kafka:secret") as znode:
+        assert await znode.brokers() == LiveBrokers(())
+
+
+async def test_brokers_of_a_zookeeper_that_is_silent(zookeeper: Ensemble) -> None:
+    async with running(zookeeper.chroot("brokers-silent")) as znode:
+        zookeeper.pause(1)
+        try:
+            refused(await znode.brokers(), Cause.UNAVAILABLE, f"no answer within {REQUEST_TIMEOUT_MS} ms")
+        finally:
+            zookeeper.resume(1)
 
 
 # Conditional writes.

@@ -98,7 +98,7 @@ NODE_BUGS: Final = (
         "force-for-everybody",
         "one call does not burn the ID space",
         "a dangerous flag that protects from nobody",
-        (replace("controller/api", "Operations.raise_floor", "Access.OVERRIDE not in _", "False"),),
+        (replace("controller/api", "_check_force", "Access.OVERRIDE not in _", "False"),),
         ("tests/unit/controller/api/test_app.py",),
         unseen="its operators are not authenticated",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 from pidkeeper.controller.answers import Answer as Wanted
 from pidkeeper.controller.migration.member_side import Migration
-from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
 from pidkeeper.controller.state.decide import decide
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
@@ -44,6 +44,9 @@ class Register:
             self.writes += 1
             outcome = self.znode = Znode(data, version + 1)
         self.answers.append(lambda: done(outcome))
+
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
+        self.answers.append(lambda: done(LiveBrokers(())))
 
     def disconnected(self) -> str | None:
         return None

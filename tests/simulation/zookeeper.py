@@ -1,4 +1,5 @@
-"""ZooKeeper as one linearizable register, data and version, with conditional writes; and how calls of it go wrong.
+"""ZooKeeper as one linearizable register, data and version, with conditional writes; who is registered beside it; and
+how calls of it go wrong.
 
 A call takes effect at one instant, or never. Whoever made it learns of the outcome, or hears nothing until its timeout
 has passed: then the write may have happened, may never happen, or may happen later still, when its caller is long dead
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
 from pidkeeper.protocol.migration import MigrationPhase
 from tests.simulation.swarm import Migrating
 from tests.simulation.world import MILLISECOND, SECOND, World
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 Done = Callable[[Znode | Failure], None]
+Outcome = Znode | LiveBrokers | Failure
 Later = Callable[..., None]
 
 CLAIMS: Final = "claims"
@@ -65,6 +67,9 @@ class ZooKeeper:
         self._off = False
         # When each lost or regained its session, as seen from outside.
         self._changed: dict[int | None, int] = {}
+        # The ephemeral children of /brokers/ids: (broker id, which of its processes).
+        self._registered: set[tuple[int, int]] = set()
+        self._vacant_until = 0
 
     def create(self) -> None:
         """An old broker that starts makes the znode, without data."""
@@ -86,6 +91,26 @@ class ZooKeeper:
             self.world.note(f"ZooKeeper takes {wanted}")
         self.monitor.written(wanted, before, self.znode)
         return self.znode
+
+    # Old brokers.
+
+    def brokers(self) -> LiveBrokers:
+        """Whose session lasts."""
+        return LiveBrokers(tuple(sorted({broker_id for broker_id, _ in self._registered})))
+
+    def register(self, broker_id: int, life: int) -> None:
+        """An old broker has a session."""
+        if not self._registered:
+            self._vacant_until = self.world.now
+        self._registered.add((broker_id, life))
+
+    def expire(self, broker_id: int, life: int) -> None:
+        """Its session has ended, whether it lives or not."""
+        self._registered.discard((broker_id, life))
+
+    def vacant_since(self, moment: int) -> bool:
+        """Whether there was a time from `moment` on at which no broker was registered."""
+        return not self._registered or self._vacant_until >= moment
 
     # Outages.
 
@@ -142,7 +167,7 @@ class ZooKeeper:
 class _Call:
     __slots__ = ("carried_out", "done", "lost", "over", "timed_out")
 
-    def __init__(self, done: Done) -> None:
+    def __init__(self, done: Callable[[Any], None]) -> None:
         self.done = done
         self.carried_out = self.lost = self.over = self.timed_out = False
 
@@ -181,8 +206,16 @@ class Session:
         """Write it. `reached` is told how far the call has come."""
         self._send(lambda: self.zookeeper.write(wanted), done, wanted, reached)
 
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
+        """Look who is registered."""
+        self._send(self.zookeeper.brokers, done, None, _nowhere)
+
     def _send(
-        self, operate: Callable[[], Znode | Failure], done: Done, wanted: Write | None, reached: Callable[[str], None]
+        self,
+        operate: Callable[[], Outcome],
+        done: Callable[[Any], None],
+        wanted: Write | None,
+        reached: Callable[[str], None],
     ) -> None:
         if self.disconnected() is not None:
             self._later(0, done, Failure(Cause.UNAVAILABLE, "no session with ZooKeeper"))
@@ -214,7 +247,7 @@ class Session:
     def _carry_out(
         self,
         call: _Call,
-        operate: Callable[[], Znode | Failure],
+        operate: Callable[[], Outcome],
         wanted: Write | None,
         reached: Callable[[str], None],
         answered: bool,
@@ -224,7 +257,7 @@ class Session:
             call.lost = True
             return
         outcome = operate()
-        call.carried_out = isinstance(outcome, Znode)
+        call.carried_out = not isinstance(outcome, Failure)
         if late and wanted is not None:
             self.world.fault("zookeeper_late_write" if call.carried_out else "zookeeper_late_write_refused")
         if call.carried_out:
@@ -232,7 +265,7 @@ class Session:
         if answered and self.zookeeper.reaches(self.node):
             self._later(self._delay(), self._answer, call, outcome, reached)
 
-    def _answer(self, call: _Call, outcome: Znode | Failure, reached: Callable[[str], None]) -> None:
+    def _answer(self, call: _Call, outcome: Outcome, reached: Callable[[str], None]) -> None:
         if call.over:
             return
         call.over = True
@@ -274,6 +307,10 @@ class Port:
         kind = {CLAIMS: "claim", ORDERS: "start"}.get(self._use) or STEP_WRITES.get(phase, "step")
         wanted = Write(kind, self._process.node_id, -1, phase, data, version)
         self._session.write(wanted, done, _nowhere if self._use == ORDERS else self._reached(kind, phase))
+
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
+        """Look who is registered."""
+        self._session.brokers(done)
 
     def disconnected(self) -> str | None:
         """As the session says."""

@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from pidkeeper.controller.answers import Answer, release
 from pidkeeper.controller.migration.member_side import Migration
-from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.decide import decide
@@ -69,12 +69,13 @@ URLS = {1: "http://127.0.0.1:1", 2: "http://127.0.0.1:2", 3: "http://127.0.0.1:3
 class MemoryZnode:
     """The znode of the latest block: `now` is what it holds. `failure` is the outcome of every call while it is set.
 
-    Every call takes `seconds`.
+    `live`: what is registered beside it, or why nobody can tell. Every call takes `seconds`.
     """
 
     def __init__(self, data: bytes | None = None) -> None:
         self.now = Znode(data, 0)
         self.failure: Failure | None = None
+        self.live: LiveBrokers | Failure = LiveBrokers(())
         self.seconds = 0.0
 
     def put(self, data: bytes | None) -> None:
@@ -93,11 +94,15 @@ class MemoryZnode:
         else:
             self._answer(done, self.failure or Failure(Cause.CONFLICT, "written by somebody else"))
 
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
+        """Who is registered."""
+        self._answer(done, self.failure or self.live)
+
     def disconnected(self) -> str | None:
         """What is wrong while calls fail."""
         return None if self.failure is None else self.failure.detail
 
-    def _answer(self, done: Callable[[Znode | Failure], None], outcome: Znode | Failure) -> None:
+    def _answer(self, done: Callable[[Any], None], outcome: Znode | LiveBrokers | Failure) -> None:
         asyncio.get_running_loop().call_later(self.seconds, done, outcome)
 
 
@@ -245,17 +250,17 @@ class MemoryMember:
         answer: asyncio.Future[Any] = self.migration.orders.start()
         return answer
 
-    def order_migration(self, phase: MigrationPhase) -> asyncio.Future[Any]:
+    def order_migration(self, phase: MigrationPhase, *, forced: bool = False) -> asyncio.Future[Any]:
         """Go on with the migration, or back."""
-        answer: asyncio.Future[Any] = self.migration.orders.order(phase)
+        answer: asyncio.Future[Any] = self.migration.orders.order(phase, forced=forced)
         return answer
 
     def describe_migration(self) -> asyncio.Future[Any]:
-        """Where it is, after the next step of the leader."""
+        """Where it is, while the leader takes its next step."""
         self._take_ids_over()
+        answer: asyncio.Future[Any] = self.migration.orders.describe(self.migration.trouble())
         if not self.steps_wait:
             self.migration.tick()
-        answer: asyncio.Future[Any] = self.migration.orders.describe(self.migration.trouble())
         return answer
 
     def metric_families(self) -> Iterable[Metric]:

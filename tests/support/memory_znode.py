@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
@@ -21,20 +21,24 @@ MAX_TURNS = 10_000
 """Callbacks of one `MemoryLoop.run`; more than this goes round for ever."""
 
 LOST = Failure(Cause.UNAVAILABLE, "no answer in time")
-Done = Callable[[Znode | Failure], None]
+Outcome = Znode | LiveBrokers | Failure
 
 
 class Call(msgspec.Struct):
     """A call under way. `outcome`: what the server made of it, None before. `version`: None for a read."""
 
-    done: Done
+    done: Callable[[Any], None]
     data: bytes | None = None
     version: int | None = None
-    outcome: Znode | Failure | None = None
+    outcome: Outcome | None = None
+    of_brokers: bool = False
 
 
 class MemoryZnode:
-    """`BlockZnode`. `reads` and `writes` count what the server carried out, refused writes included."""
+    """`BlockZnode`. `reads` and `writes` count what the server carried out, refused writes included.
+
+    `live`: the brokers that are registered now.
+    """
 
     def __init__(self, data: bytes | None = None, version: int = 0) -> None:
         self.data = data
@@ -44,14 +48,19 @@ class MemoryZnode:
         self.trouble: str | None = None
         self.reads = 0
         self.writes = 0
+        self.live = LiveBrokers(())
 
-    def read(self, done: Done) -> None:
+    def read(self, done: Callable[[Znode | Failure], None]) -> None:
         """Wait for a test to answer."""
         self.calls.append(Call(done))
 
-    def write(self, data: bytes | None, version: int, done: Done) -> None:
+    def write(self, data: bytes | None, version: int, done: Callable[[Znode | Failure], None]) -> None:
         """Wait for a test to answer."""
         self.calls.append(Call(done, data, version))
+
+    def brokers(self, done: Callable[[LiveBrokers | Failure], None]) -> None:
+        """Wait for a test to answer."""
+        self.calls.append(Call(done, of_brokers=True))
 
     def disconnected(self) -> str | None:
         """What the test says."""
@@ -100,6 +109,9 @@ class MemoryZnode:
         return range(first, first + size)
 
     def _serve(self, call: Call) -> None:
+        if call.of_brokers:
+            call.outcome = self.live
+            return
         if call.version is None:
             self.reads += 1
         else:

@@ -6,15 +6,16 @@ import msgspec
 import pytest
 
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode, seal
-from pidkeeper.controller.migration.zookeeper import Cause, Failure
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.messages import AllocatedBlock, MigrationDescription
+from pidkeeper.protocol.messages import AllocatedBlock, MigrationDescription, ZookeeperBrokers
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from tests.support.memory_member import QUORUM_NAME, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 
 ROOT = "/v1/migration/zookeeper"
+OPERATORS = "the operators' secret, of some length"
 BLOCK = encode(ZnodeBlock(7, 56_000, 56_999))
 
 
@@ -105,7 +106,10 @@ async def test_nothing_is_finalised_unless_somebody_agreed(
     assert member.znode.now.data == BLOCK
 
 
-@pytest.mark.parametrize("body", ["[]", "{", '{"agreed": 1}', '{"agreed": "yes"}', '{"agreed": true, "sure": true}'])
+@pytest.mark.parametrize(
+    "body",
+    ["[]", "{", '{"agreed": 1}', '{"agreed": "yes"}', '{"agreed": true, "sure": true}', '{"agreed": true, "force": 1}'],
+)
 async def test_a_malformed_agreement_changes_nothing(api: Api, body: str) -> None:
     await order(api, "start", "import")
     await describe(api)
@@ -144,6 +148,36 @@ async def test_a_quorum_that_has_handed_out_ids_by_itself_cannot_start(api: Api,
         ErrorCode.MIGRATION_REFUSED,
         "this quorum has handed out IDs by itself, 0 to 999 at last",
     )
+
+
+async def test_nothing_is_finalised_over_brokers_that_live(serve: Serve, member: MemoryMember) -> None:
+    api = await serve(operator_token=OPERATORS)
+    operator = {"Authorization": f"Bearer {OPERATORS}"}
+    assert (await api.call("POST", f"{ROOT}/start", json={}, headers=operator)).status == 200
+    await describe(api)
+    member.znode.live = LiveBrokers((7, 9), foreign=1)
+    assert (await describe(api)).brokers == ZookeeperBrokers("/brokers/ids", [7, 9], 1, None)
+    for body in ({"agreed": True}, {"agreed": True, "force": False}):
+        answer = await api.call("POST", f"{ROOT}/finalize", json=body, headers=operator)
+        refused(answer, ErrorCode.MIGRATION_REFUSED, "not now: brokers 7, 9 are still in ZooKeeper")
+    unconfirmed = await api.call("POST", f"{ROOT}/finalize", json={"force": True}, headers=operator)
+    refused(unconfirmed, ErrorCode.MIGRATION_REFUSED, "send agreed = true")
+    forced = await api.call("POST", f"{ROOT}/finalize", json={"agreed": True, "force": True}, headers=operator)
+    assert (forced.status, forced.json()) == (200, {"phase": "finalizing"}), forced.text
+
+
+@pytest.mark.parametrize("token", [None, "a secret of some length"])
+async def test_force_takes_an_operator_who_has_proven_to_be_one(
+    serve: Serve, member: MemoryMember, token: str | None
+) -> None:
+    """Also where it would not be needed: who may not force it is told so before anything is looked at."""
+    api = await serve(token=token)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    assert (await api.call("POST", f"{ROOT}/start", json={}, headers=headers)).status == 200
+    assert (await api.call("GET", ROOT, headers=headers)).status == 200
+    answer = await api.call("POST", f"{ROOT}/finalize", json={"agreed": True, "force": True}, headers=headers)
+    refused(answer, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "operator_token_file")
+    assert member.machine.migration.phase is MigrationPhase.DUAL_WRITE
 
 
 @pytest.mark.parametrize("leader_id", [None, 2])

@@ -81,7 +81,7 @@ def test_a_phase_that_pauses_begins_while_a_claim_is_under_way(state: str, phase
     answers = [leader.ask()]
     if state != "waiting":
         reach(leader, state)
-    order = leader.migration.orders.order(phase)
+    order = leader.migration.orders.order(phase, forced=True)
     answers.append(leader.ask())
     leader.settle()
     while quorum.znode.calls:

@@ -7,10 +7,10 @@ import pytest
 
 from pidkeeper.controller.migration.orders import MAX_ATTEMPTS, REMEDIES
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode, parse, seal
-from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, Cause, Failure
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, Cause, Failure, LiveBrokers
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
-from pidkeeper.protocol.messages import MigrationDescription, ZnodeDescription
+from pidkeeper.protocol.messages import MigrationDescription, ZnodeDescription, ZookeeperBrokers
 from pidkeeper.protocol.metadata_version import TRANSACTIONS
 from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 from tests.support.memory_leader import NAME, MemoryQuorum
@@ -144,6 +144,7 @@ def test_a_znode_that_cannot_be_read(phase: MigrationPhase, cause: Cause) -> Non
     assert answer.refusal.detail == FAILURES[cause]
     assert not quorum.znode.calls
     answer = orders.describe("stuck")
+    quorum.znode.answer()
     quorum.znode.fail(Failure(cause, "no session"))
     description = answer.result()
     assert description.znode is None
@@ -340,3 +341,83 @@ def test_nothing_is_finalised_while_zookeeper_is_away() -> None:
         order.result()
     assert refusal.value.code is ErrorCode.MIGRATION_REFUSED
     assert quorum.leader.phase() is MigrationPhase.DUAL_WRITE
+
+
+LIVE = LiveBrokers((1, 7), foreign=1)
+
+
+def test_nothing_is_finalised_over_brokers_that_live() -> None:
+    quorum = in_phase(P.DUAL_WRITE)
+    assert describe(quorum).brokers == ZookeeperBrokers("/brokers/ids", [], 0, None)
+    quorum.znode.live = LIVE
+    detail = refused(quorum, P.FINALIZING)
+    assert detail.startswith("not now: brokers 1, 7 are still in ZooKeeper (/brokers/ids). ")
+    description = describe(quorum)
+    assert description.refusals["finalize"] == detail
+    assert description.brokers == ZookeeperBrokers("/brokers/ids", [1, 7], 1, None)
+    quorum.znode.live = LiveBrokers((), foreign=1)
+    assert describe(quorum).refusals["finalize"] is None
+    assert quorum.order(P.FINALIZING) is P.FINALIZING
+
+
+def test_who_cannot_tell_which_brokers_live_does_not_finalise() -> None:
+    quorum = in_phase(P.DUAL_WRITE)
+    away = Failure(Cause.UNAVAILABLE, "no answer within 2000 ms")
+    answer = quorum.leader.migration.orders.order(P.FINALIZING)
+    quorum.znode.answer()
+    quorum.znode.fail(away)
+    quorum.settle()
+    assert answer.refusal.code is ErrorCode.MIGRATION_REFUSED
+    assert answer.refusal.detail.startswith("not now: nobody can tell which brokers are still in ZooKeeper ")
+    assert quorum.leader.phase() is P.DUAL_WRITE
+    described = quorum.leader.migration.orders.describe(None)
+    quorum.znode.fail(away)
+    quorum.settle()
+    assert described.result().refusals["finalize"] == answer.refusal.detail
+    assert described.result().brokers == ZookeeperBrokers("/brokers/ids", [], 0, away.detail)
+
+
+def test_force_asks_for_nobody() -> None:
+    quorum = in_phase(P.DUAL_WRITE)
+    quorum.znode.live = LIVE
+    answer = quorum.leader.migration.orders.order(P.FINALIZING, forced=True)
+    quorum.znode.answer()
+    assert not quorum.znode.calls, "what nobody can read would stop it"
+    quorum.settle()
+    assert answer.result() is P.FINALIZING
+    quorum.run()
+    assert quorum.leader.phase() is P.FINALIZED
+
+
+def test_force_seals_nothing_unseen() -> None:
+    quorum = in_phase(P.DUAL_WRITE)
+    answer = quorum.leader.migration.orders.order(P.FINALIZING, forced=True)
+    quorum.znode.fail(Failure(Cause.UNAVAILABLE, "no session"))
+    assert answer.refusal.detail == "not now: no session"
+
+
+def test_an_order_in_the_import_that_is_decided_behind_it_has_looked() -> None:
+    """It joins the batch of the step to dual write, or the next one."""
+    quorum = in_phase(P.IMPORT)
+    quorum.znode.live = LIVE
+    quorum.leader.migration.tick()
+    quorum.znode.answer()
+    answer = quorum.leader.migration.orders.order(P.FINALIZING)
+    quorum.settle()
+    assert quorum.leader.phase() is P.DUAL_WRITE
+    assert answer.refusal.detail.startswith("not now: brokers 1, 7 are still in ZooKeeper ")
+
+
+@pytest.mark.parametrize("phase", list(P), ids=lambda phase: phase.name)
+def test_brokers_that_live_are_in_no_other_orders_way(phase: MigrationPhase) -> None:
+    quorum = in_phase(phase, data=kafka_block(3, 0, 999))
+    before = describe(quorum).refusals
+    quorum.znode.live = LIVE
+    after = describe(quorum).refusals
+    assert (after["start"], after["rollback"]) == (before["start"], before["rollback"])
+    if phase is not P.DUAL_WRITE:
+        assert after["finalize"] == before["finalize"]
+    for order in (P.FINALIZING, P.ROLLING_BACK):
+        if phase in ALLOWED[order] and (order, phase) != (P.FINALIZING, P.DUAL_WRITE):
+            assert quorum.order(order) is ALLOWED[order][phase]
+            return
