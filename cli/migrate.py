@@ -13,6 +13,7 @@ from pidkeeper.cli import migration_plan as plan_of
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json
+from pidkeeper.controller.migration.live_brokers import BEHIND_THE_SEAL, listed
 from pidkeeper.protocol.messages import MigrationDescription, MigrationOrderResponse
 
 ROOT: Final = "/v1/migration/zookeeper"
@@ -90,7 +91,7 @@ def plan(members: Controllers, output: str) -> None:
 @asks_controllers
 @output_option
 def status(members: Controllers, output: str) -> None:
-    """Show the phase of the migration, and what the znode holds.
+    """Show the phase of the migration, what the znode holds, and which brokers are still in ZooKeeper.
 
     Exits 10 if a step cannot continue, if ZooKeeper is needed and cannot be used, or if the znode is behind the quorum.
     """
@@ -123,20 +124,26 @@ def start(wait: float, members: Controllers, output: str) -> None:
 @click.option(
     "--yes", is_flag=True, help="Do not ask for confirmation: no broker uses ZooKeeper any more. This cannot be undone."
 )
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Even if brokers are still in ZooKeeper, or nobody can tell. Takes the operators' --token-file.",
+)
 @_wait_option
 @asks_controllers
 @output_option
-def finalize(yes: bool, wait: float, members: Controllers, output: str) -> None:
+def finalize(yes: bool, force: bool, wait: float, members: Controllers, output: str) -> None:
     """End the migration: seal the znode, and allocate without ZooKeeper. This cannot be undone.
 
-    Brokers that use ZooKeeper get no more producer IDs. Asks for confirmation; without a terminal --yes is needed.
-    Exits 5 if the order is refused or not confirmed, 1 if it is not done within --wait; the leader then continues by
-    itself.
+    Brokers that use ZooKeeper get no more producer IDs; while there are any, --force is needed. Asks for confirmation;
+    without a terminal --yes is needed. Exits 5 if the order is refused or not confirmed, 1 if it is not done within
+    --wait; the leader then continues by itself.
     """
     before = _before(members, output)
     if before.phase not in {UNDER_WAY["finalize"], *DONE["finalize"]}:
-        _check_agreed(before, yes)
-        _send(members, "finalize", {"agreed": True})
+        _check_agreed(before, yes, force)
+        # A leader of an older build does not know `force`, and refuses a body with what it does not know.
+        _send(members, "finalize", {"agreed": True, "force": True} if force else {"agreed": True})
     _finish("finalize", before, members, wait, output)
 
 
@@ -192,9 +199,12 @@ def _before(members: Controllers, output: str) -> MigrationDescription:
     return migration
 
 
-def _check_agreed(before: MigrationDescription, yes: bool) -> None:
-    """Raises CommandError (REFUSED) if the order makes no sense now, or if nobody agrees to it."""
-    if (refusal := plan_of.why_not("finalize", before)) is not None:
+def _check_agreed(before: MigrationDescription, yes: bool, force: bool) -> None:
+    """Raises CommandError (REFUSED) if the order makes no sense now, or if nobody agrees to it.
+
+    What force overcomes only the leader knows.
+    """
+    if not force and (refusal := plan_of.why_not("finalize", before)) is not None:
         raise CommandError(refusal, ExitCode.REFUSED)
     if yes:
         return
@@ -204,7 +214,7 @@ def _check_agreed(before: MigrationDescription, yes: bool) -> None:
             "add --yes once no such broker is left",
             ExitCode.REFUSED,
         )
-    click.echo(f"{plan_of.EXHAUSTED} There is no way back.", err=True)
+    click.echo(f"{BEHIND_THE_SEAL} There is no way back.", err=True)
     if not click.confirm("Finalise now? Answer yes only if no broker uses ZooKeeper any more", err=True):
         raise CommandError("not confirmed: nothing was changed", ExitCode.REFUSED)
 
@@ -268,7 +278,8 @@ def _done(order: str, before: MigrationDescription, after: MigrationDescription)
 
 
 def _warnings(migration: MigrationDescription) -> list[str]:
-    return [one for one in (plan_of.behind(migration), plan_of.alive(migration)) if one is not None]
+    found = plan_of.behind(migration), plan_of.alive(migration), plan_of.left_behind(migration)
+    return [one for one in found if one is not None]
 
 
 def _show(migration: MigrationDescription) -> None:
@@ -277,6 +288,7 @@ def _show(migration: MigrationDescription) -> None:
         ("Phase", f"{migration.phase}: {plan_of.STATES.get(migration.phase, 'unknown here')}"),
         ("NextProducerId", migration.next_producer_id),
         *_znode(migration, blockers),
+        ("Brokers", _brokers(migration)),
         *(("InTheWay", reason) for reason in blockers),
         *(("Warning", warning) for warning in _warnings(migration)),
     ]
@@ -300,6 +312,16 @@ def _znode(migration: MigrationDescription, blockers: list[str]) -> list[tuple[s
         ("Znode", f"{znode.path}, version {znode.version}, written by {_writer(migration) or 'nobody'}"),
         ("ZnodeNextId", after),
     ]
+
+
+def _brokers(migration: MigrationDescription) -> str:
+    brokers = migration.brokers
+    if brokers is None:
+        return "unknown: the leader's build does not look"
+    if brokers.problem is not None:
+        return "cannot be read" if migration.zookeeper == brokers.problem else f"unknown: {brokers.problem}"
+    foreign = f"; {brokers.foreign} of its children are no broker's id" if brokers.foreign else ""
+    return f"{listed(brokers.ids) or 'none'} in {brokers.path}{foreign}"
 
 
 def _writer(migration: MigrationDescription) -> str | None:

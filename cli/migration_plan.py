@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from pidkeeper.controller.migration.live_brokers import BEHIND_THE_SEAL, name_brokers
 from pidkeeper.controller.migration.znode import ZnodeBlock, next_free, parse, went_back
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import MigrationDescription
@@ -81,6 +82,13 @@ def alive(migration: MigrationDescription) -> str | None:
     return f"the last block was taken by broker {block.broker_id}: make sure that it no longer uses ZooKeeper"
 
 
+def left_behind(migration: MigrationDescription) -> str | None:
+    """Says so if a broker is still there when nothing is to be had in ZooKeeper any more."""
+    if migration.phase != "finalized" or migration.brokers is None or not migration.brokers.ids:
+        return None
+    return f"{name_brokers(migration.brokers.ids)} still in ZooKeeper. {BEHIND_THE_SEAL}"
+
+
 def sealed_by_this_quorum(migration: MigrationDescription) -> bool:
     """Whether the znode holds this quorum's seal."""
     block, _ = _block(migration)
@@ -135,7 +143,7 @@ def _start(migration: MigrationDescription) -> list[str]:
 def _finalize(migration: MigrationDescription) -> list[str]:
     return [
         "The quorum hands out no block until the znode is sealed; agents serve from their reserves.",
-        f"The znode is sealed with a block that ends at {MAX_PRODUCER_ID}. {EXHAUSTED}",
+        f"The znode is sealed with a block that ends at {MAX_PRODUCER_ID}. {BEHIND_THE_SEAL}",
         f"The quorum hands out blocks by itself from {zookeeper_next(migration)} on, and no longer needs ZooKeeper.",
         "There is no way back.",
     ]
@@ -157,6 +165,5 @@ _CLAIMED_FIRST: Final = (
     "Every block is then claimed in ZooKeeper first, and committed by the quorum after. Brokers that use ZooKeeper "
     "continue beside it. No block is handed out while ZooKeeper is away."
 )
-EXHAUSTED: Final = "Brokers that use ZooKeeper fail with 'Have exhausted all producerIds' from then on."
 
 _WOULD: Final = {"start": _start, "finalize": _finalize, "rollback": _rollback}

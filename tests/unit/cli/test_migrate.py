@@ -6,10 +6,12 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import replace
 
 from pidkeeper.cli import migrate as module
 from pidkeeper.cli import migration_plan
@@ -20,7 +22,7 @@ from pidkeeper.cli.main import cli
 from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode, seal
-from pidkeeper.controller.migration.zookeeper import Cause, Failure
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.service.server import HttpServer
@@ -39,9 +41,10 @@ def broker_block(first: int, broker_id: int = 7) -> bytes:
 class Served:
     """A member whose interface is served by a thread of its own; `set` changes it there."""
 
-    def __init__(self, token: str | None = None) -> None:
+    def __init__(self, token: str | None = None, operator_token: str | None = None) -> None:
         self.member = MemoryMember()
         self._token = token
+        self._operator_token = operator_token
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -55,7 +58,9 @@ class Served:
 
     async def _serve(self) -> None:
         self._end = asyncio.Event()
-        server = HttpServer(build_app(self.member, limits=ApiLimits(), token=self._token))
+        server = HttpServer(
+            build_app(self.member, limits=ApiLimits(), token=self._token, operator_token=self._operator_token)
+        )
         host, port = await server.start("127.0.0.1", 0)
         self.url = f"http://{host}:{port}"
         self._started.set()
@@ -117,6 +122,7 @@ def test_the_plan_of_a_start(served: Served) -> None:
         "NextProducerId  0",
         "Znode           /latest_producer_id_block, version 1, written by broker 7",
         "ZnodeNextId     57000",
+        "Brokers         none in /brokers/ids",
         '{"version":1,"broker":7,"block_start":"56000","block_end":"56999"}',
         "",
         "start would do this:",
@@ -279,6 +285,69 @@ def test_nothing_is_finalised_unseen(dual: Served) -> None:
     dual.member.znode.put(encode(seal("pidkeeper/another/1")))
     result = dual.run("finalize", "--yes")
     assert (result.exit_code, "sealed by pidkeeper/another/1" in result.stderr) == (ExitCode.REFUSED, True)
+
+
+def test_brokers_that_live_are_shown_and_stop_it(dual: Served) -> None:
+    dual.member.znode.live = LiveBrokers((7, 9), foreign=2)
+    shown = dual.run("status")
+    assert shown.exit_code == 0
+    assert "Brokers         7, 9 in /brokers/ids; 2 of its children are no broker's id" in shown.output
+    planned = dual.run("plan").output
+    assert "finalize would be refused:\n  not now: brokers 7, 9 are still in ZooKeeper (/brokers/ids)." in planned
+    assert "COORDINATOR_LOAD_IN_PROGRESS" in planned and "UNKNOWN_SERVER_ERROR" in planned
+    assert dual.json("status")["migration"]["brokers"]["ids"] == [7, 9]
+    result = dual.run("finalize", "--yes")
+    assert result.exit_code == ExitCode.REFUSED
+    assert "Error: not now: brokers 7, 9 are still in ZooKeeper" in result.stderr
+    assert dual.phase is P.DUAL_WRITE
+    dual.member.znode.live = LiveBrokers(())
+    assert dual.run("finalize", "--yes").exit_code == 0
+
+
+def test_a_list_of_brokers_that_cannot_be_read_stops_it(dual: Served) -> None:
+    dual.member.znode.live = Failure(Cause.DENIED, "")
+    result = dual.run("finalize", "--yes")
+    assert (result.exit_code, "let this user read /brokers/ids" in result.stderr) == (ExitCode.REFUSED, True)
+    assert "Brokers         unknown: ZooKeeper does not permit it" in result.stdout
+    dual.member.znode.failure = AWAY
+    assert "Brokers         cannot be read" in dual.run("status").output
+
+
+def test_force_takes_the_operators_token(tmp_path: Path) -> None:
+    one = Served(operator_token=TOKEN)
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    try:
+        one.enter(P.BRIDGE)
+        one.member.znode.put(broker_block(56_000))
+        assert one.run("start", "--token-file", str(file)).exit_code == 0
+        one.member.znode.live = LiveBrokers((7,))
+        without = one.run("finalize", "--yes", "--force")
+        assert (without.exit_code, one.phase) == (4, P.DUAL_WRITE)
+        result = one.run("finalize", "--yes", "--force", "--token-file", str(file))
+        assert (result.exit_code, one.phase) == (0, P.FINALIZED), result.output
+        left = one.run("status")
+        assert "Warning         broker 7 is still in ZooKeeper. Once its last block is used up" in left.output
+        assert one.json("status")["warnings"][0].startswith("broker 7 is still in ZooKeeper. ")
+    finally:
+        one.close()
+
+
+def test_a_leader_of_an_older_build_is_sent_what_it_knows(dual: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers without the brokers, and refuses a body with a field that it does not know."""
+    sent: list[Any] = []
+    send: Callable[..., None] = module._send
+    describe: Callable[..., Any] = module._describe
+
+    def noted(members: Any, order: str, body: dict[str, bool]) -> None:
+        sent.append(body)
+        send(members, order, body)
+
+    monkeypatch.setattr(module, "_send", noted)
+    monkeypatch.setattr(module, "_describe", lambda members: replace(describe(members), brokers=None))
+    result = dual.run("finalize", "--yes")
+    assert (result.exit_code, sent) == (0, [{"agreed": True}])
+    assert "Brokers         unknown: the leader's build does not look" in result.stdout
 
 
 def test_an_order_that_takes_longer_is_not_lost(served: Served) -> None:
