@@ -10,6 +10,7 @@ from tests.mutants.planted import Planted
 MIGRATION: Final = "controller/migration"
 STATE: Final = "controller/state"
 _ANSWERS: Final = "tests/simulation/test_migration_answers.py"
+_ORDERS: Final = "tests/unit/controller/migration/test_orders.py"
 _SAME_BLOCKS: Final = "no block goes to both worlds"
 
 
@@ -170,6 +171,36 @@ MIGRATION_BUGS: Final = (
                 "isinstance(_1, Znode) or _1.cause is Cause.UNAVAILABLE",
             ),
         ),
+    ),
+    Planted(
+        "finalized-over-brokers-that-live",
+        "no broker is left without IDs unless an operator forces it",
+        "KIP-866: the migration begins only when the brokers are ready for it",
+        (replace(MIGRATION, "why_not_seal", "not brokers.ids", "brokers"),),
+    ),
+    Planted(
+        "brokers-that-nobody-can-list-taken-for-none",
+        "no broker is left without IDs unless an operator forces it",
+        "an error that is taken for an empty answer",
+        (
+            insert_before(
+                MIGRATION, "why_not_seal", "if isinstance(_1, Failure):", "if isinstance(_1, Failure):\n    return None"
+            ),
+        ),
+        (_ORDERS,),
+    ),
+    Planted(
+        "force-not-heeded",
+        "an operator who forces the end is obeyed",
+        "a guard that cannot be overruled is an outage of its own",
+        (replace(MIGRATION, "_read_for_seal", "_1 is None and not _", "_1 is None"),),
+    ),
+    Planted(
+        "brokers-not-looked-for-during-the-import",
+        "no broker is left without IDs unless an operator forces it",
+        "the simulator: an order that was given in IMPORT was decided in DUAL_WRITE, and nobody had looked",
+        (replace(MIGRATION, "MigrationOrders.order", "_1 in LOOKING_FIRST", "_1 is MigrationPhase.DUAL_WRITE"),),
+        (_ORDERS,),
     ),
     Planted(
         "set-back-without-a-commit-behind-the-read",

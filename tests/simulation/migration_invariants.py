@@ -5,7 +5,8 @@
 - the end of the znode's block never falls, but where the migration is rolled back;
 - whoever rolls back sets the znode to exactly the next free ID: no gap stays that no committed block, floor or block of
   an old broker explains;
-- what ends a pausing phase was done before; behind FINALIZED nothing is ever written to the znode.
+- what ends a pausing phase was done before; behind FINALIZED nothing is ever written to the znode;
+- while a broker is registered in ZooKeeper, the end begins only if an operator forced it, and then it is not refused.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import bisect
 import json
 from typing import TYPE_CHECKING, Final
 
-from pidkeeper.controller.migration.zookeeper import Znode
+from pidkeeper.controller.migration.zookeeper import BROKERS_PATH, Znode
+from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import RaiseFloorResponse
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
@@ -77,6 +79,8 @@ class MigrationMonitor:
         self._brokers_next_at = {0: self._brokers_next}
         self._pausing: MigrationRecord | None = None
         self._set_back_version = -1
+        self._finalizing: list[tuple[Process, int, bool]] = []
+        """Orders under way: at which member, since when, and whether forced."""
         if zookeeper.znode.data is not None:
             first = Block(zookeeper.znode.data).first
             self._own(first, self._brokers_next - 1, "somebody before")
@@ -152,11 +156,32 @@ class MigrationMonitor:
         claims = [block for block in map(Block, process.seen_of_znode()) if block.claimed_by == self.name]
         for record in records:
             if isinstance(record, MigrationRecord):
+                if phase is MigrationPhase.DUAL_WRITE and record.phase is MigrationPhase.FINALIZING:
+                    self._check_vacant(process)
                 phase = record.phase
             elif isinstance(record, AllocateProducerIdsRecord) and phase in CLAIMING:
                 first, last = record.producer_id_start, record.producer_id_end
                 if not any(block.first <= first and last <= block.last for block in claims):
                     raise Violation("proposed-unclaimed", f"member {process.node_id} proposes {record} in {phase.name}")
+
+    def finalize_ordered(self, process: Process, forced: bool) -> None:
+        """An operator orders a member to finalise."""
+        self._finalizing.append((process, self.world.now, forced))
+
+    def finalize_answered(self, process: Process, asked: int, forced: bool, refusal: RequestError | None) -> None:
+        """The member answers that order."""
+        self._finalizing.remove((process, asked, forced))
+        if refusal is None or BROKERS_PATH not in refusal.detail:
+            return
+        if forced:
+            raise Violation("refused-by-force", f"member {process.node_id}, forced to finalise, refuses: {refusal}")
+        self.world.fault("finalize_refused_over_brokers")
+
+    def _check_vacant(self, process: Process) -> None:
+        orders = [(asked, forced) for member, asked, forced in self._finalizing if member is process]
+        if not any(forced or self.zookeeper.vacant_since(asked) for asked, forced in orders):
+            brokers = self.zookeeper.brokers()
+            raise Violation("finalized-over-brokers", f"member {process.node_id} finalises over {brokers} for {orders}")
 
     def committed(self, records: list[Record]) -> None:
         """The next entry was applied for the first time."""

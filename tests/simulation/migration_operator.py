@@ -21,6 +21,8 @@ START: Final = "start"
 FINALIZE: Final = "finalize"
 ROLL_BACK: Final = "rollback"
 DESCRIBE: Final = "describe"
+FORCED: Final = 0.6
+"""Of the orders to finalise; the others want to see no broker."""
 _PHASES: Final = {FINALIZE: MigrationPhase.FINALIZING, ROLL_BACK: MigrationPhase.ROLLING_BACK}
 _POINTS: Final = {START: (START_POINTS, 0.05), FINALIZE: (FINALIZE_POINTS, 0.8), ROLL_BACK: (ROLL_BACK_POINTS, 0.1)}
 
@@ -37,7 +39,7 @@ SENSIBLE: Final = {
 
 
 class MigrationOperator:
-    """Orders at members; starts the old brokers, and starts those again that have stopped."""
+    """Orders at members; starts the old brokers, stops them all now and then, and starts those again that stopped."""
 
     def __init__(self, cluster: Cluster, zookeeper: ZooKeeper) -> None:
         self.cluster = cluster
@@ -48,6 +50,9 @@ class MigrationOperator:
             OldBroker(cluster, zookeeper, 900 + number, copies=self.rng.random() < 0.2)
             for number in range(self.settings.brokers)
         ]
+        # The old brokers have draws of their own, so that the orders do not depend on them.
+        self._moves: random.Random = cluster.world.stream("migration-moves")
+        self._moved_until = 0
 
     def start(self) -> None:
         """Begin."""
@@ -58,11 +63,24 @@ class MigrationOperator:
             self.world.at(self.rng.randrange(latest), broker.start)
         self.world.at(SECOND, self._order_something)
         self.world.at(2 * SECOND, self._restart_brokers)
+        self.world.at(self._moves.randrange(20 * SECOND), self._stop_brokers)
+
+    def _stop_brokers(self) -> None:
+        """As whoever moves a cluster does; and sometimes goes back."""
+        if self.cluster.healed:
+            return
+        self._moved_until = self.world.now + self._moves.randrange(8 * SECOND)
+        for broker in self.brokers:
+            if not broker.stopped:
+                broker.stop(killed=self._moves.random() < 0.5)
+        self.world.at(self._moves.randrange(5 * SECOND, 25 * SECOND), self._stop_brokers)
 
     def _restart_brokers(self) -> None:
         if not self.cluster.loaded:
             return
         self.world.at(2 * SECOND, self._restart_brokers)
+        if self.world.now < self._moved_until:
+            return
         for broker in self.brokers:
             if broker.stopped and self.rng.random() < 0.5:
                 broker.start()
@@ -99,7 +117,7 @@ class MigrationOperator:
     def _order(self, process: Process, what: str) -> None:
         if process.node.stopping or not process.runs(self._order, process, what):
             return
-        member, asked = process.interface, self.world.now
+        member, asked, forced = process.interface, self.world.now, self._moves.random() < FORCED
         if self.world.trace is not None:
             self.world.note(f"the operator orders member {process.node_id}: {what}")
         try:
@@ -107,13 +125,17 @@ class MigrationOperator:
                 member.describe_migration()
                 return
             self.cluster.kill_points.arm_among(*_POINTS[what])
-            answer = member.start_migration() if what == START else member.order_migration(_PHASES[what])
+            if what == FINALIZE:
+                self.cluster.migration.finalize_ordered(process, forced)
+            answer = member.start_migration() if what == START else member.order_migration(_PHASES[what], forced=forced)
         except AssertionError as error:
             raise Violation("member-fault", f"member {process.node_id}, ordered to {what}: {error!r}") from error
 
         def answered(phase: Any, refusal: RequestError | None) -> None:
             if self.world.trace is not None:
                 self.world.note(f"the operator is told: {what}: {phase if refusal is None else refusal}")
+            if what == FINALIZE:
+                self.cluster.migration.finalize_answered(process, asked, forced, refusal)
             if phase is not None:
                 # The answer leaves in the event in which its entry is applied.
                 self.world.at(1, self.cluster.migration.check_phase, asked, self.world.now, phase)

@@ -1,4 +1,8 @@
-"""Brokers of Kafka before 3.0: each takes its blocks from ZooKeeper itself, by KIP-730's loop ("Motivation")."""
+"""Brokers of Kafka before 3.0: each takes its blocks from ZooKeeper itself, by KIP-730's loop ("Motivation").
+
+A broker is registered in ZooKeeper while its session lasts. That of one that was killed outlasts it, and one that goes
+on can lose its session.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import MigrationPhase
-from tests.simulation.world import MILLISECOND, Violation
+from tests.simulation.world import MILLISECOND, SECOND, Violation
 from tests.simulation.zookeeper import Session, Write, ZooKeeper
 
 if TYPE_CHECKING:
@@ -19,6 +23,10 @@ _PAUSE: Final = 50 * MILLISECOND
 """After a call that failed."""
 _CALM: Final = 500 * MILLISECOND
 """Between two blocks, at the end: brokers that write more often than the quorum commits keep every step from ending."""
+_SESSION: Final = 4 * SECOND
+"""How long a session outlasts its process, at most."""
+_SESSION_LOSS: Final = 20 * SECOND
+"""Until a broker that runs loses its session, on the average."""
 
 
 class OldBroker:
@@ -51,7 +59,30 @@ class OldBroker:
 
         name = f"old-broker-{self.broker_id}-{life}"
         self._session = Session(self.zookeeper, None, name, later, lambda: self._runs(life))
-        later(self._rng.randrange(self.zookeeper.settings.think), self._allocate)
+        later(self._rng.randrange(self.zookeeper.settings.think), self._register, True)
+
+    def stop(self, *, killed: bool) -> None:
+        """End the process. Whoever is killed does not end its session."""
+        self.stopped = True
+        self.world.at(
+            self._rng.randrange(_SESSION) if killed else 0, self.zookeeper.expire, self.broker_id, self._starts
+        )
+
+    def _register(self, first: bool) -> None:
+        """With a new session. The ID manager is made after that (`KafkaServer.startup`)."""
+        if not self.zookeeper.reaches(None):
+            self.world.at(_PAUSE, self._call, self._starts, self._register, first)
+            return
+        self.zookeeper.register(self.broker_id, self._starts)
+        lasts = int(_SESSION_LOSS * self._rng.expovariate(1.0))
+        self.world.at(lasts, self._call, self._starts, self._lose_session)
+        if first:
+            self._allocate()
+
+    def _lose_session(self) -> None:
+        self.world.fault("old_broker_session_lost")
+        self.zookeeper.expire(self.broker_id, self._starts)
+        self.world.at(self._rng.randrange(SECOND), self._call, self._starts, self._register, False)
 
     def _runs(self, life: int) -> bool:
         return not self.stopped and self._starts == life and self.cluster.loaded
@@ -80,7 +111,7 @@ class OldBroker:
             assert outcome.data is not None, "a znode without data leaves every ID"
             self.cluster.migration.exhausted(outcome.data)
             self.world.note(f"old broker {self.broker_id} finds no ID left, and stops")
-            self.stopped = True
+            self.stop(killed=False)
             return
         last = first + DEFAULT_BLOCK_SIZE - 1
         block = {"version": 1, "broker": self.broker_id, "block_start": str(first), "block_end": str(last)}
