@@ -44,6 +44,8 @@ test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, wit
 	    tools/fetch-java-client || echo "the Java client cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka ]; then \
 	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka-3.9 ]; then \
+	    tools/fetch-jars kafka-3.9 || echo "Kafka's broker for ZooKeeper cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/hadoop ]; then \
 	    tools/fetch-jars hadoop || echo "HDFS cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \

@@ -22,10 +22,11 @@ REQUEST_TIMEOUT_MS = 700
 
 
 class Quorum:
-    """A cluster under migration, and one broker of it."""
+    """A cluster under migration, and one broker of it. `token`: the operators', where they have one."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, token: str | None = None) -> None:
         self.cluster = cluster
+        self._token = token
         self.epoch = self.register()
 
     def register(self) -> int:
@@ -46,7 +47,7 @@ class Quorum:
 
     def order(self, order: str, **body: Any) -> Answer:
         """One order, once."""
-        return call(self.cluster.leader().http, "POST", f"{PATH}/{order}", body)
+        return call(self.cluster.leader().http, "POST", f"{PATH}/{order}", body, token=self._token)
 
     def describe(self) -> dict[str, Any]:
         """GET of the migration."""
@@ -81,6 +82,7 @@ def quorum_on(
     controllers: int = 3,
     mode: str = "zookeeper",
     digest_file: str | None = None,
+    operator_token: str | None = None,
     **options: Any,
 ) -> Iterator[Quorum]:
     """A quorum that is configured for ZooKeeper at `connect`, in the phase BRIDGE if that is its mode."""
@@ -91,9 +93,12 @@ def quorum_on(
     }
     if digest_file is not None:
         zookeeper["digest_file"] = digest_file
+    if operator_token is not None:
+        options["operator_token_file"] = str(directory.with_suffix(".operators"))
+        Path(options["operator_token_file"]).write_text(operator_token)
     options = {"mode": mode, **options} | ({} if connect is None else {"zookeeper": zookeeper})
     with running_cluster(directory, controllers=controllers, controller_options=options) as cluster:
-        yield Quorum(cluster)
+        yield Quorum(cluster, operator_token)
 
 
 class StoredZnode:

@@ -31,12 +31,21 @@ def address_of(base_url: str) -> tuple[str, int]:
     return parts.hostname, parts.port
 
 
-def call(base_url: str, method: str, path: str, body: Any = None, *, timeout: float = CALL_SECONDS) -> Answer:
+def call(
+    base_url: str,
+    method: str,
+    path: str,
+    body: Any = None,
+    *,
+    token: str | None = None,
+    timeout: float = CALL_SECONDS,
+) -> Answer:
     """One request; `body` is sent as JSON unless it is bytes already. Raises OSError or HTTPException."""
+    sent = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
     connection = http.client.HTTPConnection(*address_of(base_url), timeout=timeout)
     try:
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        connection.request(method, path, payload, {"Content-Type": "application/json"})
+        connection.request(method, path, payload, sent)
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
         return Answer(response.status, headers, response.read())
