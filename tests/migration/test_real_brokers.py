@@ -6,19 +6,24 @@ before. Kafka's controller is one of the two, and takes the blocks for broker 1 
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from pidkeeper.controller.migration.znode import encode, seal
+from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from tests.migration.quorum_client import Quorum, quorum_on, stored, znode_at
-from tests.support.cluster import wait_until
+from tests.support.cluster import REPOSITORY, wait_until
 from tests.support.http_calls import Answer
 from tests.support.zookeeper import Ensemble
-from tests.support.zookeeper_mode_broker import ZookeeperModeBroker, why_unavailable
+from tests.support.zookeeper_mode_broker import JARS, ZookeeperModeBroker, why_unavailable
 
 pytestmark = pytest.mark.timeout(300)
 """A broker starts in 10 s on a quiet machine with two cores."""
@@ -93,6 +98,36 @@ def test_nobody_has_to_force_it_once_the_brokers_are_gone(brokers: RealBrokers, 
         brokers.asking.stop()
         wait_until(lambda: quorum.describe()["brokers"]["ids"] == [], "the end of its session")
         quorum.finalize()
+
+
+def test_kafkas_own_migration_reads_no_seal_but_what_the_runbook_puts_there(tmp_path: Path) -> None:
+    """The first would have Kafka's controllers hand out negative IDs; behind the second no ID is the quorum's."""
+    if (why := why_unavailable() or (None if shutil.which("javac") else "no JDK on PATH")) is not None:
+        pytest.skip(why)
+    runbook = (REPOSITORY / "docs" / "migration.md").read_text()
+    found = re.search(f"^set {BLOCK_PATH} (.*)$", runbook, re.MULTILINE)
+    assert found is not None, "the runbook does not say what to put there"
+    source = tmp_path / "Reader.java"
+    source.write_text(_READER)
+    command = ["java", "-cp", f"{JARS}/*", str(source), encode(seal("pidkeeper/cluster/name")).decode(), found[1]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60.0, check=True)
+    assert [int(line) for line in done.stdout.split()] == [-(2**63), 2**62]
+
+
+_READER: Final = """
+import java.nio.charset.StandardCharsets;
+import kafka.zk.ProducerIdBlockZNode;
+
+/** What KIP-866 takes for the next ID (ZkMigrationClient.migrateProducerId) from each argument, the data of a znode. */
+public class Reader {
+    public static void main(String[] znodes) {
+        for (String data : znodes) {
+            byte[] bytes = data.getBytes(StandardCharsets.UTF_8);
+            System.out.println(ProducerIdBlockZNode.parseProducerIdBlockData(bytes).nextBlockFirstId());
+        }
+    }
+}
+"""
 
 
 def _interleaved(quorum: Quorum, brokers: RealBrokers) -> tuple[list[int], list[int]]:
