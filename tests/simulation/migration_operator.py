@@ -21,8 +21,10 @@ START: Final = "start"
 FINALIZE: Final = "finalize"
 ROLL_BACK: Final = "rollback"
 DESCRIBE: Final = "describe"
-FORCED: Final = 0.6
+FORCED: Final = 0.5
 """Of the orders to finalise; the others want to see no broker."""
+REPEATED: Final = 0.8
+"""Of the orders to finalise that were refused."""
 _PHASES: Final = {FINALIZE: MigrationPhase.FINALIZING, ROLL_BACK: MigrationPhase.ROLLING_BACK}
 _POINTS: Final = {START: (START_POINTS, 0.05), FINALIZE: (FINALIZE_POINTS, 0.8), ROLL_BACK: (ROLL_BACK_POINTS, 0.1)}
 
@@ -136,6 +138,7 @@ class MigrationOperator:
                 self.world.note(f"the operator is told: {what}: {phase if refusal is None else refusal}")
             if what == FINALIZE:
                 self.cluster.migration.finalize_answered(process, asked, forced, refusal)
+                self._insist(process, refusal)
             if phase is not None:
                 # The answer leaves in the event in which its entry is applied.
                 self.world.at(1, self.cluster.migration.check_phase, asked, self.world.now, phase)
@@ -143,3 +146,8 @@ class MigrationOperator:
 
         listen(answer, answered)
         process.watch()
+
+    def _insist(self, process: Process, refusal: RequestError | None) -> None:
+        """Whoever is refused the end asks again soon, when ZooKeeper answers otherwise, or fewer brokers are left."""
+        if refusal is not None and not self.cluster.healed and self._moves.random() < REPEATED:
+            self.world.at(self._moves.randrange(SECOND), self._order, process, FINALIZE)
