@@ -337,8 +337,8 @@ class MigrationDescription(msgspec.Struct, frozen=True):
 
     `phase`: a MigrationPhase in lower case. `next_producer_id`: the quorum's. `zookeeper`: why the znode cannot be
     read, null if it can. `trouble`: why the step under way cannot go on. `refusals`: for each of start, finalize and
-    rollback why it would be refused now, null if it would not. `brokers`: null only from
-    a leader of a build that does not look at them.
+    rollback why it would be refused now, null if it would not. `brokers`: null only from a leader
+    of a build that does not look at them.
     """
 
     phase: str
