@@ -13,11 +13,12 @@ Every fact has one owner. Only the owner writes it; the others read it, or call 
 | `Outbox` | always | messages, the writes under way and what rests on them, requests for snapshot chunks |
 | `ElectionTimer` | always | how long no leader was heard, and how long that may be |
 | `TermJumps` | always | which peers brought terms far ahead of ours, and when |
+| `DiskPace` | always | how long our oldest write has been under way, and whether our disk is slow |
 | `SnapshotReceiver` | always | received chunks for the driver, the snapshot that is being installed |
 | `Voter` | always | nothing: it answers those who ask for a vote |
 | `Following` | while a leader is followed | what this leader is known to share with us, what it sent of a snapshot |
 | `Ballot` | while we campaign | the votes for us |
-| `Leadership` | while we lead | a `Progress` for each member, `Commitment`, `LeadershipTransfer`, the leader's clock |
+| `Leadership` | while we lead | a `Progress` each, `Commitment`, `DurabilityLag`, `LeadershipTransfer`, its clock |
 | `RaftCore` | always | the role, and which of the last three parts exists: one at most |
 
 So nothing that was learnt in one role, term or from one leader can be taken for what holds in another. The parts hold
@@ -33,6 +34,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from pidkeeper.controller.raft.config import RaftConfig
+from pidkeeper.controller.raft.disk_pace import DiskPace
 from pidkeeper.controller.raft.election_timer import ElectionTimer
 from pidkeeper.controller.raft.elections import Ballot, Voter
 from pidkeeper.controller.raft.following import Following
@@ -90,7 +92,7 @@ class RaftCore:
     """One member of a quorum. Not thread-safe; every call returns at once.
 
     Read-only for the driver: role, term, leader_id, commit, applied, last_index, first_index, snapshot, recovering,
-    progress, term_at, serving, transferring, membership, contacts, memberships_version.
+    progress, term_at, serving, transferring, membership, contacts, memberships_version, disk.
     """
 
     __slots__ = (
@@ -104,6 +106,7 @@ class RaftCore:
         "_timer",
         "_voter",
         "config",
+        "disk",
         "leadership",
         "log",
         "node_id",
@@ -144,6 +147,7 @@ class RaftCore:
         self._outbox = Outbox(self._hard, self.log, hard_state.commit)
         self._timer = ElectionTimer(config, rng)
         self._term_jumps = TermJumps()
+        self.disk = DiskPace(config.election_ticks)
         self._receiver = SnapshotReceiver()
         self._voter = Voter(config.node_id, self._hard, self.log, self._outbox)
         # FOLLOWER at the start. Changed by the `_become_` methods alone, together with the three parts below.
@@ -272,10 +276,12 @@ class RaftCore:
     def tick(self) -> None:
         """10 ms have passed."""
         self._term_jumps.tick()
+        self.disk.tick(self._outbox.oldest_write)
         if self.leadership is not None:
             if not self.leadership.tick():
                 self._become_follower(self.term)
-        elif self._timer.tick():
+        # Whose disk is slow leaves the others the time to stand first: it would hold up the quorum as its leader.
+        elif self._timer.tick(self.config.election_ticks if self.disk.slow else 0):
             self._become_pre_candidate()
 
     def step(self, message: Message) -> None:
@@ -330,7 +336,7 @@ class RaftCore:
             if self.node_id in voters:
                 # By id, which is the same order for everybody: so each has a turn of its own.
                 turn = sorted(voters - {peer}).index(self.node_id)
-                if self._timer.wait_for_turn(turn):
+                if self._timer.wait_for_turn(turn) and not self.disk.slow:
                     self._become_pre_candidate()
 
     def link_up(self, peer: int) -> None:
@@ -445,10 +451,11 @@ class RaftCore:
         return following
 
     def _become_pre_candidate(self) -> None:
-        """The election timeout has passed. A learner, or a member that was removed, only forgets the leader."""
+        """The election timeout has passed. Whoever cannot stand now, or may not, only forgets the leader."""
         self._following = None
         self._timer.draw()
-        if not self._may_campaign:
+        # Our own vote would wait behind the write that stalls, and the new term with it.
+        if not self._may_campaign or self.disk.stalled:
             return
         self.role = PRE_CANDIDATE
         self._ballot = ballot = Ballot(self.node_id, self._hard, self.log, self._outbox)
@@ -538,9 +545,12 @@ class RaftCore:
             self._conclude(self._ballot, self._ballot.on_vote_reply(message))
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
-        """The leader hands over. A member that is recovering would need every vote, so it stays."""
+        """The leader hands over. A member that is recovering would need every vote, so it stays.
+
+        So does one whose own vote would wait behind a write that stalls.
+        """
         # A leader named us, so we need not ask first whether we would win, nor wait until others miss the leader.
-        fit = not self.recovering and self._may_campaign
+        fit = not self.recovering and self._may_campaign and not self.disk.stalled
         if self.role in {FOLLOWER, PRE_CANDIDATE} and fit:
             self._become_candidate(transfer=True)
 

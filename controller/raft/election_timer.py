@@ -38,10 +38,10 @@ class ElectionTimer:
         """Start again with the same timeout: the leader gave a sign."""
         self._elapsed = 0
 
-    def tick(self) -> bool:
-        """A tick has passed; whether the timer fires."""
+    def tick(self, extra: int) -> bool:
+        """A tick has passed; whether the timer fires, which it does `extra` ticks after its time."""
         self._elapsed += 1
-        return self._elapsed >= self._timeout
+        return self._elapsed >= self._timeout + extra
 
     def wait_for_turn(self, turn: int) -> bool:
         """The leader is lost: fire at this member's `turn`, counted from 0; whether that is now.

@@ -6,10 +6,11 @@ of the quorum is in `membership_change.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pidkeeper.controller.raft.commitment import Commitment
 from pidkeeper.controller.raft.config import RaftConfig
+from pidkeeper.controller.raft.durability_lag import DurabilityLag
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.log import RaftLog
@@ -52,6 +53,7 @@ class Leadership:
         "_config",
         "_hard",
         "_heartbeat_elapsed",
+        "_lag",
         "_leader_change_data",
         "_log",
         "_node_id",
@@ -60,6 +62,7 @@ class Leadership:
         "_peers",
         "_replication",
         "_transfer",
+        "_yielded_to",
         "memberships_version",
         "noop_index",
         "now",
@@ -98,6 +101,10 @@ class Leadership:
         # The handover under way, None if there is none. While there is one, nothing is proposed, so that the log stops
         # growing and the target can catch up.
         self._transfer: LeadershipTransfer | None = None
+        # How far our own disk is behind those of the others.
+        self._lag = DurabilityLag(config.election_ticks)
+        # Who was last asked to lead because of our disk, 0: nobody. The next one to be asked is another.
+        self._yielded_to = 0
 
     @property
     def transferring(self) -> int | None:
@@ -137,6 +144,9 @@ class Leadership:
             return False
         if self._transfer is not None and self._transfer.tick() >= self._config.election_ticks:
             self._transfer = None
+        faster = self._lag.tick(self.now, self._log, self.progress)
+        if faster and self._transfer is None:
+            self._yield_to(faster)
         self._heartbeat_elapsed += 1
         if self._heartbeat_elapsed >= self._config.heartbeat_ticks:
             self._heartbeat_elapsed = 0
@@ -379,6 +389,17 @@ class Leadership:
             self._transfer = LeadershipTransfer(target)
             self._send_append(target, self.progress[target])
             self._hand_over_if_caught_up()
+
+    def _yield_to(self, faster: Sequence[int]) -> None:
+        """Our disk stalls: hand over to one of `faster`, if one can lead at once; else lead on."""
+        # Nothing is lost with us: the successor needs the votes of a majority, each of which rests on its own disk.
+        fit = [peer for peer in faster if peer in self.voters and self._can_lead_at_once(self.progress[peer])]
+        if fit:
+            self._yielded_to = next((peer for peer in fit if peer > self._yielded_to), fit[0])
+            self.transfer_to(self._yielded_to)
+
+    def _can_lead_at_once(self, progress: Progress) -> bool:
+        return not progress.recovery and progress.match == self._log.last_index and self.is_heard(progress)
 
     def refuse_while_transferring(self) -> None:
         """Raise ProposalRefused if a handover is under way."""

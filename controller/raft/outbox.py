@@ -76,6 +76,11 @@ class Outbox:
         self._chunk_requests: list[ChunkRequest] = []
 
     @property
+    def oldest_write(self) -> int:
+        """The token of the oldest write under way, 0 if there is none."""
+        return self._writes[0].token if self._writes else 0
+
+    @property
     def hard_state_durable(self) -> bool:
         """Whether the present term, vote and recovery are on disk."""
         return self._durable_version == self._hard.version

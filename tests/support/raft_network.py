@@ -199,13 +199,17 @@ class Disk:
 
 
 class Node:
-    """One member with its disk; its state machine is the list of (index, term, data) that it applied."""
+    """One member with its disk; its state machine is the list of (index, term, data) that it applied.
+
+    `hangs`: no write becomes durable for now.
+    """
 
     def __init__(self, node_id: int, rng: random.Random | NoJitter, voters: tuple[int, ...], **config: Any) -> None:
         self.node_id = node_id
         self.rng = rng
         self.config = RaftConfig(node_id=node_id, voters=voters, learner=node_id not in voters, **config)
         self.up = True
+        self.hangs = False
         self.wipe()
 
     def wipe(self) -> None:
@@ -260,8 +264,8 @@ class Node:
         return messages
 
     def sync(self) -> None:
-        """Every write under way becomes durable."""
-        while self.disk.pending:
+        """Every write under way becomes durable, unless the disk hangs."""
+        while self.disk.pending and not self.hangs:
             self.core.written(self.disk.sync_one())
 
     def take_snapshot(self, keep: int = 0) -> None:
