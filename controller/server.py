@@ -30,6 +30,10 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS: Final = 2.0
 """How long requests in progress may take when the member stops: they only wait for a commit or a refusal."""
 
+STOP_SECONDS: Final = 4.5
+"""How long a stop may take: two waits for a successor, the drain, and what is left for the disk. What is not durable by
+then was not acknowledged."""
+
 SPARE_FILES: Final = 1024
 """Open files beside HTTP connections: peer links, segments, snapshots, archive, standard streams, libraries."""
 
@@ -46,7 +50,7 @@ OPENING_ERRORS = (
 
 
 def run(config: ControllerConfig) -> int:
-    """Run until SIGTERM or SIGINT (returns 0), or until something makes it stop (returns 1).
+    """Run until SIGTERM or SIGINT (returns 0), or until something makes it stop or keeps it from stopping (returns 1).
 
     Raises SettingsError for a configuration that cannot be used.
     """
@@ -57,6 +61,7 @@ def run(config: ControllerConfig) -> int:
         logger=logger,
         log_level=config.log_level,
         open_files=MAX_CONNECTIONS + SPARE_FILES,
+        stop_seconds=STOP_SECONDS,
     )
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import math
+import os
 import resource
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -67,26 +70,31 @@ def run_service(
     logger: logging.Logger,
     log_level: LogLevel,
     open_files: int,
+    stop_seconds: float = math.inf,
 ) -> int:
     """Run until SIGTERM or SIGINT (returns 0), or until a fault (returns 1), which is logged with `logger`.
 
     Entering `service` starts it and calls `on_stop_signal`, leaving it stops it gracefully; a fault is raised within.
-    `open_files`: how many it may need. Raises SettingsError without assertions.
+    `open_files`: how many it may need. `stop_seconds`: how long it may take to stop; after that the process leaves with
+    1 as if it had crashed. Raises SettingsError without assertions.
     """
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     require_assertions()
     _raise_file_limit(open_files)
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_ended(service))
-    except ServiceError as error:
-        logger.critical("%s", error)
-        return FAILED
-    except Exception as fault:
-        logger.critical("this process stops: %s: %s", type(fault).__name__, fault, exc_info=fault)
-        return FAILED
+    deadline = _deadline(stop_seconds, logger)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(_until_ended(service, deadline))
+        except ServiceError as error:
+            logger.critical("%s", error)
+            return FAILED
+        except Exception as fault:
+            logger.critical("this process stops: %s: %s", type(fault).__name__, fault, exc_info=fault)
+            return FAILED
+    # Not after a failure: the interpreter still waits for threads of the service, and one of them may hang.
+    deadline.cancel()
     logger.info("stopped")
     return 0
 
@@ -122,12 +130,25 @@ def run_module(load_config: Callable[[Path | None], Config], run: Callable[[Conf
         return UNUSABLE_SETTINGS
 
 
-async def _until_ended(service: Callable[[], AbstractAsyncContextManager[Running]]) -> None:
+def _deadline(seconds: float, logger: logging.Logger) -> threading.Timer:
+    """What ends the process `seconds` after its start, whatever hangs: the event loop, a thread of it, a disk."""
+
+    def leave() -> None:
+        logger.critical("not stopped within %g s, something hangs: this process leaves as if it had crashed", seconds)
+        os._exit(FAILED)
+
+    timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), leave)
+    timer.daemon = True
+    return timer
+
+
+async def _until_ended(service: Callable[[], AbstractAsyncContextManager[Running]], deadline: threading.Timer) -> None:
     async with service() as running:
         # What was made so far lives as long as the process: the collector need not look at it again.
         gc.collect()
         gc.freeze()
         fault = await running.ended
+        deadline.start()
         if fault is not None:
             raise fault
 

@@ -13,7 +13,7 @@ import pytest
 from pidkeeper.service.process import Ending, on_violation
 
 PROGRAM = """
-import asyncio, contextlib, logging, resource, sys
+import asyncio, concurrent.futures, contextlib, logging, resource, sys, threading
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_module, run_service
 from pidkeeper.service.settings import SettingsError
 
@@ -26,18 +26,28 @@ async def service(how):
     on_stop_signal(ending.request_stop)
     loop = asyncio.get_running_loop()
     on_violation(ending.fail)
+    if how in {"hang", "fail and hang"}:
+        asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)
+    if how in {"hang in a pool", "fail and hang"}:
+        pool = concurrent.futures.ThreadPoolExecutor(1)
+        pool.submit(threading.Event().wait)
+    if how == "fail and hang":
+        loop.call_later(0.01, ending.fail, OSError("the disk"))
     if how == "refuse":
         raise ServiceError("no room")
     if how == "invariant":
         loop.call_later(0.01, lambda: loop.call_exception_handler({"message": "m", "exception": AssertionError("R7")}))
     say(f"started {type(loop).__module__} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}")
     yield ending
+    if how == "hang in a pool":
+        pool.shutdown()
     say("stopped gracefully")
 
 def run(how):
     if how == "settings":
         raise SettingsError("no such key")
-    return run_service(lambda: service(how), logger=logging.getLogger("own"), log_level="info", open_files=300)
+    own, seconds = logging.getLogger("own"), 0.2 if "hang" in how else 60
+    return run_service(lambda: service(how), logger=own, log_level="info", open_files=300, stop_seconds=seconds)
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
 sys.exit(run_module(str, run))
@@ -59,6 +69,26 @@ def test_a_signal_stops_it_gracefully(number: signal.Signals) -> None:
     out, log = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "stopped gracefully\n")
     assert log.endswith("INFO own stopped\n")
+
+
+@pytest.mark.parametrize(("how", "said"), [("hang", "stopped gracefully\n"), ("hang in a pool", "")])
+def test_a_thread_that_hangs_holds_up_a_stop_for_a_bounded_time(how: str, said: str) -> None:
+    process = start(how)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started uvloop 300\n"
+    process.send_signal(signal.SIGTERM)
+    out, log = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, said)
+    assert log.endswith(
+        "CRITICAL own not stopped within 0.2 s, something hangs: this process leaves as if it had crashed\n"
+    )
+
+
+def test_a_thread_that_hangs_does_not_hide_a_fault() -> None:
+    process = start("fail and hang")
+    _, log = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "CRITICAL own this process stops: OSError: the disk\n" in log
 
 
 def test_a_start_that_cannot_be_is_one_line_and_exit_code_1() -> None:
