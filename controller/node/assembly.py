@@ -12,6 +12,7 @@ import logging
 from typing import Any, Final
 
 from pidkeeper.controller.migration.zookeeper import Connected
+from pidkeeper.controller.node.disk_watch import DiskWatch
 from pidkeeper.controller.node.driver import Driver, addresses
 from pidkeeper.controller.node.leadership import Leadership
 from pidkeeper.controller.node.ledger import Ledger
@@ -50,6 +51,8 @@ class ClusterMember:
         self.ended: asyncio.Future[BaseException | None] = ports.loop.create_future()
         self.stopping = False
         self.core = core = make_core(settings, storage, config or raft_config(settings, storage), ports.rng)
+        self.core = core = make_core(settings, storage, config or raft_config(settings), ports.rng)
+        self.disk_watch = DiskWatch(core, settings.timing.tick_ms)
         self.machine = machine = storage.machine
         self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
         self.links = ports.links(_identity(settings, storage), addresses(core))
@@ -139,6 +142,7 @@ class ClusterMember:
         # One tick per call, however late: a member that was paused must not catch up and time out at once.
         self._ticker = self.ports.loop.call_later(self.settings.timing.tick_ms / 1000, self._tick)
         self.driver.tick()
+        self.disk_watch.tick()
         self.writer.prepare_segment()
 
     def _versions(self) -> dict[int, int]:

@@ -113,6 +113,13 @@ def _storage(member: ClusterMember) -> Iterator[Metric]:
         PREFIX + "log_fsync_seconds", "Seconds spent in writes and syncs of the log.", member.writer.busy_seconds
     )
     yield _gauge(PREFIX + "log_writes_waiting", "Writes that wait for the disk.", member.writer.waiting())
+    watch = member.disk_watch
+    yield _gauge(PREFIX + "log_write_age_seconds", "How long the oldest write is under way.", watch.write_seconds)
+    yield _gauge(PREFIX + "disk_slow", "1 while a write stalls, or has stalled lately.", float(member.core.disk.slow))
+    yield _counter(PREFIX + "disk_stalls", "Times the disk began to stall.", watch.stalls)
+    yield _counter(
+        PREFIX + "disk_handovers", "Times this leader asked a voter to lead because its disk stalls.", watch.handovers
+    )
     yield _counter(PREFIX + "snapshots_taken", "Snapshots that this member took.", member.keeper.taken)
     yield _counter(PREFIX + "snapshots_installed", "Snapshots received from a leader.", member.keeper.installed)
 

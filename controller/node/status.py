@@ -45,6 +45,7 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
         HealthCheck("serving", core.serving or not leads, "the leader has not yet applied its own term's first entry"),
         HealthCheck("caught_up", behind <= MAX_READY_LAG, f"{behind} committed entries are not applied yet"),
         HealthCheck("disk", (full := member.writer.no_room) is None, full or ""),
+        HealthCheck("disk_pace", (slow := member.disk_watch.trouble()) is None, slow or ""),
         HealthCheck("zookeeper", (trouble := member.leadership.migration.trouble()) is None, trouble or ""),
         HealthCheck("voting", not core.recovering, "the disk was lost or cut: catching up before it votes again"),
     ]
