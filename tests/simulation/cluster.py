@@ -37,6 +37,8 @@ from tests.simulation.producer import Producers, Transactional
 from tests.simulation.producer import draw as draw_transactional
 from tests.simulation.quorum_operator import QuorumOperator
 from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_mistrusted
+from tests.simulation.slow_disks import SlowDisks
+from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_slow_disks
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import ONGOING, OUTCOME
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World
@@ -114,6 +116,7 @@ class Cluster:
     def _swarm(self) -> Swarm:
         swarm, migrating = draw(self.world.stream("swarm")), self.migrating
         swarm = replace(swarm, weights=swarm.weights | draw_mistrusted(self.world.stream("mistrusted")))
+        swarm = replace(swarm, weights=swarm.weights | draw_slow_disks(self.world.stream("slow-disk-faults")))
         if not migrating.present:
             return swarm
         build = swarm.first_build if swarm.first_build == LATEST else migrating.first_build
@@ -193,6 +196,10 @@ class Cluster:
         self.recovered_after = self.world.now - self.swarm.safety_time
         self.world.run(self.world.now + PROGRESS, self._registered)
         self._demand(self._registered, "not-registered", PROGRESS)
+        self.world.run(self.world.now + CONVERGENCE, self._sound)
+        self._demand(self._sound, "no-convergence", CONVERGENCE)
+        if self.may_allocate():
+            SlowDisks(self).run()
         self.loaded = False
         self.world.run(self.world.now + CONVERGENCE, self._converged)
         self._demand(self._converged, "no-convergence", CONVERGENCE)
@@ -277,6 +284,26 @@ class Cluster:
         known = {broker.broker_id: broker.broker_epoch for broker in leader.machine.brokers.all() if not broker.fenced}
         epochs = {agent.broker_id: agent.broker_epoch for agent in self.agents if agent.broker_epoch is not None}
         return len(epochs) == len(self.agents) and epochs.items() <= known.items()
+
+    def _sound(self) -> bool:
+        """Whether each voter runs, is not recovering and holds what is committed."""
+        leader = self.leader()
+        processes = [self.members[voter].process for voter in self.voters]
+        return (
+            self.operator.settled()
+            and leader is not None
+            and leader.core.serving
+            and all(
+                process is not None
+                and process.started()
+                and not process.node.stopping
+                and not process.core.recovering
+                and not process.core.disk.slow
+                and process.core.leader_id == leader.node_id
+                and process.core.applied >= leader.core.commit
+                for process in processes
+            )
+        )
 
     def _converged(self) -> bool:
         processes = [self.members[voter].process for voter in self.voters]

@@ -45,6 +45,7 @@ class Member:
     led its member to count by.
     `forgot`: the last entry on the disk before it went back to an older state, until that entry is on it again.
     `copy`: an old copy of the disk, and the index of the configuration that was in force when it was taken.
+    `hangs_until`: no work on the disk ends before that. `least_disk_delay`: none takes less than that.
     `build`: the newest metadata version that the next process reads; `taken_back`: it once was a newer one.
     `founding`: the voters that the disk was founded with, None until it was; `edited`: the file says otherwise than its
     operator knows.
@@ -76,6 +77,8 @@ class Member:
         self.damage_is_latent = False
         self.clock_offset = 0
         self.disk_slowness = 1
+        self.least_disk_delay = 0
+        self.hangs_until = 0
         self.cut_next_open = False
         self.starts = 0
         self._rng = self.world.stream(f"machine-{node_id}")
@@ -91,7 +94,8 @@ class Member:
     def disk_delay(self) -> int:
         """How long the next piece of work on the disk takes."""
         base = self.cluster.swarm.disk_delay * self.disk_slowness
-        return int(base * (0.5 + self._rng.random())) + 1
+        delay = int(base * (0.5 + self._rng.random())) + 1
+        return max(delay, self.least_disk_delay, self.hangs_until - self.world.now)
 
     def format(self) -> None:
         """Make the empty disk a data directory."""

@@ -56,6 +56,7 @@ class Nemesis:
         for member in self.cluster.members.values():
             member.disk.heal()
             member.disk_slowness = 1
+            member.least_disk_delay = member.hangs_until = 0
             member.cut_next_open = False
             member.install(LATEST)
             if member.edited:
@@ -345,6 +346,21 @@ class Nemesis:
         member = self._machine()
         member.disk_slowness = self.rng.choice((10, 100, 300))
         self.world.at(self._later(5 * SECOND), setattr, member, "disk_slowness", 1)
+        return True
+
+    def _throw_disk_hang(self) -> bool:
+        process = self._leader()
+        if process is None:
+            return False
+        process.member.hangs_until = self.world.now + self._later(8 * SECOND)
+        return True
+
+    def _throw_disk_slow_all(self) -> bool:
+        """As on a storage that all share. What is under way when it ends takes its time still."""
+        delay, length = self.rng.choice((300, 1_000, 2_000)) * MILLISECOND, self._later(5 * SECOND)
+        for member in self.cluster.machines():
+            member.least_disk_delay = delay
+            self.world.at(length, setattr, member, "least_disk_delay", 0)
         return True
 
     def _throw_disk_full(self) -> bool:

@@ -52,6 +52,12 @@ FORGETTING = {
 }
 """What a member cannot notice at once. Few moments are fit for it (`Budget.may_forget`), so it is tried often."""
 
+SLOW_DISKS = {
+    "disk_hang": 2.0,
+    "disk_slow_all": 1.0,
+}
+"""Disks that answer late, and without an error: of a leader mostly, or of all members alike."""
+
 ZOOKEEPER_FAULTS = {
     "zookeeper_away": 1.0,
     "zookeeper_cut_off": 1.5,
@@ -170,6 +176,9 @@ def draw(rng: random.Random) -> Swarm:
 def draw_mistrusted(rng: random.Random) -> dict[str, float]:
     """The weights of `MISTRUSTED` beside the other faults."""
     return {kind: weight * rng.choice((0, 0, 1)) for kind, weight in MISTRUSTED.items()}
+def draw_slow_disks(rng: random.Random) -> dict[str, float]:
+    """The weights of slow disks for one seed."""
+    return {kind: weight * rng.choice((0, 0, 1, 3)) for kind, weight in SLOW_DISKS.items()}
 
 
 class Migrating(msgspec.Struct, frozen=True):

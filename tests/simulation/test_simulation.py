@@ -17,7 +17,7 @@ from tests.simulation.cluster import Result, simulate
 from tests.simulation.kill_points import CLAIM_POINTS, POINTS
 from tests.simulation.producer import draw
 from tests.simulation.run import pinned_seeds, run_seeds
-from tests.simulation.swarm import CHANGES, FORGETTING, MEMBER_FAULTS, ZOOKEEPER_FAULTS, draw_migrating
+from tests.simulation.swarm import CHANGES, FORGETTING, MEMBER_FAULTS, SLOW_DISKS, ZOOKEEPER_FAULTS, draw_migrating
 from tests.simulation.world import World
 
 pytestmark = pytest.mark.timeout(400)
@@ -55,7 +55,7 @@ def test_no_promise_is_broken_in_fresh_seeds() -> None:
 def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires(known: dict[int, Result]) -> None:
     faults = {kind for seed in KNOWN_SEEDS for kind, _ in known[seed].faults}
     expected = {
-        *(MEMBER_FAULTS | CHANGES | FORGETTING | ZOOKEEPER_FAULTS),
+        *(MEMBER_FAULTS | CHANGES | FORGETTING | SLOW_DISKS | ZOOKEEPER_FAULTS),
         "forgetting_noticed",
         "handover_cut_off",
         "message_dropped",

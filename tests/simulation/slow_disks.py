@@ -1,0 +1,71 @@
+"""Disks that hang or are slow once all other faults have ended: what the quorum owes its callers all the same.
+
+- While the leader's disk hangs, another member leads, and blocks are given; the leadership changes once.
+- While all disks are equally slow, nobody else comes to lead, and blocks are committed (later than a caller waits).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.world import MILLISECOND, SECOND, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+LENGTH: Final = 8 * SECOND
+"""How long it lasts. Less than `cluster.CONVERGENCE`, within which whoever hung has to catch up."""
+
+PATIENCE: Final = 6 * SECOND
+"""Until a block is given: five of the longest election timeouts, and as long for a caller to find the leader."""
+
+AFTERWARDS: Final = 3 * SECOND
+"""Until every caller has been heard again, and nobody is late in taking over."""
+
+SLOW_SYNC: Final = 1000 * MILLISECOND
+"""What every piece of work on a disk takes: more than any election timeout."""
+
+
+class SlowDisks:
+    """Drawn from a stream of its own: one of the two in each seed."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._one = cluster.world.stream("slow-disks").random() < 0.5
+        self._begin = self._next_id = 0
+
+    def run(self) -> None:
+        """Let disks be slow for a while. All members are up and sound. Raises Violation."""
+        self._begin, self._next_id = self._world.now, self._cluster.next_id_seen()
+        elections = self._cluster.monitor.elections
+        if self._one:
+            leader = self._cluster.leader()
+            assert leader is not None, "a sound cluster has a leader"
+            self._world.note(f"the disk of member {leader.node_id} hangs")
+            leader.member.hangs_until = self._begin + LENGTH
+        else:
+            self._world.note("all disks are slow")
+            self._slow_down(SLOW_SYNC)
+        self._world.run(self._begin + PATIENCE, self._allocated)
+        if not self._allocated():
+            raise Violation("slow-disk", f"no block within {PATIENCE // SECOND} s: {self._what}")
+        self._world.run(self._begin + LENGTH)
+        self._slow_down(0)
+        self._world.run(self._world.now + AFTERWARDS)
+        changes = self._cluster.monitor.elections - elections
+        if changes != self._one:
+            raise Violation("slow-disk", f"{changes} elections: {self._what}")
+
+    @property
+    def _what(self) -> str:
+        return "the leader's disk hangs" if self._one else f"work on any disk takes {SLOW_SYNC // MILLISECOND} ms"
+
+    def _slow_down(self, least: int) -> None:
+        for member in self._cluster.members.values():
+            member.least_disk_delay = least
+
+    def _allocated(self) -> bool:
+        if self._one:
+            return self._cluster.history.newest_invocation >= self._begin
+        return self._cluster.next_id_seen() > self._next_id
