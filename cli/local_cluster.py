@@ -205,13 +205,17 @@ class LocalCluster:
         kind = "agent" if isinstance(member, Agent) else "controller"
         if isinstance(member, Controller):
             format_directory(OsFiles(), Path(member.data_dir), self.layout.cluster_id, member.id, ignore_formatted=True)
-        command = [sys.executable, "-m", "pidkeeper.cli", kind, "run", "--config", str(self._write_config(member))]
+        command = [*self.program(member), kind, "run", "--config", str(self._write_config(member))]
         with (self.directory / "logs" / f"{member_name(member)}.log").open("ab") as log:
             process = subprocess.Popen(  # noqa: S603 - our own command line
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=import_root()
             )
         self._processes[member_name(member)] = process
         member.pid = process.pid
+
+    def program(self, _: Member) -> list[str]:
+        """What is run for a member, before the arguments of the `pidkeeper` command."""
+        return [sys.executable, "-m", "pidkeeper.cli"]
 
     def running(self, member: Member) -> bool:
         """Whether this object started the member's process and it still lives."""

@@ -1,0 +1,138 @@
+"""Disks that hang or take seconds for a sync, without any error: who leads, what is told, and how a member stops."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from bench.slow_disk import SlowDiskCluster
+from pidkeeper.cli.local_cluster import Controller
+from tests.support.checking_client import CheckingClient
+from tests.support.cluster import (
+    CONTROLLER_OPTIONS,
+    allocate,
+    bring_back,
+    exit_code,
+    followers,
+    log_of,
+    metrics,
+    new_leader,
+    quorum,
+    register,
+    wait_until,
+)
+from tests.support.http_calls import call
+
+HANGS = float("inf")
+STOP_SECONDS = 5.0
+"""Within which a signal is obeyed, whatever the disk does."""
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowDiskCluster]:
+    cluster = SlowDiskCluster(tmp_path_factory.mktemp("slow"), agents=0, controller_options=CONTROLLER_OPTIONS)
+    try:
+        bring_back(cluster)
+        yield cluster
+    finally:
+        cluster.kill(*[member for member in cluster.members() if cluster.running(member)])
+
+
+@pytest.fixture
+def cluster(shared: SlowDiskCluster) -> Iterator[SlowDiskCluster]:
+    bring_back(shared)
+    yield shared
+    shared.speed_up(*shared.members())
+
+
+def trouble(member: Controller) -> str:
+    """Why the member is not ready as far as the pace of its disk is concerned; nothing if it is."""
+    answer = call(member.http, "GET", "/readyz/disk_pace")
+    return answer.body.decode() if answer.status == 503 else ""
+
+
+def told_of(cluster: SlowDiskCluster, member: Controller) -> tuple[int, int]:
+    """How often the member's log tells that its disk stalls, and that it keeps pace again."""
+    log = log_of(cluster, member)
+    return log.count("the disk stalls: a write of the log takes longer than"), log.count("the disk keeps pace again")
+
+
+def test_a_leader_whose_disk_hangs_hands_over_and_says_why(cluster: SlowDiskCluster) -> None:
+    old = cluster.leader()
+    handovers, stalls = metrics(old)["pidkeeper_raft_disk_handovers_total"], told_of(cluster, old)
+    with CheckingClient(cluster) as client:
+        client.more()
+        cluster.slow_down(HANGS, old)
+        new = new_leader(cluster, old)
+        client.more()
+        told = wait_until(lambda: trouble(old), "the member to tell of its disk")
+        assert "the disk is slow: a write of the log took" in told
+        description = quorum(old)
+        assert (description["healthy"], description["leader_id"]) == (False, new.id)
+        assert any("the disk is slow" in reason for reason in description["reasons"])
+        assert call(old.http, "GET", "/livez").status == 200
+        found = metrics(old)
+        assert found["pidkeeper_raft_disk_slow"] == 1
+        assert found["pidkeeper_raft_log_write_age_seconds"] > 1
+        assert found["pidkeeper_raft_disk_handovers_total"] > handovers
+        assert trouble(new) == ""
+        cluster.speed_up(old)
+        wait_until(lambda: cluster.ready(old), "the member to be ready again")
+        assert cluster.leader().id == new.id
+        client.more()
+    client.check()
+    assert told_of(cluster, old) == (stalls[0] + 1, stalls[1] + 1)
+
+
+def test_equally_slow_disks_keep_their_leader_and_blocks_keep_coming(cluster: SlowDiskCluster) -> None:
+    leader, controllers = cluster.leader(), cluster.layout.controllers
+    epoch = register(leader, 31, "slow").json()["broker_epoch"]
+    term, handovers = quorum(leader)["term"], metrics(leader)["pidkeeper_raft_disk_handovers_total"]
+    cluster.slow_down(2.0, *controllers)
+    try:
+        answers = [allocate(leader, 31, epoch) for _ in range(3)]
+        assert [answer.status for answer in answers] == [200, 200, 200]
+        told = trouble(leader)
+        assert "it leads on until a majority of the other voters is faster" in told
+    finally:
+        cluster.speed_up(*controllers)
+    description = quorum(leader)
+    assert (description["role"], description["term"]) == ("leader", term)
+    assert metrics(leader)["pidkeeper_raft_disk_handovers_total"] == handovers
+
+
+def test_a_followers_hanging_disk_costs_nothing(cluster: SlowDiskCluster) -> None:
+    leader = cluster.leader()
+    slow = followers(cluster, leader)[0]
+    term = quorum(leader)["term"]
+    cluster.slow_down(HANGS, slow)
+    with CheckingClient(cluster) as client:
+        client.more()
+        wait_until(lambda: trouble(slow), "the follower to tell of its disk")
+        client.more()
+        assert (cluster.leader().id, quorum(leader)["term"]) == (leader.id, term)
+        assert cluster.ready(leader)
+    client.check()
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_member_whose_disk_hangs_obeys_a_signal(cluster: SlowDiskCluster, leads: bool) -> None:
+    leader = cluster.leader()
+    member = leader if leads else followers(cluster, leader)[0]
+    with CheckingClient(cluster) as client:
+        client.more()
+        cluster.slow_down(HANGS, *(cluster.layout.controllers if leads else [member]))
+        wait_until(lambda: metrics(member)["pidkeeper_raft_disk_slow"] == 1, "the disk to count as slow")
+        assert (quorum(member)["role"] == "leader") == leads
+        signalled = time.monotonic()
+        cluster.signal(member, signal.SIGTERM)
+        assert exit_code(cluster, member) == 1
+        assert time.monotonic() - signalled < STOP_SECONDS
+        assert "this process leaves as if it had crashed" in cluster.log_end(member)
+        cluster.speed_up(*cluster.layout.controllers)
+        bring_back(cluster)
+        client.more()
+    client.check()
