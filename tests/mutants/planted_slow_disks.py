@@ -1,0 +1,144 @@
+"""Bugs in what a quorum does about disks that hang or are slow."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.edits import delete, replace
+from tests.mutants.planted import Planted
+
+RAFT: Final = "controller/raft"
+_CORE: Final = "tests/unit/controller/raft/test_core_slow_disk.py"
+_PACE: Final = "tests/unit/controller/raft/test_disk_pace.py"
+_COSTS_TIME: Final = (
+    "it costs an election more, and the simulator counts them only while disks are slow and all else is well"
+)
+
+SLOW_DISK_BUGS: Final = (
+    Planted(
+        "a-leader-whose-disk-hangs-leads-on",
+        "one slow disk does not stop allocation",
+        "asynchronous log writes: heartbeats need no disk, so nobody misses the leader (etcd-io/etcd #7617)",
+        (replace(RAFT, "Leadership.tick", "faster and _", "False"),),
+        (_CORE,),
+    ),
+    Planted(
+        "handover-although-nobody-has-the-entry",
+        "equally slow disks change no leader",
+        "a time limit on the own disk alone",
+        (
+            replace(RAFT, "DurabilityLag.tick", "_.index <= log.commit", "True"),
+            replace(RAFT, "DurabilityLag.tick", "_.counted >= _", "True"),
+            replace(RAFT, "_can_lead_at_once", "_.match == _", "True"),
+        ),
+        (_CORE,),
+    ),
+    Planted(
+        "handover-before-twice-the-others-time",
+        "equally slow disks change no leader",
+        "a limit that knows nothing of the other disks",
+        (replace(RAFT, "DurabilityLag.tick", "2 * _ + self._allowance", "self._allowance"),),
+        (_CORE,),
+        unseen="the others' acknowledgements come after the own write in the simulator, where the disks are equal",
+    ),
+    Planted(
+        "handover-after-a-hiccup",
+        "a hiccup changes no leader",
+        "a limit without an allowance",
+        (replace(RAFT, "DurabilityLag.tick", "2 * _1 + self._allowance", "2 * _1"),),
+        (_CORE,),
+    ),
+    Planted(
+        "all-entries-timed-from-the-oldest",
+        "equally slow disks change no leader",
+        "a mark that is never taken down",
+        (delete(RAFT, "DurabilityLag.tick", "while self._not_durable and _:"),),
+        (_CORE,),
+    ),
+    Planted(
+        "handover-to-a-learner",
+        "a voter leads",
+        "a member is taken for a voter",
+        (replace(RAFT, "_yield_to", "peer in self.voters and _1", "_1"),),
+        (_CORE,),
+    ),
+    Planted(
+        "handover-to-a-member-that-lost-its-data",
+        "a handover can succeed",
+        "docs/decisions/0005: its vote counts only if all agree",
+        (replace(RAFT, "_can_lead_at_once", "not progress.recovery and _1 and _2", "_1 and _2"),),
+        (_CORE,),
+        unseen="no disk is lost in the simulator while another one hangs and all else is well",
+    ),
+    Planted(
+        "handover-to-a-silent-member",
+        "a handover can succeed",
+        "the most caught-up voter by what it said long ago",
+        (replace(RAFT, "_can_lead_at_once", "_1 and _2 and self.is_heard(_)", "_1 and _2"),),
+        (_CORE,),
+        unseen=_COSTS_TIME,
+    ),
+    Planted(
+        "always-the-same-successor",
+        "a handover that fails is tried with another voter",
+        "the first of a list",
+        (replace(RAFT, "_yield_to", "next(_, _1)", "_1"),),
+        (_CORE,),
+        unseen=_COSTS_TIME,
+    ),
+    Planted(
+        "takeover-while-the-own-write-stalls",
+        "a slow disk does not come to lead",
+        "TimeoutNow obeyed whatever the disk does",
+        (replace(RAFT, "_on_timeout_now", "_1 and _2 and not self.disk.stalled", "_1 and _2"),),
+        (_CORE,),
+        unseen=_COSTS_TIME,
+    ),
+    Planted(
+        "candidacy-while-the-own-write-stalls",
+        "a slow disk does not come to lead",
+        "a term and a vote that wait behind the write that stalls",
+        (replace(RAFT, "_become_pre_candidate", "_1 or self.disk.stalled", "_1"),),
+        (_CORE,),
+        unseen=_COSTS_TIME,
+    ),
+    Planted(
+        "a-slow-disk-does-not-wait-longer",
+        "a slow disk does not come to lead",
+        "the election timeout of everybody",
+        (replace(RAFT, "RaftCore.tick", "_ if self.disk.slow else 0", "0"),),
+        (_CORE,),
+        unseen=_COSTS_TIME,
+    ),
+    Planted(
+        "a-slow-disk-takes-its-turn",
+        "a slow disk does not come to lead",
+        "the turns of decision 0007, whatever the disk does",
+        (replace(RAFT, "RaftCore.link_lost", "_1 and not self.disk.slow", "_1"),),
+        (_CORE,),
+        unseen=_COSTS_TIME,
+    ),
+    Planted(
+        "a-stall-is-never-forgotten",
+        "a disk that is sound again is as good as any",
+        "a mark for life",
+        (replace(RAFT, "DiskPace.tick", "self._calm + 1", "0"),),
+        (_CORE, _PACE),
+    ),
+    Planted(
+        "stop-without-a-deadline",
+        "a signal is obeyed while a disk hangs",
+        "this project before decision 0022: threads are waited for without a bound",
+        (delete("service", "_until_ended", "deadline.start()"),),
+        ("tests/unit/service/test_process.py",),
+        unseen="its members are no processes",
+    ),
+    Planted(
+        "a-fault-leaves-no-deadline",
+        "a fault ends the process",
+        "the interpreter waits for threads after the event loop is closed",
+        (replace("service", "run_service", "return FAILED", "deadline.cancel()\nreturn FAILED", occurrence=2),),
+        ("tests/unit/service/test_process.py",),
+        unseen="its members are no processes",
+    ),
+)
