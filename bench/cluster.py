@@ -7,7 +7,7 @@ import json
 import re
 import uuid
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
@@ -27,12 +27,14 @@ RAISED_OPTIONS: Final[dict[str, Any]] = {
 
 LOAD_BROKER_ID: Final = 1001
 
+Cluster = TypeVar("Cluster", bound=LocalCluster)
+
 _FSYNCS: Final = re.compile(rb"^pidkeeper_raft_fsyncs_total ([0-9.e+]+)$", re.MULTILINE)
 
 
-def raised_cluster(directory: Path, *, agents: int) -> LocalCluster:
+def raised_cluster(kind: type[Cluster], directory: Path, *, agents: int) -> Cluster:
     """Three controllers on free ports, not started yet."""
-    return LocalCluster(directory, controllers=3, agents=agents, controller_options=RAISED_OPTIONS)
+    return kind(directory, controllers=3, agents=agents, controller_options=RAISED_OPTIONS)
 
 
 def host_port(base_url: str) -> tuple[str, int]:

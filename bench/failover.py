@@ -1,12 +1,14 @@
-"""How long allocation is away when the leader dies, hangs, or is told to stop.
+"""How long allocation is away when the leader dies, hangs, is told to stop, or its disk hangs.
 
-One caller allocates without pause. In each round the leader gets a signal, and the time runs from the signal to the
-first block that was asked for after it and given by another member. Then the member is brought back.
+One caller allocates without pause. In each round the leader gets a signal, or its disk begins to hang, and the time
+runs from then to the first block that was asked for after it and given by another member. Then the member is brought
+back.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import signal
 import statistics
@@ -19,7 +21,8 @@ import aiohttp
 import msgspec
 
 from bench.cluster import register
-from pidkeeper.cli.local_cluster import Controller, LocalCluster
+from bench.slow_disk import SlowDiskCluster
+from pidkeeper.cli.local_cluster import Controller
 
 ATTEMPT_SECONDS: Final = 0.3
 """Deadline of one attempt, the one that the broker agent uses."""
@@ -122,17 +125,20 @@ async def time_to_success(caller: Caller, leader: str, warm_seconds: float, send
 class FailoverBench:
     """Rounds on a running cluster; `starts` are all blocks that the caller got."""
 
-    def __init__(self, cluster: LocalCluster, rng: random.Random) -> None:
+    def __init__(self, cluster: SlowDiskCluster, rng: random.Random) -> None:
         self._cluster = cluster
         self._rng = rng
         self.starts: list[int] = []
 
-    async def measure(self, number: signal.Signals, rounds: int) -> FailoverResult:
-        """`rounds` rounds with one signal. Raises TimeoutError when no other member serves within ROUND_SECONDS."""
+    async def measure(self, number: signal.Signals | None, rounds: int) -> FailoverResult:
+        """`rounds` rounds with one signal, or with a disk that hangs.
+
+        Raises TimeoutError when no other member serves within ROUND_SECONDS.
+        """
         times = [await self._round(number) for _ in range(rounds)]
         return FailoverResult(rounds, statistics.median(times), max(times), times)
 
-    async def _round(self, number: signal.Signals) -> float:
+    async def _round(self, number: signal.Signals | None) -> float:
         cluster = self._cluster
         leader = await asyncio.to_thread(cluster.leader)
         body = await asyncio.to_thread(register, leader)
@@ -142,15 +148,23 @@ class FailoverBench:
             members = [leader.http, *(one.http for one in cluster.layout.controllers if one is not leader)]
             caller = Caller(session, members, body, self._rng)
             seconds = await time_to_success(
-                caller, leader.http, self._rng.uniform(*WARM_SECONDS), lambda: cluster.signal(leader, number)
+                caller, leader.http, self._rng.uniform(*WARM_SECONDS), lambda: self._strike(leader, number)
             )
         self.starts += caller.starts
         await asyncio.to_thread(self._bring_back, leader, number)
         return seconds * 1000.0
 
-    def _bring_back(self, member: Controller, number: signal.Signals) -> None:
+    def _strike(self, member: Controller, number: signal.Signals | None) -> None:
+        if number is None:
+            self._cluster.slow_down(math.inf, member)
+        else:
+            self._cluster.signal(member, number)
+
+    def _bring_back(self, member: Controller, number: signal.Signals | None) -> None:
         cluster = self._cluster
-        if number is signal.SIGSTOP:
+        if number is None:
+            cluster.speed_up(member)
+        elif number is signal.SIGSTOP:
             cluster.signal(member, signal.SIGCONT)
         else:
             wait_ended(cluster, member)
@@ -158,7 +172,7 @@ class FailoverBench:
         cluster.wait_ready(*cluster.layout.controllers)
 
 
-def wait_ended(cluster: LocalCluster, member: Controller) -> None:
+def wait_ended(cluster: SlowDiskCluster, member: Controller) -> None:
     """Wait until the member's process is gone. Raises TimeoutError."""
     deadline = time.monotonic() + ROUND_SECONDS
     while cluster.running(member):

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from bench.claim_load import ClaimResult, ClaimSpec
-from bench.cluster import fdatasyncs, host_port, raised_cluster, register
+from bench.cluster import Cluster, fdatasyncs, host_port, raised_cluster, register
 from bench.disk import measure_fdatasync
 from bench.failover import FailoverBench
 from bench.figures import repeats
@@ -24,6 +24,7 @@ from bench.floor import ALLOCATE_PATH, HOST, Floor
 from bench.http_load import LoadResult, LoadSpec
 from bench.load_process import run_load
 from bench.report import Row, at_least_half, at_most, at_most_twice
+from bench.slow_disk import SlowDiskCluster
 from pidkeeper.cli.local_cluster import LocalCluster
 
 CALLERS: Final = (1, 8, 64)
@@ -34,8 +35,9 @@ FAILOVERS: Final = (
     ("kill -9 of the leader", signal.SIGKILL, 300.0),
     ("SIGSTOP of the leader", signal.SIGSTOP, 900.0),
     ("SIGTERM of the leader", signal.SIGTERM, 100.0),
+    ("hanging disk of the leader", None, 1000.0),
 )
-"""Name, signal, and the bar for the median in milliseconds."""
+"""Name, signal (None: its fdatasync does not return), and the bar for the median in milliseconds."""
 
 LOAD_START_SECONDS: Final = 30.0
 """What a load process may take on top of its run: starting, draining, and checking a few million ids."""
@@ -84,7 +86,7 @@ class Sections:
         """Latency and rate of allocations, and syncs an allocation, against the bare three-member floor."""
         rows: list[Row] = []
         starts: list[int] = []
-        with Floor(self._directory / "floor") as floor, self._cluster("allocate", agents=0) as cluster:
+        with Floor(self._directory / "floor") as floor, self._cluster("allocate", LocalCluster) as cluster:
             for callers in CALLERS:
                 floors, results, syncs = self._allocate_with(callers, floor, cluster)
                 for result in results:
@@ -121,7 +123,7 @@ class Sections:
         """IDs a second of one agent over the Kafka wire, against a server that only counts."""
         rows = []
         last = -1
-        with Floor(self._directory / "floor") as floor, self._cluster("claims", agents=1) as cluster:
+        with Floor(self._directory / "floor") as floor, self._cluster("claims", LocalCluster, agents=1) as cluster:
             agent = cluster.layout.agents[0]
             for in_flight in CLAIMS_IN_FLIGHT:
                 floors, results = [], []
@@ -146,9 +148,9 @@ class Sections:
         return rows
 
     def failover(self) -> list[Row]:
-        """Time until allocation works again after the leader was signalled."""
+        """Time until allocation works again after the leader was signalled, or its disk began to hang."""
         rows = []
-        with self._cluster("failover", agents=0) as cluster:
+        with self._cluster("failover", SlowDiskCluster) as cluster:
             bench = FailoverBench(cluster, random.Random())
             for name, number, bar in FAILOVERS:
                 result = asyncio.run(bench.measure(number, self._plan.failover_rounds))
@@ -158,8 +160,8 @@ class Sections:
         return rows
 
     @contextmanager
-    def _cluster(self, name: str, *, agents: int) -> Iterator[LocalCluster]:
-        cluster = raised_cluster(self._directory / name, agents=agents)
+    def _cluster(self, name: str, kind: type[Cluster], *, agents: int = 0) -> Iterator[Cluster]:
+        cluster = raised_cluster(kind, self._directory / name, agents=agents)
         try:
             cluster.start()
             cluster.wait_ready()
