@@ -139,6 +139,30 @@ def test_each_entry_has_its_own_time() -> None:
     assert core.transferring == 2
 
 
+def test_what_is_not_committed_yet_hides_nothing_of_what_was_before() -> None:
+    core = leader()
+    first = propose_unsynced(core)
+    pass_time(core, 1, 2, 3)
+    second = propose_unsynced(core)
+    pass_time(core, 1, 2, 3)
+    core.step(accepted(core, 2, first))
+    core.step(accepted(core, 3, second))
+    # Marked at the first tick and found committed at the third.
+    pass_time(core, 1 + 2 * 2 + TIMEOUT - 2, 2, 3)
+    assert core.transferring is None
+    pass_time(core, 1, 2, 3)
+    assert core.transferring == 3
+
+
+def test_time_alone_makes_no_marks() -> None:
+    core = leader()
+    for _ in range(2):
+        propose_unsynced(core)
+        pass_time(core, 3 * TIMEOUT, 2, 3)
+    assert core.leadership is not None
+    assert len(core.leadership._lag._not_durable) == len(core.leadership._lag._not_committed) == 2
+
+
 def test_idle_the_leader_is_behind_nobody() -> None:
     core = leader()
     pass_time(core, 20 * TIMEOUT, 2, 3)
