@@ -392,9 +392,10 @@ class Leadership:
 
     def _yield_to(self, faster: Sequence[int]) -> None:
         """Our disk stalls: hand over to one of `faster`, if one can lead at once; else lead on."""
-        # Nothing is lost with us: the successor needs the votes of a majority, each of which rests on its own disk.
-        fit = [peer for peer in faster if peer in self.voters and self._can_lead_at_once(self.progress[peer])]
-        if fit:
+        # It takes a majority of them: the successor's election, and all that it commits, rest on their disks, not ours.
+        voters = [peer for peer in faster if peer in self.voters]
+        fit = [peer for peer in voters if self._can_lead_at_once(self.progress[peer])]
+        if fit and len(voters) >= majority(len(self.voters)):
             self._yielded_to = next((peer for peer in fit if peer > self._yielded_to), fit[0])
             self.transfer_to(self._yielded_to)
 

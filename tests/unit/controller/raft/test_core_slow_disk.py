@@ -145,13 +145,47 @@ def test_what_is_not_committed_yet_hides_nothing_of_what_was_before() -> None:
     pass_time(core, 1, 2, 3)
     second = propose_unsynced(core)
     pass_time(core, 1, 2, 3)
-    core.step(accepted(core, 2, first))
-    core.step(accepted(core, 3, second))
-    # Marked at the first tick and found committed at the third.
-    pass_time(core, 1 + 2 * 2 + TIMEOUT - 2, 2, 3)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, first))
+    pass_time(core, 6, 2, 3)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, second))
+    # Marked at the first tick and found committed at the third, so as if from the start of the second.
+    pass_time(core, 1 + 2 * 2 + TIMEOUT - 8, 2, 3)
     assert core.transferring is None
     pass_time(core, 1, 2, 3)
-    assert core.transferring == 3
+    assert core.transferring == 2
+
+
+def test_not_while_a_majority_of_the_others_has_lagged_lately() -> None:
+    core = leader()
+    index = propose_unsynced(core)
+    core.written(core._outbox.oldest_write)
+    core.step(accepted(core, 2, index))
+    pass_time(core, TIMEOUT, 2, 3)
+    core.step(accepted(core, 3, index))
+    index = propose_unsynced(core)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, index))
+    # It lagged until the last tick before that.
+    pass_time(core, CALM_TIMEOUTS * TIMEOUT - 1, 2, 3)
+    assert core.transferring is None
+    pass_time(core, 1, 2, 3)
+    assert core.transferring == 2
+
+
+def test_whoever_lags_for_less_than_a_timeout_is_steady() -> None:
+    core = leader()
+    index = propose_unsynced(core)
+    core.written(core._outbox.oldest_write)
+    core.step(accepted(core, 2, index))
+    pass_time(core, TIMEOUT - 1, 2, 3)
+    core.step(accepted(core, 3, index))
+    index = propose_unsynced(core)
+    for peer in (2, 3):
+        core.step(accepted(core, peer, index))
+    pass_time(core, TIMEOUT + 2, 2, 3)
+    assert core.transferring == 2
 
 
 def test_time_alone_makes_no_marks() -> None:
@@ -197,10 +231,10 @@ def test_only_to_one_that_holds_all_there_is() -> None:
     index = propose_unsynced(core)
     core.step(accepted(core, 2, index))
     core.step(accepted(core, 3, index))
-    pass_time(core, 1, 2, 3)
+    pass_time(core, TIMEOUT, 2, 3)
     later = propose_unsynced(core)
     core.step(accepted(core, 3, later))
-    pass_time(core, TIMEOUT + 2, 2, 3)
+    pass_time(core, 2, 2, 3)
     assert core.transferring == 3
 
 
@@ -209,8 +243,11 @@ def test_not_to_one_that_lost_its_data_since() -> None:
     index = propose_unsynced(core)
     core.step(accepted(core, 2, index))
     core.step(accepted(core, 3, index))
+    pass_time(core, 1, 2, 3)
     for peer in (2, 3):
         core.step(accepted(core, peer, 0, recovery=77 + peer))
+    for peer in (2, 3):
+        core.step(accepted(core, peer, core.last_index, recovery=77 + peer))
     pass_time(core, 3 * TIMEOUT, 2, 3)
     assert (core.role, core.transferring) == (Role.LEADER, None)
 
@@ -349,6 +386,7 @@ def end_stall(core: RaftCore) -> None:
     """The write is durable after all."""
     core.written(core._outbox.oldest_write)
     flush(core)
+    core.tick()
 
 
 def test_whoever_is_named_takes_over_while_its_disk_works() -> None:
