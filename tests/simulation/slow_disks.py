@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pidkeeper.controller.raft.disk_pace import CALM_TIMEOUTS
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class SlowDisks:
 
     def run(self) -> None:
         """Let disks be slow for a while. All members are up and sound. Raises Violation."""
+        self._world.run(self._world.now + self._memory())
         self._begin, self._next_id = self._world.now, self._cluster.next_id_seen()
         elections = self._cluster.monitor.elections
         if self._one:
@@ -56,6 +58,11 @@ class SlowDisks:
         changes = self._cluster.monitor.elections - elections
         if changes != self._one:
             raise Violation("slow-disk", f"{changes} elections: {self._what}")
+
+    def _memory(self) -> int:
+        """For how long a leader remembers who lagged, by the slowest clock."""
+        ticks = CALM_TIMEOUTS * self._cluster.swarm.election_ticks
+        return ticks * max(member.tick_us for member in self._cluster.members.values())
 
     @property
     def _what(self) -> str:
