@@ -51,7 +51,6 @@ class ClusterMember:
         self.ended: asyncio.Future[BaseException | None] = ports.loop.create_future()
         self.stopping = False
         self.core = core = make_core(settings, storage, config or raft_config(settings, storage), ports.rng)
-        self.core = core = make_core(settings, storage, config or raft_config(settings), ports.rng)
         self.disk_watch = DiskWatch(core, settings.timing.tick_ms)
         self.machine = machine = storage.machine
         self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)

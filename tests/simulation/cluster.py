@@ -36,9 +36,8 @@ from tests.simulation.process import Process
 from tests.simulation.producer import Producers, Transactional
 from tests.simulation.producer import draw as draw_transactional
 from tests.simulation.quorum_operator import QuorumOperator
-from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_mistrusted
 from tests.simulation.slow_disks import SlowDisks
-from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_slow_disks
+from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_mistrusted, draw_slow_disks
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import ONGOING, OUTCOME
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World

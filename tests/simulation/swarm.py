@@ -176,6 +176,8 @@ def draw(rng: random.Random) -> Swarm:
 def draw_mistrusted(rng: random.Random) -> dict[str, float]:
     """The weights of `MISTRUSTED` beside the other faults."""
     return {kind: weight * rng.choice((0, 0, 1)) for kind, weight in MISTRUSTED.items()}
+
+
 def draw_slow_disks(rng: random.Random) -> dict[str, float]:
     """The weights of slow disks for one seed."""
     return {kind: weight * rng.choice((0, 0, 1, 3)) for kind, weight in SLOW_DISKS.items()}
