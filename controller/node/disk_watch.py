@@ -33,7 +33,7 @@ class DiskWatch:
         return self._core.disk.age * self._tick_ms / 1000
 
     def trouble(self) -> str | None:
-        """Why this member is not ready as far as the pace of its disk is concerned."""
+        """What is wrong with the pace of this member's disk; None if nothing is."""
         if self._longest_ms < TROUBLE_SECONDS * 1000:
             return None
         leads = self._core.role is Role.LEADER

@@ -45,7 +45,8 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
         HealthCheck("serving", core.serving or not leads, "the leader has not yet applied its own term's first entry"),
         HealthCheck("caught_up", behind <= MAX_READY_LAG, f"{behind} committed entries are not applied yet"),
         HealthCheck("disk", (full := member.writer.no_room) is None, full or ""),
-        HealthCheck("disk_pace", (slow := member.disk_watch.trouble()) is None, slow or ""),
+        # A leader leads on only where nobody is faster: without it nobody would be ready where all disks are slow.
+        HealthCheck("disk_pace", leads or (slow := member.disk_watch.trouble()) is None, "" if leads else slow or ""),
         HealthCheck("zookeeper", (trouble := member.leadership.migration.trouble()) is None, trouble or ""),
         HealthCheck("voting", not core.recovering, "the disk was lost or cut: catching up before it votes again"),
     ]
@@ -126,6 +127,7 @@ def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None
     reasons += [] if member.keeper.failure is None else [member.keeper.failure]
     if core.role is not Role.LEADER:
         return None, reasons
+    reasons += [] if (slow := member.disk_watch.trouble()) is None else [slow]
     lost = [voter.id for voter in voters if voter.state in {"unreachable", "recovering"}]
     tolerance = len(voters) - len(lost) - (len(voters) // 2 + 1)
     reasons += [f"voter {voter} is unreachable or recovering" for voter in lost]
