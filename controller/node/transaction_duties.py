@@ -181,7 +181,7 @@ class TransactionDuties:
         for name in late:
             record = self._machine.transactions.get(name)
             assert record is not None, f"{name!r} is unknown, but its transaction is under way"
-            self._ask(AbortTransaction(name, record.producer_id, record.producer_epoch), _nothing)
+            self._ask(AbortTransaction(name, record.producer_id, record.producer_epoch, timed_out=True), _nothing)
 
     def _find_idle(self, now_ms: int) -> None:
         oldest = now_ms - self._expiration_ms

@@ -119,12 +119,13 @@ class CompleteTransaction(msgspec.Struct, frozen=True):
 class AbortTransaction(msgspec.Struct, frozen=True):
     """Asked by the leader itself when a transaction's time is up, or by an operator. Answered with TransactionResponse.
 
-    With a pair of -1 and -1 it concerns whatever transaction is under way.
+    With a pair of -1 and -1 it concerns whatever transaction is under way. `timed_out`: its producer may go on.
     """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
+    timed_out: bool = False
 
 
 class ForgetTransactionalId(msgspec.Struct, frozen=True):

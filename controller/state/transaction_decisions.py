@@ -95,7 +95,7 @@ def complete_transaction(draft: Draft, request: requests.CompleteTransaction) ->
 
 
 def abort_transaction(draft: Draft, request: requests.AbortTransaction) -> TransactionResponse:
-    """Abort a transaction and fence its producer. Raises TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE.
+    """Abort a transaction over its producer's head. Raises TRANSACTIONAL_ID_NOT_FOUND, INVALID_TXN_STATE.
 
     A pair of which one is missing is an INVALID_REQUEST.
     """
@@ -104,7 +104,7 @@ def abort_transaction(draft: Draft, request: requests.AbortTransaction) -> Trans
     before = _known(draft, request.transactional_id)
     if producer == NO_PAIR:
         producer = (before.producer_id, before.producer_epoch)
-    record = transitions.abort(before, producer=producer, now_ms=draft.timestamp_ms)
+    record = transitions.abort(before, producer=producer, timed_out=request.timed_out, now_ms=draft.timestamp_ms)
     if record is None:
         state = TransactionStatus(before.status).name
         detail = f"{request.transactional_id!r} has no such transaction under way: it is in {state}"

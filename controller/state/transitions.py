@@ -172,14 +172,17 @@ def complete(before: TransactionRecord | None, *, producer: tuple[int, int], now
     return replace(before, status=PREPARED[before.status], partitions=(), start_ms=-1, update_ms=now_ms)
 
 
-def abort(before: TransactionRecord | None, *, producer: tuple[int, int], now_ms: int) -> TransactionRecord | None:
+def abort(
+    before: TransactionRecord | None, *, producer: tuple[int, int], timed_out: bool, now_ms: int
+) -> TransactionRecord | None:
     """Abort `producer`'s transaction over its head: because its time is up, or because an operator wants that.
 
-    The producer is fenced. None if that transaction is over.
+    A producer whose time was up gets the next epoch when it asks with its pair (KIP-588), unless another instance was
+    given a newer pair since; an operator fences it for good. None if that transaction is over.
     """
     if before is None or (before.producer_id, before.producer_epoch) != producer or before.status != _S.ONGOING:
         return None
-    return _fence(before, last=NO_PAIR, now_ms=now_ms)
+    return _fence(before, last=producer if timed_out else NO_PAIR, now_ms=now_ms)
 
 
 def next_to(before: TransactionRecord, after: TransactionRecord) -> bool:

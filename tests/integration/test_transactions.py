@@ -98,6 +98,7 @@ def test_a_transaction_whose_time_is_up_is_aborted(cluster: LocalCluster, client
     described = client.reach("late", "CompleteAbort")
     assert (described["producer_id"], described["producer_epoch"]) == (pair[0], 1)
     assert code(client.end("late", pair)) == "PRODUCER_FENCED"
+    assert client.pair("late", pair) == (pair[0], 1), "its producer goes on with the next epoch"
     assert metrics(cluster.leader())["pidkeeper_transactions_timed_out_total"] >= 1
 
 

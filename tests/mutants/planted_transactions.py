@@ -152,6 +152,20 @@ TRANSACTION_BUGS: Final = (
         ),
     ),
     Planted(
+        "producer-whose-time-was-up-fenced-for-good",
+        "a producer whose transaction timed out may go on",
+        "Kafka before KIP-588",
+        (replace(STATE, "abort", "producer if timed_out else _1", "_1"),),
+    ),
+    Planted(
+        "producer-goes-on-after-an-operators-abort",
+        "whom an operator aborts stops",
+        "the two aborts taken for one",
+        (replace(STATE, "abort", "producer if timed_out else _", "producer"),),
+        ("tests/unit/controller/state/test_transitions.py",),
+        unseen="the simulator's operators abort no transactions",
+    ),
+    Planted(
         "commit-granted-for-an-abort",
         "an acknowledged outcome is never another one",
         "KIP-98: a repeated EndTxn is granted for the same outcome alone",

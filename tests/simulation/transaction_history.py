@@ -283,7 +283,7 @@ class TransactionChecker:
             return before.status != ONGOING and before.status not in OUTCOME
         if before.status in OUTCOME:
             return after == before._replace(status=OUTCOME[before.status], partitions=frozenset())
-        fence = State((before.pair[0], before.pair[1] + 1), NOBODY, PREPARE_ABORT, before.partitions)
+        fence = State((before.pair[0], before.pair[1] + 1), before.pair, PREPARE_ABORT, before.partitions)
         return before.status == ONGOING and after == fence and self._is_late(story, place)
 
     @staticmethod

@@ -322,9 +322,9 @@ def leader_after(*records: Record) -> MemoryLeader:
 def test_a_transaction_of_the_leader_before_gets_its_full_timeout() -> None:
     leader = leader_after(EMPTY, ONGOING)
     pass_time(leader, SETTINGS.timing.ticks(TIMEOUT_MS) - 1)
-    assert AbortTransaction("tx", 7, 0) not in waiting(leader)
+    assert AbortTransaction("tx", 7, 0, timed_out=True) not in waiting(leader)
     pass_time(leader, ABORT_CHECK_TICKS + DUTY_TICKS)
-    assert AbortTransaction("tx", 7, 0) in waiting(leader)
+    assert AbortTransaction("tx", 7, 0, timed_out=True) in waiting(leader)
 
 
 @pytest.mark.parametrize(("spare_ms", "forgotten"), [(0, False), (1, True)])

@@ -202,7 +202,7 @@ def test_a_transaction_whose_time_is_up_is_aborted_and_its_producer_fenced(leade
     leader.pass_ticks(490)
     assert leader.take() == []
     leader.pass_ticks(10)
-    abort = requests.AbortTransaction("tx-1", 1, 0)
+    abort = requests.AbortTransaction("tx-1", 1, 0, timed_out=True)
     assert leader.take() == [abort]
     assert leader.duties.timed_out == 0, "not yet"
     leader.decide(abort)
@@ -222,7 +222,7 @@ def test_partitions_that_join_do_not_prolong_a_transaction(leader: Leader) -> No
     leader.pass_ticks(190)
     assert leader.take() == []
     leader.pass_ticks(10)
-    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0, timed_out=True)]
 
 
 def test_the_next_transaction_of_the_same_producer_has_its_own_time(leader: Leader) -> None:
@@ -234,7 +234,7 @@ def test_the_next_transaction_of_the_same_producer_has_its_own_time(leader: Lead
     leader.pass_ticks(490)
     assert leader.take() == []
     leader.pass_ticks(10)
-    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0, timed_out=True)]
     leader.end("tx-1")
     assert (leader.duties.fenced, leader.duties.timed_out) == (0, 0), "the producer was faster"
 
@@ -258,7 +258,7 @@ def test_a_new_leader_gives_every_transaction_its_full_time(leader: Leader) -> N
     leader.pass_ticks(490)
     assert leader.take() == []
     leader.pass_ticks(10)
-    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0, timed_out=True)]
 
 
 def test_a_leader_that_comes_back_knows_no_better_than_a_new_one(leader: Leader) -> None:
@@ -279,14 +279,14 @@ def test_one_look_aborts_no_more_than_a_batch(leader: Leader, monkeypatch: pytes
     assert len(first) == 2
     leader.decide(*first)
     leader.pass_ticks(100)
-    assert leader.take() == [requests.AbortTransaction("tx-3", 3, 0)]
+    assert leader.take() == [requests.AbortTransaction("tx-3", 3, 0, timed_out=True)]
 
 
 def test_a_fence_by_a_newer_instance_is_counted_as_such(leader: Leader) -> None:
     leader.begin("tx-1")
     # The one before was late, but its producer was faster than the abort.
     leader.pass_ticks(500)
-    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0)]
+    assert leader.take() == [requests.AbortTransaction("tx-1", 1, 0, timed_out=True)]
     leader.end("tx-1")
     leader.decide(COMPLETE, MORE)
     leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 9))

@@ -47,7 +47,7 @@ asked = st.one_of(
     st.builds(lambda name, candidate: ("bump", name, None, candidate), names, producer_ids),
     st.builds(lambda name, pair, topics: ("add", name, pair, topics), names, st.none() | pairs, topics),
     st.builds(lambda name, pair, committed: ("end", name, pair, committed), names, st.none() | pairs, st.booleans()),
-    st.builds(lambda name, pair: ("abort", name, pair, None), names, pairs),
+    st.builds(lambda name, pair, late: ("abort", name, pair, late), names, st.none() | pairs, st.booleans()),
     st.builds(lambda name: ("forget", name, None, None), names),
 )
 
@@ -64,7 +64,7 @@ def request_of(machine: StateMachine, kind: str, name: str, pair: Pair | None, v
         case "end":
             return requests.EndTxn(1, 2, name, *producer, value)
         case "abort":
-            return requests.AbortTransaction(name, *producer)
+            return requests.AbortTransaction(name, *producer, timed_out=bool(value))
     return requests.ForgetTransactionalId(name, *producer)
 
 

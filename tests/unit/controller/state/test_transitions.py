@@ -300,15 +300,41 @@ def test_only_the_transaction_that_was_meant_is_completed() -> None:
     assert transitions.complete(PREPARED[0], producer=(7, 9), now_ms=1) is None
 
 
-def test_a_transaction_whose_time_is_up_is_fenced_and_aborted() -> None:
+def test_a_transaction_whose_time_is_up_is_aborted_at_the_next_epoch() -> None:
     """shouldAbortExpiredTransactionsInOngoingStateAndBumpEpoch, shouldNotAcceptSmallerEpochDuringTransactionExpiration,
     shouldNotAbortExpiredTransactionsThatHaveAPendingStateTransition, shouldNotBumpEpochWithPendingTransaction."""
-    record = transitions.abort(ONGOING, producer=(7, 10), now_ms=80)
+    record = transitions.abort(ONGOING, producer=(7, 10), timed_out=True, now_ms=80)
     assert record is not None
-    assert (pair(record), last(record), record.status) == ((7, 11), NO_PAIR, S.PREPARE_ABORT)
-    assert transitions.abort(ONGOING, producer=(7, 9), now_ms=80) is None
-    for before in (None, *IDLE, *PREPARED):
-        assert transitions.abort(before, producer=(7, 10), now_ms=80) is None
+    assert (pair(record), last(record), record.status) == ((7, 11), (7, 10), S.PREPARE_ABORT)
+    for timed_out in (False, True):
+        assert transitions.abort(ONGOING, producer=(7, 9), timed_out=timed_out, now_ms=80) is None
+        for before in (None, *IDLE, *PREPARED):
+            assert transitions.abort(before, producer=(7, 10), timed_out=timed_out, now_ms=80) is None
+
+
+def test_a_producer_whose_time_was_up_goes_on_unless_somebody_was_there_before_it() -> None:
+    """KIP-588: its pair asks for the epoch of the abort, again if the answer was lost. Whoever came meanwhile stays."""
+    record = transitions.abort(ONGOING, producer=(7, 10), timed_out=True, now_ms=80)
+    with refusal(ErrorCode.CONCURRENT_TRANSACTIONS):
+        initialise(record, (7, 10))
+    done = transitions.complete(record, producer=(7, 11), now_ms=81)
+    for _ in range(2):
+        assert pair(initialise(done, (7, 10))) == (7, 11)
+    with refusal(ErrorCode.PRODUCER_FENCED):
+        initialise(done, (7, 9))
+    newer = initialise(done)
+    assert pair(newer) == (7, 12)
+    for late in ((7, 10), (7, 11)):
+        with refusal(ErrorCode.PRODUCER_FENCED):
+            initialise(newer, late)
+
+
+def test_a_producer_that_an_operator_aborted_is_fenced_for_good() -> None:
+    record = transitions.abort(ONGOING, producer=(7, 10), timed_out=False, now_ms=80)
+    assert record is not None
+    assert (pair(record), last(record)) == ((7, 11), NO_PAIR)
+    with refusal(ErrorCode.PRODUCER_FENCED):
+        initialise(transitions.complete(record, producer=(7, 11), now_ms=81), (7, 10))
 
 
 def test_no_pair_ever_comes_back() -> None:
@@ -335,15 +361,16 @@ def test_every_status_has_kafkas_number() -> None:
     assert set(transitions.LEGAL) == set(S) - {S.DEAD}
 
 
-def test_a_timeout_with_the_last_epoch_leaves_a_new_id_to_the_next_instance() -> None:
+@pytest.mark.parametrize("supplied", [(7, MAX_EPOCH), NO_PAIR])
+def test_a_timeout_with_the_last_epoch_leaves_a_new_id_to_whoever_comes_first(supplied: tuple[int, int]) -> None:
     """shouldHandleTimeoutAtEpochOverflowBoundaryCorrectlyTV2, shouldNotCauseEpochOverflowWhenInitPidDuringOngoingTxnV2.
-    The producer whose time was up is fenced for good, whichever of its pairs it comes with."""
+    The producer whose time was up, or another instance."""
     late = replace(ONGOING, producer_epoch=MAX_EPOCH)
-    fenced = transitions.abort(late, producer=(7, MAX_EPOCH), now_ms=80)
+    fenced = transitions.abort(late, producer=(7, MAX_EPOCH), timed_out=True, now_ms=80)
     assert fenced is not None
     done = transitions.complete(fenced, producer=(7, MAX_EPOCH + 1), now_ms=81)
     assert done is not None
-    for supplied in ((7, MAX_EPOCH), (7, MAX_EPOCH - 1)):
-        with refusal(ErrorCode.PRODUCER_FENCED):
-            initialise(done, supplied)
-    assert pair(initialise(done)) == (CANDIDATE, 0)
+    with refusal(ErrorCode.PRODUCER_FENCED):
+        initialise(done, (7, MAX_EPOCH - 1))
+    renewed = initialise(done, supplied)
+    assert (pair(renewed), last(renewed)) == ((CANDIDATE, 0), supplied)
