@@ -21,7 +21,7 @@ from pidkeeper.broker_agent.kafka.transaction_responder import TransactionRespon
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
-from pidkeeper.service.connections import MAX_CONNECTIONS
+from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.server import HttpServer, ListenError
 from pidkeeper.service.settings import parse_address, read_secret
@@ -102,9 +102,8 @@ async def run_agent(agent: Agent, ending: Ending) -> AsyncIterator[None]:
 async def _bind_kafka(config: AgentConfig) -> tuple[KafkaListener, HostPort]:
     """The listener, and the address that clients are told: with port 0 it is known only once the socket is bound."""
     address = parse_address(config.kafka_listen, "kafka_listen")
-    listener = KafkaListener(
-        max_connections=config.kafka_max_connections, idle_timeout=config.kafka_idle_timeout_seconds
-    )
+    kafka, _ = _connections(config)
+    listener = KafkaListener(max_connections=kafka, idle_timeout=config.kafka_idle_timeout_seconds)
     try:
         port = await listener.bind(address.host, address.port)
     except OSError as error:
@@ -116,9 +115,15 @@ async def _bind_kafka(config: AgentConfig) -> tuple[KafkaListener, HostPort]:
     return listener, advertised
 
 
+def _connections(config: AgentConfig) -> list[int]:
+    """How many the Kafka listener and the HTTP server hold."""
+    return fitting_connections(config.kafka_max_connections, MAX_CONNECTIONS, reserved=SPARE_FILES)
+
+
 async def _start_http(config: AgentConfig, app: App, stack: contextlib.AsyncExitStack) -> None:
     address = parse_address(config.http_listen, "http_listen")
-    server = HttpServer(app)
+    _, http = _connections(config)
+    server = HttpServer(app, max_connections=http)
     stack.push_async_callback(server.stop, HTTP_STOP_SECONDS)
     try:
         _, port = await server.start(address.host, address.port)

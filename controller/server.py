@@ -18,7 +18,7 @@ from pidkeeper.controller.node.process_ports import open_member
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from pidkeeper.protocol.addresses import HostPort
-from pidkeeper.service.connections import MAX_CONNECTIONS
+from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import SettingsError, parse_address, read_secret
@@ -34,8 +34,9 @@ STOP_SECONDS: Final = 4.5
 """How long a stop may take: two waits for a successor, the drain, and what is left for the disk. What is not durable by
 then was not acknowledged."""
 
-SPARE_FILES: Final = 1024
-"""Open files beside HTTP connections: peer links, segments, snapshots, archive, standard streams, libraries."""
+SPARE_FILES: Final = 256
+"""Open files beside HTTP connections: two links with each of 8 members and 16 guests, 64 handshakes, and 144 for
+segments, snapshots, archive, standard streams and libraries."""
 
 OPENING_ERRORS = (
     DirectoryError,
@@ -74,7 +75,8 @@ async def _running(
     except OPENING_ERRORS as error:
         raise ServiceError(f"cannot open the data directory: {error}") from error
     on_violation(member.driver.fault)
-    api = HttpServer(build_app(MemberInterface(member), limits=limits, token=token, operator_token=operator_token))
+    app = build_app(MemberInterface(member), limits=limits, token=token, operator_token=operator_token)
+    api = HttpServer(app, max_connections=fitting_connections(MAX_CONNECTIONS, reserved=SPARE_FILES)[0])
     host, port = await api.start(listen.host, listen.port)
     try:
         await member.start()

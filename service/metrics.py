@@ -65,11 +65,12 @@ class RequestCounters:
 
 
 class ServerCounters:
-    """The server below the routes: its connections, open and refused, and how late its event loop ran a timer."""
+    """The server below the routes: its connections, open, refused and evicted; how late its event loop ran a timer."""
 
     def __init__(self) -> None:
         self.connections = 0
         self.connections_refused = 0
+        self.connections_evicted = 0
         self.loop_lag_ns = 0
 
 
@@ -92,8 +93,13 @@ class ServiceCollector(Collector):
         yield GaugeMetricFamily("pidkeeper_http_connections", "Open HTTP connections.", value=self._server.connections)
         yield CounterMetricFamily(
             "pidkeeper_http_connections_refused",
-            "HTTP connections closed because the limit was reached.",
+            "HTTP connections closed unread because the limit was reached, and all others were busy.",
             value=self._server.connections_refused,
+        )
+        yield CounterMetricFamily(
+            "pidkeeper_http_connections_evicted",
+            "Idle HTTP connections closed to make room for new ones.",
+            value=self._server.connections_evicted,
         )
         yield self._health()
         info = GaugeMetricFamily("pidkeeper_build_info", "Version of the running build; always 1.", labels=["version"])

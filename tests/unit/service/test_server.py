@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import ssl
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from yarl import URL
 
 from pidkeeper.service.app import App
+from pidkeeper.service.connections import fitting_connections
 from pidkeeper.service.exchange import HttpRequest
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.tls import TlsFiles, client_context, server_context
@@ -22,31 +24,95 @@ from tests.unit.service.conftest import Arithmetic
 LIVE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-async def test_a_connection_above_the_limit_is_closed_unread_and_counted(app: App) -> None:
-    server = HttpServer(app, max_connections=2)
-    host, port = await server.start("127.0.0.1", 0)
-    open_ones = [await asyncio.open_connection(host, port) for _ in range(2)]
-    await until(lambda: app.counters.connections == 2)
-    reader, writer = await asyncio.open_connection(host, port)
+BUSY = (
+    b"POST /greet HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    b"Expect: 100-continue\r\n\r\n"
+)
+"""A request whose body does not arrive. The server says when it waits for it, so the request is in progress then."""
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def ended(connection: Connection) -> bool:
+    try:
+        async with asyncio.timeout(5):
+            return await connection[0].read() == b""
+    except ConnectionResetError:
+        return True
+
+
+async def answers(connection: Connection) -> bool:
+    connection[1].write(LIVE)
     async with asyncio.timeout(5):
-        assert await reader.read() == b""
-    writer.close()
-    assert (app.counters.connections_refused, app.counters.connections) == (1, 2)
+        return (await connection[0].readline()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_above_the_limit_the_connection_that_was_idle_for_longest_gives_way(app: App) -> None:
+    server = HttpServer(app, max_connections=2)
+    address = await server.start("127.0.0.1", 0)
+    used, unused = [await asyncio.open_connection(*address) for _ in range(2)]
+    await until(lambda: app.counters.connections == 2)
+    assert await answers(used)
+    new = await asyncio.open_connection(*address)
+    assert await ended(unused), "it came later, but the other one has asked since"
+    assert await answers(new)
+    await until(lambda: app.counters.connections == 2)
+    assert (app.counters.connections_evicted, app.counters.connections_refused) == (1, 0)
     samples = (await app.dispatch(HttpRequest("GET", URL("/metrics"), {}))).body.decode()
-    assert "pidkeeper_http_connections_refused_total 1.0\n" in samples
+    assert "pidkeeper_http_connections_evicted_total 1.0\n" in samples
     assert "pidkeeper_http_connections 2.0\n" in samples
-    for reader, writer in open_ones:
-        writer.write(LIVE)
-        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-    open_ones.pop()[1].close()
-    await until(lambda: app.counters.connections == 1)
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(LIVE)
-    assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
-    for each in (writer, open_ones[0][1]):
-        each.close()
+    for each in (used, unused, new):
+        each[1].close()
     await server.stop(1.0)
     await until(lambda: app.counters.connections == 0)
+
+
+async def test_callers_that_never_finish_asking_keep_nobody_out(app: App) -> None:
+    server = HttpServer(app, max_connections=2)
+    address = await server.start("127.0.0.1", 0)
+    slow = [await asyncio.open_connection(*address) for _ in range(6)]
+    for each in slow:
+        each[1].write(LIVE[:-2])
+    probe = await asyncio.open_connection(*address)
+    assert await answers(probe)
+    for each in (*slow, probe):
+        each[1].close()
+    await server.stop(1.0)
+
+
+async def test_where_all_are_busy_a_new_connection_is_closed_unread_and_counted(app: App) -> None:
+    server = HttpServer(app, max_connections=2)
+    address = await server.start("127.0.0.1", 0)
+    busy = [await asyncio.open_connection(*address) for _ in range(2)]
+    for each in busy:
+        each[1].write(BUSY)
+    for each in busy:
+        assert (await each[0].readline()).startswith(b"HTTP/1.1 100 ")
+    new = await asyncio.open_connection(*address)
+    assert await ended(new)
+    assert app.counters.connections_refused == 1
+    samples = (await app.dispatch(HttpRequest("GET", URL("/metrics"), {}))).body.decode()
+    assert "pidkeeper_http_connections_refused_total 1.0\n" in samples
+    for each in (*busy, new):
+        each[1].close()
+    await server.stop(1.0)
+
+
+@pytest.mark.parametrize(
+    ("soft", "fitting"),
+    [
+        (20_000, [4000, 8000]),
+        (12_256, [4000, 8000]),
+        (1_024, [256, 512]),
+        (100, [8, 16]),
+        (resource.RLIM_INFINITY, None),
+    ],
+)
+def test_connections_fit_below_the_limit_of_open_files(
+    monkeypatch: pytest.MonkeyPatch, soft: int, fitting: list[int] | None
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
+    assert fitting_connections(4000, 8000, reserved=256) == (fitting or [4000, 8000])
 
 
 async def test_upkeep_runs_while_it_is_served(app: App, arithmetic: Arithmetic) -> None:
