@@ -46,7 +46,7 @@ def cluster(tmp_path: Path) -> Iterator[LimitedCluster]:
 def many_files() -> Iterator[None]:
     """For the connections of the test itself."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard not in {resource.RLIM_INFINITY} and hard < IDLE + FILES:
+    if hard != resource.RLIM_INFINITY and hard < IDLE + FILES:
         pytest.skip(f"the limit of open files is {hard}, {IDLE + FILES} are needed")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, IDLE + FILES), hard))
     yield
