@@ -162,7 +162,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
                 f"of {MIN_PEER_KEY_CHARACTERS} characters or more on all of them, or say insecure = true where nobody "
                 "else can reach the peer ports"
             )
-        return (None,)
+        return nothing
 
 
 def load_config(path: Path | None, environment: Mapping[str, str] = os.environ) -> ControllerConfig:

@@ -67,29 +67,34 @@ def parse_address(text: str, key: str) -> HostPort:
 
 def read_secret(path: str, key: str, *, least: int = 1) -> str:
     """A secret: the one line of a file. Raises SettingsError that names `key` and never shows the secret."""
-    try:
-        with Path(path).open("rb") as file:
-            secret = file.read(MAX_SECRET_BYTES + 1).decode("ascii").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{key}: cannot read {path}: {type(error).__name__}") from None
-    if not least <= len(secret) <= MAX_SECRET_BYTES or not secret.isprintable():
+    secrets = _read_lines(path, key)
+    if len(secrets) != 1 or not _is_fit(secrets[0], least):
         raise SettingsError(f"{key}: {path} must hold one line of {least} to {MAX_SECRET_BYTES} ASCII characters")
-    return secret
+    return secrets[0]
 
 
 def read_secrets(path: str, key: str, *, least: int = 1) -> tuple[str, ...]:
     """Secrets, one a line, MAX_SECRETS at most. Raises SettingsError that names `key` and never shows a secret."""
+    secrets = _read_lines(path, key)
+    if not 1 <= len(secrets) <= MAX_SECRETS or not all(_is_fit(secret, least) for secret in secrets):
+        limits = f"{least} to {MAX_SECRET_BYTES} ASCII characters"
+        raise SettingsError(f"{key}: {path} must hold 1 to {MAX_SECRETS} lines of {limits} each")
+    return secrets
+
+
+def _is_fit(secret: str, least: int) -> bool:
+    return least <= len(secret) <= MAX_SECRET_BYTES and secret.isprintable()
+
+
+def _read_lines(path: str, key: str) -> tuple[str, ...]:
+    """The lines that are not blank, of a file that is not longer than secrets can be."""
     try:
         with Path(path).open("rb") as file:
             text = file.read(MAX_SECRETS * (MAX_SECRET_BYTES + 2) + 1).decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{key}: cannot read {path}: {type(error).__name__}") from None
-    secrets = tuple(line.strip() for line in text.splitlines() if line.strip())
-    fit = all(least <= len(secret) <= MAX_SECRET_BYTES and secret.isprintable() for secret in secrets)
-    if not fit or not 1 <= len(secrets) <= MAX_SECRETS:
-        limits = f"{least} to {MAX_SECRET_BYTES} ASCII characters"
-        raise SettingsError(f"{key}: {path} must hold 1 to {MAX_SECRETS} lines of {limits} each")
-    return secrets
+    # By line feeds alone: a control character within a secret is refused, and does not make two of it.
+    return tuple(line.strip() for line in text.split("\n") if line.strip())
 
 
 def _read(path: Path) -> dict[str, Any]:

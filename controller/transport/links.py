@@ -68,6 +68,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads.
 
     `keys`: what peers may prove that they know, any of them; None among them stands for a peer that proves nothing.
+    Empty for a member without peers.
     """
 
     cluster_id: str

@@ -156,7 +156,14 @@ def test_a_member_with_peers_does_not_start_without_a_key_unless_told(tmp_path: 
     with pytest.raises(SettingsError, match=r"^peer_key_file: members must prove .* or say insecure = true"):
         load(tmp_path, insecure=None).member_settings()
     alone = load(tmp_path, insecure=None, voters=[VOTERS[2]])
-    assert alone.member_settings().peer_keys == (None,)
+    assert alone.member_settings().peer_keys == ()
+
+
+def test_a_control_character_does_not_make_two_keys_of_one(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"the key of the members\x0bthe rest of that key\n")
+    with pytest.raises(SettingsError, match=r"^peer_key_file: .*key must hold 1 to 4 lines of 16 to "):
+        load(tmp_path, peer_key_file=str(key)).member_settings()
 
 
 def test_a_short_peer_key_is_refused(tmp_path: Path) -> None:

@@ -96,6 +96,19 @@ def test_a_file_that_has_no_member_of_the_quorum_is_refused_with_the_commands_th
         restart(disk, file_of(1, 4))
 
 
+def test_a_file_that_names_its_member_alone_needs_a_key_all_the_same_where_the_quorum_has_others(
+    disk: MemoryFiles,
+) -> None:
+    open_storage(disk, file_of(1, 2, 3))
+    keyless = msgspec.structs.replace(file_of(1), peer_keys=())
+    with pytest.raises(VotersRefused, match=r"^peer_key_file: the quorum on this disk is \[1, 2, 3\]"):
+        restart(disk, keyless)
+    restart(disk, msgspec.structs.replace(file_of(1), peer_keys=(None,)))
+    alone = new_disk(1)
+    open_storage(alone, keyless)
+    restart(alone, keyless)
+
+
 def test_the_newest_quorum_of_the_log_is_what_a_file_is_compared_with(disk: MemoryFiles) -> None:
     storage = open_storage(disk, file_of(1, 2, 3))
     write(storage, VotersRecord((member(1), member(2))), VotersRecord((member(2), member(4))))
