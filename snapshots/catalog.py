@@ -1,4 +1,4 @@
-"""The snapshots of one member: a directory of files `snapshot-<index>-<term>.snap` (20 and 10 digits)."""
+"""The snapshots of one member: a directory of files `snapshot-<index>-<term>.snap` (20 digits and at least 10)."""
 
 from __future__ import annotations
 

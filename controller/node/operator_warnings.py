@@ -20,7 +20,10 @@ def warnings(settings: MemberSettings, core: RaftCore) -> list[str]:
 
 def implausible_terms(peer: int, count: int) -> str:
     """What is said of a peer whose terms were refused `count` times."""
-    return f"member {peer} sent {count} messages of terms that no election can have led to: stop it, and replace it"
+    return (
+        f"member {peer} sent {count} messages of terms that no election can have led to: unless most members are in "
+        "such terms, stop it, and replace it"
+    )
 
 
 def _of_the_voters(membership: Membership) -> list[str]:

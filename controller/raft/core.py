@@ -68,7 +68,7 @@ from pidkeeper.controller.raft.refusals import NotLeader, ProposalRefused
 from pidkeeper.controller.raft.rng import Rng
 from pidkeeper.controller.raft.role import CANDIDATE, FOLLOWER, LEADER, PRE_CANDIDATE, Role
 from pidkeeper.controller.raft.snapshot_receiver import SnapshotReceiver
-from pidkeeper.controller.raft.term_jumps import TermJumps
+from pidkeeper.controller.raft.term_jumps import MAX_TERM_JUMP, TermJumps
 from pidkeeper.protocol.records import QuorumMember, VotersRecord, encode_batch
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
@@ -405,6 +405,8 @@ class RaftCore:
             return self._answer_stale(message)
         kind, jump = type(message), message.term - self.term
         if not self._term_jumps.bears(message.sender, jump):
+            if self._term_jumps.step(message.sender):
+                self._become_follower(self.term + MAX_TERM_JUMP)
             return False
         # A pre-vote is of the term after the sender's, and so is an answer that agrees: neither has been entered.
         if kind is PreVote or (isinstance(message, PreVoteReply) and message.agrees):
@@ -448,11 +450,13 @@ class RaftCore:
         """As follower that knows no leader in its term: `leader` leads it."""
         following = Following(leader, self.node_id, self._hard, self.log, self._outbox, self._receiver)
         self._following = following
+        self._term_jumps.leaderless = False
         return following
 
     def _become_pre_candidate(self) -> None:
         """The election timeout has passed. Whoever cannot stand now, or may not, only forgets the leader."""
         self._following = None
+        self._term_jumps.leaderless = True
         self._timer.draw()
         # Our own vote would wait behind the write that stalls, and the new term with it.
         if not self._may_campaign or self.disk.stalled:
@@ -479,6 +483,7 @@ class RaftCore:
     def _become_leader(self, ballot: Ballot) -> None:
         self.role = LEADER
         self._ballot = None
+        self._term_jumps.leaderless = False
         self.leadership = Leadership(self.config, self._hard, self.log, self._outbox, self._leader_change_data)
         self.leadership.begin(ballot.recoveries)
 

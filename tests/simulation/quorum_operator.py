@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AddVoterRequest, AddVoterResponse
+from pidkeeper.protocol.metadata_version import LATEST
 from tests.simulation.member import NOWHERE, Member, base_url
 from tests.simulation.process import listen
 from tests.simulation.world import MILLISECOND, SECOND, Violation
@@ -114,8 +115,9 @@ class QuorumOperator:
         self._patience = self.world.now + PATIENCE
         if step == ADD:
             member = self.cluster.members[node]
-            if member.deployed and self.rng.random() < 0.3:
-                member.configure(self.voters)  # it comes back as it is
+            # It comes back as it is, unless the quorum may have gone on to what its build cannot read.
+            if member.deployed and member.build == LATEST and self.rng.random() < 0.3:
+                member.configure(self.voters)
             elif not self.cluster.budget.may_deploy(member) or (member.deployed and self._may_be_asked()):
                 self.world.at(200 * MILLISECOND, self._prepare)
                 return

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pidkeeper.protocol.log_position import MAX_NUMBER
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 
@@ -11,7 +12,13 @@ def test_the_name_of_a_file_is_pinned() -> None:
     assert SnapshotId(42, 5).name == "snapshot-00000000000000000042-0000000005.snap"
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(0, 10**10 - 1))
+def test_a_name_with_a_term_of_more_digits_is_pinned() -> None:
+    assert SnapshotId(42, 11840707573).name == "snapshot-00000000000000000042-11840707573.snap"
+
+
+@given(st.integers(0, MAX_NUMBER), st.integers(0, MAX_NUMBER))
+@example(MAX_NUMBER, MAX_NUMBER)
+@example(1, 10**10)
 def test_a_name_comes_back_as_it_went(index: int, term: int) -> None:
     assert SnapshotId.from_name(SnapshotId(index, term).name) == SnapshotId(index, term)
 
@@ -22,6 +29,8 @@ def test_a_name_comes_back_as_it_went(index: int, term: int) -> None:
         "",
         "snapshot-42-5.snap",
         "snapshot-00000000000000000042-0000000005.snap.tmp",
+        "snapshot-00000000000000000042-00000000005.snap",
+        "snapshot-0000000000000000004²-0000000005.snap",
         "received-snapshot-00000000000000000042-0000000005.snap",
         "00000000000000000000-00000000000000000042.arc",
     ],

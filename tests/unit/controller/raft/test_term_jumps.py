@@ -115,3 +115,33 @@ def test_a_pre_vote_within_reach_is_answered() -> None:
     (reply,) = of(PreVoteReply, flush(core))
     assert reply.granted
     assert core.term == 1
+
+
+def test_without_a_leader_for_long_a_member_goes_to_a_term_too_far_ahead_in_steps() -> None:
+    """Two members that were taken there, and two that were not, elect nobody in a quorum of five else."""
+    core, far = make_core(1, term=5), 7 + 3 * MAX_TERM_JUMP
+    while core.role is Role.FOLLOWER:
+        tick(core, 1)
+    core.step(PreVoteReply(far, 2, 1, False, False))
+    assert (core.term, core.role) == (5 + MAX_TERM_JUMP, Role.FOLLOWER)
+    core.step(PreVoteReply(far, 2, 1, False, False))
+    assert core.term == 5 + MAX_TERM_JUMP
+    core.step(PreVoteReply(far, 3, 1, False, False))
+    assert core.term == 5 + 2 * MAX_TERM_JUMP
+    tick(core, JUMP_TICKS)
+    core.step(Heartbeat(far, 2, 1, 0, 0))
+    assert (core.term, core.leader_id) == (5 + 3 * MAX_TERM_JUMP, None)
+    tick(core, JUMP_TICKS)
+    core.step(Heartbeat(far, 2, 1, 0, 0))
+    assert (core.term, core.leader_id) == (far, 2)
+    core.step(HeartbeatReply(far + MAX_TERM_JUMP + 1, 3, 1, 0))
+    assert (core.term, core.leader_id) == (far, 2)
+
+
+def test_a_blank_member_joins_a_quorum_whose_term_is_too_far_ahead() -> None:
+    core = make_core(1, term=0, recovering=True)
+    tick(core, 60)
+    core.step(Heartbeat(MAX_TERM_JUMP + 9, 2, 1, 0, 0))
+    tick(core, JUMP_TICKS)
+    core.step(Heartbeat(MAX_TERM_JUMP + 9, 2, 1, 0, 0))
+    assert (core.term, core.leader_id) == (MAX_TERM_JUMP + 9, 2)
