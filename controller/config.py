@@ -11,7 +11,13 @@ import msgspec
 
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.connect_string import check_connect
-from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter, ZooKeeperSettings
+from pidkeeper.controller.node.settings import (
+    DEFAULT_SNAPSHOT_BYTES,
+    PROFILES,
+    MemberSettings,
+    Voter,
+    ZooKeeperSettings,
+)
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from pidkeeper.protocol.messages import ClusterId
 from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret, read_secrets
@@ -67,10 +73,10 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     `node_id` names this member among `voters`, which are those of a blank cluster: once the quorum was changed, the
     log and the snapshots say who they are. `profile` sets all timeouts together. `block_size` is in producer IDs
     and must be the same everywhere.
-    `snapshot_entries` and `snapshot_allocations`: how many applied entries, or allocated blocks, are between two
-    snapshots. `transaction_abort_check_ms`: between two looks for transactions whose time is up;
-    `transactional_id_expiration_ms`: after which an idle transactional id is forgotten (Kafka's
-    `transaction.abort.timed.out.transaction.cleanup.interval.ms` and `transactional.id.expiration.ms`).
+    `snapshot_entries`, `snapshot_bytes` and `snapshot_allocations`: how many applied entries, bytes of them, or
+    allocated blocks are between two snapshots, whichever comes first. `transaction_abort_check_ms`: between two looks
+    for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
+    forgotten (Kafka's `transaction.abort.timed.out.transaction.cleanup.interval.ms` and `transactional.id.expiration.ms`).
     `peer_key_file` holds the secrets that members prove to each other, one a line: any of them will do. `insecure`: a
     peer need not prove any. `token_file` the bearer token that
     HTTP callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change
@@ -93,6 +99,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     broker_session_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 9000
     snapshot_entries: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 10_000
     snapshot_allocations: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 20_000
+    snapshot_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=1024**3)] = DEFAULT_SNAPSHOT_BYTES
     segment_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=1024**3)] = 16 * 1024 * 1024
     transaction_abort_check_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
@@ -130,6 +137,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             broker_session_timeout_ms=self.broker_session_timeout_ms,
             snapshot_entries=self.snapshot_entries,
             snapshot_allocations=self.snapshot_allocations,
+            snapshot_bytes=self.snapshot_bytes,
             segment_bytes=self.segment_bytes,
             peer_keys=self._peer_keys(),
             learner=learner,

@@ -21,6 +21,7 @@ from pidkeeper.controller.node.operator_warnings import warnings
 from pidkeeper.controller.node.ports import Ports
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.node.snapshot_due import SnapshotEvery
 from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.node.voter_changes import VoterChanges
 from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Rng, Role
@@ -67,8 +68,7 @@ class ClusterMember:
             machine,
             self.ledger,
             self.writer,
-            every_entries=settings.snapshot_entries,
-            every_allocations=settings.snapshot_allocations,
+            SnapshotEvery(settings.snapshot_entries, settings.snapshot_bytes, settings.snapshot_allocations),
         )
         self.driver = Driver(
             core,

@@ -42,6 +42,11 @@ PROFILES: Final = {
 }
 
 
+DEFAULT_SNAPSHOT_BYTES: Final = 32 * 1024 * 1024
+"""Of the log between two snapshots. With what stays behind a snapshot, and what comes while it is taken, the log is at
+most twice as long on disk and in memory; a start reads it in less than a second."""
+
+
 class ZooKeeperSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How ZooKeeper is reached. `digest`: user:password of its digest authentication, None without it."""
 
@@ -69,6 +74,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     broker_session_timeout_ms: int
     snapshot_entries: int
     snapshot_allocations: int
+    snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES
     segment_bytes: int
     peer_keys: tuple[bytes | None, ...]
     learner: Voter | None = None

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from pidkeeper.controller.node.ledger import Ledger
+from pidkeeper.controller.node.snapshot_due import SnapshotDue, SnapshotEvery
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot
@@ -23,12 +24,6 @@ from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)
-
-RETRY_SHARE = 10
-"""After a snapshot that failed, the next one is tried a tenth of the usual entries later."""
-
-KEPT_SHARE = 4
-"""A quarter of the entries between two snapshots stays in the log, for a follower that is only a little behind."""
 
 
 class KeeperEvents(Protocol):
@@ -48,7 +43,7 @@ class KeeperEvents(Protocol):
 
 
 class SnapshotKeeper:
-    """Owns the catalogue. `every_entries` and `every_allocations` set how often a snapshot is taken.
+    """Owns the catalogue. `every`: how often a snapshot is taken.
 
     `failure`: why the last snapshot could not be taken; None after one that was taken or installed.
     """
@@ -62,20 +57,16 @@ class SnapshotKeeper:
         machine: StateMachine,
         ledger: Ledger,
         worker: StorageWorker,
-        *,
-        every_entries: int,
-        every_allocations: int,
+        every: SnapshotEvery,
     ) -> None:
         self._catalog = catalog
         self._core = core
         self._machine = machine
         self._ledger = ledger
         self._worker = worker
-        self._every_entries = every_entries
-        self._every_allocations = every_allocations
+        self._every = every
+        self._due = SnapshotDue(every)
         self._task: asyncio.Task[None] | None = None
-        self._due = core.snapshot.index + every_entries
-        self._not_before = 0
         self._receiver: RawSnapshotWriter | None = None
         self.failure: str | None = None
         self.taken = 0
@@ -87,10 +78,10 @@ class SnapshotKeeper:
 
     def applied(self, entry: Entry) -> None:
         """Take a snapshot if enough was applied since the last one and none is being taken."""
-        enough = entry.index >= self._due or len(self._ledger) >= self._every_allocations
-        if not enough or self._task is not None or entry.index < self._not_before:
+        self._due.applied(entry)
+        if self._task is not None or not self._due.now(len(self._ledger)):
             return
-        self._due = entry.index + self._every_entries
+        self._due.begun()
         image = self._machine.image(entry.index, entry.term)
         self._task = asyncio.get_running_loop().create_task(self._take(image), name="snapshot")
 
@@ -107,7 +98,7 @@ class SnapshotKeeper:
             self.failure = None
         except OSError as error:
             # The log still holds everything, so a full disk costs space, not safety: it is tried again later.
-            self._not_before = self._core.applied + self._every_entries // RETRY_SHARE + 1
+            self._due.failed()
             self.failure = f"cannot take a snapshot at index {image.index}: {error}"
             logger.error("%s", self.failure)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - a broken archive or catalogue must not be built upon
@@ -125,7 +116,7 @@ class SnapshotKeeper:
             return  # a snapshot from the leader overtook this one
         self._ledger.forget(image.next_offset)
         self.taken += 1
-        keep_from = max(snapshot.index + 1 - self._every_entries // KEPT_SHARE, self._core.first_index)
+        keep_from = self._core.tail(snapshot.index, self._every.kept_entries, self._every.kept_bytes)
         self._core.compact(snapshot, keep_from)
         self._worker.run(lambda: self._worker.wal.compact(keep_from))
         self.events.pump()
@@ -164,6 +155,6 @@ class SnapshotKeeper:
     def _installed(self, snapshot: SnapshotId, image: StateImage) -> None:
         self.installed += 1
         self.failure = None
-        self._due = snapshot.index + self._every_entries
+        self._due.begun()
         logger.info("installed the leader's snapshot at index %d of term %d", snapshot.index, snapshot.term)
         self.events.snapshot_installed(snapshot, image)

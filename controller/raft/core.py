@@ -369,6 +369,10 @@ class RaftCore:
         """The state machine has applied every entry through `index`. Raises InvariantViolation if it cannot have."""
         self.log.applied_to(index)
 
+    def tail(self, high: int, max_entries: int, max_bytes: int) -> int:
+        """From which index on at most `max_entries` with `max_bytes` of payload lead up to `high`; see `RaftLog`."""
+        return self.log.tail(high, max_entries, max_bytes)
+
     def compact(self, snapshot: SnapshotId, keep_from: int) -> None:
         """The own snapshot `snapshot` is durable: drop entries below `keep_from`, which is at most one past it."""
         if snapshot.index > self.log.applied:

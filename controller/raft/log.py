@@ -112,6 +112,17 @@ class RaftLog:
                     return entries[:count]
         return entries
 
+    def tail(self, high: int, max_entries: int, max_bytes: int) -> int:
+        """From which index on at most `max_entries` with `max_bytes` of payload lead up to `high`; one past it if none.
+        """
+        low = high + 1
+        for entry in reversed(self.slice(max(self.first_index, low - max_entries), high)):
+            max_bytes -= len(entry.data)
+            if max_bytes < 0:
+                break
+            low = entry.index
+        return low
+
     def append(self, entry: Entry) -> None:
         """Add the leader's own next entry. Raises RecordError for a configuration that cannot be read back."""
         if entry.index != self.last_index + 1:

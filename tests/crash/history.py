@@ -16,6 +16,7 @@ import msgspec
 
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
+from pidkeeper.controller.node.snapshot_due import SnapshotEvery
 from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot
 from pidkeeper.controller.state.machine import allocations
@@ -117,10 +118,14 @@ class Member:
             self.machine,
             self.ledger,
             stand_in,
-            every_entries=snapshot_entries,
-            every_allocations=1_000_000,
+            SnapshotEvery(snapshot_entries, log_bytes=2**30, allocations=1_000_000),
         )
         self.keeper.start(self)
+
+    def tail(self, high: int, max_entries: int, max_bytes: int) -> int:
+        """As of the core; its entries are too small for `max_bytes`."""
+        assert max_bytes > 1024 * max_entries, f"{max_bytes} bytes for {max_entries} entries"
+        return max(high + 1 - max_entries, self.first_index)
 
     def apply(self, entry: Entry) -> None:
         """As the driver applies a committed entry."""

@@ -296,7 +296,7 @@ class Member:
 
     def _file_refused(self, error: VotersRefused) -> None:
         """Right where the file names nobody of the quorum; any other difference must not keep a member down."""
-        removed = self.node_id not in self.cluster.voters
+        removed = self.node_id not in self.cluster.operator.wanted()
         if not self.edited or not (removed or self.damaged):
             raise Violation("refused-file", f"member {self.node_id} does not start: {error}") from error
         self.world.fault("file_refused", f"member {self.node_id}: {error}")
@@ -327,6 +327,7 @@ def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> Member
         broker_session_timeout_ms=swarm.session_ticks * 10,
         snapshot_entries=swarm.snapshot_entries,
         snapshot_allocations=swarm.snapshot_allocations,
+        snapshot_bytes=swarm.snapshot_bytes,
         segment_bytes=swarm.segment_bytes,
         peer_keys=(b"the key of the simulated cluster",),
         bridge=cluster.migrating.present and cluster.migrating.bridge,

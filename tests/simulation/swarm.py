@@ -9,6 +9,7 @@ import random
 
 import msgspec
 
+from pidkeeper.controller.node.settings import DEFAULT_SNAPSHOT_BYTES
 from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONS
 from tests.simulation.world import MILLISECOND, SECOND
 
@@ -104,6 +105,7 @@ class Swarm(msgspec.Struct, frozen=True):
     # Member.
     snapshot_entries: int
     snapshot_allocations: int
+    snapshot_bytes: int
     heartbeat_ticks: int
     election_ticks: int
     link_lost_ticks: int
@@ -158,6 +160,7 @@ def draw(rng: random.Random) -> Swarm:
         segment_bytes=rng.choice((2_048, 8_192, 32_768)),
         snapshot_entries=rng.choice((15, 40, 100, 250)),
         snapshot_allocations=rng.choice((30, 100, 100_000)),
+        snapshot_bytes=rng.choice((3_000, 20_000, DEFAULT_SNAPSHOT_BYTES)),
         heartbeat_ticks=heartbeat,
         election_ticks=heartbeat * rng.choice((4, 6)),
         link_lost_ticks=rng.choice((0, 2, 4, 10)),

@@ -279,3 +279,14 @@ def test_entries_up_to_the_snapshot_are_kept_too() -> None:
 def test_a_single_entry_in_the_snapshots_place_is_left_out_if_it_differs() -> None:
     log = RaftLog(SnapshotId(3, 2), entries_of([1, 1], first=3), Memberships(plain_record([1])))
     assert (log.first_index, log.last_index, log.last_term) == (4, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("max_entries", "max_bytes", "low"),
+    [(0, 1000, 8), (3, 1000, 5), (1000, 1000, 3), (1000, 30, 5), (1000, 29, 6), (1000, 9, 8), (2, 30, 6)],
+)
+def test_a_tail_is_bounded_by_entries_and_by_bytes(max_entries: int, max_bytes: int, low: int) -> None:
+    entries = [Entry(1, index, b"x" * 10) for index in range(1, 9)]
+    log = RaftLog(NO_SNAPSHOT, entries, Memberships(plain_record([1])))
+    log.compact(3)
+    assert log.tail(7, max_entries, max_bytes) == low

@@ -1,0 +1,43 @@
+"""A snapshot is due by entries, bytes or blocks, whichever comes first; after one that failed, ten times sooner."""
+
+from __future__ import annotations
+
+import pytest
+
+from pidkeeper.controller.node.snapshot_due import ENTRY_BYTES, SnapshotDue, SnapshotEvery
+from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
+
+EVERY = SnapshotEvery(entries=100, log_bytes=1_000_000, allocations=50)
+
+
+def applied(due: SnapshotDue, entries: int, payload: int = 0) -> SnapshotDue:
+    for index in range(entries):
+        due.applied(Entry(1, index + 1, b"x" * payload))
+    return due
+
+
+@pytest.mark.parametrize(
+    ("entries", "payload", "allocations"),
+    [(100, 0, 0), (1, 1_000_000 - ENTRY_BYTES, 0), (4, MAX_ENTRY_BYTES, 0), (0, 0, 50)],
+)
+def test_each_of_the_three_is_enough(entries: int, payload: int, allocations: int) -> None:
+    assert applied(SnapshotDue(EVERY), entries, payload).now(allocations)
+    assert not applied(SnapshotDue(EVERY), max(entries - 1, 0), payload).now(max(allocations - 1, 0))
+
+
+def test_begun_counts_anew() -> None:
+    due = applied(SnapshotDue(EVERY), 100, 10_000)
+    due.begun()
+    assert not applied(due, 99).now(0)
+    assert applied(due, 1).now(0)
+
+
+@pytest.mark.parametrize(("entries", "payload"), [(11, 0), (2, 60_000)])
+def test_after_one_that_failed_a_tenth_is_enough(entries: int, payload: int) -> None:
+    due = SnapshotDue(EVERY)
+    due.begun()
+    due.failed()
+    assert not applied(due, entries - 1, payload).now(50)
+    assert applied(due, 1, payload).now(0)
+    due.begun()
+    assert not applied(due, entries, payload).now(0)
