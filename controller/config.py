@@ -77,12 +77,12 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     allocated blocks are between two snapshots, whichever comes first. `transaction_abort_check_ms`: between two looks
     for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
     forgotten (Kafka's `transaction.abort.timed.out.transaction.cleanup.interval.ms` and
-    `transactional.id.expiration.ms`). `peer_key_file` holds the secrets that members prove to each other, one a line: any of them will do. `insecure`: a
-    peer need not prove any. `token_file` the bearer token that
-    HTTP callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change
-    the cluster. `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from
-    ZooKeeper (`zookeeper`, KIP-730's bridge); the same on all members. `zookeeper`: how ZooKeeper is reached, needed
-    until the migration from it is finalised.
+    `transactional.id.expiration.ms`). `peer_key_file` holds the secrets that members prove to each other, one a line:
+    any of them will do. `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP callers must
+    send; `operator_token_file` the one that operators send instead, and that alone lets them change the cluster.
+    `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
+    KIP-730's bridge); the same on all members. `zookeeper`: how ZooKeeper is reached, needed until the migration from
+    it is finalised.
     """
 
     node_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
