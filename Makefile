@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test check fix sim migration crash fuzz mutants bench peers lock clean
+.PHONY: setup demo audit run test check fix sim soak migration crash fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -71,6 +71,10 @@ sim: $(VENV)/.dev  ## fresh seeds of the simulator; SEED=n writes down one again
 RUNS ?= 200
 migration: $(VENV)/.dev  ## the migration from a real ZooKeeper, again and again, while leaders are killed; needs Java 17
 	$(BIN)/python -m tests.migration.soak --runs $(RUNS)
+
+MINUTES ?= 15
+soak: $(VENV)/.dev  ## fat transactions for a quarter of an hour: memory, log and restart of the members
+	$(BIN)/python -m tests.soak.fat_transactions --minutes $(MINUTES)
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run

@@ -22,7 +22,10 @@ TRANSACTIONS: Final = 3
 MIGRATION: Final = 4
 """MigrationRecord and ZooKeeperBlockRecord, and the snapshot's section for them."""
 
-LATEST: Final = MIGRATION
+ADDED_PARTITIONS: Final = 5
+"""AddPartitionsRecord."""
+
+LATEST: Final = ADDED_PARTITIONS
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

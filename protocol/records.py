@@ -16,9 +16,16 @@ from typing import Annotated, Any, ClassVar, Final
 import msgspec
 
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
-from pidkeeper.protocol.metadata_version import BASE, MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
+from pidkeeper.protocol.metadata_version import (
+    ADDED_PARTITIONS,
+    BASE,
+    MEMBERSHIP,
+    MIGRATION,
+    TRANSACTIONS,
+    MetadataVersion,
+)
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 
 MAX_BATCH_RECORDS: Final = 4096
 """Records in one log entry. The leader never gathers more; a larger array is refused before memory is taken."""
@@ -181,6 +188,7 @@ Record = (
     | BrokerEndpointRecord
     | MigrationRecord
     | ZooKeeperBlockRecord
+    | AddPartitionsRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -197,6 +205,7 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     BrokerEndpointRecord,
     MigrationRecord,
     ZooKeeperBlockRecord,
+    AddPartitionsRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -211,6 +220,7 @@ _NEEDED: Final[dict[type[Any], int]] = {
     BrokerEndpointRecord: TRANSACTIONS,
     MigrationRecord: MIGRATION,
     ZooKeeperBlockRecord: MIGRATION,
+    AddPartitionsRecord: ADDED_PARTITIONS,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

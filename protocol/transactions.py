@@ -80,6 +80,21 @@ class TransactionRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unk
         return ((topic.topic, number) for topic in self.partitions for number in topic.partitions)
 
 
+class AddPartitionsRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Partitions joined the transaction of a transactional id's newest pair, which begins with the first that do.
+
+    `topics`: ascending, without those that had joined before. `update_ms`: as of TransactionRecord.
+    """
+
+    TYPE: ClassVar[int] = 14
+    VERSION: ClassVar[int] = 0
+    transactional_id: TransactionalId
+    producer_id: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+    producer_epoch: Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
+    topics: tuple[TopicPartitions, ...]
+    update_ms: int
+
+
 class ForgetTransactionRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Nothing is known of a transactional id any more (a tombstone in Kafka's transaction log)."""
 

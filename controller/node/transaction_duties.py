@@ -25,7 +25,7 @@ from pidkeeper.controller.state.requests import (
 )
 from pidkeeper.controller.state.transitions import IDLE, PREPARED, TransactionStatus
 from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +119,10 @@ class TransactionDuties:
         for record in records:
             if type(record) is TransactionRecord:
                 self._watch(record, tick)
+            elif type(record) is AddPartitionsRecord:
+                newest = self._machine.transactions.get(record.transactional_id)
+                assert newest is not None, f"{record} is applied, and its id is unknown"
+                self._begin(record.transactional_id, record.producer_epoch, newest.timeout_ms, tick)
             elif type(record) is ForgetTransactionRecord:
                 self.forgotten += 1
                 self._forgetting.pop(record.transactional_id, None)
@@ -142,10 +146,7 @@ class TransactionDuties:
     def _watch(self, record: TransactionRecord, tick: int) -> None:
         name = record.transactional_id
         if record.status == TransactionStatus.ONGOING:
-            if name not in self._begun:
-                due = -(-(tick + self._ticks(record.timeout_ms)) // self._abort_check_ticks)
-                self._begun[name] = Begun(record.producer_epoch, due)
-                self._due.setdefault(due, {})[name] = None
+            self._begin(name, record.producer_epoch, record.timeout_ms, tick)
             return
         if (begun := self._begun.pop(name, None)) is not None:
             fenced = record.producer_epoch != begun.producer_epoch
@@ -155,6 +156,13 @@ class TransactionDuties:
             self._due.get(begun.due, {}).pop(name, None)
         if record.status in PREPARED:
             self._write_markers(record)
+
+    def _begin(self, name: str, producer_epoch: int, timeout_ms: int, tick: int) -> None:
+        """A transaction is under way. Its time counts from the first that is heard of it."""
+        if name not in self._begun:
+            due = -(-(tick + self._ticks(timeout_ms)) // self._abort_check_ticks)
+            self._begun[name] = Begun(producer_epoch, due)
+            self._due.setdefault(due, {})[name] = None
 
     def _write_markers(self, record: TransactionRecord) -> None:
         name, producer_id, epoch = record.transactional_id, record.producer_id, record.producer_epoch

@@ -113,8 +113,7 @@ class RaftLog:
         return entries
 
     def tail(self, high: int, max_entries: int, max_bytes: int) -> int:
-        """From which index on at most `max_entries` with `max_bytes` of payload lead up to `high`; one past it if none.
-        """
+        """From where on at most `max_entries` with `max_bytes` of payload lead up to `high`; one above if none do."""
         low = high + 1
         for entry in reversed(self.slice(max(self.first_index, low - max_entries), high)):
             max_bytes -= len(entry.data)

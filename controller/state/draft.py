@@ -10,7 +10,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 from pidkeeper.snapshots.image import BrokerRegistration
 
 
@@ -138,8 +138,15 @@ class Draft:
         """The transactional id that has or last had `producer_id`, if any; one that this batch forgets counts still."""
         return self._users.get(producer_id) or self.machine.transactions.user_of(producer_id)
 
-    def write_transaction(self, record: TransactionRecord | ForgetTransactionRecord) -> None:
-        """Add the next record of a transactional id. Raises THROTTLING_QUOTA_EXCEEDED if too much is kept already."""
+    def write_transaction(
+        self,
+        record: TransactionRecord | ForgetTransactionRecord,
+        logged: AddPartitionsRecord | TransactionRecord | None = None,
+    ) -> None:
+        """Add the next record of a transactional id, or `logged`, which leads to it.
+
+        Raises THROTTLING_QUOTA_EXCEEDED if too much is kept already.
+        """
         name = record.transactional_id
         before = self.transaction(name)
         added = 0 if before is None else -before.partition_bytes
@@ -151,7 +158,7 @@ class Draft:
             self._transactions[name] = record
             self._users[record.producer_id] = name
         self._partition_bytes += added
-        self.records.append(record)
+        self.records.append(logged or record)
 
     def _check_room(self, added: int, *, new: bool) -> None:
         known = len(self.machine.transactions) + len(self._transactions)

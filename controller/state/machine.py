@@ -21,7 +21,7 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     needed_version,
 )
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 from pidkeeper.snapshots.image import StateImage
 
 
@@ -75,7 +75,7 @@ class StateMachine:
                     pass
                 case VotersRecord():
                     self.voters = record
-                case TransactionRecord() | ForgetTransactionRecord():
+                case TransactionRecord() | AddPartitionsRecord() | ForgetTransactionRecord():
                     self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
                 case FeatureLevelRecord():
                     self._take_version(record.metadata_version)

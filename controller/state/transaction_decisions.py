@@ -10,7 +10,7 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.transitions import IDLE, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
-from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, TRANSACTIONS
 from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,
     MAX_TRANSACTIONAL_ID_LENGTH,
@@ -20,7 +20,8 @@ from pidkeeper.protocol.transactions import (
 )
 
 RECORD_BYTES: Final = 128
-"""At most, of an encoded TransactionRecord without its transactional id and partitions: nine integers and the frame."""
+"""At most, of an encoded TransactionRecord or AddPartitionsRecord without its transactional id and partitions: nine
+integers and the frame."""
 
 MAX_NAME_BYTES: Final = 4 * MAX_TRANSACTIONAL_ID_LENGTH
 """Of a transactional id in UTF-8; a longer one is refused."""
@@ -57,15 +58,15 @@ def init_producer_id(draft: Draft, request: requests.InitProducerId) -> InitProd
 def add_partitions_to_txn(draft: Draft, request: requests.AddPartitionsToTxn) -> TransactionResponse:
     """Kafka's `handleAddPartitionsToTransaction`."""
     before = _transaction(draft, request)
-    record = transitions.add_partitions(
+    record, joined = transitions.add_partitions(
         before,
         request.transactional_id,
         producer=(request.producer_id, request.producer_epoch),
-        partitions=((topic.topic, number) for topic in request.topics for number in topic.partitions),
+        topics=request.topics,
         now_ms=draft.timestamp_ms,
     )
-    if record is not before:
-        draft.write_transaction(record)
+    if joined is not None:
+        draft.write_transaction(record, joined if draft.metadata_version >= ADDED_PARTITIONS else record)
     return TransactionResponse(0)
 
 
@@ -135,7 +136,8 @@ def most_bytes(draft: Draft, request: Any) -> int:
     known = draft.transaction(request.transactional_id)
     partitions = 0 if known is None else known.partition_bytes
     if isinstance(request, requests.AddPartitionsToTxn):
-        partitions += sum(topic.encoded_bytes for topic in request.topics)
+        joining = sum(topic.encoded_bytes for topic in request.topics)
+        partitions = joining if draft.metadata_version >= ADDED_PARTITIONS else partitions + joining
     name = min(len(request.transactional_id.encode()), MAX_NAME_BYTES)
     return RECORD_BYTES + name + min(partitions, MAX_TRANSACTION_BYTES)
 

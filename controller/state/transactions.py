@@ -5,7 +5,7 @@ older pair is fenced from then on. The pair before the newest one is kept, so th
 be sent again (KIP-360, "Proposed Changes"); it is compared as a pair.
 
 `transitions.py` decides; this module holds and replays. The value is the record that goes into the log, so replaying it
-is storing it.
+is storing it; but partitions that join go there alone, without those that had joined before.
 """
 
 from __future__ import annotations
@@ -14,8 +14,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from pidkeeper.controller.state.transitions import LEGAL, TransactionStatus, next_to
-from pidkeeper.protocol.transactions import NO_PRODUCER_ID, ForgetTransactionRecord, TransactionRecord
+from pidkeeper.controller.state.transitions import LEGAL, TransactionStatus, join, next_to
+from pidkeeper.protocol.transactions import (
+    NO_PRODUCER_ID,
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TransactionRecord,
+)
 
 MAX_TRANSACTIONAL_IDS: Final = 200_000
 """Ids kept. At 300 bytes each (the longest id takes 249) they fill a quarter of the largest snapshot."""
@@ -69,7 +74,12 @@ class TransactionsState:
     def __len__(self) -> int:
         return len(self._records)
 
-    def replay(self, record: TransactionRecord | ForgetTransactionRecord, offset: int, next_producer_id: int) -> None:
+    def replay(
+        self,
+        record: TransactionRecord | AddPartitionsRecord | ForgetTransactionRecord,
+        offset: int,
+        next_producer_id: int,
+    ) -> None:
         """Apply one committed record. Only what `transitions` decided gets here, so a mismatch stops the process."""
         before = self._records.get(record.transactional_id)
         if isinstance(record, ForgetTransactionRecord):
@@ -80,10 +90,21 @@ class TransactionsState:
             del self._records[record.transactional_id]
             self._names = None
             return
+        if isinstance(record, AddPartitionsRecord):
+            assert before is not None, f"T1: offset {offset} adds to the unknown {record.transactional_id!r}"
+            pair = (record.producer_id, record.producer_epoch)
+            assert (before.producer_id, before.producer_epoch) == pair, (
+                f"T4: offset {offset} adds for {pair} to {before}"
+            )
+            record = join(before, record)
         _check(before, record, offset, next_producer_id)
         self._store(before, record)
 
     def _store(self, before: TransactionRecord | None, record: TransactionRecord) -> None:
+        ids = [one for one in (record.producer_id, record.last_producer_id) if one != NO_PRODUCER_ID]
+        for producer_id in ids:
+            user = self._users.get(producer_id, record.transactional_id)
+            assert user == record.transactional_id, f"T3: {record} has producer ID {producer_id}, as {user!r} has"
         if before is not None:
             self._let_go(before)
         elif self._names is not None:
@@ -92,10 +113,8 @@ class TransactionsState:
         self._records[record.transactional_id] = record
         self.partition_bytes += record.partition_bytes
         self.by_status[record.status] += 1
-        for producer_id in (record.producer_id, record.last_producer_id):
-            if producer_id != NO_PRODUCER_ID:
-                user = self._users.setdefault(producer_id, record.transactional_id)
-                assert user == record.transactional_id, f"T3: {record} has producer ID {producer_id}, as {user!r} has"
+        for producer_id in ids:
+            self._users[producer_id] = record.transactional_id
 
     def _let_go(self, record: TransactionRecord) -> None:
         self.partition_bytes -= record.partition_bytes

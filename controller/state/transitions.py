@@ -15,7 +15,13 @@ from typing import Final
 from msgspec.structs import replace
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartitions, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    AddPartitionsRecord,
+    TopicPartitions,
+    TransactionRecord,
+)
 
 MAX_EPOCH: Final = 2**15 - 2
 """The highest epoch that a producer is given. One more is left for the fence of whoever holds it (Kafka's
@@ -106,35 +112,51 @@ def add_partitions(
     transactional_id: str,
     *,
     producer: tuple[int, int],
-    partitions: Iterable[tuple[str, int]],
+    topics: Iterable[TopicPartitions],
     now_ms: int,
-) -> TransactionRecord:
-    """AddPartitionsToTxn: `partitions` (topic, number) belong to the transaction, which begins with the first of them.
+) -> tuple[TransactionRecord, AddPartitionsRecord | None]:
+    """AddPartitionsToTxn: the partitions of `topics` belong to the transaction, which begins with the first of them.
 
-    Raises INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
+    Returns the next record of the id, and what led to it: None if all of them had joined before. Raises
+    INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
     """
     record = _owned(before, transactional_id, producer)
     if record.status in PREPARED:
         raise _concurrent(record)
-    ongoing = record.status == _S.ONGOING
-    known = set(record.each_partition()) if ongoing else set()
-    wanted = known.union(partitions)
-    if ongoing and wanted == known:
-        return record
-    after = replace(
-        record,
-        status=_S.ONGOING,
-        partitions=_grouped(wanted),
-        start_ms=record.start_ms if ongoing else now_ms,
-        update_ms=now_ms,
-    )
+    new = _numbers(topics)
+    if record.status == _S.ONGOING:
+        for topic in record.partitions:
+            if topic.topic in new and not new[topic.topic].difference(topic.partitions):
+                del new[topic.topic]
+            elif topic.topic in new:
+                new[topic.topic].difference_update(topic.partitions)
+        if not new:
+            return record, None
+    joined = AddPartitionsRecord(transactional_id, *producer, _ascending(new), now_ms)
+    after = join(record, joined)
     if after.partition_bytes > MAX_TRANSACTION_BYTES:
         raise RequestError(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"the partitions of transaction {transactional_id!r} would take {after.partition_bytes} bytes, "
             f"{MAX_TRANSACTION_BYTES} are allowed: end it and begin another",
         )
-    return after
+    return after, joined
+
+
+def join(before: TransactionRecord, joined: AddPartitionsRecord) -> TransactionRecord:
+    """What `joined` makes of the newest record of its id."""
+    ongoing = before.status == _S.ONGOING
+    known = {topic.topic: topic for topic in before.partitions} if ongoing else {}
+    for topic in joined.topics:
+        others = known[topic.topic].partitions if topic.topic in known else ()
+        known[topic.topic] = TopicPartitions(topic.topic, tuple(sorted({*others, *topic.partitions})))
+    return replace(
+        before,
+        status=_S.ONGOING,
+        partitions=tuple(known[name] for name in sorted(known)),
+        start_ms=before.start_ms if ongoing else joined.update_ms,
+        update_ms=joined.update_ms,
+    )
 
 
 def end(
@@ -236,8 +258,14 @@ def _concurrent(record: TransactionRecord) -> RequestError:
     return RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, detail)
 
 
-def _grouped(partitions: Iterable[tuple[str, int]]) -> tuple[TopicPartitions, ...]:
-    topics: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in sorted(partitions):
-        topics[topic].append(partition)
-    return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in topics.items())
+def _numbers(topics: Iterable[TopicPartitions]) -> dict[str, set[int]]:
+    """The partitions of each topic; a request may name a topic more than once, or with none of its partitions."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for topic in topics:
+        if topic.partitions:
+            found[topic.topic].update(topic.partitions)
+    return found
+
+
+def _ascending(numbers: Mapping[str, set[int]]) -> tuple[TopicPartitions, ...]:
+    return tuple(TopicPartitions(topic, tuple(sorted(numbers[topic]))) for topic in sorted(numbers))

@@ -24,7 +24,7 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     decode_batch,
 )
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -96,6 +96,12 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
         producer_id="producer_id",
         producer_epoch="producer_epoch",
         status="transaction_status",
+        update_ms="timestamp_ms",
+    ),
+    AddPartitionsRecord: _renamed(
+        transactional_id="transactional_id",
+        producer_id="producer_id",
+        producer_epoch="producer_epoch",
         update_ms="timestamp_ms",
     ),
     ForgetTransactionRecord: _renamed(transactional_id="transactional_id"),

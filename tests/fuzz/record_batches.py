@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadataVersion
 from pidkeeper.controller.state.migration import TRANSITIONS
-from pidkeeper.protocol.metadata_version import MIGRATION
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, MIGRATION
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -25,6 +26,12 @@ from pidkeeper.protocol.records import (
     decode_batch,
     encode_batch,
     read_voters,
+)
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TopicPartitions,
+    TransactionRecord,
 )
 from tests.fuzz.mutator import Parts
 from tests.fuzz.target import Target, Violation
@@ -59,6 +66,22 @@ MIGRATED: Final[tuple[Record, ...]] = (
 )
 """A migration and its way back, which a state replays as it is."""
 
+_BEGUN: Final = TransactionRecord("tx", 7, 0, -1, -1, 60_000, 0, 1_700_000_000_000)
+_UNDER_WAY: Final = (TopicPartitions("t", (0, 1, 300)), TopicPartitions("u", (2**31 - 1,)))
+TRANSACTED: Final[tuple[Record, ...]] = (
+    FeatureLevelRecord(ADDED_PARTITIONS),
+    AllocateProducerIdsRecord(3, 1, 999, 0, 1000, 0),
+    _BEGUN,
+    AddPartitionsRecord("tx", 7, 0, _UNDER_WAY[:1], 1),
+    AddPartitionsRecord("tx", 7, 0, (TopicPartitions("t", (2,)), _UNDER_WAY[1]), -1),
+    replace(_BEGUN, status=2, partitions=_UNDER_WAY, start_ms=1),
+    replace(_BEGUN, status=4),
+    replace(_BEGUN, producer_epoch=1, last_producer_id=7, last_producer_epoch=0),
+    TransactionRecord("x" * 249, 8, 0, -1, -1, 1, 0, 2**63 - 1),
+    ForgetTransactionRecord("tx"),
+)
+"""A transaction and the end of its id, which a state replays as it is."""
+
 VOTERS: Final = (
     VotersRecord((QuorumMember(1, None, "", "", True),)),
     VotersRecord(
@@ -90,6 +113,7 @@ class RecordTarget(Target):
             *[(triples[at - 1], triples[at]) for at in range(len(triples))],
             tuple(triples),
             *[tuple(_triple(record) for record in MIGRATED[:count]) for count in range(1, len(MIGRATED) + 1)],
+            *[tuple(_triple(record) for record in TRANSACTED[:count]) for count in range(1, len(TRANSACTED) + 1)],
             *[(_triple(record),) for record in VOTERS * 3],
             # The same value in more bytes than it needs: the type number, then the array around it.
             (b"\x93\xcc\x07\x00" + msgspec.msgpack.encode(VOTERS[0]),),

@@ -132,6 +132,28 @@ TRANSACTION_BUGS: Final = (
         (_STATE + "test_transitions.py",),
     ),
     Planted(
+        "joined-before-forgotten-in-replay",
+        "partitions that joined a transaction get its markers",
+        "a delta taken for the whole",
+        (replace(STATE, "join", "{_.topic: _ for _ in _.partitions} if ongoing else _2", "_2"),),
+        (_STATE + "test_transitions.py",),
+    ),
+    Planted(
+        "whole-transaction-logged-for-each-partition",
+        "the log grows by what joins",
+        "until metadata version 5",
+        (replace(STATE, "add_partitions_to_txn", "_1 if draft.metadata_version >= _ else _2", "_2"),),
+        (_STATE + "test_transaction_decisions.py",),
+        unseen="it costs bytes",
+    ),
+    Planted(
+        "time-of-a-transaction-not-watched",
+        "a transaction whose producer is gone is aborted in time",
+        "a record of a new type that a duty overlooks",
+        (replace(NODE, "TransactionDuties.applied", "type(_1) is AddPartitionsRecord", "False"),),
+        (_NODE + "test_leadership.py",),
+    ),
+    Planted(
         "markers-of-an-older-term-complete",
         "a transaction is completed only when its markers were written in this term",
         "KAFKA-9144's class: a coordinator acts on what it began under an earlier epoch",

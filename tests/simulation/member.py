@@ -296,8 +296,8 @@ class Member:
 
     def _file_refused(self, error: VotersRefused) -> None:
         """Right where the file names nobody of the quorum; any other difference must not keep a member down."""
-        removed = self.node_id not in self.cluster.operator.wanted()
-        if not self.edited or not (removed or self.damaged):
+        names_nobody = any(self._file.isdisjoint(voters) for voters in self.counts_by)
+        if not self.edited or not (names_nobody or self.damaged):
             raise Violation("refused-file", f"member {self.node_id} does not start: {error}") from error
         self.world.fault("file_refused", f"member {self.node_id}: {error}")
         self.configure(self.cluster.voters)

@@ -18,7 +18,7 @@ from pidkeeper.controller.node.markers import Markers
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import InitProducerIdResponse
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 from tests.simulation.history import AgentClaims, Commit, Operation
 from tests.simulation.transaction_model import (
     NOBODY,
@@ -29,6 +29,7 @@ from tests.simulation.transaction_model import (
     Pair,
     State,
     expected,
+    joined,
     state_of,
 )
 from tests.simulation.world import MILLISECOND, Violation
@@ -67,12 +68,17 @@ class _Story:
         self.name = name
         self.times: list[float] = [0]
         self.states: list[State | None] = [None]
+        # The newest whole record by then, for what the states leave out.
         self.records: list[TransactionRecord | None] = [None]
         self.attempts: list[Operation] = []
 
     def add(self, commit: Commit) -> None:
         record = commit.record
         self.times.append(commit.time)
+        if isinstance(record, AddPartitionsRecord):
+            self.records.append(self.records[-1])
+            self.states.append(joined(self.states[-1], record))
+            return
         known = record if isinstance(record, TransactionRecord) else None
         self.records.append(known)
         self.states.append(None if known is None else state_of(known))
@@ -98,7 +104,7 @@ class TransactionChecker:
         self._stories: dict[str, _Story] = {}
         self._written: dict[tuple[str, Pair], list[Written]] = defaultdict(list)
         for commit in commits:
-            if isinstance(commit.record, TransactionRecord | ForgetTransactionRecord):
+            if isinstance(commit.record, TransactionRecord | AddPartitionsRecord | ForgetTransactionRecord):
                 self._story(commit.record.transactional_id).add(commit)
         for attempt in attempts:
             self._story(attempt.request.transactional_id).attempts.append(attempt)  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.transactions import TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, TransactionRecord
 
 Pair = tuple[int, int]
 NOBODY: Pair = (-1, -1)
@@ -43,6 +43,15 @@ def state_of(record: TransactionRecord) -> State:
         record.status,
         frozenset(record.each_partition()),
     )
+
+
+def joined(before: State | None, record: AddPartitionsRecord) -> State | None:
+    """What is said of an id by a record of the partitions that join; None if nothing was said of it before."""
+    if before is None:
+        return None
+    known = before.partitions if before.status == ONGOING else frozenset()
+    new = frozenset((topic.topic, number) for topic in record.topics for number in topic.partitions)
+    return State((record.producer_id, record.producer_epoch), before.last, ONGOING, known | new)
 
 
 def expected(before: State | None, request: Request, max_epoch: int) -> Expected:

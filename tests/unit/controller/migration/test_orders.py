@@ -11,7 +11,7 @@ from pidkeeper.controller.migration.zookeeper import BLOCK_PATH, Cause, Failure,
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import MigrationDescription, ZnodeDescription, ZookeeperBrokers
-from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.metadata_version import LATEST, TRANSACTIONS
 from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 from tests.support.memory_leader import NAME, MemoryQuorum
 from tests.support.memory_znode import MemoryAnswer, kafka_block
@@ -320,7 +320,7 @@ def test_the_description_in_every_phase(phase: MigrationPhase) -> None:
     assert description.claimed_by == (None if phase is P.NONE else NAME)
     taken = phase not in {P.NONE, P.BRIDGE, P.IMPORT}
     assert description.next_producer_id == (1000 if taken else 0)
-    assert (description.block_size, description.metadata_version) == (10, 4)
+    assert (description.block_size, description.metadata_version) == (10, LATEST)
     assert description.trouble is None
     assert description.znode is not None
     sealed = phase is P.FINALIZED

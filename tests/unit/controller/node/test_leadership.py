@@ -27,7 +27,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import BASE, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import ProducerIdFloorRecord, Record, encode_batch
-from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, TopicPartitions, TransactionRecord
 from tests.support.memory_leader import ALLOCATE, SETTINGS, MemoryLeader, MemoryQuorum
 
 SESSION_TICKS = SETTINGS.timing.ticks(SETTINGS.broker_session_timeout_ms)
@@ -324,6 +324,15 @@ def test_a_transaction_of_the_leader_before_gets_its_full_timeout() -> None:
     pass_time(leader, SETTINGS.timing.ticks(TIMEOUT_MS) - 1)
     assert AbortTransaction("tx", 7, 0, timed_out=True) not in waiting(leader)
     pass_time(leader, ABORT_CHECK_TICKS + DUTY_TICKS)
+    assert AbortTransaction("tx", 7, 0, timed_out=True) in waiting(leader)
+
+
+def test_a_transaction_whose_partitions_are_logged_alone_times_out_as_well() -> None:
+    leader = leader_after(EMPTY)
+    joined = AddPartitionsRecord("tx", 7, 0, ONGOING.partitions, 2000)
+    leader.machine.replay([joined])
+    leader.leadership.applied([joined])
+    pass_time(leader, SETTINGS.timing.ticks(TIMEOUT_MS) + ABORT_CHECK_TICKS + DUTY_TICKS)
     assert AbortTransaction("tx", 7, 0, timed_out=True) in waiting(leader)
 
 

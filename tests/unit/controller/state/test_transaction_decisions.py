@@ -26,7 +26,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import MAX_EPOCH, MAX_TRANSACTION_BYTES, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
-from pidkeeper.protocol.metadata_version import MEMBERSHIP, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, MEMBERSHIP, TRANSACTIONS
 from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     ProducerIdFloorRecord,
@@ -64,9 +64,10 @@ def make(version: int = TRANSACTIONS) -> StateMachine:
     return machine
 
 
-@pytest.fixture
-def machine() -> StateMachine:
-    return make()
+@pytest.fixture(params=[TRANSACTIONS, ADDED_PARTITIONS])
+def machine(request: pytest.FixtureRequest) -> StateMachine:
+    """Partitions that join are logged with all others of their transaction, or alone."""
+    return make(request.param)
 
 
 def batch(machine: StateMachine, *asked: requests.Request) -> list[Any]:
@@ -399,11 +400,19 @@ epochs = st.integers(0, MAX_EPOCH)
     epoch=epochs,
     now_ms=st.sampled_from([NOW, 0, -(2**63), 2**63 - 1]),
     committed=st.booleans(),
+    version=st.sampled_from([TRANSACTIONS, ADDED_PARTITIONS]),
 )
 def test_no_record_takes_more_bytes_than_were_kept_free(
-    name: str, known: list[TopicPartitions], added: list[TopicPartitions], epoch: int, now_ms: int, committed: bool
+    name: str,
+    known: list[TopicPartitions],
+    added: list[TopicPartitions],
+    epoch: int,
+    now_ms: int,
+    committed: bool,
+    version: int,
 ) -> None:
     machine = restored(TransactionRecord(name, 999, epoch, 998, MAX_EPOCH, MAX_TIMEOUT_MS, S.EMPTY, now_ms))
+    machine.metadata_version = version
 
     def add(partitions: Iterable[TopicPartitions]) -> requests.AddPartitionsToTxn:
         return requests.AddPartitionsToTxn(1, EPOCH, name, 999, epoch, tuple(partitions))
@@ -434,6 +443,22 @@ def test_no_record_takes_more_bytes_than_were_kept_free(
                 for record in draft.records
                 if not isinstance(record, ForgetTransactionRecord) and isinstance(record, TransactionRecord)
             )
+
+
+def test_a_partition_that_joins_many_adds_only_itself_to_the_log() -> None:
+    sizes = {}
+    for version in (TRANSACTIONS, ADDED_PARTITIONS):
+        machine = make(version)
+        batch(machine, INIT, replace(ADD, topics=(TopicPartitions("t", tuple(range(9000))),)))
+        draft = Draft(machine, NOW)
+        decide(draft, replace(ADD, topics=(TopicPartitions("t", (1, 9000)),)))
+        sizes[version] = len(encode_batch(draft.records))
+        assert sizes[version] <= most_bytes(draft, replace(ADD, topics=(TopicPartitions("t", (1, 9000)),)))
+        machine.replay(draft.records)
+        record = machine.transactions.get("tx")
+        assert record is not None
+        assert record.partitions == (TopicPartitions("t", tuple(range(9001))),)
+    assert sizes[TRANSACTIONS] > 9000 > 100 > sizes[ADDED_PARTITIONS]
 
 
 def test_bounds_of_records_and_bytes_are_those_of_the_kind(machine: StateMachine) -> None:

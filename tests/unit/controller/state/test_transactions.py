@@ -12,16 +12,22 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transactions import TransactionsState
-from pidkeeper.controller.state.transitions import MAX_EPOCH, NO_PAIR, TransactionStatus
+from pidkeeper.controller.state.transitions import MAX_EPOCH, NO_PAIR, TransactionStatus, join
 from pidkeeper.protocol.metadata_version import TRANSACTIONS
 from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TopicPartitions,
+    TransactionRecord,
+)
 from pidkeeper.snapshots.image import StateImage
 
 S = TransactionStatus
 NEXT_ID = 1000
 EMPTY = TransactionRecord("tx", 7, 0, *NO_PAIR, 60_000, S.EMPTY, 1)
 ONGOING = replace(EMPTY, status=S.ONGOING, partitions=(TopicPartitions("topic", (0, 3)),), start_ms=5)
+COMPLETE = replace(EMPTY, status=S.COMPLETE_COMMIT)
 OTHER = replace(EMPTY, transactional_id="other", producer_id=8)
 
 
@@ -76,10 +82,29 @@ def test_the_id_before_the_newest_one_is_remembered_as_long_as_somebody_may_come
     assert (state.user_of(7), state.user_of(9)) == (None, "tx")
 
 
-FORBIDDEN: list[tuple[str, list[TransactionRecord], TransactionRecord | ForgetTransactionRecord]] = [
+def test_partitions_that_join_are_added_to_those_that_did_before() -> None:
+    """What was logged in two ways leads to the same state, also where it begins the next transaction."""
+    more = AddPartitionsRecord("tx", 7, 0, (TopicPartitions("a", (9,)), TopicPartitions("t", (1, 7))), 8)
+    for before in ([EMPTY], [EMPTY, ONGOING], [EMPTY, ONGOING, replace(ONGOING, status=S.PREPARE_COMMIT), COMPLETE]):
+        delta, whole = replayed(*before), replayed(*before)
+        delta.replay(more, 5, NEXT_ID)
+        newest = whole.get("tx")
+        assert newest is not None
+        whole.replay(join(newest, more), 5, NEXT_ID)
+        assert delta.all() == whole.all()
+        assert (delta.partition_bytes, delta.by_status) == (whole.partition_bytes, whole.by_status)
+
+
+FORBIDDEN: list[
+    tuple[str, list[TransactionRecord], TransactionRecord | AddPartitionsRecord | ForgetTransactionRecord]
+] = [
     ("T1", [], ForgetTransactionRecord("tx")),
     ("T1", [EMPTY, ONGOING], ForgetTransactionRecord("tx")),
     ("T1", [EMPTY, ONGOING, replace(ONGOING, status=S.PREPARE_ABORT)], ForgetTransactionRecord("tx")),
+    ("T1", [], AddPartitionsRecord("tx", 7, 0, (), 1)),
+    ("T1", [EMPTY, ONGOING, replace(ONGOING, status=S.PREPARE_ABORT)], AddPartitionsRecord("tx", 7, 0, (), 1)),
+    ("T4", [EMPTY], AddPartitionsRecord("tx", 7, 1, (), 1)),
+    ("T4", [EMPTY], AddPartitionsRecord("tx", 8, 0, (), 1)),
     ("T1", [], ONGOING),
     ("T1", [], replace(EMPTY, producer_epoch=1)),
     ("T1", [EMPTY], replace(ONGOING, status=S.PREPARE_COMMIT)),
@@ -96,7 +121,9 @@ FORBIDDEN: list[tuple[str, list[TransactionRecord], TransactionRecord | ForgetTr
 
 @pytest.mark.parametrize(("invariant", "before", "record"), FORBIDDEN)
 def test_a_record_that_no_decision_makes_stops_the_process(
-    invariant: str, before: list[TransactionRecord], record: TransactionRecord | ForgetTransactionRecord
+    invariant: str,
+    before: list[TransactionRecord],
+    record: TransactionRecord | AddPartitionsRecord | ForgetTransactionRecord,
 ) -> None:
     state = replayed(*before)
     with pytest.raises(AssertionError, match=f"^{invariant}: "):

@@ -14,7 +14,7 @@ from pidkeeper.controller.state.transitions import (
     next_to,
 )
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.protocol.transactions import AddPartitionsRecord, TopicPartitions, TransactionRecord
 
 S = TransactionStatus
 EMPTY = TransactionRecord("tx", 7, 10, *NO_PAIR, 60_000, S.EMPTY, 1)
@@ -195,7 +195,14 @@ def test_nobody_begins_or_ends_a_transaction_with_the_epoch_above_all() -> None:
 def add(
     before: TransactionRecord | None, *partitions: tuple[str, int], producer: tuple[int, int] = (7, 10)
 ) -> TransactionRecord:
-    return transitions.add_partitions(before, "tx", producer=producer, partitions=partitions, now_ms=50)
+    return joining(before, *partitions, producer=producer)[0]
+
+
+def joining(
+    before: TransactionRecord | None, *partitions: tuple[str, int], producer: tuple[int, int] = (7, 10)
+) -> tuple[TransactionRecord, AddPartitionsRecord | None]:
+    topics = [TopicPartitions(topic, (number,)) for topic, number in partitions]
+    return transitions.add_partitions(before, "tx", producer=producer, topics=topics, now_ms=50)
 
 
 def end(
@@ -218,6 +225,26 @@ def test_more_partitions_join_and_known_ones_change_nothing() -> None:
     assert (record.start_ms, record.update_ms) == (5, 50)
     assert add(ONGOING, ("t", 3)) is ONGOING
     assert add(ONGOING) is ONGOING
+
+
+def test_only_what_had_not_joined_before_goes_into_the_log() -> None:
+    record, joined = joining(ONGOING, ("t", 1), ("u", 4), ("t", 3), ("s", 2), ("s", 0))
+    topics = TopicPartitions("s", (0, 2)), TopicPartitions("t", (1,)), TopicPartitions("u", (4,))
+    assert joined == AddPartitionsRecord("tx", 7, 10, topics, 50)
+    assert record == transitions.join(ONGOING, joined)
+    assert joining(record, ("s", 2), ("t", 0))[1] is None
+
+
+def test_a_topic_without_partitions_is_none() -> None:
+    topics = [TopicPartitions("t", ()), TopicPartitions("u", (1,)), TopicPartitions("u", (1, 0))]
+    record, _ = transitions.add_partitions(EMPTY, "tx", producer=(7, 10), topics=topics, now_ms=50)
+    assert record.partitions == (TopicPartitions("u", (0, 1)),)
+
+
+def test_a_transaction_may_begin_without_partitions() -> None:
+    record, joined = joining(EMPTY)
+    assert joined == AddPartitionsRecord("tx", 7, 10, (), 50)
+    assert (record.status, record.partitions) == (S.ONGOING, ())
 
 
 def test_a_clock_that_goes_back_is_no_error() -> None:

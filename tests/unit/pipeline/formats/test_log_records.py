@@ -29,7 +29,12 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     encode_batch,
 )
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TopicPartitions,
+    TransactionRecord,
+)
 from tests.support.log_builder import META, WAL, hard_state, new_disk, open_log, segments
 
 VOTER = QuorumMember(1, None, "127.0.0.1:1", "http://127.0.0.1:2", True)
@@ -54,6 +59,10 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
             "transaction_status": 1,
             "timestamp_ms": 13,
         },
+    ),
+    (
+        AddPartitionsRecord("t", 9, 2, (TopicPartitions("u", (1,)),), 14),
+        {"transactional_id": "t", "producer_id": 9, "producer_epoch": 2, "timestamp_ms": 14},
     ),
     (ForgetTransactionRecord("t"), {"transactional_id": "t"}),
     (BrokerEndpointRecord(7, 40, "h:9"), {"broker_id": 7, "broker_epoch": 40, "kafka": "h:9"}),

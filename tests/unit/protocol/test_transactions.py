@@ -1,0 +1,49 @@
+"""The records of transactional ids: their bytes, and what a damaged one is told."""
+
+from __future__ import annotations
+
+import msgpack  # type: ignore[import-untyped]
+import pytest
+
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, TRANSACTIONS
+from pidkeeper.protocol.records import Record, RecordError, decode_batch, encode_batch, needed_version
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TopicPartitions,
+    TransactionRecord,
+)
+
+GOLDEN: list[tuple[Record, int, str]] = [
+    (
+        TransactionRecord("tx", 7, 2, 7, 1, 60_000, 1, 5, (TopicPartitions("t", (0, 300)),), 4),
+        TRANSACTIONS,
+        "91 93 09 00 9a a2 7478 07 02 07 01 cd ea60 01 05 91 92 a1 74 92 00 cd 012c 04",
+    ),
+    (ForgetTransactionRecord("tx"), TRANSACTIONS, "91 93 0a 00 91 a2 7478"),
+    (
+        AddPartitionsRecord("tx", 7, 2, (TopicPartitions("t", (0, 300)), TopicPartitions("u", (1,))), 5),
+        ADDED_PARTITIONS,
+        "91 93 0e 00 95 a2 7478 07 02 92 92 a1 74 92 00 cd 012c 92 a1 75 91 01 05",
+    ),
+]
+"""What is on the disks of running clusters. A new version is a new row, never a changed one."""
+
+
+@pytest.mark.parametrize(("record", "version", "golden"), GOLDEN, ids=lambda value: type(value).__name__)
+def test_the_bytes_on_disk_never_change(record: Record, version: int, golden: str) -> None:
+    data = bytes.fromhex(golden)
+    assert encode_batch([record]) == data
+    assert decode_batch(data) == [record]
+    assert needed_version(record) == version
+
+
+@pytest.mark.parametrize("at", range(5))
+@pytest.mark.parametrize("value", [None, -2, 2**63, [[]], "x" * 250])
+def test_joined_partitions_that_are_malformed_are_refused_by_name(at: int, value: object) -> None:
+    fields: list[object] = ["tx", 7, 2, [["t", [0]]], 5]
+    fields[at] = value
+    if at == 4 and isinstance(value, int):
+        return  # whatever a clock says
+    with pytest.raises(RecordError, match="malformed AddPartitionsRecord version 0"):
+        decode_batch(msgpack.packb([[14, 0, fields]]))
