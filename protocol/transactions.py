@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
@@ -24,6 +25,9 @@ MAX_TIMEOUT_MS: Final = 15 * 60 * 1000
 
 MAX_TOPIC_LENGTH: Final = 249
 """Characters in a topic's name, as in Kafka."""
+
+_NUMBERS: Final = tuple(range(2**16))
+"""The numbers that partitions have but for the largest topics. Shared, a partition takes 8 bytes instead of 40."""
 
 TransactionalId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TRANSACTIONAL_ID_LENGTH)]
 TopicName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TOPIC_LENGTH)]
@@ -101,3 +105,16 @@ class ForgetTransactionRecord(msgspec.Struct, frozen=True, array_like=True, forb
     TYPE: ClassVar[int] = 10
     VERSION: ClassVar[int] = 0
     transactional_id: TransactionalId
+
+
+def lean(record: TransactionRecord) -> TransactionRecord:
+    """An equal record that takes less memory: one that was decoded has its own object for each partition."""
+    topics = tuple(TopicPartitions(topic.topic, shared(topic.partitions)) for topic in record.partitions)
+    return replace(record, partitions=topics) if topics else record
+
+
+def shared(ascending: tuple[int, ...]) -> tuple[int, ...]:
+    """Equal numbers that take less memory; they ascend."""
+    if not ascending or ascending[-1] >= len(_NUMBERS):
+        return ascending
+    return tuple(map(_NUMBERS.__getitem__, ascending))

@@ -10,6 +10,7 @@ from pidkeeper.snapshots.snapshot_format import (
     MAX_SNAPSHOT_BYTES,
     NewerSnapshot,
     SnapshotError,
+    check_snapshot,
     decode_snapshot,
     encode_snapshot,
 )
@@ -69,12 +70,17 @@ class SnapshotCatalog:
                 self._files.unlink(self._path / snapshot.name)
                 continue
             try:
-                self.load(snapshot)
+                self._check(snapshot)
             except SnapshotError as error:
                 self.damaged[snapshot.name] = error
             else:
                 whole += 1
         self._files.fsync_directory(self._path)
+
+    def _check(self, snapshot: SnapshotId) -> None:
+        """Raises SnapshotError. To load it as well would take as much memory as the state once more."""
+        self._check_size(snapshot.name, self._size(snapshot))
+        check_snapshot(self._files.read_bytes(self._path / snapshot.name), snapshot.name, self._cluster_id)
 
     def read_chunk(self, snapshot: SnapshotId, offset: int, size: int) -> tuple[bytes, bool]:
         """Up to `size` bytes of the file from `offset`, and whether they are its last. Raises SnapshotError."""

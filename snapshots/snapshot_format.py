@@ -23,6 +23,7 @@ import google_crc32c
 import msgspec
 
 from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.transactions import TransactionRecord, lean
 from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
 from pidkeeper.snapshots.image import StateImage
 
@@ -34,7 +35,7 @@ _MAGIC: Final = b"PIDSNAP1"
 _HEADER: Final = struct.Struct(">8sHxx64sQQQ")
 _CHECKSUM: Final = struct.Struct(">I")
 _ENCODER: Final = msgspec.msgpack.Encoder()
-_DECODER: Final = msgspec.msgpack.Decoder(StateImage)
+_TRANSACTION_DECODER: Final = msgspec.msgpack.Decoder(TransactionRecord)
 
 
 class SnapshotError(ValueError):
@@ -43,6 +44,18 @@ class SnapshotError(ValueError):
 
 class NewerSnapshot(SnapshotError):  # noqa: N818 - what the operator reads
     """It is whole, but a newer build wrote it."""
+
+
+class _Undecoded(StateImage, frozen=True):
+    """A state whose transactions are decoded one by one: at their limits, all at once take ten times their bytes."""
+
+    transactions: list[msgspec.Raw] = msgspec.field(default_factory=list)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """Nothing is checked before it is a StateImage."""
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(_Undecoded)
 
 
 class _Version(msgspec.Struct):
@@ -73,7 +86,16 @@ def decode_snapshot(data: bytes, name: str, cluster_id: str | None) -> StateImag
         raise SnapshotError(f"snapshot {name}: {error}") from error
 
 
-def _decode(data: bytes, cluster_id: str | None) -> StateImage:
+def check_snapshot(data: bytes, name: str, cluster_id: str) -> None:
+    """Raise SnapshotError if a file is damaged, or another cluster's; its state is not looked at."""
+    try:
+        _split(data, cluster_id)
+    except ValueError as error:
+        raise SnapshotError(f"snapshot {name}: {error}") from error
+
+
+def _split(data: bytes, cluster_id: str | None) -> tuple[int, int, bytes]:
+    """Index, term and body."""
     if len(data) < _HEADER.size + _CHECKSUM.size:
         raise ValueError(f"the file ends after {len(data)} bytes, within the header")
     magic, version, cluster_field, index, term, body_bytes = _HEADER.unpack_from(data)
@@ -89,10 +111,17 @@ def _decode(data: bytes, cluster_id: str | None) -> StateImage:
     body = data[_HEADER.size : -_CHECKSUM.size]
     if len(body) != body_bytes:
         raise ValueError(f"the header names {body_bytes} bytes of content, the file holds {len(body)}")
+    return index, term, body
+
+
+def _decode(data: bytes, cluster_id: str | None) -> StateImage:
+    index, term, body = _split(data, cluster_id)
     image_version = _VERSION_DECODER.decode(body).version
     if image_version > LATEST:
         raise NewerSnapshot(f"its metadata version is {image_version}, this build reads {LATEST} at most: upgrade it")
-    image = _DECODER.decode(body)
+    undecoded = _DECODER.decode(body)
+    transactions = [lean(_TRANSACTION_DECODER.decode(record)) for record in undecoded.transactions]
+    image = StateImage(**{**msgspec.structs.asdict(undecoded), "transactions": transactions})
     if (image.index, image.term) != (index, term):
         raise ValueError(f"the header names entry {index} of term {term}, the state {image.index} of {image.term}")
     return image

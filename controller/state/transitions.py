@@ -21,6 +21,7 @@ from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     TopicPartitions,
     TransactionRecord,
+    shared,
 )
 
 MAX_EPOCH: Final = 2**15 - 2
@@ -149,7 +150,7 @@ def join(before: TransactionRecord, joined: AddPartitionsRecord) -> TransactionR
     known = {topic.topic: topic for topic in before.partitions} if ongoing else {}
     for topic in joined.topics:
         others = known[topic.topic].partitions if topic.topic in known else ()
-        known[topic.topic] = TopicPartitions(topic.topic, tuple(sorted({*others, *topic.partitions})))
+        known[topic.topic] = TopicPartitions(topic.topic, _merged(others, shared(topic.partitions)))
     return replace(
         before,
         status=_S.ONGOING,
@@ -265,6 +266,12 @@ def _numbers(topics: Iterable[TopicPartitions]) -> dict[str, set[int]]:
         if topic.partitions:
             found[topic.topic].update(topic.partitions)
     return found
+
+
+def _merged(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Two ascending runs without a number in common as one. Every replay of a long transaction comes by here often."""
+    both = one + other
+    return both if not one or not other or one[-1] < other[0] else tuple(sorted(both))
 
 
 def _ascending(numbers: Mapping[str, set[int]]) -> tuple[TopicPartitions, ...]:

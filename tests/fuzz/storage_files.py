@@ -24,6 +24,7 @@ from pidkeeper.controller.storage.segment import HEADER_BYTES
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import LeaderChangeRecord, QuorumMember, Record, RecordError, VotersRecord, encode_batch
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive, encode_archive
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
 from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot, encode_snapshot
@@ -236,13 +237,18 @@ def _encode_batch(body: bytes, sequence: int, position: int, seed: int, chain: i
 
 
 def images() -> list[StateImage]:
-    """Images of an empty state, small ones without and with a configuration or a migration, and one at the limits of
-    its fields."""
+    """Images of an empty state, small ones without and with a configuration, a migration or transactions, and one at
+    the limits of its fields."""
     broker = BrokerRegistration(7, 3, "incarnation", True, ("before", "long before"))
     other = BrokerRegistration(2**31 - 1, 2**63 - 1, "i" * 64, False, ())
     block = LastBlock(first=0, length=1000, broker_id=7, broker_epoch=3, offset=4, timestamp_ms=1_700_000_000_000)
+    idle = TransactionRecord("a", 7, 0, -1, -1, 60_000, 0, 1)
+    topics = TopicPartitions("t", (0, 300)), TopicPartitions("u", (2**31 - 1,))
+    ongoing = TransactionRecord("b" * 249, 8, 2, 8, 1, 60_000, 1, 9, topics, 4)
     return [
         StateImage(1, 0, 0, 0, 0, None, []),
+        StateImage(5, 9, 2, 5, 1000, block, [broker], transactions=[idle]),
+        StateImage(3, 9, 2, 5, 1000, block, [broker], transactions=[idle, ongoing]),
         StateImage(1, 9, 2, 5, 1000, block, [broker]),
         *[StateImage(2, 9, 2, 5, 1000, block, [broker], voters) for voters in VOTERS],
         *[
@@ -254,10 +260,10 @@ def images() -> list[StateImage]:
 
 
 class SnapshotTarget(Target):
-    """`decode_snapshot`, and a state machine restored from what it found."""
+    """`decode_snapshot`, and a state machine restored from what it found: by assertion, if ids share a producer ID."""
 
     name = "snapshot"
-    refusals = (SnapshotError,)
+    refusals = (SnapshotError, AssertionError)
     steps = 500
     steps_per_byte = 2
 

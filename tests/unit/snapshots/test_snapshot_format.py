@@ -12,9 +12,16 @@ from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, MIGRATION, TRANSACTIONS
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import QuorumMember, VotersRecord
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots import snapshot_format
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
-from pidkeeper.snapshots.snapshot_format import NewerSnapshot, SnapshotError, decode_snapshot, encode_snapshot
+from pidkeeper.snapshots.snapshot_format import (
+    NewerSnapshot,
+    SnapshotError,
+    check_snapshot,
+    decode_snapshot,
+    encode_snapshot,
+)
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 IMAGE = StateImage(
@@ -67,6 +74,38 @@ def test_a_configuration_needs_a_metadata_version_that_has_one() -> None:
         msgspec.structs.replace(IMAGE, version=BASE, voters=VOTERS)
 
 
+EMPTY = TransactionRecord("a", 7, 0, -1, -1, 60_000, 0, 1)
+ONGOING = TransactionRecord("b", 8, 2, 8, 1, 60_000, 1, 9, (TopicPartitions("t", (0, 300, 2**31 - 1)),), 4)
+
+
+def test_transactions_come_back_as_they_went() -> None:
+    image = msgspec.structs.replace(IMAGE, version=TRANSACTIONS, transactions=[EMPTY, ONGOING])
+    data = encode_snapshot("cluster-a", image)
+    assert decode_snapshot(data, "x.snap", None) == image
+    assert type(decode_snapshot(data, "x.snap", None)) is StateImage
+    check_snapshot(data, "x.snap", "cluster-a")
+
+
+@pytest.mark.parametrize("damage", ["order", "type", "number", "version"])
+def test_transactions_that_no_member_writes_are_refused(damage: str) -> None:
+    """The checksum is right: somebody wrote it so."""
+    image = msgspec.structs.replace(IMAGE, version=TRANSACTIONS, transactions=[EMPTY, ONGOING])
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(image))
+    if damage == "order":
+        state["transactions"].reverse()
+    elif damage == "version":
+        state["version"] = MEMBERSHIP
+    else:
+        state["transactions"][1] = [3, None] if damage == "type" else {**dict.fromkeys("ab")}
+    body = msgspec.msgpack.encode(state)
+    whole = encode_snapshot("cluster-a", image)
+    data = whole[:92] + len(body).to_bytes(8, "big") + body
+    data += google_crc32c.value(data).to_bytes(4, "big")
+    check_snapshot(data, "x.snap", "cluster-a")
+    with pytest.raises(SnapshotError, match=r"snapshot x\.snap: "):
+        decode_snapshot(data, "x.snap", "cluster-a")
+
+
 @pytest.mark.parametrize("phase", list(MigrationPhase)[1:])
 def test_a_migration_needs_a_metadata_version_that_has_one(phase: MigrationPhase) -> None:
     record = MigrationRecord(phase, "q", 3, 5)
@@ -96,6 +135,8 @@ def test_every_flipped_bit_is_refused() -> None:
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(SnapshotError, match=r"snapshot x\.snap: "):
             decode_snapshot(bytes(damaged), "x.snap", "cluster-a")
+        with pytest.raises(SnapshotError, match=r"snapshot x\.snap: "):
+            check_snapshot(bytes(damaged), "x.snap", "cluster-a")
 
 
 def test_every_other_length_is_refused() -> None:
