@@ -43,6 +43,7 @@ class Transactional(msgspec.Struct, frozen=True):
     are used up. `marker_delay`: longest time that markers take.
     `fresh`: share of instances that come with an id of their own; `init_share`: of requests that ask for a new pair.
     `late`: share of all clients' requests, and of their answers, that come late where there are transactional ids.
+    `at_once`: partitions that join with one request; so many that the largest transactions are nearly as large as any.
     """
 
     ids: int
@@ -57,6 +58,7 @@ class Transactional(msgspec.Struct, frozen=True):
     fresh: float
     init_share: float
     late: float
+    at_once: int
 
 
 def draw(rng: random.Random) -> Transactional:
@@ -75,6 +77,7 @@ def draw(rng: random.Random) -> Transactional:
         fresh=rng.choice((0.0, 0.2, 0.6)),
         init_share=rng.choice((0.2, 0.2, 0.6)),
         late=rng.choice((0.0, 0.05, 0.2)),
+        at_once=rng.choice((1, 1, 1, 1, 1, 1, 30, 3_000)),
     )
 
 
@@ -145,8 +148,10 @@ class Producer:
             return self._init(self.before)
         if chance < self.init_share + 0.08 or (self.ongoing and chance < self.init_share + 0.4):
             return EndTxn(self.name, *self.pair, self.rng.random() < 0.7)
-        partition = self.rng.randrange(PARTITIONS)
-        return AddPartitionsToTxn(self.name, *self.pair, [TransactionTopic("t", [partition])])
+        at_once = self.cluster.transactional.at_once
+        first = self.rng.randrange(PARTITIONS) * at_once
+        topic = TransactionTopic("t", list(range(first, first + at_once)))
+        return AddPartitionsToTxn(self.name, *self.pair, [topic])
 
     def _init(self, supplied: Pair) -> InitProducerIdRequest:
         return InitProducerIdRequest(self.name, self.timeout_ms, *supplied)

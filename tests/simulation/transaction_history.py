@@ -365,5 +365,5 @@ def _made_by(before: State | None, after: State | None) -> Signature:
         return ("init", after.last)
     if after.status == ONGOING:
         known = before.partitions if before.status == ONGOING else frozenset()
-        return ("add", *(number for _, number in after.partitions - known))
+        return ("add", min((number for _, number in after.partitions - known), default=None))
     return ("end", after.status == PREPARE_COMMIT)
