@@ -13,7 +13,7 @@ from pidkeeper.broker_agent.kafka.wire.primitives import WireError
 from pidkeeper.service.listening import close_server
 
 MAX_CONNECTIONS: Final = 4096
-"""Connections at a time; a client beyond the limit is closed at once and tries again. One that sends and never reads
+"""Connections at a time; for one more, one that asks for nothing gives way. One that sends and never reads
 holds one chunk of requests (256 KiB in uvloop) and unsent responses (the 64 KiB at which writing pauses, and at most 64
 + 193 KiB more): 0.6 MiB, so 2.4 GiB should all of them do that. A well-behaved one holds next to nothing."""
 
@@ -30,7 +30,11 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaListener:
-    """Listens on one address; counters are plain ints that the metrics read."""
+    """Listens on one address; counters are plain ints that the metrics read.
+
+    `connections`, in the order in which they came. When there is one too many, the first of those gives way that never
+    sent a complete request, else the one whose last is longest ago; where all are busy, the new one is closed.
+    """
 
     respond: Callable[[bytes], tuple[bytes | TransactionalCall, int]]
     _ask: Callable[[TransactionalCall], Awaitable[bytes]]
@@ -43,10 +47,13 @@ class KafkaListener:
     ) -> None:
         self.max_connections = max_connections
         self.idle_timeout = idle_timeout
-        self.connections: set[_Connection] = set()
+        # Dictionaries stand for sets that keep their order.
+        self.connections: dict[_Connection, None] = {}
+        self._strangers: dict[_Connection, None] = {}
         self.sweeps = 0
         self.accepted = 0
         self.refused = 0
+        self.evicted = 0
         self.malformed = 0
         self.idle_closed = 0
         self._calls: set[asyncio.Task[None]] = set()
@@ -81,6 +88,37 @@ class KafkaListener:
             call.cancel()
         # One turn of the loop lets the transports flush what fits in the socket buffers and report their end.
         await asyncio.sleep(0)
+
+    def admit(self, connection: _Connection) -> bool:
+        """Take a new connection, maybe in the place of another; whether it was taken."""
+        if len(self.connections) >= self.max_connections and not self._make_room():
+            self.refused += 1
+            return False
+        self.accepted += 1
+        self.connections[connection] = self._strangers[connection] = None
+        return True
+
+    def introduce(self, connection: _Connection) -> None:
+        """It has sent its first complete request."""
+        self._strangers.pop(connection, None)
+
+    def forget(self, connection: _Connection) -> None:
+        """It has ended."""
+        self.connections.pop(connection, None)
+        self._strangers.pop(connection, None)
+
+    def _make_room(self) -> bool:
+        longest = next(iter(self._strangers), None)
+        if longest is None:
+            idle = (one for one in self.connections if not one.muted and one.last_sweep < self.sweeps)
+            longest = min(idle, key=lambda one: one.last_sweep, default=None)
+        if longest is None:
+            return False
+        self.evicted += 1
+        self.forget(longest)
+        # A close would wait until a client that reads nothing has taken what was sent.
+        longest.transport.abort()
+        return True
 
     def begin(self, call: TransactionalCall, done: Callable[[bytes | None], None]) -> None:
         """Put `call` to the controllers. `done` gets the answer, or None if there will be none."""
@@ -117,7 +155,17 @@ class _Connection(asyncio.Protocol):
     no answer overtakes another one.
     """
 
-    __slots__ = ("_listener", "_partial", "_partial_wants", "_paused", "_respond", "last_sweep", "muted", "transport")
+    __slots__ = (
+        "_known",
+        "_listener",
+        "_partial",
+        "_partial_wants",
+        "_paused",
+        "_respond",
+        "last_sweep",
+        "muted",
+        "transport",
+    )
 
     transport: asyncio.Transport
 
@@ -127,22 +175,18 @@ class _Connection(asyncio.Protocol):
         self._partial = bytearray()
         self._partial_wants = 0
         self._paused = False
+        self._known = False
         self.muted = False
         self.last_sweep = listener.sweeps
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transport has the methods of asyncio.Transport without being one.
         self.transport = transport = cast("asyncio.Transport", transport)
-        listener = self._listener
-        if len(listener.connections) >= listener.max_connections:
-            listener.refused += 1
+        if not self._listener.admit(self):
             transport.abort()
-            return
-        listener.accepted += 1
-        listener.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.connections.discard(self)
+        self._listener.forget(self)
 
     def pause_writing(self) -> None:
         # A client that does not read its responses may not send more requests either.
@@ -194,6 +238,9 @@ class _Connection(asyncio.Protocol):
         try:
             while True:
                 responses, used = self._respond(data)
+                if used and not self._known:
+                    self._known = True
+                    self._listener.introduce(self)
                 if isinstance(responses, TransactionalCall):
                     self.last_sweep = self._listener.sweeps
                     self._mute(responses, data[used:])

@@ -169,6 +169,64 @@ async def test_connections_beyond_the_cap_are_closed_and_a_freed_place_is_given_
         await close(one)
 
 
+@pytest.mark.parametrize("sent", [b"", init(1)[:-1]], ids=["silent", "never finished"])
+async def test_who_asks_for_nothing_gives_way_to_whoever_comes(start: Start, sent: bytes) -> None:
+    listener, port, _ = await start(max_connections=3)
+    good = await connect(port)
+    good[1].write(init(1))
+    await good[0].readexactly(RESPONSE_BYTES)
+    others = []
+    for number in range(1, 6):
+        reader, writer = await connect(port)
+        writer.write(sent)
+        await writer.drain()
+        others.append((reader, writer))
+        await until(lambda: listener.accepted == number + 1)  # noqa: B023
+    assert [await at_end(reader) for reader, _ in others[:3]] == [True] * 3
+    assert (listener.evicted, listener.refused, len(listener.connections)) == (3, 0, 3)
+    newest = await connect(port)
+    for reader, writer in (newest, good):
+        writer.write(init(2))
+        await reader.readexactly(RESPONSE_BYTES)
+    assert listener.evicted == 4
+    for _, writer in (newest, good, *others):
+        await close(writer)
+
+
+async def test_among_those_that_have_asked_the_one_that_did_so_longest_ago_gives_way(start: Start) -> None:
+    listener, port, _ = await start(max_connections=2, idle_timeout=1e6)
+    first, second = await connect(port), await connect(port)
+    for reader, writer in (first, second):
+        writer.write(init(1))
+        await reader.readexactly(RESPONSE_BYTES)
+    listener._sweep()
+    first[1].write(init(2))
+    await first[0].readexactly(RESPONSE_BYTES)
+    third = await connect(port)
+    third[1].write(init(3))
+    await third[0].readexactly(RESPONSE_BYTES)
+    assert await at_end(second[0])
+    assert (listener.evicted, listener.refused, len(listener.connections)) == (1, 0, 2)
+    for _, writer in (first, second, third):
+        await close(writer)
+
+
+async def test_who_waits_for_an_answer_of_the_controllers_gives_way_to_nobody(start: Start, calls: Calls) -> None:
+    listener, port, _ = await start(max_connections=1, idle_timeout=1e6)
+    reader, writer = await connect(port)
+    writer.write(init_transaction(7))
+    await until(lambda: bool(calls.waiting))
+    listener._sweep()
+    listener._sweep()
+    other = await connect(port)
+    assert await at_end(other[0])
+    assert (listener.evicted, listener.refused) == (0, 1)
+    calls.answer()
+    assert parse(await reader.readexactly(RESPONSE_BYTES)) == (7, 0, 10**6 + 7)
+    for one in (writer, other[1]):
+        await close(one)
+
+
 async def test_an_idle_connection_is_closed_and_trickled_bytes_are_no_life(start: Start) -> None:
     listener, port, _ = await start(idle_timeout=0.2)
     reader, writer = await connect(port)
