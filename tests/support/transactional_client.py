@@ -19,7 +19,7 @@ NO_PAIR: Final[Pair] = (-1, -1)
 
 
 class TransactionalClient:
-    """Registered as broker 50, with a block of candidates."""
+    """Registered as broker 50, with a block of candidates; who has an ID already needs none of them."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._cluster = cluster
@@ -44,7 +44,7 @@ class TransactionalClient:
 
     def init(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000) -> Answer:
         """InitProducerId."""
-        body = self._producer(name, pair, transaction_timeout_ms=timeout_ms, candidate=next(self._candidates))
+        body = self._producer(name, pair, transaction_timeout_ms=timeout_ms, candidate=next(self._candidates, -1))
         return self.ask("POST", f"{ROOT}/init-producer-id", body)
 
     def pair(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000) -> Pair:
