@@ -52,8 +52,8 @@ def targets() -> list[Target]:
         ),
         Target(
             "node",
-            ("controller/node/leadership.py", "controller/node/decider.py", "controller/node/proposals.py"),
-            _tests("controller/node", ("leadership", "decider", "proposals")),
+            tuple(f"controller/node/{name}.py" for name in ("leadership", "decider", "proposals", "snapshot_due")),
+            _tests("controller/node", ("leadership", "decider", "proposals", "snapshot_due")),
         ),
         Target(
             "agent",
