@@ -78,6 +78,7 @@ def test_a_blank_member_and_one_that_was_away_take_the_term_of_their_leader() ->
 
 def test_a_second_jump_of_the_same_peer_waits_and_another_peer_does_not() -> None:
     core = make_core(1, term=1)
+    tick(core, 7)
     jump = SMALL_TERM_JUMP + 1
     core.step(Heartbeat(1 + jump, 2, 1, 0, 0))
     core.step(Heartbeat(1 + 2 * jump, 2, 1, 0, 0))
