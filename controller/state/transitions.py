@@ -133,7 +133,7 @@ def add_partitions(
                 new[topic.topic].difference_update(topic.partitions)
         if not new:
             return record, None
-    joined = AddPartitionsRecord(transactional_id, *producer, _ascending(new), now_ms)
+    joined = AddPartitionsRecord(transactional_id, *producer, _in_order(new), now_ms)
     after = join(record, joined)
     if after.partition_bytes > MAX_TRANSACTION_BYTES:
         raise RequestError(
@@ -274,5 +274,5 @@ def _merged(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
     return both if not one or not other or one[-1] < other[0] else tuple(sorted(both))
 
 
-def _ascending(numbers: Mapping[str, set[int]]) -> tuple[TopicPartitions, ...]:
+def _in_order(numbers: Mapping[str, set[int]]) -> tuple[TopicPartitions, ...]:
     return tuple(TopicPartitions(topic, tuple(sorted(numbers[topic]))) for topic in sorted(numbers))
