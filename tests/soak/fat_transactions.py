@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,9 @@ MAX_MEMORY_BYTES: Final = 128 * MIB
 """Resident, of one member; the state of five transactions is far below a MiB."""
 
 SAMPLE_SECONDS: Final = 1.0
+PATIENCE: Final = 4
+"""Times as long a soak may last where the machine is too slow for a first snapshot in time."""
+
 SHOWN_EVERY: Final = 10
 """Samples between two lines of the table."""
 
@@ -152,9 +155,8 @@ def _watch(
 ) -> None:
     show("    s  transactions   calls  logged MiB  snapshots  log MiB  memory MiB, by member")
     begun = time.monotonic()
-    for sample, _ in enumerate(_every(SAMPLE_SECONDS, seconds)):
-        if not callers.running:
-            return
+    sample, end, latest = 0, begun + seconds, begun + PATIENCE * seconds
+    while callers.running and ((now := time.monotonic()) < end or (not report.snapshots and now < latest)):
         members = cluster.layout.controllers
         memory = [resident_bytes(member.pid) for member in members]
         logs = [log_bytes(member) for member in members]
@@ -165,17 +167,12 @@ def _watch(
             report.logged_bytes = int(figures["pidkeeper_raft_log_written_bytes_total"])
             report.snapshots = max(report.snapshots, int(figures["pidkeeper_raft_snapshots_taken_total"]))
             show(
-                f"{time.monotonic() - begun:5.0f}  {callers.transactions:12}  {callers.calls:6}  "
+                f"{now - begun:5.0f}  {callers.transactions:12}  {callers.calls:6}  "
                 f"{report.logged_bytes / MIB:10.1f}  {report.snapshots:9}  {max(logs) / MIB:7.1f}  "
                 + "  ".join(f"{one / MIB:.1f}" for one in memory)
             )
-
-
-def _every(interval: float, seconds: float) -> Iterator[None]:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        yield
-        time.sleep(interval)
+        sample += 1
+        time.sleep(SAMPLE_SECONDS)
 
 
 def _restart(cluster: LocalCluster) -> float:

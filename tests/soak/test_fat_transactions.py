@@ -9,7 +9,7 @@ import pytest
 from tests.soak.fat_transactions import MIB, soak
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(420)
 def test_memory_and_log_of_a_member_are_bounded(tmp_path: Path) -> None:
     lines: list[str] = []
     report = soak(tmp_path, 60, lines.append, snapshot_bytes=MIB, segment_bytes=MIB)
