@@ -113,8 +113,9 @@ def lean(record: TransactionRecord) -> TransactionRecord:
     return replace(record, partitions=topics) if topics else record
 
 
-def shared(ascending: tuple[int, ...]) -> tuple[int, ...]:
-    """Equal numbers that take less memory; they ascend."""
-    if not ascending or ascending[-1] >= len(_NUMBERS):
-        return ascending
-    return tuple(map(_NUMBERS.__getitem__, ascending))
+def shared(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    """Equal numbers that take less memory, unless one of them is too large."""
+    try:
+        return tuple(map(_NUMBERS.__getitem__, numbers))
+    except IndexError:
+        return numbers

@@ -212,6 +212,7 @@ class Monitor:
         process.seen_memberships = core.memberships_version
         history = self._history_of(process)
         member.counts_by.update(one.voters for one in history)
+        member.newest = [one.members for one in history[-2:]]
         if core.voters != history[-1].voters:
             facts = f"member {process.node_id} counts by {sorted(core.voters)}, not by {sorted(history[-1].voters)}"
             raise Violation("counts-by-another", facts)

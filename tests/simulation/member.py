@@ -42,7 +42,8 @@ class Member:
     `damaged`: what is on the disk may lack what was acknowledged; `damage_is_latent`: no start has found out yet.
     `deployed`: the machine is in use; a spare one waits, or was removed. `ready`: since then it has not been recovering
     at some time; `top`: and held entries up to there. `counts_by`: the voters of every configuration that this disk has
-    led its member to count by.
+    led its member to count by; `newest`: the members by the last of them, and by the one before, for a power cut may
+    take the last one back.
     `forgot`: the last entry on the disk before it went back to an older state, until that entry is on it again.
     `copy`: an old copy of the disk, and the index of the configuration that was in force when it was taken.
     `hangs_until`: no work on the disk ends before that. `least_disk_delay`: none takes less than that.
@@ -68,6 +69,7 @@ class Member:
         self.forgot: SnapshotId | None = None
         self.copy: tuple[DiskCopy, int] | None = None
         self.counts_by: set[frozenset[int]] = set()
+        self.newest: list[frozenset[int]] = []
         self.build = cluster.swarm.first_build
         self.taken_back = False
         self.founding: frozenset[int] | None = None
@@ -103,6 +105,7 @@ class Member:
         self.directory_id = uuid.UUID(int=self._rng.getrandbits(128))
         format_directory(self.disk, self._path, CLUSTER_ID, self.node_id, directory_id=self.directory_id)
         self.counts_by = {self._file}
+        self.newest = [self._file]
         self.founding = None
 
     def configure(self, voters: tuple[int, ...], *, edited: bool = False) -> None:
@@ -296,7 +299,7 @@ class Member:
 
     def _file_refused(self, error: VotersRefused) -> None:
         """Right where the file names nobody of the quorum; any other difference must not keep a member down."""
-        names_nobody = any(self._file.isdisjoint(voters) for voters in self.counts_by)
+        names_nobody = any(self._file.isdisjoint(members) for members in self.newest)
         if not self.edited or not (names_nobody or self.damaged):
             raise Violation("refused-file", f"member {self.node_id} does not start: {error}") from error
         self.world.fault("file_refused", f"member {self.node_id}: {error}")

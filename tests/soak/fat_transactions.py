@@ -75,8 +75,7 @@ class Report(msgspec.Struct):
 class Callers:
     """Threads that carry out one fat transaction after another until `stop`; the first error ends them all."""
 
-    def __init__(self, cluster: LocalCluster, client: TransactionalClient) -> None:
-        self._cluster = cluster
+    def __init__(self, client: TransactionalClient) -> None:
         self._client = client
         self._ended = threading.Event()
         self._count = threading.Lock()
@@ -138,8 +137,7 @@ def soak(
     report = Report(seconds / 60, may_log_bytes=2 * snapshot_bytes + 4 * segment_bytes)
     options = {"snapshot_bytes": snapshot_bytes, "segment_bytes": segment_bytes}
     with running_cluster(directory, controller_options=options) as cluster:
-        client = TransactionalClient(cluster)
-        callers = Callers(cluster, client)
+        callers = Callers(TransactionalClient(cluster))
         callers.start()
         try:
             _watch(cluster, callers, report, seconds, show)

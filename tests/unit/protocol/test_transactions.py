@@ -66,5 +66,6 @@ def test_partitions_take_one_object_for_a_number_however_many_transactions_have_
 def test_numbers_that_are_seldom_are_kept_as_they_are() -> None:
     largest = TransactionRecord("tx", 7, 0, -1, -1, 1, 1, 5, (TopicPartitions("t", (5, 2**31 - 1)),), 4)
     assert lean(largest) == largest
-    assert shared((5, 2**31 - 1)) == (5, 2**31 - 1)
+    for numbers in ((5, 2**31 - 1), (2**16, 5), (2**16 - 1,), (2**16,)):
+        assert shared(numbers) == numbers
     assert shared(()) == ()
