@@ -120,6 +120,12 @@ class Controllers:
         known = [(url, answer) for url, answer in answers.items() if answer is not None]
         return sorted(known, key=lambda each: _knowledge(each[1]), reverse=True)
 
+    def only(self, url: str, timeout: float) -> Controllers:
+        """The member at `url` alone, with so many seconds for its answer."""
+        one = copy.copy(self)
+        one.urls, one.timeout = [url], timeout
+        return one
+
     def leader_first(self) -> Controllers:
         """The same members, but the leader is asked first: others may not have its newest blocks yet."""
         ordered = copy.copy(self)

@@ -22,8 +22,10 @@ from typing import Any, Final
 import msgspec
 
 import pidkeeper
+from pidkeeper.cli.controllers import Controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.snapshots.files import OsFiles, write_durably
 
 HOST: Final = "127.0.0.1"
@@ -54,12 +56,16 @@ class Agent(msgspec.Struct):
 
 
 class Layout(msgspec.Struct, omit_defaults=True):
-    """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that was created with ZooKeeper."""
+    """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that was created with ZooKeeper.
+
+    `to_found`: the uuid under which the quorum is still to be founded; none afterwards.
+    """
 
     cluster_id: str
     controllers: list[Controller]
     agents: list[Agent]
     zookeeper: str | None = None
+    to_found: uuid.UUID | None = None
 
 
 Member = Controller | Agent
@@ -118,6 +124,7 @@ class LocalCluster:
         return Layout(
             cluster_id=f"local-{uuid.uuid4()}",
             zookeeper=zookeeper,
+            to_found=uuid.uuid4(),
             controllers=[
                 Controller(
                     id=node_id,
@@ -198,6 +205,9 @@ class LocalCluster:
         for member in members or self.members():
             if not self.running(member):
                 self._start(member)
+        self._save()
+
+    def _save(self) -> None:
         # As a whole: whoever reads it while members are started again must not meet half of it.
         write_durably(OsFiles(), self._path, msgspec.json.format(msgspec.json.encode(self.layout)))
 
@@ -270,6 +280,7 @@ class LocalCluster:
         Raises CommandError with the end of the log of one that is not.
         """
         deadline = time.monotonic() + seconds
+        self.found(seconds=seconds)
         for member in members or self.members():
             while not self.ready(member):
                 if not self.running(member):
@@ -279,6 +290,24 @@ class LocalCluster:
                         f"{member_name(member)} is not ready after {seconds:g} s:\n{self.log_end(member)}"
                     )
                 time.sleep(0.02)
+
+    def found(self, *, seconds: float = READY_SECONDS) -> None:
+        """Found the quorum of a new directory, which all its controllers must run for; an older one has its quorum.
+
+        Raises CommandError with the end of a log.
+        """
+        if self.layout.to_found is None:
+            return
+        voters = [one for one in self.layout.controllers if not one.learner]
+        first = min(voters, key=lambda one: one.id)
+        request = FoundQuorumRequest(self.layout.to_found, [one.id for one in voters])
+        try:
+            Controllers.of([first.http], seconds).ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
+        except CommandError as error:
+            logs = "\n".join(f"{member_name(one)}:\n{self.log_end(one)}" for one in voters if not self.ready(one))
+            raise CommandError(f"the quorum cannot be founded: {error}\n{logs}") from error
+        self.layout.to_found = None
+        self._save()
 
     def ready(self, member: Member) -> bool:
         """Whether the member's /readyz says so."""
@@ -300,6 +329,7 @@ class LocalCluster:
 
     def leader(self, *, seconds: float = READY_SECONDS) -> Controller:
         """The controller that says it leads with the highest term. Raises CommandError if none does in time."""
+        self.found(seconds=seconds)
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             claims = []

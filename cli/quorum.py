@@ -1,8 +1,9 @@
-"""`pidkeeper quorum`: describe the quorum, transfer its leadership, add and remove voters."""
+"""`pidkeeper quorum`: found it, describe it, transfer its leadership, add and remove voters."""
 
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Final
 
 import click
@@ -11,7 +12,15 @@ import msgspec
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
-from pidkeeper.protocol.messages import AddVoterRequest, AddVoterResponse, QuorumDescription, RemoveVoterResponse
+from pidkeeper.protocol.messages import (
+    AddVoterRequest,
+    AddVoterResponse,
+    FoundQuorumRequest,
+    FoundQuorumResponse,
+    QuorumDescription,
+    RemoveVoterResponse,
+)
+from pidkeeper.protocol.records import MemberId
 
 STEP_SECONDS: Final = 0.1
 """Pause between two looks at a learner that catches up: two heartbeats."""
@@ -19,7 +28,30 @@ STEP_SECONDS: Final = 0.1
 
 @click.group()
 def quorum() -> None:
-    """Describe the quorum, transfer its leadership, add and remove voters."""
+    """Found the quorum, describe it, transfer its leadership, add and remove voters."""
+
+
+@quorum.command()
+@click.option("--voters", required=True, metavar="ID,ID,…", help="The ids in [[voters]] of every member's file.")
+@click.option(
+    "--founding-id",
+    type=click.UUID,
+    help="A uuid to know the quorum by. Given again, with the same voters, it changes nothing. Default: a new one.",
+)
+@click.option("--wait", default=30.0, show_default=True, help="Seconds to wait until all voters are connected.")
+@asks_controllers
+def found(voters: str, founding_id: uuid.UUID | None, wait: float, members: Controllers) -> None:
+    """Found a new quorum of members with blank disks. Once in its life, and never to mend one.
+
+    The new quorum hands out IDs from 0. A member whose disk was lost needs no founding: it joins by itself. If all
+    disks are lost, read docs/operations.md first.
+    """
+    request = FoundQuorumRequest(founding_id or uuid.uuid4(), _ids(voters))
+    deadline = time.monotonic() + wait
+    url = _url_of(min(request.voters), members, deadline)
+    founder = members.only(url, max(deadline - time.monotonic(), members.timeout))
+    answer = founder.ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
+    click.echo(f"founded quorum {answer.founding_id} of the voters {', '.join(map(str, answer.voters))}")
 
 
 @quorum.command()
@@ -99,6 +131,25 @@ def remove_voter(member_id: int, members: Controllers) -> None:
     click.echo(f"member {member_id} is removed: stop its process now")
 
 
+def _ids(text: str) -> list[int]:
+    try:
+        return msgspec.convert(text.split(","), list[MemberId], strict=False)
+    except msgspec.ValidationError as error:
+        raise click.BadParameter(f"{text!r} is no list of ids like 1,2,3: {error}", param_hint="--voters") from error
+
+
+def _url_of(member_id: int, members: Controllers, deadline: float) -> str:
+    """Where a member answers. Raises CommandError if it does not by the deadline."""
+    while True:
+        described = {one.node_id: url for url, one in members.described()}
+        if member_id in described:
+            return described[member_id]
+        if time.monotonic() > deadline:
+            urls = ", ".join(members.urls)
+            raise CommandError(f"no answer from member {member_id} at any of {urls}", ExitCode.UNREACHABLE)
+        time.sleep(STEP_SECONDS)
+
+
 def describe_best(members: Controllers) -> QuorumDescription:
     """The description by the leader if it answers, else by the member that knows most, with the warnings of all.
 
@@ -116,6 +167,7 @@ def describe_best(members: Controllers) -> QuorumDescription:
 def _status(description: QuorumDescription) -> list[tuple[str, object]]:
     return [
         ("ClusterId", description.cluster_id),
+        ("FoundingId", description.founding_id),
         ("LeaderId", description.leader_id),
         ("LeaderEpoch", description.term),
         ("CommitIndex", description.commit_index),

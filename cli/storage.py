@@ -39,8 +39,9 @@ def format_(
 ) -> None:
     """Write the identity of a member into its data directory.
 
-    A formatted member starts as a recovering member: it counts in no majority until it has caught up. So a new cluster
-    elects its first leader when all of its members are up.
+    A formatted member is blank: it waits until `pidkeeper quorum found` makes it one of a new quorum, or a member of a
+    quorum that was founded before connects. Then it is a recovering member: it counts in no majority until it has
+    caught up. So a new cluster elects its first leader when all of its members are up.
     """
     directory, cluster_id, node_id = _identity(config, directory, cluster_id, node_id)
     try:
@@ -113,6 +114,7 @@ def _print(directory: Path, meta: DirectoryMeta, output: str, founding: Founding
             ("NodeId", meta.node_id),
             ("DirectoryId", meta.directory_id),
             ("FormatVersion", meta.format_version),
+            ("FoundingId", "" if founding is None else founding.founding_id),
             ("FoundingVoters", "" if founding is None else ", ".join(str(voter.id) for voter in founding.voters)),
         ]
     )

@@ -45,6 +45,8 @@ class ErrorCode(enum.Enum):
     ZOOKEEPER_UNAVAILABLE = (-1, 503, True, "operator", "no block is handed out without ZooKeeper, which is away")
     MIGRATION_UNDER_WAY = (-1, 503, True, "agent", "no block is handed out while the migration takes this step")
     MIGRATION_REFUSED = (-1, 409, False, "operator", "the migration cannot take this step now")
+    VOTERS_NOT_CONNECTED = (-1, 503, True, "operator", "not all voters are connected to this member yet; ask again")
+    FOUNDING_REFUSED = (-1, 409, False, "operator", "no quorum can be founded here, or not with these voters")
     """Ours: Kafka answers these with its code -1, so the wire does too, under names of their own."""
 
     def __init__(self, kafka_code: int, http_status: int, retriable: bool, actor: Actor, meaning: str) -> None:

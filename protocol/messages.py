@@ -5,13 +5,23 @@ Field names are KIP-730's, in snake case. Times are milliseconds, ids are intege
 
 from __future__ import annotations
 
+import uuid
 from typing import Annotated
 
 import msgspec
 
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.metadata_version import BASE
-from pidkeeper.protocol.records import BaseUrl, BrokerId, DirectoryId, IncarnationId, Offset, PeerAddress
+from pidkeeper.protocol.records import (
+    MAX_MEMBERS,
+    BaseUrl,
+    BrokerId,
+    DirectoryId,
+    IncarnationId,
+    MemberId,
+    Offset,
+    PeerAddress,
+)
 from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, Partition, TopicName, TransactionalId
 
 MAX_CLUSTER_ID_LENGTH = 64
@@ -128,7 +138,7 @@ class AddVoterRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `directory_id`: its data directory's uuid, if the caller wants to be sure that it is this one.
     """
 
-    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    id: MemberId
     peer: Annotated[PeerAddress, msgspec.Meta(min_length=3)]
     http: Annotated[BaseUrl, msgspec.Meta(min_length=8)]
     directory_id: DirectoryId | None = None
@@ -146,6 +156,23 @@ class RemoveVoterResponse(msgspec.Struct, frozen=True):
     """Member `id` is neither voter nor learner any more."""
 
     id: int
+
+
+class FoundQuorumRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Found a new quorum of blank members. `voters`: their ids, as the configuration file of each of them names them.
+
+    `founding_id`: a uuid that the caller has made for it, so that a request whose answer was lost can be sent again.
+    """
+
+    founding_id: uuid.UUID
+    voters: Annotated[list[MemberId], msgspec.Meta(min_length=1, max_length=MAX_MEMBERS)]
+
+
+class FoundQuorumResponse(msgspec.Struct, frozen=True):
+    """The quorum is founded, by this request or by one before it with the same `founding_id`."""
+
+    founding_id: uuid.UUID
+    voters: list[int]
 
 
 class VoterStatus(msgspec.Struct, frozen=True):
@@ -168,7 +195,8 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     """What one member knows about the quorum.
 
     `failure_tolerance`: voters that may still fail before service stops; `reasons`: why `healthy` is false;
-    `warnings`: what an operator should mend although the quorum is healthy.
+    `warnings`: what an operator should mend although the quorum is healthy. `founding_id`: of the founding that this
+    member belongs to; null while its disk is blank, or where a build without foundings began the quorum.
     """
 
     cluster_id: str
@@ -190,6 +218,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     learners: list[VoterStatus] = []
     metadata_version: int = BASE
     warnings: list[str] = []
+    founding_id: str | None = None
 
 
 class InitProducerIdRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

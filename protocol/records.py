@@ -45,6 +45,7 @@ MAX_URL_LENGTH: Final = 512
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
 ProducerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+MemberId = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 DirectoryId = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 PeerAddress = Annotated[str, msgspec.Meta(max_length=MAX_PEER_LENGTH)]
 BaseUrl = Annotated[str, msgspec.Meta(max_length=MAX_URL_LENGTH)]
@@ -130,7 +131,7 @@ class QuorumMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     interface. `voting`: false for a learner, which replicates and counts in no majority.
     """
 
-    id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    id: MemberId
     directory_id: DirectoryId | None
     peer: PeerAddress
     http: BaseUrl

@@ -13,6 +13,7 @@ from pidkeeper.protocol.messages import (
     AllocatedBlock,
     AllocatedBlocksPage,
     BrokersResponse,
+    FoundQuorumRequest,
     QuorumDescription,
     TransactionDescription,
     TransactionsPage,
@@ -72,6 +73,10 @@ class Member(Protocol):
 
     def transfer_leadership(self, target: int | None) -> None:
         """Begin to hand leadership to `target`, or to the most advanced voter. Raises RequestError."""
+        ...
+
+    def found(self, wanted: FoundQuorumRequest) -> Awaitable[Any]:
+        """A future of FoundQuorumResponse; raises RequestError."""
         ...
 
     def add_voter(self, wanted: AddVoterRequest) -> Awaitable[Any]:

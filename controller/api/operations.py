@@ -46,6 +46,8 @@ from pidkeeper.protocol.messages import (
     BrokersResponse,
     EndTxnRequest,
     FinalizeMigrationRequest,
+    FoundQuorumRequest,
+    FoundQuorumResponse,
     InitProducerIdResponse,
     MigrationDescription,
     MigrationOrderRequest,
@@ -265,6 +267,12 @@ class Operations:
         self._check_leader()
         self.member.transfer_leadership(call.body.target)
         return self.member.describe()
+
+    async def found(self, call: Call[None, None, FoundQuorumRequest]) -> FoundQuorumResponse:
+        """Found a quorum of blank members. No leader decides that, for there is none."""
+        self.pending.check_room()
+        founded: FoundQuorumResponse = await self.pending.wait(self.member.found(call.body), self._clock_ns())
+        return founded
 
     async def add_voter(self, call: Call[None, None, AddVoterRequest]) -> AddVoterResponse:
         """Go one step towards a new voter."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from pidkeeper.controller.migration.zookeeper import Connected
 from pidkeeper.controller.node.disk_watch import DiskWatch
 from pidkeeper.controller.node.driver import Driver, addresses
+from pidkeeper.controller.node.founding_gate import WAITING, FoundingGate
 from pidkeeper.controller.node.leadership import Leadership
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
@@ -82,6 +83,7 @@ class ClusterMember:
             loop=ports.loop,
             on_fault=self._on_fault,
         )
+        self.gate = FoundingGate(settings, storage, self.driver, self.links, self.writer)
         self._ticker: asyncio.TimerHandle | None = None
 
     @property
@@ -97,11 +99,13 @@ class ClusterMember:
         """Join the quorum. Raises OSError if the peer address cannot be bound."""
         for warning in warnings(self.settings, self.core):
             logger.warning("%s", warning)
+        if self.gate.founding is None:
+            logger.warning("%s", WAITING)
         # Before the links: what a peer sends is to be written.
         self.keeper.start(self.driver)
         self.writer.start(self.driver)
         listen = self.settings.peer_listen
-        await self.links.start(listen.host, listen.port, self.driver)
+        await self.links.start(listen.host, listen.port, self.gate)
         if isinstance(self.ports.znode, Connected):
             await self.ports.znode.start()
         self.driver.pump()
@@ -140,7 +144,7 @@ class ClusterMember:
     def _tick(self) -> None:
         # One tick per call, however late: a member that was paused must not catch up and time out at once.
         self._ticker = self.ports.loop.call_later(self.settings.timing.tick_ms / 1000, self._tick)
-        self.driver.tick()
+        self.gate.tick()
         self.disk_watch.tick()
         self.writer.prepare_segment()
 
@@ -183,6 +187,7 @@ def make_core(settings: MemberSettings, storage: OpenedStorage, config: RaftConf
 
 
 def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
+    founding, blank = storage.founding, storage.founding is None
     return Identity(
         cluster_id=settings.cluster_id,
         node_id=settings.node_id,
@@ -190,4 +195,6 @@ def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
         keys=settings.peer_keys,
         address=settings.address(),
         metadata_version=storage.machine.supported,
+        founding_id=str(founding.founding_id) if founding is not None and founding.founding_id is not None else "",
+        blank_voters=tuple(voter.id for voter in settings.voters) if blank else (),
     )

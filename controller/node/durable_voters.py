@@ -1,15 +1,17 @@
 """Who a member's quorum is by what is durable on its disk, and what its configuration file may say about that.
 
-The file founds a blank directory, and supplies addresses to any other (docs/decisions/0021).
+The file names the voters of a blank directory, and supplies addresses to any other (docs/decisions/0021).
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable
 from pathlib import PurePath
 
 from pidkeeper.controller.node.settings import MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry
+from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.directory import DirectoryMeta
 from pidkeeper.controller.storage.founding import Founding, FoundingVoter, read_founding, write_founding
 from pidkeeper.controller.storage.recovery import RecoveredLog
@@ -22,26 +24,32 @@ class VotersRefused(Exception):  # noqa: N818 - the file, which is what the oper
 
 
 def founding_of(
-    files: Files, directory: PurePath, settings: MemberSettings, snapshot: VotersRecord | None, log: RecoveredLog
-) -> Founding:
-    """Who founded `directory`: by its own word, or by the settings, which are made durable with that.
+    files: Files, directory: PurePath, settings: MemberSettings, machine: StateMachine, log: RecoveredLog
+) -> Founding | None:
+    """The founding of `directory`; None if it is blank, so that nothing of this member rests on it yet.
 
-    `snapshot`: the quorum in the newest snapshot, if it holds one; `log`: what goes on from there. Raises
-    DirectoryError; VotersRefused if the log knows of voters that the settings lack; OSError.
+    `machine`: as of the newest snapshot; `log`: what goes on from there. A directory that an early build began gets
+    a founding without an id, by the settings. Raises DirectoryError; VotersRefused if the log knows of voters that the
+    settings lack; OSError.
     """
     founding = read_founding(files, directory)
+    if founding is not None and founding.founding_id is not None:
+        return founding
+    if machine.next_offset == 0 and log.hard_state.term == 0 and not log.entries:
+        return None
     if founding is None:
         # A directory of an earlier build kept no founding, and its file may have been cut down since.
-        if snapshot is None:
+        if machine.voters is None:
             _check_known(settings, log)
-        founding = _first(settings)
+        founding = founding_by(settings)
         write_founding(files, directory, founding)
     return founding
 
 
-def _first(settings: MemberSettings) -> Founding:
+def founding_by(settings: MemberSettings, founding_id: uuid.UUID | None = None) -> Founding:
+    """A founding by the voters of the settings. Raises VotersRefused."""
     try:
-        return Founding.of(FoundingVoter(one.id, str(one.peer), one.http) for one in settings.voters)
+        return Founding.of((FoundingVoter(one.id, str(one.peer), one.http) for one in settings.voters), founding_id)
     except ValueError as error:
         raise VotersRefused(f"voters: {error}") from error
 

@@ -20,6 +20,7 @@ from pidkeeper.protocol.messages import (
     AllocatedBlock,
     AllocatedBlocksPage,
     BrokersResponse,
+    FoundQuorumRequest,
     QuorumDescription,
     TransactionDescription,
     TransactionsPage,
@@ -90,6 +91,12 @@ class MemberInterface:
     def transfer_leadership(self, target: int | None) -> None:
         """Hand over to `target`. Raises RequestError."""
         self._member.driver.transfer_leadership(target)
+
+    def found(self, wanted: FoundQuorumRequest) -> Any:
+        """A future of FoundQuorumResponse; see FoundingGate.found."""
+        answer = self._member.ports.loop.create_future()
+        self._member.gate.found(wanted, answer)
+        return answer
 
     def add_voter(self, wanted: AddVoterRequest) -> Any:
         """A future of AddVoterResponse; see VoterChanges.add. Also INVALID_REQUEST without a peer key."""

@@ -10,6 +10,7 @@ import msgspec
 from pidkeeper.controller.node.durable_voters import (
     check_file,
     durable_record,
+    founding_by,
     founding_of,
     founding_record,
     joins_as_learner,
@@ -19,6 +20,7 @@ from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import DataDirectory, open_directory
+from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.controller.storage.recovery import RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.metadata_version import LATEST
@@ -37,7 +39,8 @@ class InconsistentStorage(Exception):  # noqa: N818 - the state of the directory
 class OpenedStorage(msgspec.Struct):
     """Everything that was on disk, ready for use. `snapshot` is the one that the state machine was restored from.
 
-    `voters`: the quorum as long as neither log nor snapshot holds another; `learner`: see `joins_as_learner`.
+    `founding`: None while the directory is blank. `voters`: the quorum as long as neither log nor snapshot holds
+    another; `learner`: see `joins_as_learner`.
     """
 
     directory: DataDirectory
@@ -47,6 +50,7 @@ class OpenedStorage(msgspec.Struct):
     archive: AllocationArchive
     machine: StateMachine
     snapshot: SnapshotId
+    founding: Founding | None
     voters: VotersRecord
     learner: bool
 
@@ -78,13 +82,14 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
         logger.warning("the log ends before the snapshot at index %d, or disagrees: going on from it", snapshot.index)
         wal.restart_at(snapshot, _reconciled(log.hard_state, snapshot))
         log.hard_state, log.entries = wal.hard_state, []
-    founding = founding_of(files, directory.path, settings, machine.voters, log)
-    voters = founding_record(founding, settings)
+    founding = founding_of(files, directory.path, settings, machine, log)
+    expected = founding or founding_by(settings)
+    voters = founding_record(expected, settings)
     durable = durable_record(voters, machine.voters, log.entries)
     check_file(settings, durable)
-    learner = joins_as_learner(settings, directory.meta, founding, durable)
+    learner = joins_as_learner(settings, directory.meta, expected, durable)
     archive = AllocationArchive(files, directory.archive, settings.cluster_id)
-    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot, voters, learner)
+    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot, founding, voters, learner)
 
 
 def _reconciled(state: HardState, snapshot: SnapshotId) -> HardState:

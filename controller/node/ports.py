@@ -48,6 +48,9 @@ class Links(Protocol):
     def send(self, messages: list[Message]) -> None:
         """Send each message to its receiver, if it is known. Messages may be dropped."""
 
+    def introduce_as(self, founding_id: str) -> None:
+        """This member is of founding `founding_id` from now on: dial anew, and say so."""
+
     def set_members(self, addresses: Addresses) -> None:
         """The other members are these from now on."""
 

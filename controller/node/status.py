@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.founding_gate import WAITING
 from pidkeeper.controller.node.operator_warnings import warnings
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state.machine import StateMachine
@@ -36,6 +37,9 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
     core = member.core
     leads = core.role is Role.LEADER
     behind = core.commit - core.applied
+    if member.gate.founding is None:
+        # Nothing else can be said of it, and all else follows from this.
+        return [HealthCheck("founded", False, WAITING)]
     return [
         HealthCheck(
             "member", core.node_id in core.membership.members, "not in the quorum: add this member, or stop it"
@@ -97,6 +101,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
         reasons=reasons,
         learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
         warnings=warnings(member.settings, core),
+        founding_id=member.links.identity.founding_id or None,
     )
 
 

@@ -1,7 +1,7 @@
 """A member's data directory: whose it is, and that one process alone uses it.
 
 meta.json     the identity, written once by `format_directory`
-founding.json the voters, written once by the first start (`founding.py`)
+founding.json the quorum's founding, written once, before the member's first vote (`founding.py`)
 lock          locked by the process that has the directory open
 wal/          the log
 snapshots/    the snapshots
@@ -19,6 +19,7 @@ import msgspec
 
 from pidkeeper.controller.raft.messages import NodeId
 from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.controller.storage.founding import Founding, write_founding
 from pidkeeper.protocol.messages import ClusterId
 from pidkeeper.snapshots.cluster_id import pack_cluster_id
 from pidkeeper.snapshots.files import Files, write_durably
@@ -49,6 +50,10 @@ class DataDirectory:
         self.archive = path / "archive"
         self._files = files
         self._lock: int | None = lock
+
+    def found(self, founding: Founding) -> None:
+        """Make durable which founding this directory belongs to. Raises OSError."""
+        write_founding(self._files, self.path, founding)
 
     def close(self) -> None:
         """Let another process open the directory. A second call does nothing."""

@@ -1,14 +1,16 @@
-"""The voters that a data directory was founded with.
+"""Which founding of a quorum a data directory belongs to, and the voters of it.
 
 founding.json is written before the member's first vote, and never again. Whoever the log or a snapshot does not say
 otherwise of is a voter by this file, whatever `controller.toml` names at a later start (docs/decisions/0021). It is
-JSON: `format_version`; `voters`, by rising id, each with the addresses that were configured then; `crc32c`, of the
-voters as compact JSON, because a digit that rots would make another quorum.
+JSON: `format_version`; `voters`, by rising id, each with the addresses that were configured then; `founding_id`, the
+uuid that the quorum was founded with (docs/decisions/0026), missing where it began under a build without foundings;
+`crc32c`, of the two as compact JSON, because a digit that rots would make another quorum.
 """
 
 from __future__ import annotations
 
 import itertools
+import uuid
 from collections.abc import Iterable
 from pathlib import PurePath
 from typing import Annotated, Final, Self
@@ -37,29 +39,33 @@ class FoundingVoter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 Voters = Annotated[tuple[FoundingVoter, ...], msgspec.Meta(min_length=1, max_length=MAX_MEMBERS)]
 
 
-class Founding(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What founding.json holds. Raises ValueError if the voters do not ascend by id or are not those of `crc32c`."""
+class Founding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What founding.json holds. Raises ValueError if the voters do not ascend by id or the checksum is another one."""
 
     format_version: int
     voters: Voters
     crc32c: int
+    founding_id: uuid.UUID | None = None
 
     def __post_init__(self) -> None:
         ids = [voter.id for voter in self.voters]
         if any(one >= other for one, other in itertools.pairwise(ids)):
             raise ValueError(f"voters {ids} do not ascend by id")
-        if self.crc32c != _checksum(self.voters):
-            raise ValueError(f"the checksum is not that of the voters {ids}")
+        if self.crc32c != _checksum(self.voters, self.founding_id):
+            raise ValueError(f"the checksum is not that of founding {self.founding_id} by the voters {ids}")
 
     @classmethod
-    def of(cls, voters: Iterable[FoundingVoter]) -> Self:
+    def of(cls, voters: Iterable[FoundingVoter], founding_id: uuid.UUID | None = None) -> Self:
         """Founded with `voters`. Raises ValueError if they could not be read back."""
         checked = msgspec.convert([msgspec.to_builtins(one) for one in sorted(voters, key=_by_id)], Voters)
-        return cls(FORMAT_VERSION, checked, _checksum(checked))
+        return cls(FORMAT_VERSION, checked, _checksum(checked, founding_id), founding_id)
 
 
 def read_founding(files: Files, directory: PurePath) -> Founding | None:
-    """Who founded `directory`; None if nobody has yet, or an earlier build. Raises DirectoryError, OSError."""
+    """The founding of `directory`; None if it has none yet, or if an early build began it.
+
+    Raises DirectoryError, OSError.
+    """
     path = directory / FOUNDING_NAME
     if not files.exists(path):
         return None
@@ -84,5 +90,6 @@ def _by_id(voter: FoundingVoter) -> int:
     return voter.id
 
 
-def _checksum(voters: tuple[FoundingVoter, ...]) -> int:
-    return int(google_crc32c.value(msgspec.json.encode(voters)))
+def _checksum(voters: tuple[FoundingVoter, ...], founding_id: uuid.UUID | None) -> int:
+    checked = voters if founding_id is None else (voters, founding_id)
+    return int(google_crc32c.value(msgspec.json.encode(checked)))

@@ -17,6 +17,11 @@ import msgspec
 
 from pidkeeper.controller.raft.messages import Message, NodeId
 from pidkeeper.protocol.metadata_version import BASE, MetadataVersion
+from pidkeeper.protocol.records import MAX_MEMBERS
+
+_HELLO_TAG: Final = 101
+_PROVED_FIELDS: Final = 8
+"""Fields of a Hello that the MACs cover: those that every build knows, for nobody can prove what it does not read."""
 
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """The largest message is an AppendEntries of 256 KiB or of one 256 KiB entry, with 1,024 entry headers of 24 bytes."""
@@ -37,11 +42,13 @@ class FrameError(ValueError):
     """A peer sent something that is not a frame of this protocol; the link is closed and nothing is changed."""
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag=101):
+class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     """The dialler: who it is, whom it means, which cluster and data directory it has, its own `address`, what it reads.
 
     An acceptor that does not have the dialler among its members dials back there, once the dialler has proved that it
-    knows the cluster key (docs/decisions/0009).
+    knows the cluster key (docs/decisions/0009). `founding_id`: of the founding of its directory; empty where that is
+    blank or began without one. `blank_voters`: of a blank directory, the voters that its configuration file names
+    (docs/decisions/0026).
     """
 
     version: int
@@ -52,6 +59,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=101):
     nonce: Nonce
     address: Annotated[str, msgspec.Meta(max_length=264)] = ""
     metadata_version: MetadataVersion = BASE
+    founding_id: Annotated[str, msgspec.Meta(max_length=36)] = ""
+    blank_voters: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=MAX_MEMBERS)] = ()
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=102):
@@ -145,7 +154,7 @@ def dialler_mac(key: bytes | None, hello: Hello, acceptor: int, nonce: bytes) ->
 def _mac(key: bytes | None, role: bytes, hello: Hello, acceptor: int, nonce: bytes) -> bytes:
     if key is None:
         return b""
-    said = _ENCODER.encode((role, hello, acceptor, nonce))
+    said = _ENCODER.encode((role, (_HELLO_TAG, *msgspec.structs.astuple(hello)[:_PROVED_FIELDS]), acceptor, nonce))
     return hmac.new(key, said, hashlib.sha256).digest()
 
 

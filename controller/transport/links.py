@@ -68,7 +68,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads.
 
     `keys`: what peers may prove that they know, any of them; None among them stands for a peer that proves nothing.
-    Empty for a member without peers.
+    Empty for a member without peers. `founding_id`, `blank_voters`: as in `Hello`.
     """
 
     cluster_id: str
@@ -77,17 +77,37 @@ class Identity(msgspec.Struct, frozen=True):
     keys: tuple[bytes | None, ...] = (None,)
     address: str = ""
     metadata_version: int = LATEST
+    founding_id: str = ""
+    blank_voters: tuple[int, ...] = ()
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """What a connected peer says of itself: its data directory's uuid, and the newest metadata version it reads."""
+    """What a connected peer says of itself: its data directory's uuid, and the newest metadata version it reads.
+
+    `founding_id`, `blank_voters`: as in `Hello`.
+    """
 
     directory_id: str
     metadata_version: int = LATEST
+    founding_id: str = ""
+    blank_voters: tuple[int, ...] = ()
+
+
+def of_two_foundings(mine: str, theirs: str) -> str | None:
+    """Why members of these foundings speak to each other as little as members of two clusters; None if they do."""
+    if not mine or not theirs or mine == theirs:
+        return None
+    return (
+        f"this member belongs to founding {mine} of the cluster, not to {theirs}: two quorums were founded under one "
+        "cluster id; see docs/operations.md, When something is wrong"
+    )
 
 
 class LinkEvents(Protocol):
     """What the node hears from its links. Called on the event loop, never concurrently."""
+
+    def introduced(self, peer: int) -> None:
+        """`peer` has connected to us, and `PeerLinks.peers` has what it says of itself."""
 
     def received(self, messages: list[Message]) -> None:
         """Messages of one authenticated peer, in order."""
@@ -180,6 +200,12 @@ class PeerLinks:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
+    def introduce_as(self, founding_id: str) -> None:
+        """This member is of founding `founding_id` from now on: dial anew, and say so."""
+        self.identity = msgspec.structs.replace(self.identity, founding_id=founding_id, blank_voters=())
+        for link in self._outbound.values():
+            link.redial()
+
     def connected(self) -> list[int]:
         """The peers to which messages can be sent."""
         return [peer for peer, link in self._outbound.items() if link.up]
@@ -210,6 +236,8 @@ class PeerLinks:
             return f"this is member {mine.node_id}, not {hello.to}: check the peer addresses"
         if hello.sender == mine.node_id:
             return f"this is member {mine.node_id} too: give one of the two another id"
+        if (reason := of_two_foundings(mine.founding_id, hello.founding_id)) is not None:
+            return reason
         return None if hello.sender in self._members else self._judge_guest(hello.sender)
 
     def _judge_guest(self, sender: int) -> str | None:
@@ -231,12 +259,15 @@ class PeerLinks:
         peer = hello.sender
         before = self._inbound.get(peer)
         self._inbound[peer] = link
-        self.peers[peer] = Peer(hello.directory_id, hello.metadata_version)
+        self.peers[peer] = Peer(
+            hello.directory_id, hello.metadata_version, hello.founding_id, tuple(hello.blank_voters)
+        )
         if before is not None:
             before.close()
         if peer not in self._outbound and (address := _parsed(hello.address)) is not None:
             logger.info("member %d is not one that is known here: dialling it back at %s", peer, hello.address)
             self._dial(peer, *address)
+        self.events.introduced(peer)
 
     def closed(self, link: InboundLink, peer: int | None) -> None:
         """`link` is gone."""
@@ -369,6 +400,11 @@ class OutboundLink(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def redial(self) -> None:
+        """Break the connection, so that it is dialled anew."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def write(self, data: bytes) -> None:
         """Send `data`, or drop it if the link is down or full."""
         if not self.up or self._transport is None:
@@ -410,6 +446,8 @@ class OutboundLink(asyncio.Protocol):
             nonce=os.urandom(NONCE_BYTES),
             address=identity.address,
             metadata_version=identity.metadata_version,
+            founding_id=identity.founding_id,
+            blank_voters=identity.blank_voters,
         )
         transport.write(frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)

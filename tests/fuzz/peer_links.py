@@ -104,6 +104,9 @@ class _Events:
     def __init__(self) -> None:
         self.senders: list[int] = []
 
+    def introduced(self, peer: int) -> None:
+        return None
+
     def received(self, messages: list[Message]) -> None:
         self.senders += [message.sender for message in messages]
 

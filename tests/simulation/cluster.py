@@ -23,6 +23,7 @@ from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import Client
+from tests.simulation.founder import Founder
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
 from tests.simulation.kill_points import KillPoints
@@ -105,6 +106,7 @@ class Cluster:
         self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]
         self.gone: list[Agent] = []
         self.producers = Producers(self)
+        self.founder = Founder(self)
         self.migration_operator = MigrationOperator(self, self.zookeeper)
         self.nemesis = Nemesis(self)
         self.healed = False
@@ -176,6 +178,7 @@ class Cluster:
         """Both phases and the final checks. Raises Violation."""
         for member in self.members.values():
             self.world.at(self.rng.randrange(200 * MILLISECOND), member.start)
+        self.founder.start()
         for client in self.clients:
             client.start()
         for agent in self.agents:

@@ -325,7 +325,7 @@ class Monitor:
         return base + [Configuration.of(index, record) for index, record in found if index > known]
 
     def _configured(self, process: Process) -> Configuration:
-        voters = process.member.founding or frozenset()
+        voters = process.member.founding or frozenset(process.core.config.voters)
         return Configuration(0, voters, voters, None)
 
     def _in_force(self, process: Process) -> Configuration:

@@ -13,9 +13,12 @@ from pidkeeper.controller.node.assembly import raft_config
 from pidkeeper.controller.node.durable_voters import VotersRefused
 from pidkeeper.controller.node.opening import InconsistentStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
+from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
-from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
+from pidkeeper.controller.storage.founding import Founding
+from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots.archive_format import ArchiveError
@@ -108,6 +111,13 @@ class Member:
         self.newest = [self._file]
         self.founding = None
 
+    def age(self) -> None:
+        """Make the empty disk one that a build without foundings has begun: there is a term in its log, and no more."""
+        meta = read_meta(self.disk, self._path)
+        log, _ = WriteAheadLog.open(self.disk, self._path / "wal", meta, segment_bytes=self.settings.segment_bytes)
+        log.append([], HardState(1, None, 0, recovering=True))
+        log.close()
+
     def configure(self, voters: tuple[int, ...], *, edited: bool = False) -> None:
         """Write the configuration file anew; it is read at the next start. `edited`: by mistake."""
         self._file = frozenset(voters)
@@ -157,10 +167,13 @@ class Member:
             self.world.at(self._rng.randrange(50 * MILLISECOND, SECOND), self.start)
             return
         self.starts += 1
-        if self.founding is None:
-            self.founding = frozenset(self.process.core.config.voters)
         self.monitor.opened(self.process)
         self.process.start()
+
+    def founded(self, process: Process, founding: Founding) -> None:
+        """The disk belongs to a founding from now on: to the operator's, once that was ordered, or to none by name."""
+        self.founding = frozenset(process.core.config.voters)
+        self.cluster.founder.check(self.node_id, founding)
 
     def crash(self, *, power: bool, restart_after: int | None) -> None:
         """Kill the process, or cut the machine's power; start again after `restart_after`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pidkeeper.controller.raft.messages import AppendEntries, Message
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.links import Peer, of_two_foundings
 from tests.simulation.swarm import Swarm
 from tests.simulation.world import MILLISECOND, World
 
@@ -126,6 +126,13 @@ class Network:
                 self.world.at(self._rng.randrange(5 * MILLISECOND), ends[1].link_lost, link[0])
                 self._redial(link)
 
+    def redial(self, process: Process) -> None:
+        """Break the connections that a process has dialled, and dial them again."""
+        for link in [link for link, ends in self._connected.items() if ends[0] is process]:
+            ends = self._connected.pop(link)
+            self.world.at(self._rng.randrange(5 * MILLISECOND), ends[1].link_lost, link[0])
+            self._redial(link)
+
     def block(self, links: set[tuple[int, int]]) -> None:
         """Let nothing through on these links."""
         self._blocked |= links
@@ -153,11 +160,13 @@ class Network:
             return  # it begins again when that one starts
         assert dialler is not None, "what is not there does not listen"
         assert acceptor is not None, "what is not there does not listen"
-        blocked = link in self._blocked or (link[1], link[0]) in self._blocked
+        refused = of_two_foundings(dialler.introduction().founding_id, acceptor.introduction().founding_id)
+        blocked = refused is not None or link in self._blocked or (link[1], link[0]) in self._blocked
         if blocked or self.world.now < max(dialler.paused_until, acceptor.paused_until):
             self._redial(link)
             return
         self._connected[link] = (dialler, acceptor)
+        acceptor.introduced(link[0])
         dialler.link_up(link[1])
 
 

@@ -9,6 +9,8 @@ from concurrent.futures import Executor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
+from msgspec.structs import replace
+
 from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.zookeeper import BlockZnode, NoZookeeper
@@ -74,6 +76,7 @@ class SimLinks:
 
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
         """Listen and dial."""
+        self._process.events = events
         self._network.started(self._process)
         return port
 
@@ -85,6 +88,11 @@ class SimLinks:
         """Hand messages to the network."""
         self._process.member.monitor.sends(self._process, messages)
         self._network.send(messages)
+
+    def introduce_as(self, founding_id: str) -> None:
+        """Dial anew, as a member of this founding."""
+        self.identity = replace(self.identity, founding_id=founding_id, blank_voters=())
+        self._network.redial(self._process)
 
     def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """The network reaches everybody."""
@@ -112,6 +120,9 @@ class SimMarkers:
 
 class Process:
     """A running member, from the opened storage on. `alive` turns false once; then nothing of it happens any more."""
+
+    events: LinkEvents
+    """Who hears what the links say, from the start on."""
 
     def __init__(self, member: Member, storage: OpenedStorage, config: RaftConfig) -> None:
         self.member = member
@@ -184,15 +195,19 @@ class Process:
 
     def receive(self, message: Message) -> None:
         """A message from a peer."""
-        self.loop.run_event(self.driver.received, [message])
+        self.loop.run_event(self.events.received, [message])
 
     def link_up(self, peer: int) -> None:
         """Messages reach `peer` from now on."""
-        self.loop.run_event(self.driver.link_up, peer)
+        self.loop.run_event(self.events.link_up, peer)
+
+    def introduced(self, peer: int) -> None:
+        """A peer dialled us, and said who it is."""
+        self.loop.run_event(self.events.introduced, peer)
 
     def link_lost(self, peer: int) -> None:
         """The connection from `peer` broke."""
-        self.loop.run_event(self.driver.link_lost, peer)
+        self.loop.run_event(self.events.link_lost, peer)
 
     def soon(self, callback: Callable[..., None], *args: Any) -> None:
         """Call back as an event of its own, now."""
@@ -224,7 +239,8 @@ class Process:
 
     def introduction(self) -> Peer:
         """What it says of itself to its peers."""
-        return Peer(str(self.member.directory_id), self.build)
+        said = self.node.links.identity
+        return Peer(said.directory_id, said.metadata_version, said.founding_id, said.blank_voters)
 
     def started(self) -> bool:
         """Whether it has joined the quorum."""
@@ -233,6 +249,8 @@ class Process:
     def watch(self) -> None:
         """Look at the core after an event."""
         core = self.core
+        if self.member.founding is None and self.node.gate.founding is not None:
+            self.member.founded(self, self.node.gate.founding)
         if core.term != self.seen_term or core.role is not self.seen_role or core.commit != self.seen_commit:
             self.member.monitor.changed(self)
         if core.memberships_version != self.seen_memberships:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import shutil
 import socket
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.opening import open_storage
 from pidkeeper.controller.node.process_ports import process_ports
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AllocatedBlock
@@ -37,10 +40,13 @@ async def eventually(condition: Callable[[], bool], seconds: float = SECONDS) ->
 class LoopbackCluster:
     """Members 1 to `voters`, each in a directory of its own below `directory`, and `learners` more that may join.
 
-    `options` override MemberSettings.
+    `blank`: nobody has founded it yet; else the voters are founded with their first start. `options` override
+    MemberSettings.
     """
 
-    def __init__(self, directory: Path, *, voters: int = 3, learners: int = 0, **options: Any) -> None:
+    def __init__(
+        self, directory: Path, *, voters: int = 3, learners: int = 0, blank: bool = False, **options: Any
+    ) -> None:
         self.members: dict[int, ClusterMember] = {}
         self._directory = directory
         self._options = options
@@ -53,6 +59,8 @@ class LoopbackCluster:
             for node_id, one in self._sockets.items()
         )
         self.voters = everyone[:voters]
+        self.founding_id = uuid.uuid4()
+        self._to_found = set() if blank else {voter.id for voter in self.voters}
         self.learners = {voter.id: voter for voter in everyone[voters:]}
 
     def settings(self, node_id: int) -> MemberSettings:
@@ -79,6 +87,9 @@ class LoopbackCluster:
         for node_id in node_ids or [voter.id for voter in self.voters]:
             settings, disk = self.settings(node_id), files or OsFiles()
             format_directory(disk, Path(settings.data_dir), CLUSTER_ID, node_id, ignore_formatted=True)
+            if node_id in self._to_found:
+                self._to_found.remove(node_id)
+                write_founding(disk, Path(settings.data_dir), founding_by(settings, self.founding_id))
             self._sockets[node_id].close()
             member = ClusterMember(settings, open_storage(disk, settings, supported), process_ports(settings))
             self.members[node_id] = member

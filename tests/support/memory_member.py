@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -45,6 +46,8 @@ from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
     BrokersResponse,
+    FoundQuorumRequest,
+    FoundQuorumResponse,
     QuorumDescription,
     RaiseFloorResponse,
     RegisterBrokerResponse,
@@ -148,6 +151,7 @@ class MemoryMember:
         self.submitted: list[Request] = []
         self.transfers: list[int | None] = []
         self.joining: set[int] = set()
+        self.founding_id: uuid.UUID | None = None
         self.hold = False
         self.held: list[asyncio.Future[Any]] = []
         self.fault: Exception | None = None
@@ -230,6 +234,13 @@ class MemoryMember:
         if target is not None and target not in URLS:
             raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, f"node {target} is no voter")
         self.transfers.append(target)
+
+    async def found(self, wanted: FoundQuorumRequest) -> FoundQuorumResponse:
+        """Founded by the first request; another one than that is refused."""
+        if self.founding_id not in {None, wanted.founding_id}:
+            raise RequestError(ErrorCode.FOUNDING_REFUSED, f"member 1 belongs to founding {self.founding_id}")
+        self.founding_id = wanted.founding_id
+        return FoundQuorumResponse(wanted.founding_id, sorted(wanted.voters))
 
     async def add_voter(self, wanted: AddVoterRequest) -> AddVoterResponse:
         """A learner at first, a voter when asked again."""

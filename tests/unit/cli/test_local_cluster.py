@@ -71,7 +71,7 @@ def test_cluster_json_is_what_others_build_on(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     write_layout(cluster)
     document = json.loads((tmp_path / "cluster.json").read_text())
-    assert set(document) == {"cluster_id", "controllers", "agents"}
+    assert set(document) == {"cluster_id", "controllers", "agents", "to_found"}
     assert set(document["controllers"][0]) >= {"id", "http", "peer", "pid", "data_dir"}
     assert set(document["agents"][0]) == {"id", "http", "kafka", "pid"}
     assert msgspec.convert(document, Layout) == cluster.layout
@@ -101,6 +101,9 @@ def test_a_directory_of_something_else_is_refused(tmp_path: Path, content: str) 
 
 def test_what_was_not_started_is_dead_and_not_ready(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path, controllers=1, agents=1)
+    with pytest.raises(CommandError, match=r"the quorum cannot be founded: no answer within 0\.05 s"):
+        cluster.wait_ready(seconds=0.05)
+    cluster.layout.to_found = None
     assert cluster.dead() == cluster.members()
     assert not any(cluster.running(member) or cluster.ready(member) for member in cluster.members())
     (tmp_path / "logs" / "controller-1.log").write_text("".join(f"line {n}\n" for n in range(40)))

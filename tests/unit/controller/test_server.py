@@ -13,9 +13,11 @@ from pidkeeper.cli.local_cluster import free_ports
 from pidkeeper.controller import server
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.core import InvariantViolation
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster
@@ -45,6 +47,7 @@ async def test_an_invariant_that_breaks_outside_the_driver_stops_the_member_too(
     settings = cluster.settings(1)
     await cluster.close()
     format_directory(OsFiles(), Path(settings.data_dir), CLUSTER_ID, 1)
+    write_founding(OsFiles(), Path(settings.data_dir), founding_by(settings, cluster.founding_id))
     listen = HostPort("127.0.0.1", *free_ports(1))
     async with server._running(settings, listen, ApiLimits(), None) as member:
         await until(member.leadership.serving)

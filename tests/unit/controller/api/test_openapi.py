@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -69,6 +70,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("GET", "/v1/producer-ids/{id}/owner", "/v1/producer-ids/5/owner", None),
     ("POST", "/v1/producer-ids/floor", "/v1/producer-ids/floor", {"at_least": 7}),
     ("GET", "/v1/quorum", "/v1/quorum", None),
+    ("POST", "/v1/quorum/found", "/v1/quorum/found", {"founding_id": str(uuid.UUID(int=1)), "voters": [1, 2]}),
     ("POST", "/v1/quorum/transfer", "/v1/quorum/transfer", {"target": None}),
     (
         "POST",

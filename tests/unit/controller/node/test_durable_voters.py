@@ -1,25 +1,28 @@
-"""Who votes is what is durable; the configuration file founds a blank directory, and says where members are."""
+"""Who votes is what is durable; the configuration file names a blank directory's voters, and says where members are."""
 
 from __future__ import annotations
 
+import uuid
 from pathlib import PurePath
 
 import msgspec
 import pytest
 
 from pidkeeper.controller.node.assembly import raft_config
-from pidkeeper.controller.node.durable_voters import VotersRefused
+from pidkeeper.controller.node.durable_voters import VotersRefused, founding_by
 from pidkeeper.controller.node.opening import OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.directory import format_directory
-from pidkeeper.controller.storage.founding import FOUNDING_NAME
+from pidkeeper.controller.storage.founding import FOUNDING_NAME, write_founding
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.metadata_version import MEMBERSHIP
 from pidkeeper.protocol.records import FeatureLevelRecord, LeaderChangeRecord, QuorumMember, VotersRecord, encode_batch
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.memory_files import MemoryFiles
 from tests.unit.controller.node.test_opening import DATA, SETTINGS
+
+FOUNDING_ID = uuid.UUID(int=7)
 
 
 def voter(member_id: int, port: int = 1) -> Voter:
@@ -49,6 +52,12 @@ def new_disk(node_id: int) -> MemoryFiles:
     return files
 
 
+def founded(disk: MemoryFiles, settings: MemberSettings) -> OpenedStorage:
+    """Opened for the first time after it was founded."""
+    write_founding(disk, DATA, founding_by(settings, FOUNDING_ID))
+    return open_storage(disk, settings)
+
+
 def restart(disk: MemoryFiles, settings: MemberSettings) -> tuple[MemoryFiles, OpenedStorage]:
     """As after a power cut."""
     after = disk.cut_power()
@@ -69,25 +78,44 @@ def founded_by_an_earlier_build(disk: MemoryFiles) -> MemoryFiles:
 @pytest.mark.parametrize("edited", [(1,), (1, 2), (1, 2, 3, 4, 5), (1, 4, 5)])
 def test_a_file_that_was_edited_changes_no_voter(disk: MemoryFiles, edited: tuple[int, ...]) -> None:
     """The hole was: a lagging member of three, restarted with itself alone in its file, led and began anew."""
-    open_storage(disk, file_of(1, 2, 3))
+    founded(disk, file_of(1, 2, 3))
     _, storage = restart(disk, file_of(*edited))
     assert raft_config(file_of(*edited), storage).voters == (1, 2, 3)
     assert [one.id for one in storage.voters.members] == [1, 2, 3]
 
 
-def test_the_founding_is_durable_before_anything_else_is_done_with_the_directory(disk: MemoryFiles) -> None:
-    open_storage(disk, file_of(1, 2, 3))
+def test_a_blank_directory_is_left_as_it_is_until_somebody_founds_it(disk: MemoryFiles) -> None:
+    for named in ((1, 2, 3), (1,), (1, 4)):
+        disk, storage = restart(disk, file_of(*named))
+        assert storage.founding is None
+        assert [one.id for one in storage.voters.members] == list(named)
+    assert not disk.exists(PurePath(DATA) / FOUNDING_NAME)
+
+
+def test_a_directory_that_an_earlier_build_began_is_not_blank_and_gets_its_voters_from_the_file(
+    disk: MemoryFiles,
+) -> None:
+    """A vote, or just a term, may be what others rest on."""
+    open_storage(disk, file_of(1, 2, 3)).wal.append([], HardState(term=1, vote=None))
+    disk, storage = restart(disk, file_of(1, 2, 3))
+    assert storage.founding == founding_by(file_of(1, 2, 3))
     assert disk.cut_power().exists(PurePath(DATA) / FOUNDING_NAME)
 
 
+def test_a_founding_outlives_a_log_that_was_lost(disk: MemoryFiles) -> None:
+    founded(disk, file_of(1, 2, 3))
+    _, storage = restart(disk, file_of(1))
+    assert storage.founding == founding_by(file_of(1, 2, 3), FOUNDING_ID)
+
+
 def test_the_file_supplies_the_addresses_and_the_founding_those_that_the_file_lacks(disk: MemoryFiles) -> None:
-    open_storage(disk, file_of(1, 2, 3))
+    founded(disk, file_of(1, 2, 3))
     _, storage = restart(disk, file_of(1, 2, port=77))
     assert [one.peer for one in storage.voters.members] == ["host-1:77", "host-2:77", "host-3:1"]
 
 
 def test_a_file_that_has_no_member_of_the_quorum_is_refused_with_the_commands_that_change_it(disk: MemoryFiles) -> None:
-    storage = open_storage(disk, file_of(1, 2, 3))
+    storage = founded(disk, file_of(1, 2, 3))
     write(storage, VotersRecord((member(2), member(3))))
     disk, _ = restart(disk, file_of(1, 2))
     with pytest.raises(
@@ -99,18 +127,18 @@ def test_a_file_that_has_no_member_of_the_quorum_is_refused_with_the_commands_th
 def test_a_file_that_names_its_member_alone_needs_a_key_all_the_same_where_the_quorum_has_others(
     disk: MemoryFiles,
 ) -> None:
-    open_storage(disk, file_of(1, 2, 3))
+    founded(disk, file_of(1, 2, 3))
     keyless = msgspec.structs.replace(file_of(1), peer_keys=())
     with pytest.raises(VotersRefused, match=r"^peer_key_file: the quorum on this disk is \[1, 2, 3\]"):
         restart(disk, keyless)
     restart(disk, msgspec.structs.replace(file_of(1), peer_keys=(None,)))
     alone = new_disk(1)
-    open_storage(alone, keyless)
+    founded(alone, keyless)
     restart(alone, keyless)
 
 
 def test_the_newest_quorum_of_the_log_is_what_a_file_is_compared_with(disk: MemoryFiles) -> None:
-    storage = open_storage(disk, file_of(1, 2, 3))
+    storage = founded(disk, file_of(1, 2, 3))
     write(storage, VotersRecord((member(1), member(2))), VotersRecord((member(2), member(4))))
     with pytest.raises(VotersRefused, match=r"the quorum on this disk is \[2, 4\]"):
         restart(disk, file_of(1, 3))
@@ -120,7 +148,7 @@ def test_the_newest_quorum_of_the_log_is_what_a_file_is_compared_with(disk: Memo
 def test_a_directory_of_an_earlier_build_refuses_a_file_that_lacks_a_voter_it_knows_of(
     disk: MemoryFiles, trace: str
 ) -> None:
-    storage = open_storage(disk, file_of(1, 2, 3))
+    storage = founded(disk, file_of(1, 2, 3))
     write(storage, LeaderChangeRecord(3 if trace == "led" else 1), vote=3 if trace == "voted" else 1)
     old = founded_by_an_earlier_build(disk)
     with pytest.raises(VotersRefused, match=r"names the voters \[1\], but members \[3\] led this quorum or had"):
@@ -131,7 +159,7 @@ def test_a_directory_of_an_earlier_build_refuses_a_file_that_lacks_a_voter_it_kn
 
 def test_a_directory_of_an_earlier_build_is_opened_with_the_voters_of_its_log(disk: MemoryFiles) -> None:
     """Its file may be brought up to date, so those who led before they were removed are not missed."""
-    storage = open_storage(disk, file_of(1, 2, 3))
+    storage = founded(disk, file_of(1, 2, 3))
     write(storage, LeaderChangeRecord(3), VotersRecord((member(1), member(2))), vote=3)
     old = founded_by_an_earlier_build(disk)
     _, storage = restart(old, file_of(1, 2))
@@ -140,7 +168,7 @@ def test_a_directory_of_an_earlier_build_is_opened_with_the_voters_of_its_log(di
 
 def test_a_learner_of_an_earlier_build_may_hold_leaders_that_were_removed_since() -> None:
     disk = new_disk(4)
-    storage = open_storage(disk, file_of(2, 3, learner=4, node_id=4))
+    storage = founded(disk, file_of(2, 3, learner=4, node_id=4))
     write(storage, LeaderChangeRecord(1))
     old = founded_by_an_earlier_build(disk)
     _, storage = restart(old, file_of(2, 3, learner=4, node_id=4))
@@ -149,7 +177,7 @@ def test_a_learner_of_an_earlier_build_may_hold_leaders_that_were_removed_since(
 
 def test_a_learner_stays_one_whatever_its_file_says_until_its_own_log_makes_it_a_voter() -> None:
     disk = new_disk(4)
-    storage = open_storage(disk, file_of(2, 3, learner=4, node_id=4))
+    storage = founded(disk, file_of(2, 3, learner=4, node_id=4))
     assert storage.learner
     own = str(storage.directory.meta.directory_id)
     steps = (
@@ -165,7 +193,7 @@ def test_a_learner_stays_one_whatever_its_file_says_until_its_own_log_makes_it_a
 
 
 def test_a_founding_voter_is_a_learner_by_its_file_alone(disk: MemoryFiles) -> None:
-    assert not open_storage(disk, file_of(1, 2, 3)).learner
+    assert not founded(disk, file_of(1, 2, 3)).learner
     disk, storage = restart(disk, file_of(2, 3, learner=1))
     assert storage.learner
     write(storage, VotersRecord((member(2), member(3))))
@@ -174,7 +202,7 @@ def test_a_founding_voter_is_a_learner_by_its_file_alone(disk: MemoryFiles) -> N
 
 
 def test_the_snapshot_says_who_the_voters_are_where_the_log_says_nothing(disk: MemoryFiles) -> None:
-    storage = open_storage(disk, file_of(1, 2, 3))
+    storage = founded(disk, file_of(1, 2, 3))
     storage.machine.replay([FeatureLevelRecord(MEMBERSHIP)])
     storage.machine.replay([VotersRecord((member(2), member(5)))])
     storage.catalog.save(storage.machine.image(2, 1))

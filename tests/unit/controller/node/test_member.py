@@ -179,6 +179,7 @@ async def test_a_member_with_an_empty_disk_votes_only_once_it_has_caught_up(make
     await cluster.start(victim)
     member = cluster.members[victim]
     core = member.core
+    await eventually(lambda: member.gate.founding is not None)
     assert not {check.name: check.ok for check in MemberInterface(member).readiness()}["voting"]
     while core.recovering:
         assert core.vote is None or core.leader_id is not None
@@ -372,6 +373,7 @@ async def test_a_voter_that_joins_gets_a_snapshot_and_the_quorum_outlives_a_rest
     epoch = await cluster.register()
     await cluster.allocate(epoch, 30)
     await cluster.start(4)
+    await eventually(lambda: cluster.members[4].gate.founding is not None)
     checks = {check.name: check.ok for check in MemberInterface(cluster.members[4]).readiness()}
     assert not checks["member"], "it belongs to nobody yet"
     await add(cluster, 4)

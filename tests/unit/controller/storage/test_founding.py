@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import PurePath
 
 import msgspec
@@ -37,8 +38,8 @@ def test_what_is_written_is_read_again_by_rising_id_and_survives_a_power_cut(fil
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (b'"id": 3', b'"id": 7', "the checksum is not that of the voters [1, 2, 7]"),
-        (b"host-2:9", b"host-3:9", "the checksum is not that of the voters [1, 2, 3]"),
+        (b'"id": 3', b'"id": 7', "the checksum is not that of founding None by the voters [1, 2, 7]"),
+        (b"host-2:9", b"host-3:9", "the checksum is not that of founding None by the voters [1, 2, 3]"),
         (b'"id": 3', b'"id": 1', "voters [1, 2, 1] do not ascend by id"),
         (b'"id": 3', b'"id": 3, "learner": true', "unknown field"),
         (b"}", b"", "malformed"),
@@ -61,6 +62,19 @@ def test_a_founding_that_rotted_is_refused_with_what_to_do(
         read_founding(files, DATA)
     assert message in str(caught.value)
     assert str(path) in str(caught.value)
+
+
+def test_the_id_of_a_founding_is_read_again_and_covered_by_the_checksum(files: MemoryFiles) -> None:
+    founding = Founding.of(VOTERS, uuid.UUID(int=1))
+    write_founding(files, DATA, founding)
+    assert read_founding(files, DATA) == founding
+    data = files.read_bytes(DATA / "founding.json")
+    for rotten in (data.replace(b"000001", b"000002"), data.replace(b"founding_id", b"founding_is")):
+        with pytest.raises(msgspec.ValidationError, match=r"checksum|unknown field"):
+            msgspec.json.decode(rotten, type=Founding)
+    without = {key: value for key, value in msgspec.json.decode(data).items() if key != "founding_id"}
+    with pytest.raises(msgspec.ValidationError, match="the checksum is not that of founding None"):
+        msgspec.convert(without, Founding)
 
 
 @pytest.mark.parametrize(

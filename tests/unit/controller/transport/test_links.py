@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
+import hmac
 import re
 import socket
 import struct
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
@@ -40,9 +43,14 @@ class Events:
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.introductions: list[int] = []
         self.up: list[int] = []
         self.lost: list[int] = []
         self.changed = asyncio.Event()
+
+    def introduced(self, peer: int) -> None:
+        self.introductions.append(peer)
+        self.changed.set()
 
     def received(self, messages: list[Message]) -> None:
         assert messages
@@ -393,6 +401,64 @@ async def test_what_follows_the_proof_in_one_segment_is_read_as_messages(net: Ne
     assert events.messages == heartbeats(2, 1, 2)
     await raw.close()
     await events.until(lambda: events.lost == [2])
+
+
+class EarlierHello(msgspec.Struct, frozen=True, array_like=True, tag=101):
+    """As builds without foundings say it."""
+
+    version: int = PROTOCOL_VERSION
+    cluster_id: str = "c"
+    sender: int = 2
+    to: int = 1
+    directory_id: str = "d"
+    nonce: bytes = NONCE
+    address: str = ""
+    metadata_version: int = 4
+
+
+async def test_a_build_without_foundings_and_this_one_prove_themselves_to_each_other(net: Net) -> None:
+    """Each of them proves what the other reads, by the fields that both know."""
+    _, events = await net.member(net.identity(1, key=KEY), [2])
+    raw = await Raw.dial(net, 1)
+    raw.send(frame(EarlierHello()))
+    welcome = await raw.value()
+    assert isinstance(welcome, Welcome)
+
+    def proof(role: bytes, said: object) -> bytes:
+        return hmac.new(KEY, msgspec.msgpack.encode((role, said, 1, welcome.nonce)), hashlib.sha256).digest()
+
+    assert welcome.mac == proof(b"acceptor", EarlierHello())
+    raw.send(frame(Proof(proof(b"dialler", EarlierHello()))))
+    await events.until(lambda: events.introductions == [2])
+    await raw.close()
+    newer = Hello(PROTOCOL_VERSION, "c", 2, 1, "d", NONCE, "", 4, str(uuid.UUID(int=1)), (1, 2))
+    read = msgspec.convert(msgspec.msgpack.decode(frame(newer)[4:]), EarlierHello)
+    assert read == EarlierHello()
+    assert acceptor_mac(KEY, newer, 1, welcome.nonce) == proof(b"acceptor", read)
+
+
+async def test_peers_say_of_which_founding_they_are_and_say_it_again_when_that_changes(net: Net) -> None:
+    blank = msgspec.structs.replace(net.identity(1, key=KEY), blank_voters=(1, 2))
+    one, _ = await net.member(blank, [2])
+    two, heard = await net.member(net.identity(2, key=KEY), [1])
+    await heard.until(lambda: heard.introductions == [1])
+    assert two.peers[1] == Peer("dir-1", founding_id="", blank_voters=(1, 2))
+    one.introduce_as("f")
+    await heard.until(lambda: heard.introductions == [1, 1])
+    assert two.peers[1] == Peer("dir-1", founding_id="f")
+    assert heard.lost == [1]
+
+
+async def test_a_member_of_another_founding_is_refused_with_the_reason(
+    net: Net, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, _ = await net.member(msgspec.structs.replace(net.identity(1), founding_id="f"), [2])
+    two, _ = await net.member(msgspec.structs.replace(net.identity(2), founding_id="g"), [1])
+    await eventually(lambda: (1, "refused") in two.failures and (2, "refused") in one.failures)
+    assert not one.peers
+    assert not two.peers
+    assert "member 1 at" in caplog.text
+    assert "refuses us: this member belongs to founding f of the cluster, not to g" in caplog.text
 
 
 async def established(net: Net) -> Raw:

@@ -1,0 +1,178 @@
+"""Nothing founds by itself: until its directory belongs to a founding, a member takes no part in consensus.
+
+Blank members connect, say that they are blank, and wait. One operator's request founds a quorum of them, once; or a
+peer that is founded already connects, and they join its founding as recovering members. Either way founding.json is
+durable before the first vote (docs/decisions/0026).
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from pidkeeper.controller.answers import Answer, release
+from pidkeeper.controller.node.durable_voters import founding_by, named_voters
+from pidkeeper.controller.node.opening import OpenedStorage
+from pidkeeper.controller.node.ports import Links
+from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.node.storage_worker import StorageWorker
+from pidkeeper.controller.raft.messages import Message
+from pidkeeper.controller.storage.founding import Founding
+from pidkeeper.controller.transport.links import Peer
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+
+logger = logging.getLogger(__name__)
+
+WAITING: Final = (
+    "the disk is blank, and no founded member has connected: `pidkeeper quorum found` founds a new quorum, once; where "
+    "one was founded before, see that its members run and that [[voters]] names them"
+)
+
+
+class Consensus(Protocol):
+    """What happens behind the gate. `Driver` is one."""
+
+    def received(self, messages: list[Message]) -> None:
+        """Messages of one peer."""
+
+    def link_up(self, peer: int) -> None:
+        """Messages reach `peer` again."""
+
+    def link_lost(self, peer: int) -> None:
+        """The connection from `peer` broke."""
+
+    def tick(self) -> None:
+        """10 ms have passed."""
+
+
+class FoundingGate:
+    """Hands on what the links and the clock say, once the directory is founded.
+
+    `founding`: that of this directory, durable; None while it is blank.
+    """
+
+    def __init__(
+        self,
+        settings: MemberSettings,
+        storage: OpenedStorage,
+        consensus: Consensus,
+        links: Links,
+        writer: StorageWorker,
+    ) -> None:
+        self._settings = settings
+        self._directory = storage.directory
+        self._consensus = consensus
+        self._links = links
+        self._writer = writer
+        self.founding: Founding | None = storage.founding
+        self._writing: Founding | None = None
+        self._answers: list[Answer] = []
+
+    # What the links and the clock say.
+
+    def received(self, messages: list[Message]) -> None:
+        """Step the messages of one peer."""
+        if self.founding is not None:
+            self._consensus.received(messages)
+
+    def link_up(self, peer: int) -> None:
+        """Messages reach `peer` again."""
+        if self.founding is not None:
+            self._consensus.link_up(peer)
+
+    def link_lost(self, peer: int) -> None:
+        """`peer` stopped sending."""
+        if self.founding is not None:
+            self._consensus.link_lost(peer)
+
+    def tick(self) -> None:
+        """Let one tick pass."""
+        if self.founding is not None:
+            self._consensus.tick()
+
+    def introduced(self, peer: int) -> None:
+        """`peer` says who it is. If it is not blank, and one of ours by the file, its founding becomes ours."""
+        facts = self._links.peers.get(peer)
+        if facts is None or self._begun() is not None or facts.blank_voters or peer not in named_voters(self._settings):
+            return
+        logger.info("joining founding %s, of which member %d is", facts.founding_id or "without an id", peer)
+        self._begin(founding_by(self._settings, uuid.UUID(facts.founding_id) if facts.founding_id else None))
+
+    # What the operator says.
+
+    def found(self, wanted: FoundQuorumRequest, answer: Answer) -> None:
+        """Found a quorum of this and other blank members; `answer` gets a FoundQuorumResponse once that is durable.
+
+        Raises RequestError: FOUNDING_REFUSED; VOTERS_NOT_CONNECTED while a voter has not said yet that it is blank.
+        """
+        begun = self._begun()
+        if begun is not None and begun.founding_id != wanted.founding_id:
+            raise _refused(f"member {self._settings.node_id} belongs to a quorum already: {_described(begun)}")
+        if begun is None:
+            voters = sorted(set(wanted.voters))
+            self._check_own(voters)
+            for voter in voters[1:]:
+                _check_peer(voter, voters, self._links.peers.get(voter))
+            logger.warning("founding a new quorum, %s, of the voters %s", wanted.founding_id, voters)
+            begun = founding_by(self._settings, wanted.founding_id)
+            self._begin(begun)
+        self._answers.append(answer)
+        if self.founding is not None:
+            self._release(begun)
+
+    def _check_own(self, voters: Sequence[int]) -> None:
+        """One member founds, the one with the lowest id: two at once would found two quorums."""
+        own, configured = self._settings.node_id, {one.id: one for one in self._settings.voters}
+        if voters != sorted(configured):
+            raise _refused(f"the file of member {own} names the voters {sorted(configured)}, not {voters}")
+        if own != voters[0]:
+            first = configured[voters[0]]
+            raise _refused(f"member {first.id} founds a quorum of {voters}, for its id is the lowest: ask {first.http}")
+
+    def _begun(self) -> Founding | None:
+        return self.founding or self._writing
+
+    def _begin(self, founding: Founding) -> None:
+        self._writing = founding
+        self._writer.run(self._make_durable)
+
+    def _make_durable(self) -> None:
+        """On the storage thread. An error there stops the member, as one of the log does."""
+        assert self._writing is not None, "nothing is to be made durable"
+        self._directory.found(self._writing)
+        self._writer.report(self._founded)
+
+    def _founded(self) -> None:
+        self.founding, self._writing = self._writing, None
+        assert self.founding is not None, "founded by nothing"
+        if self.founding.founding_id is not None:
+            self._links.introduce_as(str(self.founding.founding_id))
+        self._release(self.founding)
+
+    def _release(self, founding: Founding) -> None:
+        answers, self._answers = self._answers, []
+        for answer in answers:
+            assert founding.founding_id is not None, f"{founding} was asked for by nobody"
+            release(answer, FoundQuorumResponse(founding.founding_id, [voter.id for voter in founding.voters]))
+
+
+def _check_peer(voter: int, voters: Sequence[int], facts: Peer | None) -> None:
+    if facts is None:
+        detail = f"member {voter} is not connected: start it, formatted anew, and see that its peer address is right"
+        raise RequestError(ErrorCode.VOTERS_NOT_CONNECTED, detail)
+    if not facts.blank_voters:
+        raise _refused(f"member {voter} is not blank: this member joins the quorum of that one")
+    if sorted(facts.blank_voters) != voters:
+        raise _refused(f"the file of member {voter} names the voters {sorted(facts.blank_voters)}, not {voters}")
+
+
+def _described(founding: Founding) -> str:
+    voters = [voter.id for voter in founding.voters]
+    return f"founding {founding.founding_id}, of the voters {voters}" if founding.founding_id else f"of {voters}"
+
+
+def _refused(detail: str) -> RequestError:
+    return RequestError(ErrorCode.FOUNDING_REFUSED, f"{detail}; nothing was founded")

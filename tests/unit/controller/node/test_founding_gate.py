@@ -1,0 +1,273 @@
+"""Nothing founds by itself; one operator does, once; and who is blank among founded members joins them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.durable_voters import founding_by
+from pidkeeper.controller.node.interface import MemberInterface
+from pidkeeper.controller.raft.messages import HardState
+from pidkeeper.controller.storage.directory import format_directory, read_meta
+from pidkeeper.controller.storage.founding import read_founding
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+from pidkeeper.snapshots.files import OsFiles
+from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually
+
+FOUNDING_ID = uuid.UUID(int=5)
+Make = Callable[..., LoopbackCluster]
+
+
+@pytest.fixture
+async def make(tmp_path: Path) -> AsyncIterator[Make]:
+    made: list[LoopbackCluster] = []
+
+    def build(**options: Any) -> LoopbackCluster:
+        made.append(LoopbackCluster(tmp_path / str(len(made)), **options))
+        return made[-1]
+
+    yield build
+    for cluster in made:
+        await cluster.close()
+
+
+@pytest.fixture
+async def blank(make: Make) -> LoopbackCluster:
+    """Three blank members that are connected."""
+    cluster = make(blank=True)
+    await cluster.start()
+    await connected(cluster)
+    return cluster
+
+
+async def connected(cluster: LoopbackCluster) -> None:
+    others = len(cluster.members) - 1
+    await eventually(lambda: all(len(member.links.peers) == others for member in cluster.members.values()))
+
+
+async def found(member: ClusterMember, *voters: int, founding_id: uuid.UUID = FOUNDING_ID) -> FoundQuorumResponse:
+    answer = MemberInterface(member).found(FoundQuorumRequest(founding_id, list(voters)))
+    founded: FoundQuorumResponse = await asyncio.wait_for(answer, 20)
+    return founded
+
+
+async def refused(member: ClusterMember, *voters: int, founding_id: uuid.UUID = FOUNDING_ID) -> RequestError:
+    with pytest.raises(RequestError) as caught:
+        await found(member, *voters, founding_id=founding_id)
+    return caught.value
+
+
+def founding_on_disk(member: ClusterMember) -> uuid.UUID | None:
+    founding = read_founding(OsFiles(), Path(member.settings.data_dir))
+    return None if founding is None else founding.founding_id
+
+
+def assert_nothing_happened(cluster: LoopbackCluster) -> None:
+    """However long they wait."""
+    for member in cluster.members.values():
+        for _ in range(1000):
+            member.gate.tick()
+        assert member.core.term == 0
+        assert member.gate.founding is None
+        assert founding_on_disk(member) is None
+        assert [check.name for check in MemberInterface(member).readiness() if not check.ok] == ["founded"]
+        assert not MemberInterface(member).describe().healthy
+
+
+async def test_blank_members_wait_and_say_for_what(blank: LoopbackCluster) -> None:
+    assert_nothing_happened(blank)
+    (reason,) = MemberInterface(blank.members[2]).describe().reasons
+    assert "`pidkeeper quorum found` founds a new quorum" in reason
+    assert all(check.ok for check in MemberInterface(blank.members[2]).liveness())
+
+
+async def test_a_blank_member_alone_founds_nothing_either(make: Make) -> None:
+    cluster = make(voters=1, blank=True)
+    await cluster.start()
+    assert_nothing_happened(cluster)
+    assert await found(cluster.members[1], 1) == FoundQuorumResponse(FOUNDING_ID, [1])
+    assert await cluster.allocate(await cluster.register()) == [0]
+
+
+async def test_one_request_founds_the_quorum_of_all(blank: LoopbackCluster) -> None:
+    assert await found(blank.members[1], 3, 1, 2) == FoundQuorumResponse(FOUNDING_ID, [1, 2, 3])
+    assert founding_on_disk(blank.members[1]) == FOUNDING_ID
+    assert await blank.allocate(await blank.register()) == [0]
+    for member in blank.members.values():
+        assert founding_on_disk(member) == FOUNDING_ID
+        assert MemberInterface(member).describe().founding_id == str(FOUNDING_ID)
+    await eventually(lambda: all(all(c.ok for c in MemberInterface(m).readiness()) for m in blank.members.values()))
+
+
+async def test_it_is_founded_once_and_the_same_request_is_granted_again(blank: LoopbackCluster) -> None:
+    both = await asyncio.gather(found(blank.members[1], 1, 2, 3), found(blank.members[1], 1, 2, 3))
+    assert both[0] == both[1]
+    await blank.leader()
+    assert await found(blank.members[1], 1, 2, 3) == both[0]
+    for member in blank.members.values():
+        refusal = await refused(member, 1, 2, 3, founding_id=uuid.UUID(int=6))
+        assert refusal.code is ErrorCode.FOUNDING_REFUSED
+        assert f"belongs to a quorum already: founding {FOUNDING_ID}, of the voters [1, 2, 3]" in refusal.detail
+
+
+async def test_a_second_founding_does_not_begin_while_the_first_is_being_written(blank: LoopbackCluster) -> None:
+    first = MemberInterface(blank.members[1]).found(FoundQuorumRequest(FOUNDING_ID, [1, 2, 3]))
+    refusal = await refused(blank.members[1], 1, 2, 3, founding_id=uuid.UUID(int=6))
+    assert f"founding {FOUNDING_ID}" in refusal.detail
+    assert (await first).founding_id == FOUNDING_ID
+
+
+@pytest.mark.parametrize(
+    ("asked", "voters", "what"),
+    [
+        (1, (1, 2), "the file of member 1 names the voters [1, 2, 3], not [1, 2]"),
+        (1, (1, 2, 3, 4), "the file of member 1 names the voters [1, 2, 3], not [1, 2, 3, 4]"),
+        (2, (1, 2, 3), "member 1 founds a quorum of [1, 2, 3], for its id is the lowest: ask http://127.0.0.1:1"),
+    ],
+)
+async def test_what_cannot_be_founded_is_refused_and_changes_nothing(
+    blank: LoopbackCluster, asked: int, voters: tuple[int, ...], what: str
+) -> None:
+    refusal = await refused(blank.members[asked], *voters)
+    assert refusal.code is ErrorCode.FOUNDING_REFUSED
+    assert refusal.detail == f"{what}; nothing was founded"
+    assert_nothing_happened(blank)
+
+
+async def test_all_voters_must_be_there(blank: LoopbackCluster) -> None:
+    await blank.stop(3)
+    await connected(blank)
+    refusal = await refused(blank.members[1], 1, 2, 3)
+    assert refusal.code is ErrorCode.VOTERS_NOT_CONNECTED
+    assert refusal.detail.startswith("member 3 is not connected: start it")
+    assert_nothing_happened(blank)
+
+
+async def test_all_files_must_name_the_same_voters(make: Make) -> None:
+    cluster = make(blank=True)
+    await cluster.start(1, 2)
+    await cluster.stop(1)
+    cluster.voters = cluster.voters[:2]
+    await cluster.start(1)
+    await connected_to(cluster.members[1], 2)
+    refusal = await refused(cluster.members[1], 1, 2)
+    assert refusal.detail == "the file of member 2 names the voters [1, 2, 3], not [1, 2]; nothing was founded"
+    assert_nothing_happened(cluster)
+
+
+async def connected_to(member: ClusterMember, peer: int) -> None:
+    await eventually(lambda: peer in member.links.peers)
+
+
+async def test_a_blank_member_among_founded_ones_joins_their_founding(blank: LoopbackCluster) -> None:
+    await found(blank.members[1], 1, 2, 3)
+    epoch = await blank.register()
+    assert await blank.allocate(epoch) == [0]
+    await blank.stop(1)
+    blank.wipe(1)
+    await blank.start(1)
+    await eventually(lambda: blank.members[1].gate.founding is not None)
+    assert founding_on_disk(blank.members[1]) == FOUNDING_ID
+    await eventually(lambda: not blank.members[1].core.recovering)
+    assert await blank.allocate(epoch) == [10]
+
+
+async def test_who_was_not_there_when_the_others_were_founded_joins_later(blank: LoopbackCluster) -> None:
+    """Its process was killed after it had said that it is blank."""
+    await found(blank.members[1], 1, 2, 3)
+    await eventually(lambda: all(one.gate.founding is not None for one in blank.members.values()))
+    await blank.stop(3, hand_over=False)
+    blank.wipe(3)
+    await blank.start(3)
+    assert await blank.allocate(await blank.register()) == [0]
+    assert founding_on_disk(blank.members[3]) == FOUNDING_ID
+
+
+async def test_all_disks_lost_at_once_found_nothing_by_themselves(blank: LoopbackCluster) -> None:
+    """They began a new cluster at ID 0, silently."""
+    await found(blank.members[1], 1, 2, 3)
+    await blank.allocate(await blank.register())
+    await blank.stop(hand_over=False)
+    for node_id in (1, 2, 3):
+        blank.wipe(node_id)
+    await blank.start()
+    await connected(blank)
+    assert_nothing_happened(blank)
+
+
+async def test_a_blank_member_cannot_found_beside_one_that_is_not(make: Make) -> None:
+    """Between them it joins, so it is asked before it has heard of it: the others' first words are withheld."""
+    cluster = make(voters=2, blank=True)
+    await cluster.start()
+    await connected(cluster)
+    await found(cluster.members[1], 1, 2)
+    await eventually(lambda: cluster.members[2].gate.founding is not None)
+    await cluster.stop(1, hand_over=False)
+    cluster.wipe(1)
+    await cluster.start(1)
+    member = cluster.members[1]
+    member.gate._begin = lambda founding: None  # type: ignore[method-assign]
+    await connected_to(member, 2)
+    refusal = await refused(member, 1, 2, founding_id=uuid.UUID(int=6))
+    assert refusal.detail == "member 2 is not blank: this member joins the quorum of that one; nothing was founded"
+
+
+async def begun_by_an_earlier_build(cluster: LoopbackCluster, node_id: int) -> None:
+    """A term in its log, and no founding."""
+    path = Path(cluster.settings(node_id).data_dir)
+    format_directory(OsFiles(), path, CLUSTER_ID, node_id)
+    log, _ = WriteAheadLog.open(OsFiles(), path / "wal", read_meta(OsFiles(), path), segment_bytes=1 << 20)
+    log.append([], HardState(1, None, 0, recovering=True))
+    log.close()
+
+
+async def test_members_that_an_earlier_build_began_need_no_founding_and_take_a_blank_one_in(make: Make) -> None:
+    cluster = make(blank=True)
+    for node_id in (1, 2):
+        await begun_by_an_earlier_build(cluster, node_id)
+    await cluster.start()
+    assert await cluster.allocate(await cluster.register()) == [0]
+    assert cluster.members[3].gate.founding == founding_by(cluster.settings(3))
+    assert "of [1, 2, 3]" in (await refused(cluster.members[1], 1, 2, 3)).detail
+
+
+async def test_a_stranger_to_the_file_founds_nobody(make: Make) -> None:
+    """Whoever has the key, but is named by no file here, may be of another quorum: a removed member, for one."""
+    cluster = make(voters=2, learners=1, blank=True)
+    await begun_by_an_earlier_build(cluster, 3)
+    await cluster.start(1, 2, 3)
+    await connected_to(cluster.members[1], 3)
+    await connected_to(cluster.members[2], 3)
+    await connected_to(cluster.members[1], 2)
+    assert cluster.members[1].gate.founding is None
+    assert cluster.members[2].gate.founding is None
+
+
+async def test_a_spare_member_joins_the_founding_of_those_whom_its_file_names(make: Make) -> None:
+    cluster = make(learners=1)
+    await cluster.start(1, 2, 3)
+    await cluster.leader()
+    await cluster.start(4)
+    await eventually(lambda: cluster.members[4].gate.founding is not None)
+    assert founding_on_disk(cluster.members[4]) == cluster.founding_id
+
+
+async def test_members_of_two_foundings_do_not_speak_to_each_other(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two were founded under one cluster id, by files that were edited or by a command that was given twice."""
+    cluster = make()
+    await cluster.start(1, 2)
+    other, cluster.founding_id = cluster.founding_id, uuid.UUID(int=8)
+    await cluster.start(3)
+    await eventually(lambda: f"belongs to founding {other} of the cluster, not to {cluster.founding_id}" in caplog.text)
+    assert 3 not in cluster.members[1].links.peers
+    assert not cluster.members[3].links.peers
