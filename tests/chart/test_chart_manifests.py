@@ -13,6 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from pidkeeper.cli.failures import ExitCode
 from tests.chart.conftest import PEER_KEY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,6 +40,7 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "controller.nodeSelector.disk=ssd",
         "controller.tolerations[0].key=quorum",
         "controller.tolerations[0].operator=Exists",
+        "controller.found=false",
         "controller.mode=zookeeper",
         "controller.zookeeper.connect=z:2181/kafka",
         "controller.zookeeper.digestSecret=ids-zookeeper",
@@ -58,6 +60,10 @@ def stateful_sets(rendered: Any) -> list[dict[str, Any]]:
     return [manifest for manifest in rendered.all() if manifest["kind"] == "StatefulSet"]
 
 
+def with_pods(rendered: Any) -> list[dict[str, Any]]:
+    return [manifest for manifest in rendered.all() if manifest["kind"] in {"StatefulSet", "Job"}]
+
+
 def containers(stateful_set: dict[str, Any]) -> list[dict[str, Any]]:
     pod = stateful_set["spec"]["template"]["spec"]
     return [*pod.get("initContainers", []), *pod["containers"]]
@@ -75,7 +81,7 @@ def controller_config(rendered: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("kubernetes", ["1.28", "1.37"])
 def test_every_manifest_is_valid_for_kubernetes(render: Any, variant: str, kubernetes: str) -> None:
     manifests = render(*VARIANTS[variant]).all()
-    assert len(manifests) == 10
+    assert len(manifests) == (10 if "controller.found=false" in VARIANTS[variant] else 11)
     for manifest in manifests:
         kubernetes_validate.validate(manifest, kubernetes, strict=True)
 
@@ -158,7 +164,7 @@ def test_liveness_is_local_and_readiness_is_not(render: Any, name: str) -> None:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_pods_satisfy_the_restricted_standard(render: Any, variant: str) -> None:
-    for stateful_set in stateful_sets(render(*VARIANTS[variant])):
+    for stateful_set in with_pods(render(*VARIANTS[variant])):
         pod = stateful_set["spec"]["template"]["spec"]
         assert pod["automountServiceAccountToken"] is False
         assert pod["enableServiceLinks"] is False
@@ -186,6 +192,42 @@ def test_storage_is_formatted_before_the_member_runs(render: Any) -> None:
     assert "command" not in main
     for key in ("image", "env", "volumeMounts"):
         assert init[key] == main[key]
+
+
+def test_the_first_install_founds_the_quorum_and_no_upgrade_does(render: Any) -> None:
+    rendered = render("controller.replicas=5")
+    pod = rendered.one("Job", "pidkeeper-founding")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    urls = ",".join(voter["http"] for voter in controller_config(rendered)["voters"])
+    assert container["args"] == ["quorum", "found", "--voters=1,2,3,4,5", f"--controllers={urls}", "--wait=600"]
+    assert "command" not in container
+    assert pod["restartPolicy"] == "Never"
+    for other in (render(options=("--is-upgrade",)), render("controller.found=false")):
+        assert not [manifest for manifest in other.all() if manifest["kind"] == "Job"]
+
+
+def test_the_job_that_founds_is_not_asked_again_after_a_refusal(render: Any) -> None:
+    """With the exit codes of the command line: a refusal is final, and a member that does not answer yet is not."""
+    (rule,) = render().one("Job", "pidkeeper-founding")["spec"]["podFailurePolicy"]["rules"]
+    assert rule["action"] == "FailJob"
+    assert rule["onExitCodes"]["values"] == [ExitCode.USAGE, ExitCode.NOT_AUTHORISED, ExitCode.REFUSED]
+
+
+@pytest.mark.parametrize(
+    ("secrets", "expected"),
+    [
+        (("auth.tokenSecret=ids-api",), "ids-api"),
+        (("auth.tokenSecret=ids-api", "auth.operatorTokenSecret=ids-operators"), "ids-operators"),
+    ],
+)
+def test_the_job_that_founds_brings_an_operators_token(render: Any, secrets: tuple[str, ...], expected: str) -> None:
+    pod = render(*secrets).one("Job", "pidkeeper-founding")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    directory, _, file = container["args"][-1].removeprefix("--token-file=").rpartition("/")
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    mounted = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
+    assert mounted[directory]["secret"] == {"secretName": expected, "defaultMode": 0o440}
+    assert file == "token"
 
 
 @pytest.mark.parametrize("replicas", [1, 3, 5])
