@@ -302,12 +302,17 @@ class LocalCluster:
         first = min(voters, key=lambda one: one.id)
         request = FoundQuorumRequest(self.layout.to_found, [one.id for one in voters])
         try:
-            Controllers.of([first.http], seconds).ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
+            Controllers(first.http, None, seconds, self._token_file()).ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
         except CommandError as error:
             logs = "\n".join(f"{member_name(one)}:\n{self.log_end(one)}" for one in voters if not self.ready(one))
             raise CommandError(f"the quorum cannot be founded: {error}\n{logs}") from error
         self.layout.to_found = None
         self._save()
+
+    def _token_file(self) -> Path | None:
+        options = self.controller_options
+        named = options.get("operator_token_file") or options.get("token_file")
+        return None if named is None else Path(named)
 
     def ready(self, member: Member) -> bool:
         """Whether the member's /readyz says so."""

@@ -181,6 +181,8 @@ class Monitor:
     def changed(self, process: Process) -> None:
         """Term, role or commit index differ from the last look."""
         core, node = process.core, process.node_id
+        if process.node.gate.founding is None:
+            raise Violation("took-part-while-blank", f"member {node} is in term {core.term}, {core.role}")
         if core.term < process.seen_term or core.commit < process.seen_commit:
             raise Violation(
                 "monotone", f"member {node}: term {core.term}, commit {core.commit} after {process.seen_term}"

@@ -13,12 +13,13 @@ import pytest
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.interface import MemberInterface
-from pidkeeper.controller.raft.messages import HardState
+from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState, Message, RequestVote
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.founding import read_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually
 
@@ -95,6 +96,21 @@ async def test_a_blank_member_alone_founds_nothing_either(make: Make) -> None:
     assert_nothing_happened(cluster)
     assert await found(cluster.members[1], 1) == FoundQuorumResponse(FOUNDING_ID, [1])
     assert await cluster.allocate(await cluster.register()) == [0]
+
+
+async def test_a_blank_member_gives_no_vote_and_takes_no_entry(blank: LoopbackCluster) -> None:
+    """Whoever asks for it: a member with a disk, whose founding has not reached this one yet."""
+    member = blank.members[2]
+    asked: list[Message] = [
+        RequestVote(5, 3, 2, 9, 4, True),
+        AppendEntries(5, 3, 2, 0, 0, 0, [Entry(5, 1, encode_batch([LeaderChangeRecord(3)]))]),
+    ]
+    for message in asked:
+        member.gate.received([message])
+    member.gate.link_lost(3)
+    member.gate.link_up(3)
+    assert (member.core.term, member.core.last_index) == (0, 0)
+    assert_nothing_happened(blank)
 
 
 async def test_one_request_founds_the_quorum_of_all(blank: LoopbackCluster) -> None:
