@@ -302,7 +302,8 @@ class LocalCluster:
         first = min(voters, key=lambda one: one.id)
         request = FoundQuorumRequest(self.layout.to_found, [one.id for one in voters])
         try:
-            Controllers(first.http, None, seconds, self._token_file()).ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
+            founder = Controllers(first.http, None, seconds, self._token_file())
+            founder.ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
         except CommandError as error:
             logs = "\n".join(f"{member_name(one)}:\n{self.log_end(one)}" for one in voters if not self.ready(one))
             raise CommandError(f"the quorum cannot be founded: {error}\n{logs}") from error
