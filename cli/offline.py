@@ -12,9 +12,10 @@ import msgspec
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
 from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
+from pidkeeper.protocol.ids import OWN
 from pidkeeper.protocol.records import Record
 from pidkeeper.snapshots.files import OsFiles
-from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.image import LastBlock, StateImage
 from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
@@ -118,7 +119,7 @@ def inspect(file: Path, output: str) -> None:
             ("NextOffset", image.next_offset),
             ("NextProducerId", image.next_producer_id),
             ("LastBlock", None if block is None else f"{block.first} to {block.first + block.length - 1}"),
-            ("LastBlockOwner", None if block is None else f"broker {block.broker_id}, epoch {block.broker_epoch}"),
+            ("LastBlockOwner", None if block is None else _owner(block)),
             ("Brokers", len(image.brokers)),
         ]
     )
@@ -151,6 +152,11 @@ def found_snapshots(path: Path) -> list[SnapshotId]:
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}; is --dir a member's data directory?", ExitCode.FAILED) from error
     return sorted(found for name in names if (found := SnapshotId.from_name(name)) is not None)
+
+
+def _owner(block: LastBlock) -> str:
+    own = block.broker_id == OWN
+    return "the quorum, for transactional producers" if own else f"broker {block.broker_id}, epoch {block.broker_epoch}"
 
 
 def _load(file: PurePath) -> StateImage:

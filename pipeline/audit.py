@@ -37,6 +37,7 @@ from pidkeeper.pipeline.report.verdict import (
 from pidkeeper.pipeline.small_tables import SMALL_ROWS, for_small_tables
 from pidkeeper.pipeline.store import Place, Store, first_line, join_place, open_store
 from pidkeeper.pipeline.stream_state import refuse_output
+from pidkeeper.protocol.ids import OWN
 
 STAGE_PREFIX: Final = ".stage-"
 """Of the directory in `out` that a run without a state works in, and removes."""
@@ -208,7 +209,7 @@ def _verdict(spark: SparkSession, out: Place, inputs: AuditInputs, ran: list[str
         F.min("timestamp_ms"),
         F.max("timestamp_ms"),
         F.max("last_id"),
-        F.countDistinct("broker_id"),
+        F.countDistinct(F.when(F.col("broker_id") != OWN, F.col("broker_id"))),
     ).first()
     batches = (
         tables.read(spark, out, "batches_daily")

@@ -53,8 +53,8 @@ ARCHIVE_BLOCKS: Final = _table(
     ("first_id", _LONG, "first producer ID of the block"),
     ("last_id", _LONG, "last producer ID of the block, inclusive"),
     ("offset", _LONG, "log offset of the allocation's record"),
-    ("broker_id", _INT, "whom the block was given to"),
-    ("broker_epoch", _LONG, "the broker's registration at that time"),
+    ("broker_id", _INT, "whom the block was given to; -1: the quorum, for its transactional producers"),
+    ("broker_epoch", _LONG, "the broker's registration at that time; -1 without a broker"),
     ("timestamp_ms", _LONG, "the leader's wall clock at the decision, milliseconds since the epoch"),
 )
 
@@ -83,7 +83,7 @@ ARCHIVE_SNAPSHOTS: Final = _table(
     ("next_producer_id", _LONG, "lowest producer ID never handed out"),
     ("last_first_id", _LONG, "first ID of the newest block; null while there is none, as the next five"),
     ("last_last_id", _LONG, "last ID of the newest block, inclusive"),
-    ("last_broker_id", _INT, "whom the newest block was given to"),
+    ("last_broker_id", _INT, "whom the newest block was given to, as above"),
     ("last_broker_epoch", _LONG, "that broker's registration"),
     ("last_offset", _LONG, "log offset of the newest block's record"),
     ("last_timestamp_ms", _LONG, "the leader's wall clock at that decision"),
@@ -108,7 +108,7 @@ LOG_RECORDS: Final = _table(
     ("committed", _FLAG, "whether this member had recorded that the entry is committed"),
     ("first_id", _LONG, "allocation: first producer ID"),
     ("last_id", _LONG, "allocation: last producer ID, inclusive"),
-    ("broker_id", _INT, "the broker; in a ZooKeeper block who wrote the znode, -1 for a controller"),
+    ("broker_id", _INT, "the broker, -1: the quorum; in a ZooKeeper block who wrote the znode, -1: a controller"),
     ("broker_epoch", _LONG, "the broker's registration"),
     ("incarnation_id", _TEXT, "registration: the broker's process"),
     ("fenced", _FLAG, "registration change: whether the broker is fenced"),

@@ -21,6 +21,9 @@ and a nine-millionth of the space."""
 
 MAX_BROKER_ID: Final = 2**31 - 1
 
+OWN: Final = -1
+"""In place of broker id and broker epoch, of a block that the quorum took for its transactional producers."""
+
 
 class ProducerIdBlock(msgspec.Struct, frozen=True, order=True):
     """A run of consecutive producer IDs, given to one broker.

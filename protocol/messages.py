@@ -46,10 +46,14 @@ class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 
 class RegisterBrokerResponse(msgspec.Struct, frozen=True):
-    """`broker_epoch` is the log offset of the registration; it goes along with every later request."""
+    """`broker_epoch` is the log offset of the registration; it goes along with every later request.
+
+    `metadata_version`: the one in force. A build that does not tell it has a lower one than any that matters here.
+    """
 
     broker_epoch: int
     cluster_id: str
+    metadata_version: int = BASE
 
 
 class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,9 +63,10 @@ class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=
 
 
 class BrokerHeartbeatResponse(msgspec.Struct, frozen=True):
-    """`fenced`: whether the registration is fenced as of this answer."""
+    """`fenced`: whether the registration is fenced as of this answer. `metadata_version`: as of a registration."""
 
     fenced: bool
+    metadata_version: int = BASE
 
 
 class UnregisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -243,7 +248,7 @@ class TransactionalInitRequest(msgspec.Struct, frozen=True, forbid_unknown_field
     """InitProducerId for a transactional id, from a broker's agent (KIP-360).
 
     `producer_id`, `producer_epoch`: the pair that the producer has, or -1 and -1. `candidate`: an ID of the agent's
-    reserve that nobody has, taken if a new one is needed; -1 if it has none.
+    reserve that nobody has, taken if a new one is needed; -1 if it has none. From metadata version 6 on it is ignored.
     """
 
     broker_id: BrokerId

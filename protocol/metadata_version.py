@@ -25,7 +25,10 @@ MIGRATION: Final = 4
 ADDED_PARTITIONS: Final = 5
 """AddPartitionsRecord."""
 
-LATEST: Final = ADDED_PARTITIONS
+TRANSACTIONAL_BLOCKS: Final = 6
+"""TransactionalBlockRecord, and the snapshot's section for what is left of these blocks."""
+
+LATEST: Final = TRANSACTIONAL_BLOCKS
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

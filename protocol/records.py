@@ -21,11 +21,17 @@ from pidkeeper.protocol.metadata_version import (
     BASE,
     MEMBERSHIP,
     MIGRATION,
+    TRANSACTIONAL_BLOCKS,
     TRANSACTIONS,
     MetadataVersion,
 )
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
-from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TransactionalBlockRecord,
+    TransactionRecord,
+)
 
 MAX_BATCH_RECORDS: Final = 4096
 """Records in one log entry. The leader never gathers more; a larger array is refused before memory is taken."""
@@ -190,6 +196,7 @@ Record = (
     | MigrationRecord
     | ZooKeeperBlockRecord
     | AddPartitionsRecord
+    | TransactionalBlockRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -207,6 +214,7 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     MigrationRecord,
     ZooKeeperBlockRecord,
     AddPartitionsRecord,
+    TransactionalBlockRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -222,6 +230,7 @@ _NEEDED: Final[dict[type[Any], int]] = {
     MigrationRecord: MIGRATION,
     ZooKeeperBlockRecord: MIGRATION,
     AddPartitionsRecord: ADDED_PARTITIONS,
+    TransactionalBlockRecord: TRANSACTIONAL_BLOCKS,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Final
 import msgspec
 from msgspec.structs import replace
 
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID, OWN, ProducerIdBlock
 
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
@@ -97,6 +97,27 @@ class AddPartitionsRecord(msgspec.Struct, frozen=True, array_like=True, forbid_u
     producer_epoch: Annotated[int, msgspec.Meta(ge=0, le=2**15 - 1)]
     topics: tuple[TopicPartitions, ...]
     update_ms: int
+
+
+class TransactionalBlockRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The quorum took a block for its transactional producers: IDs `producer_id_start` to `producer_id_end`, inclusive.
+
+    `timestamp_ms`: the leader's wall clock, in ms since the epoch. In the allocation history `broker_id` and
+    `broker_epoch` are OWN: no broker has the block.
+    """
+
+    TYPE: ClassVar[int] = 15
+    VERSION: ClassVar[int] = 0
+    broker_id: ClassVar[int] = OWN
+    broker_epoch: ClassVar[int] = OWN
+    producer_id_start: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+    producer_id_end: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+    timestamp_ms: int
+
+    @property
+    def block(self) -> ProducerIdBlock:
+        """The block as a value. Raises ValueError if the fields do not make one."""
+        return ProducerIdBlock(self.producer_id_start, self.producer_id_end - self.producer_id_start + 1)
 
 
 class ForgetTransactionRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

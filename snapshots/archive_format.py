@@ -26,6 +26,9 @@ A row is 48 bytes; rows ascend by ID and by offset at once and never overlap:
     32      8     the leader's wall clock at the decision, milliseconds since the epoch, i64
     40      4     broker id, i32
     44      4     zero
+
+A block that the quorum took for its transactional producers has -1 as broker epoch and broker id. A file with such a
+row is of version 2, every other one of version 1.
 """
 
 from __future__ import annotations
@@ -37,11 +40,14 @@ from typing import Final
 import google_crc32c
 import msgspec
 
-from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, OWN
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
 
-ARCHIVE_VERSION: Final = 1
+FIRST_VERSION: Final = 1
+ARCHIVE_VERSION: Final = 2
+"""The newest, in which blocks may be the quorum's own."""
+
 HEADER_BYTES: Final = 128
 ROW_BYTES: Final = 48
 
@@ -61,7 +67,10 @@ class ArchiveError(ValueError):
 
 
 class ArchiveHeader(msgspec.Struct, frozen=True):
-    """What a file covers: log offsets [from_offset, to_offset), `rows` blocks, IDs first_id to last_id (-1: none)."""
+    """What a file covers: log offsets [from_offset, to_offset), `rows` blocks, IDs first_id to last_id (-1: none).
+
+    `version`: of its format.
+    """
 
     cluster_id: str
     from_offset: int
@@ -70,14 +79,16 @@ class ArchiveHeader(msgspec.Struct, frozen=True):
     first_id: int
     last_id: int
     rows_checksum: int
+    version: int = FIRST_VERSION
 
 
 def encode_archive(cluster_id: str, from_offset: int, to_offset: int, blocks: Sequence[AllocatedBlock]) -> bytes:
     """A whole file. Raises ArchiveError for a range or rows that break the format."""
     rows = b"".join([_encode_row(block) for block in blocks])
     first_id, last_id = (blocks[0].first, blocks[-1].last) if blocks else (_NO_ID, _NO_ID)
+    version = ARCHIVE_VERSION if any(map(_is_own, blocks)) else FIRST_VERSION
     header = ArchiveHeader(
-        cluster_id, from_offset, to_offset, len(blocks), first_id, last_id, google_crc32c.value(rows)
+        cluster_id, from_offset, to_offset, len(blocks), first_id, last_id, google_crc32c.value(rows), version
     )
     check_rows(header, blocks)
     return encode_header(header) + rows
@@ -88,7 +99,7 @@ def encode_header(header: ArchiveHeader) -> bytes:
     _check_header(header)
     data = _HEADER.pack(
         _MAGIC,
-        ARCHIVE_VERSION,
+        header.version,
         pack_cluster_id(header.cluster_id),
         header.from_offset,
         header.to_offset,
@@ -110,10 +121,11 @@ def decode_header(data: bytes) -> ArchiveHeader:
     (checksum,) = _CHECKSUM.unpack_from(data, _HEADER.size)
     if checksum != google_crc32c.value(data[: _HEADER.size]):
         raise ArchiveError("the checksum of the header does not match its content")
-    if version != ARCHIVE_VERSION:
-        raise ArchiveError(f"unknown archive version {version}: this build reads version {ARCHIVE_VERSION}")
+    if not FIRST_VERSION <= version <= ARCHIVE_VERSION:
+        raise ArchiveError(f"unknown archive version {version}: this build reads version {ARCHIVE_VERSION} at most")
     try:
         header = ArchiveHeader(unpack_cluster_id(cluster_field), *numbers)
+        header = msgspec.structs.replace(header, version=version)
     except ValueError as error:
         raise ArchiveError(str(error)) from error
     _check_header(header)
@@ -162,6 +174,8 @@ def check_rows(header: ArchiveHeader, blocks: Sequence[AllocatedBlock]) -> None:
                 f"the block of ID {block.first} has log offset {block.offset}, "
                 f"which is not above {previous_offset} and below {header.to_offset}"
             )
+        if _is_own(block) and header.version < ARCHIVE_VERSION:
+            raise ArchiveError(f"the block of ID {block.first} has no broker, in a file of version {header.version}")
         previous_id, previous_offset = block.last, block.offset
     found = (blocks[0].first, blocks[-1].last) if blocks else (_NO_ID, _NO_ID)
     if (header.first_id, header.last_id, header.rows) != (*found, len(blocks)):
@@ -184,11 +198,17 @@ def _encode_row(block: AllocatedBlock) -> bytes:
 def _check_block(block: AllocatedBlock) -> None:
     if not 0 <= block.first <= block.last < MAX_PRODUCER_ID:
         raise ArchiveError(f"IDs {block.first} to {block.last} are not a block")
-    if not 0 <= block.broker_id <= MAX_BROKER_ID or block.broker_epoch < 0 or block.offset < 0:
+    given = 0 <= block.broker_id <= MAX_BROKER_ID and block.broker_epoch >= 0
+    if not (given or _is_own(block)) or block.offset < 0:
         raise ArchiveError(
             f"the block of ID {block.first} has broker id {block.broker_id}, broker epoch {block.broker_epoch}, "
             f"log offset {block.offset}: one of them is out of bounds"
         )
+
+
+def _is_own(block: AllocatedBlock) -> bool:
+    """Whether the quorum took it for its transactional producers."""
+    return block.broker_id == block.broker_epoch == OWN
 
 
 def _check_header(header: ArchiveHeader) -> None:

@@ -7,14 +7,24 @@ same bytes.
 from __future__ import annotations
 
 import itertools
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
-from pidkeeper.protocol.metadata_version import MEMBERSHIP, MIGRATION, TRANSACTIONS, MetadataVersion
+from pidkeeper.protocol.ids import MAX_BROKER_ID, OWN
+from pidkeeper.protocol.metadata_version import (
+    MEMBERSHIP,
+    MIGRATION,
+    TRANSACTIONAL_BLOCKS,
+    TRANSACTIONS,
+    MetadataVersion,
+)
 from pidkeeper.protocol.migration import MigrationRecord
 from pidkeeper.protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
 from pidkeeper.protocol.transactions import TransactionRecord
+
+MAX_OWN_RANGES: Final = 2
+"""Ranges of own IDs: the one in use, and one that was filled ahead."""
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -32,14 +42,28 @@ class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class LastBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The newest block that was allocated; `offset` is its record's, `timestamp_ms` the leader's clock."""
+    """The newest block that was allocated; `offset` is its record's, `timestamp_ms` the leader's clock.
+
+    `broker_id`, `broker_epoch`: both OWN for a block that the quorum took for its transactional producers.
+    """
 
     first: ProducerId
     length: Annotated[int, msgspec.Meta(ge=1)]
-    broker_id: BrokerId
-    broker_epoch: Offset
+    broker_id: Annotated[int, msgspec.Meta(ge=OWN, le=MAX_BROKER_ID)]
+    broker_epoch: Annotated[int, msgspec.Meta(ge=OWN)]
     offset: Offset
     timestamp_ms: int
+
+
+class IdRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Producer IDs `first` to `last`, inclusive. Raises ValueError for an empty range."""
+
+    first: ProducerId
+    last: ProducerId
+
+    def __post_init__(self) -> None:
+        if self.last < self.first:
+            raise ValueError(f"IDs {self.first} to {self.last} are not a range")
 
 
 class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -48,8 +72,9 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `version` is the metadata version in force, which says what a state may hold. `next_offset` is the offset of the
     next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend by broker id. `voters`: the
     configuration of the quorum, None while it is the configured one. `transactions` ascend by transactional id.
-    `migration`: the newest record of the migration from ZooKeeper, if any. Raises ValueError if brokers or transactions
-    do not ascend, or if a section is newer than `version`.
+    `migration`: the newest record of the migration from ZooKeeper, if any. `own_ids`: what is left of the quorum's own
+    blocks, at most MAX_OWN_RANGES, ascending. Raises ValueError if brokers or transactions do not ascend, if a section
+    is newer than `version`, or if IDs of `own_ids` are taken or not allocated.
     """
 
     version: MetadataVersion
@@ -62,6 +87,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     voters: VotersRecord | None = None
     transactions: list[TransactionRecord] = []
     migration: MigrationRecord | None = None
+    own_ids: Annotated[tuple[IdRange, ...], msgspec.Meta(max_length=MAX_OWN_RANGES)] = ()
 
     def __post_init__(self) -> None:
         if self.voters is not None and self.version < MEMBERSHIP:
@@ -82,3 +108,19 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
                 f"the last block, {block.length} IDs from {block.first}, "
                 f"reaches above the next producer ID {self.next_producer_id}"
             )
+        self._check_own()
+
+    def _check_own(self) -> None:
+        block, own = self.last_block, self.own_ids
+        ours = block is not None and OWN in {block.broker_id, block.broker_epoch}
+        if self.version < TRANSACTIONAL_BLOCKS and (own or ours):
+            raise ValueError(f"a state image of version {self.version} with own IDs {own}, last block {block}")
+        if block is not None and ours and block.broker_id != block.broker_epoch:
+            raise ValueError(f"the last block has broker {block.broker_id} with epoch {block.broker_epoch}")
+        free = 1 + max((record.producer_id for record in self.transactions if own), default=-1)
+        for one in own:
+            if one.first < free:
+                raise ValueError(f"own IDs {own} do not ascend, or transactional ids have some below {free}")
+            free = one.last + 1
+        if own and free > self.next_producer_id:
+            raise ValueError(f"own IDs {own} reach above the next producer ID {self.next_producer_id}")

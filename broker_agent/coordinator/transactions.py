@@ -1,8 +1,8 @@
 """Transactional ids at an agent: what a producer asks for, and what it is told (KIP-98, KIP-360).
 
-The quorum decides. The agent refuses what needs no decision, gives a candidate along, and keeps the controllers'
-troubles from the producer: whatever does not concern its transaction is COORDINATOR_LOAD_IN_PROGRESS, the one code on
-which every client library comes again.
+The quorum decides. The agent refuses what needs no decision, and gives a candidate along as long as it has not heard
+that the quorum takes these IDs itself. It keeps the controllers' troubles from the producer: whatever does not concern
+its transaction is COORDINATOR_LOAD_IN_PROGRESS, the one code on which every client library comes again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pidkeeper.protocol.messages import (
     InitProducerIdResponse,
     TransactionalInitRequest,
 )
+from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
 
 MAX_CANDIDATES: Final = 4
 """In the attempts of one call: for the leader as far as was known, for two members that do not lead either, and for the
@@ -54,10 +55,14 @@ _Answer = TypeVar("_Answer")
 
 
 class SessionView(Protocol):
-    """What requests take from the session: who asks, under which registration, and whom to tell of a stale one."""
+    """What requests take from the session: who asks, under which registration, and whom to tell of a stale one.
+
+    `metadata_version`: the quorum's, as far as was heard.
+    """
 
     broker_id: int
     broker_epoch: int | None
+    metadata_version: int
 
     def doubt_epoch(self, epoch: int) -> None: ...
 
@@ -104,7 +109,8 @@ class Transactions:
 
         def attempt() -> TransactionalInitRequest:
             # With a candidate of its own: an attempt that was given up on may still take effect, however late.
-            taken.append(candidates.take() if len(taken) < MAX_CANDIDATES else NO_ID)
+            needed = self._session.metadata_version < TRANSACTIONAL_BLOCKS and len(taken) < MAX_CANDIDATES
+            taken.append(candidates.take() if needed else NO_ID)
             return TransactionalInitRequest(
                 self._session.broker_id,
                 epoch,

@@ -2,7 +2,8 @@
 
 Whoever initialises a transactional id may need a new producer ID, and the quorum alone knows whether. So each request
 carries one, the *candidate*. If it was certainly not taken, the next request may carry it; if nobody can tell, it is
-never used again: a gap is legal, a repeat is not.
+never used again: a gap is legal, a repeat is not. From metadata version 6 on the quorum takes these IDs itself, and
+no request carries one.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerResponse,
     UnregisterBrokerRequest,
 )
+from pidkeeper.protocol.metadata_version import BASE
 
 RETRY_SECONDS: Final = 0.5
 """Pause between calls that could not reach any leader for the whole deadline of the client."""
@@ -31,7 +32,8 @@ class Session:
     """One process (`incarnation_id`) as broker `broker_id`. Counters are plain ints that the metrics read.
 
     `kafka`: where Kafka clients reach it. `broker_epoch` is that of the registration in force, None before the first;
-    `cluster_id` is pinned by the first and goes along with every later request.
+    `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`: the quorum's, as
+    far as was heard; it never falls, so a late answer or a member of an older build takes nothing back.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Session:
         self.kafka = str(kafka)
         self.broker_epoch: int | None = None
         self.cluster_id: str | None = None
+        self.metadata_version = BASE
         self.fenced = False
         self.registrations = 0
         self._client = client
@@ -88,6 +91,7 @@ class Session:
         """
         async with self._registering:
             answer = await self._client.register(self.broker_id, self._registration())
+            self._heard_version(answer.metadata_version)
             if answer.broker_epoch != self.broker_epoch:
                 self._registered(answer)
 
@@ -110,6 +114,7 @@ class Session:
                     reachable = False
                 continue
             self.fenced = answer.fenced
+            self._heard_version(answer.metadata_version)
             if not reachable:
                 _log.info("heartbeats are answered again")
                 reachable = True
@@ -136,9 +141,13 @@ class Session:
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
         self._pin_cluster_id(answer.cluster_id)
+        self._heard_version(answer.metadata_version)
         self.broker_epoch = answer.broker_epoch
         self.registrations += 1
         _log.info("registered broker %d of cluster %s, epoch %d", self.broker_id, self.cluster_id, answer.broker_epoch)
+
+    def _heard_version(self, version: int) -> None:
+        self.metadata_version = max(self.metadata_version, version)
 
     def _pin_cluster_id(self, cluster_id: str) -> None:
         if self.cluster_id is None:

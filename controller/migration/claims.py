@@ -18,7 +18,7 @@ from pidkeeper.controller.answers import Answer, Callback, Loop, not_controller,
 from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, went_back
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Cause, Failure, Znode
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.state.requests import AllocateProducerIds, Claimed, RaiseFloor, Request
+from pidkeeper.controller.state.requests import AllocateProducerIds, Claimed, FillOwnIds, RaiseFloor, Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import CLAIMING, CONTROLLER, MigrationRecord
@@ -33,7 +33,7 @@ MAX_CLAIMED: Final = MAX_BATCH_RECORDS // 2
 MAX_CONFLICTS: Final = 100
 """Conflicts that one claim survives. Whoever conflicts has written, so brokers got 100 blocks meanwhile."""
 
-WantsIds = AllocateProducerIds | RaiseFloor
+WantsIds = AllocateProducerIds | FillOwnIds | RaiseFloor
 
 
 class ClaimQueue:
@@ -71,8 +71,8 @@ class ClaimQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: WantsIds) -> Any:
-        """Queue a request; the returned future gives its answer.
+    def add(self, request: WantsIds, answer: Answer | None = None) -> Any:
+        """Queue a request; `answer`, or else a future, gives its answer and is returned.
 
         Raises RequestError: THROTTLING_QUOTA_EXCEEDED if too many wait, ZOOKEEPER_UNAVAILABLE without a session.
         """
@@ -80,7 +80,8 @@ class ClaimQueue:
             raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MAX_WAITING} requests wait already")
         if (trouble := self._znode.disconnected()) is not None:
             raise RequestError(ErrorCode.ZOOKEEPER_UNAVAILABLE, trouble)
-        answer = self._loop.create_future()
+        if answer is None:
+            answer = self._loop.create_future()
         self._waiting.append((request, answer))
         if not self._busy:
             # Not at once: whatever else arrives in this turn of the event loop joins the claim.

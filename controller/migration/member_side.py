@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from pidkeeper.controller.answers import Answer, Callback, Loop
-from pidkeeper.controller.migration.claims import ClaimQueue
+from pidkeeper.controller.migration.claims import ClaimQueue, WantsIds
 from pidkeeper.controller.migration.orders import MigrationOrders, refusal
 from pidkeeper.controller.migration.steps import MigrationSteps
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Connected
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.producer_ids import check_floor
-from pidkeeper.controller.state.requests import AdvanceMigration, AllocateProducerIds, RaiseFloor, Request
+from pidkeeper.controller.state.requests import (
+    AdvanceMigration,
+    AllocateProducerIds,
+    FillOwnIds,
+    InitProducerId,
+    RaiseFloor,
+    Request,
+)
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase
 
@@ -56,7 +65,7 @@ class Migration:
         Only the leader asks. Raises RequestError: THROTTLING_QUOTA_EXCEEDED, ZOOKEEPER_UNAVAILABLE; MIGRATION_UNDER_WAY
         while a quorum that is to begin in ZooKeeper, or to take over from it, has not begun; as `check_floor`.
         """
-        if not isinstance(request, AllocateProducerIds | RaiseFloor):
+        if not isinstance(request, WantsIds):
             return None
         if self._machine.migration.phase not in CLAIMING:
             if isinstance(request, AllocateProducerIds) and (reason := self._not_begun()) is not None:
@@ -67,6 +76,16 @@ class Migration:
             next_id, size = self._machine.producer_ids.next_producer_id, self._machine.block_size
             check_floor(next_id, request.at_least, size, forced=request.forced)
         return self.claims.add(request)
+
+    def fill_own_ids(self, answer: Answer) -> None:
+        """Claim a block for transactional producers, and have it decided. Raises RequestError as `ClaimQueue.add`."""
+        self.claims.add(FillOwnIds(), answer)
+
+    def prepared(self, request: Request) -> Request:
+        """`request`, with what the state cannot know: whether IDs of this quorum alone are safe."""
+        if isinstance(request, InitProducerId):
+            return replace(request, may_take_block=self._not_begun() is None)
+        return request
 
     def deposed(self) -> None:
         """This member leads no more."""

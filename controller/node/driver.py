@@ -23,10 +23,10 @@ from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
-from pidkeeper.controller.state.machine import StateMachine, allocations
+from pidkeeper.controller.state.machine import Allocation, StateMachine, allocations
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record, decode_batch
+from pidkeeper.protocol.records import Record, decode_batch
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
@@ -67,7 +67,7 @@ class Keeper(Protocol):
 class History(Protocol):
     """Takes note of applied allocations. `Ledger` is one."""
 
-    def record(self, allocations: Iterable[tuple[int, AllocateProducerIdsRecord]]) -> None:
+    def record(self, allocations: Iterable[tuple[int, Allocation]]) -> None:
         """Add applied allocations, each with its offset."""
 
     def restart(self, next_offset: int, next_producer_id: int) -> None:

@@ -1,7 +1,8 @@
 """What a member does while it leads: it takes requests, and has duties of its own.
 
 Requests are routed to the decider, by way of a claim in ZooKeeper where ZooKeeper has a say. The duties are to fence
-silent brokers, to raise the metadata version, to bring transactions to their end, and to go on with the migration.
+silent brokers, to raise the metadata version, to bring transactions to their end, to go on with the migration, and to
+claim blocks for transactional producers ahead.
 Pure: ticks, applied records and the wall clock come in, requests go to the decider.
 """
 
@@ -17,6 +18,7 @@ from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import BlockZnode
 from pidkeeper.controller.node.decider import Decider
 from pidkeeper.controller.node.markers import MarkerWriter
+from pidkeeper.controller.node.own_ids_duty import OwnIdsDuty
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.sessions import BrokerSessions
 from pidkeeper.controller.node.settings import MemberSettings
@@ -100,6 +102,7 @@ class Leadership:
             bridge=settings.bridge,
             new_name=surroundings.new_name,
         )
+        self.own_ids = OwnIdsDuty(machine, self.migration.fill_own_ids)
         self.closed = False
         self.ticks = 0
         self._led_term: int | None = None
@@ -124,7 +127,9 @@ class Leadership:
         answer = self.migration.claim_for(request)
         if answer is None:
             answer = self._surroundings.loop.create_future()
-            self._take(request, answer)
+            self._take(self.migration.prepared(request), answer)
+        if isinstance(request, requests.InitProducerId):
+            self.own_ids.wanted()
         # Only now that the request is taken: a member that refuses one keeps no session for it.
         if isinstance(request, requests.UnregisterBroker):
             self.sessions.forget(request.broker_id)
@@ -185,11 +190,13 @@ class Leadership:
             self._raise_metadata_version()
             self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.migration.tick()
+            self.own_ids.tick()
 
     def _begin(self) -> None:
         registered = (registration.broker_id for registration in self._machine.brokers.all())
         self.sessions.restart(registered, self.ticks)
         self.transactions.lead(self._core.term, self.ticks)
+        self.own_ids.lead(self._core.term)
 
     # Duties.
 

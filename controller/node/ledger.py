@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pidkeeper.controller.state.machine import Allocation
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
-from pidkeeper.protocol.records import AllocateProducerIdsRecord
 
 
 class Ledger:
@@ -34,7 +34,7 @@ class Ledger:
         """End the archive's thread."""
         self._thread.shutdown(wait=True)
 
-    def record(self, allocations: Iterable[tuple[int, AllocateProducerIdsRecord]]) -> None:
+    def record(self, allocations: Iterable[tuple[int, Allocation]]) -> None:
         """Add applied allocations, each with its offset."""
         for offset, record in allocations:
             self._recent.append(

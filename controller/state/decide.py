@@ -39,8 +39,10 @@ def must_be_confirmed(request: requests.Request) -> bool:
 
 def most_records(request: requests.Request) -> int:
     """Records that deciding `request` adds at most."""
-    if isinstance(request, requests.AllocateProducerIds | requests.RaiseFloor):
+    if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds | requests.RaiseFloor):
         return 1 if request.claimed is None else 2
+    if isinstance(request, requests.InitProducerId):
+        return 2 if request.may_take_block else 1
     return 2 if isinstance(request, requests.RegisterBroker | requests.AdvanceMigration) else 1
 
 
@@ -48,6 +50,6 @@ def most_bytes(draft: Draft, request: requests.Request) -> int:
     """Bytes that deciding `request` adds to the entry of `draft`, at most."""
     if isinstance(request, requests.RegisterBroker):
         return REGISTRATION_BYTES
-    if isinstance(request, requests.AllocateProducerIds):
+    if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds):
         return most_records(request) * RECORD_BYTES
     return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

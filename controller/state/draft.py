@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pidkeeper.controller.state.brokers import check_epoch
-from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.machine import Allocation, StateMachine
+from pidkeeper.controller.state.producer_ids import check_block_left
 from pidkeeper.controller.state.requests import Claimed
-from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
+from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS, gets_new_id
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
-from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
-from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TransactionalBlockRecord,
+    TransactionRecord,
+)
 from pidkeeper.snapshots.image import BrokerRegistration
 
 
@@ -18,7 +25,7 @@ class Draft:
     """What the next batch will make of the applied state, which stays untouched.
 
     `records` is what to commit before any answer may leave. `timestamp_ms`, the leader's wall clock, labels them and
-    decides nothing. `next_producer_id`, `metadata_version` and `migration` include the batch.
+    decides nothing. `next_producer_id`, `metadata_version`, `migration` and `own_ids` include the batch.
     """
 
     __slots__ = (
@@ -30,6 +37,7 @@ class Draft:
         "metadata_version",
         "migration",
         "next_producer_id",
+        "own_ids",
         "records",
         "timestamp_ms",
     )
@@ -40,6 +48,7 @@ class Draft:
         self.next_producer_id = machine.producer_ids.next_producer_id
         self.metadata_version = machine.metadata_version
         self.migration = machine.migration.record
+        self.own_ids = machine.own_ids
         self._brokers: dict[int, BrokerRegistration | None] = {}
         self._transactions: dict[str, TransactionRecord | None] = {}
         self._users: dict[int, str] = {}
@@ -66,7 +75,7 @@ class Draft:
     def last_block(self) -> ProducerIdBlock | None:
         """The newest block that this quorum handed out, if any."""
         for record in reversed(self.records):
-            if isinstance(record, AllocateProducerIdsRecord):
+            if isinstance(record, Allocation):
                 return record.block
         last = self.machine.producer_ids.last_block
         return None if last is None else ProducerIdBlock(last.first, last.length)
@@ -100,6 +109,28 @@ class Draft:
         if claimed is None or claimed.begun_in is not self.migration or max(first + length, floor) > claimed.end:
             raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, "the IDs were not claimed in ZooKeeper yet; ask again")
         self.take_zookeeper(first, claimed.broker_id, claimed.znode_version)
+
+    def next_own_id(self, *, may_take_block: bool) -> int:
+        """The producer ID that `write_transaction` takes for the next transactional id to need one.
+
+        If no own block is left, it is the first ID of one that is taken then, if it may be and nothing has to be
+        claimed first. Raises COORDINATOR_LOAD_IN_PROGRESS if not, PRODUCER_IDS_EXHAUSTED.
+        """
+        if (own := self.own_ids.next_id) is not None:
+            return own
+        check_block_left(self.next_producer_id, self.machine.block_size)
+        if not may_take_block or self.phase in CLAIMING | PAUSED:
+            detail = "the quorum's own block is used up, and the next one is not claimed yet; ask again"
+            raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, detail)
+        return self.next_producer_id
+
+    def take_own_block(self) -> None:
+        """Take the next block for transactional producers."""
+        first, last = self.next_producer_id, self.next_producer_id + self.machine.block_size - 1
+        self.own_ids.check_room(self.next_offset)
+        self.own_ids = self.own_ids.filled(first, last)
+        self.records.append(TransactionalBlockRecord(first, last, self.timestamp_ms))
+        self.next_producer_id = last + 1
 
     # Brokers.
 
@@ -155,10 +186,17 @@ class Draft:
         else:
             added += record.partition_bytes
             self._check_room(added, new=before is None)
+            if self.metadata_version >= TRANSACTIONAL_BLOCKS and gets_new_id(before, record):
+                self._take_own_id(record.producer_id)
             self._transactions[name] = record
             self._users[record.producer_id] = name
         self._partition_bytes += added
         self.records.append(logged or record)
+
+    def _take_own_id(self, producer_id: int) -> None:
+        if self.own_ids.next_id is None:
+            self.take_own_block()
+        self.own_ids = self.own_ids.taken(producer_id, self.next_offset)
 
     def _check_room(self, added: int, *, new: bool) -> None:
         known = len(self.machine.transactions) + len(self._transactions)

@@ -19,7 +19,7 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerResponse,
     UnregisterBrokerResponse,
 )
-from pidkeeper.protocol.metadata_version import TRANSACTIONS
+from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS, TRANSACTIONS
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
@@ -52,6 +52,18 @@ def allocate_producer_ids(draft: Draft, request: requests.AllocateProducerIds) -
     return AllocateProducerIdsResponse(error_code=0, producer_id_start=first, producer_id_len=size)
 
 
+def fill_own_ids(draft: Draft, request: requests.FillOwnIds) -> bool:
+    """Whether a block was taken for transactional producers; not if one is there ahead already."""
+    draft.require(TRANSACTIONAL_BLOCKS)
+    if draft.own_ids.full:
+        return False
+    size = draft.machine.block_size
+    check_block_left(draft.next_producer_id, size)
+    draft.take_claim(request.claimed, length=size)
+    draft.take_own_block()
+    return True
+
+
 def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterBrokerResponse:
     """A new epoch for a new incarnation; the same one for an incarnation that asks again."""
     before = draft.broker(request.broker_id)
@@ -78,7 +90,7 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
         registration = replace(registration, kafka=request.kafka)
     if registration is not before:
         draft.put_broker(request.broker_id, registration)
-    return RegisterBrokerResponse(broker_epoch=epoch, cluster_id=cluster_id)
+    return RegisterBrokerResponse(broker_epoch=epoch, cluster_id=cluster_id, metadata_version=draft.metadata_version)
 
 
 def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> UnregisterBrokerResponse:
@@ -128,13 +140,14 @@ def _set_fenced(
     if before.fenced != fenced:
         draft.records.append(BrokerRegistrationChangeRecord(broker_id, broker_epoch, fenced))
         draft.put_broker(broker_id, replace(before, fenced=fenced))
-    return BrokerHeartbeatResponse(fenced=fenced)
+    return BrokerHeartbeatResponse(fenced=fenced, metadata_version=draft.metadata_version)
 
 
 DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
     requests.AllocateProducerIds: allocate_producer_ids,
     requests.BrokerHeartbeat: heartbeat,
     requests.FenceBroker: fence_broker,
+    requests.FillOwnIds: fill_own_ids,
     requests.RaiseFloor: raise_floor,
     requests.RaiseMetadataVersion: raise_metadata_version,
     requests.RegisterBroker: register_broker,

@@ -7,10 +7,11 @@ from typing import Final
 
 from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.migration import MigrationState
+from pidkeeper.controller.state.own_ids import NO_OWN_IDS, OwnIds
 from pidkeeper.controller.state.producer_ids import ProducerIdsState
-from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.controller.state.transactions import TransactionsState, gets_new_id
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
-from pidkeeper.protocol.metadata_version import BASE, LATEST
+from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -21,8 +22,16 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     needed_version,
 )
-from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TransactionalBlockRecord,
+    TransactionRecord,
+)
 from pidkeeper.snapshots.image import StateImage
+
+Allocation = AllocateProducerIdsRecord | TransactionalBlockRecord
+"""A block was given to a broker, or taken by the quorum."""
 
 
 class UnsupportedMetadataVersion(Exception):  # noqa: N818 - what the operator reads
@@ -33,7 +42,7 @@ class StateMachine:
     """Everything that the quorum agrees on. `next_offset` numbers the next record.
 
     `voters`: the newest applied configuration of the quorum; None while it is the configured one. `metadata_version` is
-    in force; `supported` the newest that this build reads.
+    in force; `supported` the newest that this build reads. `own_ids`: for transactional producers.
     """
 
     def __init__(self, cluster_id: str, block_size: int = DEFAULT_BLOCK_SIZE, supported: int = LATEST) -> None:
@@ -44,6 +53,7 @@ class StateMachine:
         self.brokers = BrokersState()
         self.voters: VotersRecord | None = None
         self.transactions = TransactionsState()
+        self.own_ids = NO_OWN_IDS
         self.migration = MigrationState()
         self.metadata_version = BASE
         self.supported: Final = supported
@@ -75,13 +85,30 @@ class StateMachine:
                     pass
                 case VotersRecord():
                     self.voters = record
+                case TransactionalBlockRecord():
+                    self._take_own_block(record, offset)
                 case TransactionRecord() | AddPartitionsRecord() | ForgetTransactionRecord():
+                    own_ids = self._own_ids_after(record, offset)
                     self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
+                    self.own_ids = own_ids
                 case FeatureLevelRecord():
                     self._take_version(record.metadata_version)
                 case _:
                     self.brokers.replay(record, offset)
             self.next_offset = offset + 1
+
+    def _take_own_block(self, record: TransactionalBlockRecord, offset: int) -> None:
+        self.migration.check_allocation(offset)
+        self.own_ids.check_room(offset)
+        self.producer_ids.replay_own_block(record, offset)
+        self.own_ids = self.own_ids.filled(record.producer_id_start, record.producer_id_end)
+
+    def _own_ids_after(self, record: Record, offset: int) -> OwnIds:
+        """Without the new producer ID that a transactional id gets by `record`, if any, once all members read that."""
+        if not isinstance(record, TransactionRecord) or self.metadata_version < TRANSACTIONAL_BLOCKS:
+            return self.own_ids
+        known = self.transactions.get(record.transactional_id)
+        return self.own_ids.taken(record.producer_id, offset) if gets_new_id(known, record) else self.own_ids
 
     def _take_version(self, version: int) -> None:
         assert version >= self.metadata_version, (
@@ -106,6 +133,7 @@ class StateMachine:
             voters=self.voters,
             transactions=self.transactions.all(),
             migration=self.migration.record,
+            own_ids=self.own_ids.ranges,
         )
 
     def restore(self, image: StateImage) -> None:
@@ -124,12 +152,13 @@ class StateMachine:
         self.voters = image.voters
         self.transactions = TransactionsState(image.transactions)
         self.migration = MigrationState(image.migration)
+        self.own_ids = OwnIds(image.own_ids)
 
 
-def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, AllocateProducerIdsRecord]]:
-    """The allocation records of a batch whose first record has `first_offset`, each with its own offset."""
+def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, Allocation]]:
+    """The blocks that a batch gives away, each with its record's offset; the first record has `first_offset`."""
     return [
         (first_offset + position, record)
         for position, record in enumerate(records)
-        if isinstance(record, AllocateProducerIdsRecord)
+        if isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord)
     ]

@@ -7,9 +7,10 @@ handed out IDs twice (KAFKA-15552).
 from __future__ import annotations
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID, OWN
 from pidkeeper.protocol.migration import ZooKeeperBlockRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from pidkeeper.snapshots.image import LastBlock
 
 
@@ -41,6 +42,16 @@ class ProducerIdsState:
             offset=offset,
             timestamp_ms=record.timestamp_ms,
         )
+
+    def replay_own_block(self, record: TransactionalBlockRecord, offset: int) -> None:
+        """As `replay_allocation`, of a block that the quorum takes for its transactional producers."""
+        first, last = record.producer_id_start, record.producer_id_end
+        assert first == self.next_producer_id, (
+            f"S1: offset {offset} takes a block from {first}, but the next producer ID is {self.next_producer_id}"
+        )
+        assert first <= last < MAX_PRODUCER_ID, f"S2: offset {offset} takes a block that ends at {last}"
+        self.next_producer_id = last + 1
+        self.last_block = LastBlock(first, last - first + 1, OWN, OWN, offset, record.timestamp_ms)
 
     def replay_jump(self, record: ProducerIdFloorRecord | ZooKeeperBlockRecord, offset: int) -> None:
         """Jump ahead, over IDs that nobody gets or that ZooKeeper's brokers have; nothing else leaves a gap."""

@@ -59,6 +59,15 @@ class AllocateProducerIds(msgspec.Struct, frozen=True):
     claimed: Claimed | None = None
 
 
+class FillOwnIds(msgspec.Struct, frozen=True):
+    """Asked by the leader itself: take a block for transactional producers ahead. Answered with whether one was taken.
+
+    `claimed`: as of AllocateProducerIds.
+    """
+
+    claimed: Claimed | None = None
+
+
 class RaiseFloor(msgspec.Struct, frozen=True):
     """Answered with RaiseFloorResponse. `claimed`: it reaches to the floor, while ZooKeeper counts.
 
@@ -74,7 +83,9 @@ class InitProducerId(msgspec.Struct, frozen=True):
     """KIP-360's InitProducerId for a transactional id, asked by a broker's agent. Answered with InitProducerIdResponse.
 
     `producer_id`, `producer_epoch`: the pair that the producer has, or -1 and -1. `candidate`: an ID of the agent's
-    reserve that nobody has, for the decision that needs a new one; -1 if it has none.
+    reserve that nobody has, for the decision that needs a new one; -1 if it has none. From metadata version 6 on it
+    counts for nothing. `may_take_block`: the leader knows no reason why IDs of this quorum alone could be somebody
+    else's, so the decision may take an own block where the phase does not forbid it.
     """
 
     broker_id: int
@@ -84,6 +95,7 @@ class InitProducerId(msgspec.Struct, frozen=True):
     producer_id: int
     producer_epoch: int
     candidate: int
+    may_take_block: bool = False
 
 
 class AddPartitionsToTxn(msgspec.Struct, frozen=True):
@@ -186,6 +198,7 @@ Request = (
     | BrokerHeartbeat
     | FenceBroker
     | AllocateProducerIds
+    | FillOwnIds
     | RaiseFloor
     | RaiseMetadataVersion
     | InitProducerId

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from pidkeeper.controller.state import requests, transitions
@@ -10,7 +11,7 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.transitions import IDLE, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, TRANSACTIONAL_BLOCKS, TRANSACTIONS
 from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,
     MAX_TRANSACTIONAL_ID_LENGTH,
@@ -22,6 +23,9 @@ from pidkeeper.protocol.transactions import (
 RECORD_BYTES: Final = 128
 """At most, of an encoded TransactionRecord or AddPartitionsRecord without its transactional id and partitions: nine
 integers and the frame."""
+
+OWN_BLOCK_BYTES: Final = 40
+"""At most, of an encoded TransactionalBlockRecord, which an InitProducerId may need: three integers and the frame."""
 
 MAX_NAME_BYTES: Final = 4 * MAX_TRANSACTIONAL_ID_LENGTH
 """Of a transactional id in UTF-8; a longer one is refused."""
@@ -42,12 +46,10 @@ def init_producer_id(draft: Draft, request: requests.InitProducerId) -> InitProd
         request.transactional_id,
         timeout_ms=request.timeout_ms,
         supplied=supplied,
-        candidate=request.candidate,
+        new_id=partial(_new_id, draft, request),
         now_ms=draft.timestamp_ms,
     )
     if record is not before:
-        if record.producer_epoch == 0:
-            _check_candidate(draft, record.producer_id)
         draft.write_transaction(record)
     if record.status == TransactionStatus.PREPARE_ABORT:
         detail = f"the transaction of {record.transactional_id!r} that was under way is being aborted: ask again"
@@ -139,7 +141,8 @@ def most_bytes(draft: Draft, request: Any) -> int:
         joining = sum(topic.encoded_bytes for topic in request.topics)
         partitions = joining if draft.metadata_version >= ADDED_PARTITIONS else partitions + joining
     name = min(len(request.transactional_id.encode()), MAX_NAME_BYTES)
-    return RECORD_BYTES + name + min(partitions, MAX_TRANSACTION_BYTES)
+    block = OWN_BLOCK_BYTES if isinstance(request, requests.InitProducerId) else 0
+    return block + RECORD_BYTES + name + min(partitions, MAX_TRANSACTION_BYTES)
 
 
 def _check_init(transactional_id: str, timeout_ms: int, supplied: tuple[int, int]) -> None:
@@ -167,12 +170,22 @@ def _check_name(transactional_id: str) -> None:
         )
 
 
-def _check_candidate(draft: Draft, producer_id: int) -> None:
-    if not NO_PRODUCER_ID < producer_id < draft.next_producer_id:
-        detail = f"producer ID {producer_id} was never allocated: the next one is {draft.next_producer_id}"
+def _new_id(draft: Draft, request: requests.InitProducerId) -> int:
+    """A producer ID that nobody has: the quorum's own, or as long as not all members read that, the agent's word."""
+    if draft.metadata_version >= TRANSACTIONAL_BLOCKS:
+        return draft.next_own_id(may_take_block=request.may_take_block)
+    return _checked(draft, request.candidate)
+
+
+def _checked(draft: Draft, candidate: int) -> int:
+    if candidate == NO_PRODUCER_ID:
+        raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "a new producer ID is needed and none is at hand")
+    if not NO_PRODUCER_ID < candidate < draft.next_producer_id:
+        detail = f"producer ID {candidate} was never allocated: the next one is {draft.next_producer_id}"
         raise RequestError(ErrorCode.INVALID_REQUEST, detail)
-    if (user := draft.user_of(producer_id)) is not None:
-        raise RequestError(ErrorCode.INVALID_REQUEST, f"producer ID {producer_id} belongs to {user!r} already")
+    if (user := draft.user_of(candidate)) is not None:
+        raise RequestError(ErrorCode.INVALID_REQUEST, f"producer ID {candidate} belongs to {user!r} already")
+    return candidate
 
 
 def _transaction(draft: Draft, request: requests.AddPartitionsToTxn | requests.EndTxn) -> TransactionRecord | None:

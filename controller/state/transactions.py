@@ -131,6 +131,11 @@ class TransactionsState:
         return self._names
 
 
+def gets_new_id(before: TransactionRecord | None, record: TransactionRecord) -> bool:
+    """Whether `record` gives its transactional id a producer ID that it did not have `before`."""
+    return before is None or before.producer_id != record.producer_id
+
+
 def _check(before: TransactionRecord | None, record: TransactionRecord, offset: int, next_producer_id: int) -> None:
     assert record.producer_id < next_producer_id, (
         f"T2: offset {offset} uses producer ID {record.producer_id}, but the next one to be allocated is "

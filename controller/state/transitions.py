@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -71,21 +71,21 @@ def initialise(
     *,
     timeout_ms: int,
     supplied: tuple[int, int],
-    candidate: int,
+    new_id: Callable[[], int],
     now_ms: int,
 ) -> TransactionRecord:
     """InitProducerId: the record whose pair the caller is to use (KIP-360).
 
-    supplied: the pair that the caller has, or NO_PAIR. candidate: a producer ID that nobody has, or NO_PRODUCER_ID; it
-    is taken where a new one is needed. If the record is in PREPARE_ABORT, its pair is for nobody: the caller is told
+    supplied: the pair that the caller has, or NO_PAIR. new_id: gives a producer ID that nobody has; asked only where
+    one is needed. If the record is in PREPARE_ABORT, its pair is for nobody: the caller is told
     CONCURRENT_TRANSACTIONS and asks again when the abort is complete.
 
     Raises PRODUCER_FENCED for any pair but the current and the last one, CONCURRENT_TRANSACTIONS while markers are
-    being written, COORDINATOR_LOAD_IN_PROGRESS where a new ID is needed and none came along.
+    being written, and what `new_id` raises.
     """
     if before is None:
         # A supplied pair is of a mapping that expired (KIP-360, "Prolonged retention").
-        return TransactionRecord(transactional_id, _new(candidate), 0, *NO_PAIR, timeout_ms, _S.EMPTY, now_ms)
+        return TransactionRecord(transactional_id, new_id(), 0, *NO_PAIR, timeout_ms, _S.EMPTY, now_ms)
     current = (before.producer_id, before.producer_epoch)
     last = (before.last_producer_id, before.last_producer_epoch)
     if supplied not in {NO_PAIR, current, last}:
@@ -104,7 +104,7 @@ def initialise(
         transactional_id, before.producer_id, before.producer_epoch + 1, *supplied, timeout_ms, _S.EMPTY, now_ms
     )
     if before.producer_epoch >= MAX_EPOCH:
-        return replace(renewed, producer_id=_new(candidate), producer_epoch=0)
+        return replace(renewed, producer_id=new_id(), producer_epoch=0)
     return renewed
 
 
@@ -239,12 +239,6 @@ def _owned(before: TransactionRecord | None, transactional_id: str, producer: tu
         # Above MAX_EPOCH is a fence that nobody was told of: whoever guesses it must not begin what no fence can end.
         raise _fenced(before, producer)
     return before
-
-
-def _new(candidate: int) -> int:
-    if candidate == NO_PRODUCER_ID:
-        raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "a new producer ID is needed and none is at hand")
-    return candidate
 
 
 def _fenced(record: TransactionRecord, supplied: tuple[int, int]) -> RequestError:

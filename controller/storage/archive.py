@@ -186,6 +186,7 @@ class AllocationArchive:
             first_id=filled[0].first_id if filled else -1,
             last_id=filled[-1].last_id if filled else -1,
             rows_checksum=google_crc32c.value(rows),
+            version=max(header.version for header in old),
         )
         for header, content in zip(old, contents, strict=True):
             if google_crc32c.value(content) != header.rows_checksum:

@@ -121,7 +121,7 @@ def read_file_header(name: str, data: bytes, cluster_id: str | None = None) -> A
     try:
         header = decode_header(data)
     except ArchiveError as error:
-        newer = int.from_bytes(data[_VERSION_AT : _VERSION_AT + 2]) != ARCHIVE_VERSION and "version" in str(error)
+        newer = int.from_bytes(data[_VERSION_AT : _VERSION_AT + 2]) > ARCHIVE_VERSION and "version" in str(error)
         kind, position = (NEWER, _VERSION_AT) if newer else (BAD_CRC if "checksum" in str(error) else MALFORMED, 0)
         raise _bad(name, kind, position, str(error)) from error
     named = FileName(header.from_offset, header.to_offset).name

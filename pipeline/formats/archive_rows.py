@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from pidkeeper.pipeline.formats.archive import Piece, WholeFile
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
-from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
-from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, OWN
+from pidkeeper.snapshots.archive_format import ARCHIVE_VERSION, HEADER_BYTES, ROW_BYTES
 
 ROW_TYPE: Final = np.dtype(
     [
@@ -52,7 +52,9 @@ def _bad_rows(file: WholeFile) -> npt.NDArray[np.bool_]:
     rows = np.frombuffer(file.rows, dtype=ROW_TYPE)
     first, last, offset = rows["first_id"], rows["last_id"], rows["offset"]
     bad = (first < 0) | (last < first) | (last >= MAX_PRODUCER_ID) | (rows["reserved"] != 0)
-    bad |= (rows["broker_id"] < 0) | (rows["broker_id"] > MAX_BROKER_ID) | (rows["broker_epoch"] < 0)
+    given = (rows["broker_id"] >= 0) & (rows["broker_id"] <= MAX_BROKER_ID) & (rows["broker_epoch"] >= 0)
+    own = (rows["broker_id"] == OWN) & (rows["broker_epoch"] == OWN) & (file.header.version >= ARCHIVE_VERSION)
+    bad |= ~(given | own)
     bad |= (offset < file.header.from_offset) | (offset >= file.header.to_offset)
     bad[1:] |= (first[1:] <= last[:-1]) | (offset[1:] <= offset[:-1])
     return np.asarray(bad)

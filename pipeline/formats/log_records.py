@@ -24,7 +24,12 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     decode_batch,
 )
-from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    ForgetTransactionRecord,
+    TransactionalBlockRecord,
+    TransactionRecord,
+)
 
 _INT64: Final = range(-(2**63), 2**63)
 
@@ -83,6 +88,9 @@ _BROKER: Final = {"broker_id": "broker_id", "broker_epoch": "broker_epoch"}
 _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     LeaderChangeRecord: _renamed(leader_id="leader_id"),
     AllocateProducerIdsRecord: _renamed(
+        **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
+    ),
+    TransactionalBlockRecord: _renamed(
         **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
     ),
     RegisterBrokerRecord: _renamed(**_BROKER, incarnation_id="incarnation_id"),

@@ -22,7 +22,7 @@ MAX_ANOMALIES: Final = 1000
 MAX_FINDINGS: Final = 300
 """Rows in the report's table; the table `findings` has all."""
 MAX_BAD_FILES: Final = 200
-OTHERS: Final = -1
+OTHERS: Final = -2
 """Broker id of all brokers without a colour of their own."""
 _STEPS_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _STEPS_MS: Final = (10, 20, 50, 100, 200, 500, *(1000 * seconds for seconds in _STEPS_SECONDS))

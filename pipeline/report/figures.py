@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
 from pidkeeper.pipeline.report.aggregates import OTHERS, Drawn
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID, OWN
 
 PALETTE: Final = (
     "#4c78e0", "#e8a317", "#e8604c", "#2fa98c", "#9b62d6", "#d9669f", "#5aa3d8", "#8a9a2b", "#b0764a", "#6f7b8c",
@@ -176,6 +176,8 @@ def colour(position: int) -> str:
 
 def broker_name(broker: int) -> str:
     """As the figures say it."""
+    if broker == OWN:
+        return "the quorum, for transactions"
     return "other brokers" if broker == OTHERS else f"broker {broker}"
 
 
@@ -204,7 +206,7 @@ def _held(row: dict[str, Any]) -> str:
     blocks = "" if row["blocks"] == 1 else f"{row['blocks']:,} blocks, "
     until = "the end of what was read" if row["open"] else moment(row["to_ms"])
     return (
-        f"broker {row['broker_id']}<br>{blocks}IDs {row['first_id']:,} to {row['last_id']:,}"
+        f"{broker_name(row['broker_id'])}<br>{blocks}IDs {row['first_id']:,} to {row['last_id']:,}"
         f"<br>{moment(row['from_ms'])} to {until}"
     )
 

@@ -136,7 +136,7 @@ def _reserve() -> BlockReserve:
 def _drain(responder: KafkaResponder, reserve: BlockReserve, data: bytes) -> tuple[bytes, int, WireError | None]:
     """All answers, the bytes used, and the refusal that ended it, if one did."""
     answers, used = b"", 0
-    session, client = SimpleNamespace(broker_id=1, broker_epoch=5), Granting()
+    session, client = SimpleNamespace(broker_id=1, broker_epoch=5, metadata_version=1), Granting()
     transactions = TransactionResponder(Transactions(session, client, Candidates(reserve.claim)))  # type: ignore[arg-type]
     for _ in range(_MAX_CALLS):
         try:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadataVersion
 from pidkeeper.controller.state.migration import TRANSITIONS
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, MIGRATION
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, MIGRATION, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -31,6 +31,7 @@ from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
     TopicPartitions,
+    TransactionalBlockRecord,
     TransactionRecord,
 )
 from tests.fuzz.mutator import Parts
@@ -82,6 +83,17 @@ TRANSACTED: Final[tuple[Record, ...]] = (
 )
 """A transaction and the end of its id, which a state replays as it is."""
 
+OWN: Final[tuple[Record, ...]] = (
+    FeatureLevelRecord(TRANSACTIONAL_BLOCKS),
+    TransactionalBlockRecord(0, 1, 1_700_000_000_000),
+    TransactionRecord("tx", 0, 0, -1, -1, 60_000, 0, 1),
+    TransactionalBlockRecord(2, 2**40, -1),
+    TransactionRecord("ty", 1, 0, -1, -1, 60_000, 0, 1),
+    ForgetTransactionRecord("tx"),
+    TransactionRecord("tx", 2, 0, -1, -1, 60_000, 0, 1),
+)
+"""Producer IDs from the quorum's own blocks, which a state replays as it is."""
+
 VOTERS: Final = (
     VotersRecord((QuorumMember(1, None, "", "", True),)),
     VotersRecord(
@@ -114,6 +126,7 @@ class RecordTarget(Target):
             tuple(triples),
             *[tuple(_triple(record) for record in MIGRATED[:count]) for count in range(1, len(MIGRATED) + 1)],
             *[tuple(_triple(record) for record in TRANSACTED[:count]) for count in range(1, len(TRANSACTED) + 1)],
+            *[tuple(_triple(record) for record in OWN[:count]) for count in range(1, len(OWN) + 1)],
             *[(_triple(record),) for record in VOTERS * 3],
             # The same value in more bytes than it needs: the type number, then the array around it.
             (b"\x93\xcc\x07\x00" + msgspec.msgpack.encode(VOTERS[0]),),

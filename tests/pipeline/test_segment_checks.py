@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
-from pidkeeper.pipeline.checks.quorum.history import ALLOCATION
+from pidkeeper.pipeline.checks.quorum.history import ALLOCATIONS
 from pidkeeper.pipeline.checks.segments import SEGMENT_CHECKS
 from pidkeeper.pipeline.checks.segments.burning import id_burner
 from pidkeeper.pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS
@@ -300,8 +300,8 @@ def test_ids_against_blocks(spark: SparkSession) -> None:
         log.data(producer, 0, 0)
     blocks = [(10, 19, 1), (12, 13, 1), (1 << 20, 5 << 20, 2), ((1 << 20) + 5, (1 << 20) + 6, 2)]
     records = [
-        {"record_type": ALLOCATION, "first_id": 20, "last_id": 20, "broker_id": 1, "committed": False},
-        {"record_type": ALLOCATION, "first_id": 1 << 40, "last_id": 1 << 40, "broker_id": 1, "committed": True},
+        {"record_type": ALLOCATIONS[0], "first_id": 20, "last_id": 20, "broker_id": 1, "committed": False},
+        {"record_type": ALLOCATIONS[0], "first_id": 1 << 40, "last_id": 1 << 40, "broker_id": 1, "committed": True},
         {"next_producer_id": 3, "committed": True},
     ]
     assert found(spark, "unallocated", log, blocks=blocks, records=records) == [

@@ -67,6 +67,10 @@ class Agent:
             kafka=HostPort(f"agent-{broker_id}", 9092),
             heartbeat_seconds=HEARTBEAT_SECONDS,
         )
+        if cluster.transactional.ids and rng.random() < cluster.transactional.old_agents:
+            # One of the build before does not look at what it is told, and sends candidates for ever.
+            self._agent.session._heard_version = lambda version: None  # type: ignore[method-assign]
+            cluster.world.fault("agent_of_the_build_before")
         watched: Any = _WatchedReserve(self._agent.reserve, self._offered, self.claims.name)
         self._agent.prefetcher.reserve = watched
 
@@ -130,7 +134,7 @@ class Agent:
 
     def _observe(self, operation: Operation) -> None:
         request = operation.request
-        if isinstance(request, requests.InitProducerId) and request.candidate != NO_ID:
+        if isinstance(request, requests.InitProducerId) and request.candidate != NO_ID and operation.answer is None:
             self.claims.candidates.add(request.candidate)
         if isinstance(operation.answer, RegisterBrokerResponse):
             self._newest_epoch = operation.answer.broker_epoch

@@ -36,6 +36,7 @@ from pidkeeper.protocol.transactions import TopicPartitions
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from tests.simulation.client_link import ELSEWHERE, ClientLink, refusal_in
 from tests.simulation.history import NOBODY, Operation
+from tests.simulation.liar import Liar
 from tests.simulation.member import base_url
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _RESPONSES: Final[Mapping[type, type]] = {
     requests.RegisterBroker: RegisterBrokerResponse,
 }
 
+_WANTS_IDS: Final = requests.AllocateProducerIds | requests.InitProducerId
 _Answer = asyncio.Future[tuple[int, bytes]]
 
 
@@ -68,6 +70,7 @@ class AgentTransport:
         self._cluster = cluster
         self._link = ClientLink(cluster, rng)
         self._observe = observe
+        self._liar = Liar(cluster, rng)
         self._nodes = {base_url(node): node for node in cluster.members}
 
     async def exchange(
@@ -75,22 +78,26 @@ class AgentTransport:
     ) -> tuple[int, bytes]:
         """As `Transport.exchange`."""
         answer: _Answer = asyncio.get_running_loop().create_future()
+        body, lied = self._liar.told(path, body)
         request = HttpRequest(method, URL(path), HEADERS, body or b"")
         wanted = None if body is None else _request(path, body)
-        if isinstance(wanted, requests.AllocateProducerIds) and not self._cluster.may_allocate():
+        if isinstance(wanted, _WANTS_IDS) and not self._cluster.may_allocate():
             # As operators have it: what brokers ask for is kept from the quorum until the migration begins.
             self._link.travel(_deliver, answer, None)
         else:
-            self._send(self._nodes[base_url], request, wanted, answer)
+            self._send(self._nodes[base_url], request, wanted, answer, lied)
         async with asyncio.timeout(timeout_seconds):
             return await answer
 
-    def _send(self, node: int, request: HttpRequest, wanted: requests.Request | None, answer: _Answer) -> None:
+    def _send(
+        self, node: int, request: HttpRequest, wanted: requests.Request | None, answer: _Answer, lied: bool
+    ) -> None:
         if wanted is None:
             self._link.exchange(node, request, None, partial(_deliver, answer))
             return
         operation = self._cluster.history.invoke(wanted, PRODUCER.get())
-        self._observe(operation)
+        if not lied:
+            self._observe(operation)
         self._link.exchange(node, request, operation, partial(self._answered, operation, answer))
 
     def _answered(self, operation: Operation, answer: _Answer, response: HttpResponse | None) -> None:

@@ -20,6 +20,7 @@ from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from pidkeeper.protocol.metadata_version import BASE, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import Client
@@ -33,6 +34,7 @@ from tests.simulation.migration_invariants import MigrationMonitor
 from tests.simulation.migration_operator import MigrationOperator
 from tests.simulation.nemesis import Nemesis
 from tests.simulation.network import Network
+from tests.simulation.own_blocks import OwnBlocks
 from tests.simulation.process import Process
 from tests.simulation.producer import Producers, Transactional
 from tests.simulation.producer import draw as draw_transactional
@@ -209,8 +211,9 @@ class Cluster:
         claims = [agent.claims for agent in (*self.agents, *self.gone)]
         blocks = self.history.check(claims)
         self.migration.check_floors(self.history.operations)
+        own_blocks = OwnBlocks(self.history.commits, bridge=self.migrating.present and self.migrating.bridge)
         checker = TransactionChecker(
-            self.history.commits, self.history.transactional, self.written, self.transactional.max_epoch
+            self.history.commits, self.history.transactional, self.written, self.transactional.max_epoch, own_blocks
         )
         self.transactional_answers = checker.check(claims)
         return self.result(blocks, None)
@@ -358,7 +361,7 @@ class Cluster:
                 broker_id=record.broker_id,
             )
             for commit in self.history.commits
-            if isinstance(record := commit.record, AllocateProducerIdsRecord)
+            if isinstance(record := commit.record, AllocateProducerIdsRecord | TransactionalBlockRecord)
         ]
         images = set()
         for node in self.voters:

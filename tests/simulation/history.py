@@ -24,6 +24,7 @@ from pidkeeper.protocol.records import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.world import Violation, World
 
 NOBODY: Final = -1
@@ -125,7 +126,7 @@ class History:
         return sorted(found, key=lambda block: block[:2])
 
     def _committed_blocks(self) -> dict[int, Commit]:
-        """The committed allocations by their first ID.
+        """The committed blocks, the quorum's own included, by their first ID.
 
         Walks the log to see that IDs only jump where a floor rose or ZooKeeper was ahead, and that each block went to
         the epoch in force.
@@ -141,11 +142,8 @@ class History:
                 if record.next_producer_id <= next_id:
                     raise Violation("floor", f"{record} at offset {offset}, but the next ID was {next_id}")
                 next_id = record.next_producer_id
-            elif isinstance(record, AllocateProducerIdsRecord):
-                if record.producer_id_start != next_id:
-                    raise Violation("id-gap", f"{record} at offset {offset}, but the next ID was {next_id}")
-                if record.broker_epoch != (epoch := epochs.get(record.broker_id)):
-                    raise Violation("stale-epoch", f"{record} at offset {offset}, but the epoch in force is {epoch}")
+            elif isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord):
+                _check_block(commit, next_id, epochs)
                 blocks[next_id] = commit
                 next_id = record.producer_id_end + 1
             elif isinstance(record, RegisterBrokerRecord):
@@ -228,6 +226,17 @@ class History:
             record = self.commits[epoch].record if epoch < len(self.commits) else None
             if record != RegisterBrokerRecord(request.broker_id, epoch, request.incarnation_id):
                 raise Violation("registration", f"{request} was given epoch {epoch}, where the log says {record}")
+
+
+def _check_block(commit: Commit, next_id: int, epochs: Mapping[int, int]) -> None:
+    record, offset = commit.record, commit.offset
+    assert isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord), f"{record} gives no block"
+    if record.producer_id_start != next_id:
+        raise Violation("id-gap", f"{record} at offset {offset}, but the next ID was {next_id}")
+    if isinstance(record, TransactionalBlockRecord):
+        return
+    if record.broker_epoch != (epoch := epochs.get(record.broker_id)):
+        raise Violation("stale-epoch", f"{record} at offset {offset}, but the epoch in force is {epoch}")
 
 
 class AgentClaims:

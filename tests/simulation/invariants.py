@@ -29,7 +29,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.migration import MigrationRecord
 from pidkeeper.protocol.records import Record, VotersRecord, decode_batch, needed_version, read_voters
-from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.image import IdRange, StateImage
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.history import History
 from tests.simulation.world import Violation, World
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 ANY_TERM = -1
 
 
-_State = tuple[int, int, MigrationRecord | None]
-"""The next offset, the next producer ID, and the newest record of the migration."""
+_State = tuple[int, int, MigrationRecord | None, tuple[IdRange, ...]]
+"""The next offset, the next producer ID, the newest record of the migration, what is left of own blocks."""
 
 
 class _Disk:
@@ -240,7 +240,12 @@ class Monitor:
     def applied(self, process: Process, entry: Entry) -> None:
         """A member applied an entry."""
         machine = process.machine
-        state = (machine.next_offset, machine.producer_ids.next_producer_id, machine.migration.record)
+        state = (
+            machine.next_offset,
+            machine.producer_ids.next_producer_id,
+            machine.migration.record,
+            machine.own_ids.ranges,
+        )
         index, known = entry.index, len(self.committed)
         if index <= known:
             if self.committed[index - 1] != (entry.term, entry.data) or self._states[index - 1] != state:
@@ -260,7 +265,7 @@ class Monitor:
         member.top = max(member.top, snapshot.index)
         if member.forgot is not None:
             self._look_for_recovery(member, disk.recovering, snapshot)
-        state = (image.next_offset, image.next_producer_id, image.migration)
+        state = (image.next_offset, image.next_producer_id, image.migration, image.own_ids)
         if image.voters != self._committed_by(snapshot.index).record:
             raise Violation("snapshot", f"member {process.node_id} installs {snapshot} with {image.voters}")
         if snapshot.index > len(self.committed) or self._states[snapshot.index - 1] != state:

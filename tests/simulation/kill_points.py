@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.protocol.migration import CLAIMING, MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.world import MILLISECOND, SECOND
 from tests.simulation.zookeeper import CLAIMS, STEPS
 
@@ -55,6 +56,9 @@ _ENTRIES: Final = frozenset(point for point in POINTS if point.endswith("_propos
 """From there on others may commit it without this leader."""
 
 
+_BLOCKS: Final = AllocateProducerIdsRecord | TransactionalBlockRecord
+
+
 class KillPoints:
     """`lost`: leaders that died or were deposed, by the point that they had reached last."""
 
@@ -95,7 +99,7 @@ class KillPoints:
             if isinstance(record, MigrationRecord):
                 self.reached(process, STEPS, f"{_name(record)}_proposed")
         phase = process.storage.machine.migration.phase
-        if phase in CLAIMING and any(isinstance(record, AllocateProducerIdsRecord) for record in records):
+        if phase in CLAIMING and any(isinstance(record, _BLOCKS) for record in records):
             self.reached(process, CLAIMS, "claim_proposed")
 
     def applied(self, process: Process, records: list[Record]) -> None:
@@ -106,7 +110,7 @@ class KillPoints:
                     self.reached(process, STEPS, f"{_name(record)}_applied")
                 elif record.znode_version < 0 or record.phase not in _PAUSED:
                     process.points.pop(STEPS, None)
-            elif isinstance(record, AllocateProducerIdsRecord) and process.points.get(CLAIMS) == "claim_proposed":
+            elif isinstance(record, _BLOCKS) and process.points.get(CLAIMS) == "claim_proposed":
                 del process.points[CLAIMS]
 
     def gone(self, process: Process) -> None:

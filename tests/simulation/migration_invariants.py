@@ -21,6 +21,7 @@ from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import RaiseFloorResponse
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.history import Operation
 from tests.simulation.world import Violation, World
 from tests.simulation.zookeeper import Write, ZooKeeper
@@ -159,7 +160,7 @@ class MigrationMonitor:
                 if phase is MigrationPhase.DUAL_WRITE and record.phase is MigrationPhase.FINALIZING:
                     self._check_vacant(process)
                 phase = record.phase
-            elif isinstance(record, AllocateProducerIdsRecord) and phase in CLAIMING:
+            elif isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord) and phase in CLAIMING:
                 first, last = record.producer_id_start, record.producer_id_end
                 if not any(block.first <= first and last <= block.last for block in claims):
                     raise Violation("proposed-unclaimed", f"member {process.node_id} proposes {record} in {phase.name}")
@@ -186,7 +187,7 @@ class MigrationMonitor:
     def committed(self, records: list[Record]) -> None:
         """The next entry was applied for the first time."""
         for record in records:
-            if isinstance(record, AllocateProducerIdsRecord):
+            if isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord):
                 self._allocated(record)
             elif isinstance(record, ProducerIdFloorRecord):
                 self._quorum_next = self._log_next = record.next_producer_id
@@ -197,7 +198,7 @@ class MigrationMonitor:
             elif isinstance(record, MigrationRecord):
                 self._entered(record)
 
-    def _allocated(self, record: AllocateProducerIdsRecord) -> None:
+    def _allocated(self, record: AllocateProducerIdsRecord | TransactionalBlockRecord) -> None:
         first, last = record.producer_id_start, record.producer_id_end
         if self.phase in PAUSED or self.phase is MigrationPhase.NONE:
             raise Violation("allocated-in-a-pause", f"{record} is committed in {self.phase.name}")

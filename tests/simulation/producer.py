@@ -43,6 +43,7 @@ class Transactional(msgspec.Struct, frozen=True):
     are used up. `marker_delay`: longest time that markers take.
     `fresh`: share of instances that come with an id of their own; `init_share`: of requests that ask for a new pair.
     `late`: share of all clients' requests, and of their answers, that come late where there are transactional ids.
+    `liars`: share of the agents that name foreign IDs as candidates; `old_agents`: of those of the build before.
     `at_once`: partitions that join with one request; so many that the largest transactions are nearly as large as any.
     """
 
@@ -59,6 +60,8 @@ class Transactional(msgspec.Struct, frozen=True):
     init_share: float
     late: float
     at_once: int
+    liars: float
+    old_agents: float
 
 
 def draw(rng: random.Random) -> Transactional:
@@ -78,6 +81,8 @@ def draw(rng: random.Random) -> Transactional:
         init_share=rng.choice((0.2, 0.2, 0.6)),
         late=rng.choice((0.0, 0.05, 0.2)),
         at_once=rng.choice((1, 1, 1, 1, 1, 1, 30, 3_000)),
+        liars=rng.choice((0.0, 0.3, 1.0)),
+        old_agents=rng.choice((0.0, 0.3, 1.0)),
     )
 
 

@@ -10,7 +10,7 @@ import random
 import msgspec
 
 from pidkeeper.controller.node.settings import DEFAULT_SNAPSHOT_BYTES
-from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, BASE, LATEST, TRANSACTIONS
 from tests.simulation.world import MILLISECOND, SECOND
 
 MEMBER_FAULTS = {
@@ -131,7 +131,7 @@ def draw(rng: random.Random) -> Swarm:
         chosen = dict(MEMBER_FAULTS)
     lossy = rng.random() < 0.6
     # The quorum changes in a third of the seeds, and then often.
-    first_build = rng.choice((BASE, LATEST, LATEST))
+    first_build = rng.choice((BASE, ADDED_PARTITIONS, LATEST))
     if first_build < LATEST:
         chosen["upgrade"] = rng.choice((3.0, 9.0))
     spares = rng.choice((0, 0, 0, 0, 1, MAX_SPARES))

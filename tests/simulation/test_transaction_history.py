@@ -13,6 +13,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
 from pidkeeper.protocol.transactions import ForgetTransactionRecord, TopicPartitions, TransactionRecord
 from tests.simulation.history import AgentClaims, History, Operation
+from tests.simulation.own_blocks import OwnBlocks
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import (
     COMPLETE_ABORT,
@@ -75,7 +76,10 @@ class Story:
         self.told(operation, given)
 
     def check(self) -> int:
-        checker = TransactionChecker(self.history.commits, self.history.transactional, self.written, MAX_EPOCH)
+        own_blocks = OwnBlocks(self.history.commits, bridge=False)
+        checker = TransactionChecker(
+            self.history.commits, self.history.transactional, self.written, MAX_EPOCH, own_blocks
+        )
         return checker.check([self.claims])
 
 

@@ -20,6 +20,7 @@ from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import InitProducerIdResponse
 from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransactionRecord, TransactionRecord
 from tests.simulation.history import AgentClaims, Commit, Operation
+from tests.simulation.own_blocks import SINCE, OwnBlocks
 from tests.simulation.transaction_model import (
     NOBODY,
     ONGOING,
@@ -68,6 +69,7 @@ class _Story:
         self.name = name
         self.times: list[float] = [0]
         self.states: list[State | None] = [None]
+        self.offsets = [-1]
         # The newest whole record by then, for what the states leave out.
         self.records: list[TransactionRecord | None] = [None]
         self.attempts: list[Operation] = []
@@ -75,6 +77,7 @@ class _Story:
     def add(self, commit: Commit) -> None:
         record = commit.record
         self.times.append(commit.time)
+        self.offsets.append(commit.offset)
         if isinstance(record, AddPartitionsRecord):
             self.records.append(self.records[-1])
             self.states.append(joined(self.states[-1], record))
@@ -99,7 +102,9 @@ class TransactionChecker:
         attempts: Iterable[Operation],
         written: Iterable[Written],
         max_epoch: int,
+        own_blocks: OwnBlocks,
     ) -> None:
+        self._own_blocks = own_blocks
         self._max_epoch = max_epoch
         self._stories: dict[str, _Story] = {}
         self._written: dict[tuple[str, Pair], list[Written]] = defaultdict(list)
@@ -133,7 +138,10 @@ class TransactionChecker:
     # What holds without the model.
 
     def _check_ids(self, claims: Sequence[AgentClaims]) -> None:
-        """A producer id belongs to one transactional id for ever, and no candidate went to a producer without one."""
+        """A producer id belongs to one transactional id for ever, and went to nobody without one; agents gave none.
+
+        But for those that they gave as candidates, before the quorum took them itself.
+        """
         runs = sorted((first, last) for agent in claims for first, last in agent.runs)
         starts = [first for first, _ in runs]
         candidates: dict[int, str] = {}
@@ -149,8 +157,13 @@ class TransactionChecker:
                 user = users.setdefault(producer_id, story.name)
                 if user != story.name:
                     raise Violation("producer-id-twice", f"{producer_id} belongs to {user} and to {story.name}")
-                if producer_id not in candidates:
-                    raise Violation("foreign-id", f"{producer_id} of {story.name} was nobody's candidate")
+                if producer_id in self._own_blocks.by_candidate:
+                    if producer_id not in candidates:
+                        raise Violation("foreign-id", f"{producer_id} of {story.name} was nobody's candidate")
+                    continue
+                place = bisect.bisect_right(starts, producer_id) - 1
+                if producer_id in candidates or (place >= 0 and producer_id <= runs[place][1]):
+                    raise Violation("producer-id-twice", f"{producer_id} of {story.name} left an agent too")
 
     def _check_outcomes(self, story: _Story) -> None:
         """What was decided is completed just so, after all of its markers were written."""
@@ -226,12 +239,16 @@ class TransactionChecker:
                 continue
             checked += 1
             places = story.overlapping(attempt)
-            outcomes = {place: expected(story.states[place], attempt.request, self._max_epoch) for place in places}  # type: ignore[arg-type]
-            if any(outcome == (told, None) for outcome in outcomes.values()):
+            outcomes = [
+                (place, expected(story.states[place], attempt.request, self._max_epoch, new_id))  # type: ignore[arg-type]
+                for place in places
+                for new_id in self._new_ids(story, attempt, place + 1)
+            ]
+            if any(outcome == (told, None) for _, outcome in outcomes):
                 continue
             made = [
                 place + 1
-                for place, outcome in outcomes.items()
+                for place, outcome in outcomes
                 if outcome.answer == told and self._made(story, attempt, place + 1, outcome.after)
             ]
             if not made:
@@ -244,6 +261,22 @@ class TransactionChecker:
             writers[number] = made
         self._match(story, writers, "answered, but made no record of its own")
         return checked
+
+    def _new_ids(self, story: _Story, attempt: Operation, place: int) -> set[int | None]:
+        """What an attempt may have got that needed an ID: the one that the record at `place` takes, its candidate, -1.
+
+        And None, for one that needed none.
+        """
+        found: set[int | None] = {None}
+        if isinstance(attempt.request, requests.InitProducerId):
+            moments = self._own_blocks.during(attempt.invoked, attempt.returned)
+            if moments[0].version < SINCE:
+                found.add(attempt.request.candidate)
+            if any(moment.may_wait and moment.version >= SINCE for moment in moments):
+                found.add(-1)
+            if place < len(story.offsets):
+                found.add(self._own_blocks.taken_at(story.offsets[place]))
+        return found
 
     @staticmethod
     def _made(story: _Story, attempt: Operation, place: int, after: State | None) -> bool:
@@ -264,22 +297,26 @@ class TransactionChecker:
                 index[_signature(attempt)].append(number)
                 if isinstance(attempt.request, requests.InitProducerId):
                     index["candidate", attempt.request.candidate].append(number)
+                    index["new",].append(number)
         makers: dict[int, list[int]] = {}
         for place in range(1, len(story.states)):
             before, after = story.states[place - 1], story.states[place]
             if self._is_duty(story, place):
                 continue
+            taken = self._own_blocks.taken_at(story.offsets[place])
+            made_by = ("new",) if before is None and taken is not None else _made_by(before, after)
             makers[place] = [
                 number
-                for number in index.get(_made_by(before, after), ())
-                if self._made(
-                    story,
-                    story.attempts[number],
-                    place,
-                    expected(before, story.attempts[number].request, self._max_epoch).after,  # type: ignore[arg-type]
-                )
+                for number in index.get(made_by, ())
+                if self._made(story, story.attempts[number], place, self._after(story.attempts[number], before, taken))
             ]
         self._match(story, makers, "nobody asked for it")
+
+    def _after(self, attempt: Operation, before: State | None, taken: int | None) -> State | None:
+        """What `attempt` makes of `before`, if it took the ID `taken` from a block, or else its candidate."""
+        request: Any = attempt.request
+        new_id = getattr(request, "candidate", None) if taken is None else taken
+        return expected(before, request, self._max_epoch, new_id).after
 
     def _is_duty(self, story: _Story, place: int) -> bool:
         before, after = story.states[place - 1], story.states[place]

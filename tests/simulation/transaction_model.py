@@ -29,9 +29,12 @@ class State(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """`answer`: a pair, NONE or the code of a refusal; `after`: the new state, None if there is nothing to write."""
+    """`answer`: a pair, NONE or the code of a refusal; None if it cannot have been decided so.
 
-    answer: Pair | ErrorCode
+    `after`: the new state, None if there is nothing to write.
+    """
+
+    answer: Pair | ErrorCode | None
     after: State | None = None
 
 
@@ -54,10 +57,13 @@ def joined(before: State | None, record: AddPartitionsRecord) -> State | None:
     return State((record.producer_id, record.producer_epoch), before.last, ONGOING, known | new)
 
 
-def expected(before: State | None, request: Request, max_epoch: int) -> Expected:
-    """How `request` is answered in the state `before`; None: the id is unknown."""
+def expected(before: State | None, request: Request, max_epoch: int, new_id: int | None) -> Expected:
+    """How `request` is answered in the state `before`; None: the id is unknown.
+
+    new_id: the producer ID that it gets if it needs one; -1 if it is to come again, None if it cannot have needed one.
+    """
     if isinstance(request, requests.InitProducerId):
-        return _initialised(before, (request.producer_id, request.producer_epoch), request.candidate, max_epoch)
+        return _initialised(before, (request.producer_id, request.producer_epoch), new_id, max_epoch)
     pair = (request.producer_id, request.producer_epoch)
     if before is None or before.pair[0] != pair[0]:
         return Expected(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -68,11 +74,9 @@ def expected(before: State | None, request: Request, max_epoch: int) -> Expected
     return _joined(before, request)
 
 
-def _initialised(before: State | None, supplied: Pair, candidate: int, max_epoch: int) -> Expected:
+def _initialised(before: State | None, supplied: Pair, new_id: int | None, max_epoch: int) -> Expected:
     if before is None:
-        if candidate < 0:
-            return Expected(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        return Expected((candidate, 0), State((candidate, 0), NOBODY, EMPTY, frozenset()))
+        return _renewed(new_id, NOBODY)
     comes_again = supplied == before.last
     if supplied not in {NOBODY, before.pair} and (not comes_again or before.status == ONGOING):
         return Expected(ErrorCode.PRODUCER_FENCED)
@@ -84,13 +88,18 @@ def _initialised(before: State | None, supplied: Pair, candidate: int, max_epoch
         return Expected(ErrorCode.CONCURRENT_TRANSACTIONS, fence)
     if comes_again and supplied != NOBODY and epoch <= max_epoch:
         return Expected(before.pair)
-    if epoch < max_epoch:
-        pair = (number, epoch + 1)
-    elif candidate < 0:
-        return Expected(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    else:
-        pair = (candidate, 0)
+    if epoch >= max_epoch:
+        return _renewed(new_id, supplied)
+    pair = (number, epoch + 1)
     return Expected(pair, State(pair, supplied, EMPTY, frozenset()))
+
+
+def _renewed(new_id: int | None, supplied: Pair) -> Expected:
+    if new_id is None:
+        return Expected(None)
+    if new_id < 0:
+        return Expected(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return Expected((new_id, 0), State((new_id, 0), supplied, EMPTY, frozenset()))
 
 
 def _joined(before: State, request: requests.AddPartitionsToTxn) -> Expected:

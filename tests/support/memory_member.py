@@ -26,6 +26,7 @@ from pidkeeper.controller.state.requests import (
     BrokerHeartbeat,
     CompleteTransaction,
     EndTxn,
+    FillOwnIds,
     ForgetTransactionalId,
     InitProducerId,
     OrderMigration,
@@ -57,7 +58,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerResponse,
     VoterStatus,
 )
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
 from pidkeeper.service.health_check import HealthCheck
@@ -137,7 +138,8 @@ class MemoryMember:
         self.kafka: dict[int, str | None] = {}
         # For transactions, which nobody completes, and for the migration.
         self.machine = StateMachine(CLUSTER_ID)
-        self.machine.replay([FeatureLevelRecord(LATEST)])
+        # The last version at which a caller names the ID that a transactional id is to get.
+        self.machine.replay([FeatureLevelRecord(ADDED_PARTITIONS)])
         self.znode = MemoryZnode()
         self.steps_wait = False
         self.migration = Migration(
@@ -293,6 +295,7 @@ class MemoryMember:
                 return self._decide(request)
             case (
                 RaiseMetadataVersion()
+                | FillOwnIds()
                 | CompleteTransaction()
                 | ForgetTransactionalId()
                 | StartMigration()

@@ -31,8 +31,8 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from pidkeeper.protocol.metadata_version import TRANSACTIONS
-from pidkeeper.protocol.transactions import TopicPartitions
+from pidkeeper.protocol.metadata_version import BASE, TRANSACTIONS
+from pidkeeper.protocol.transactions import TopicPartitions, TransactionalBlockRecord
 
 Fault = Literal["none", "answer-lost", "never-arrived", "late"]
 """What becomes of a transactional request: all but "none" break the connection. "answer-lost": it was carried out;
@@ -141,6 +141,7 @@ class StubQuorum:
 
     Transactions are decided by `controller.state`. `faults`: one for each transactional request at the leader.
     `completes`: whether an ended transaction is completed at once. `others`: brokers beside those that registered here.
+    `tells`: the metadata version in the answers to registrations and heartbeats; a build before version 6 tells none.
     `takes_addresses`: not so before metadata version 3 is in force; who then registers to leave one keeps its epoch.
     """
 
@@ -162,6 +163,7 @@ class StubQuorum:
         self.delays: deque[float] = deque()
         self.kafka: dict[int, str | None] = {}
         self.takes_addresses = True
+        self.tells = BASE
         self.others: list[BrokerDescription] = []
         self.brokers_refused: RequestError | None = None
         self.looks = 0
@@ -199,7 +201,7 @@ class StubQuorum:
         if verb == "heartbeat":
             self._check_epoch(int(broker), _decode(body, BrokerHeartbeatRequest).broker_epoch)
             self.heartbeats += 1
-            return BrokerHeartbeatResponse(fenced=False)
+            return BrokerHeartbeatResponse(False, self.tells)
         assert verb == "unregister", path
         self._check_epoch(int(broker), _decode(body, UnregisterBrokerRequest).broker_epoch)
         del self.epochs[int(broker)]
@@ -224,7 +226,7 @@ class StubQuorum:
             self.epochs[broker_id] = self.offset
             self.incarnations[broker_id] = request.incarnation_id
         self.kafka[broker_id] = kafka
-        return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id)
+        return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id, self.tells)
 
     def _allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         self._check_cluster(request.cluster_id)
@@ -263,8 +265,11 @@ class StubQuorum:
         self.transactional.append(request)
         draft = _Draft(self)
         answer = decide(draft, request)
+        self.machine.own_ids, self.next_producer_id = draft.own_ids, draft.next_producer_id
         for record in draft.records:
             self.offset += 1
+            if isinstance(record, TransactionalBlockRecord):
+                continue
             self.machine.transactions.replay(record, self.offset, self.next_producer_id)  # type: ignore[arg-type]
         after = self.machine.transactions.get(request.transactional_id)
         if self.completes and after is not None and after.status in PREPARED:
@@ -292,7 +297,8 @@ def _transactional(path: str, body: bytes) -> Any:
     verb = path.rpartition("/")[2]
     if verb == "init-producer-id":
         init = _decode(body, TransactionalInitRequest)
-        return asked.InitProducerId(*msgspec.structs.astuple(init))
+        request = asked.InitProducerId(*msgspec.structs.astuple(init))
+        return msgspec.structs.replace(request, may_take_block=True)
     if verb == "end":
         return asked.EndTxn(*msgspec.structs.astuple(_decode(body, EndTxnRequest)))
     assert verb == "add-partitions", path

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the customary name
 from pidkeeper.pipeline.checks.quorum.rows import PLACE, RANGE_BITS
 from pidkeeper.pipeline.derived import derived
 from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.protocol.ids import OWN
 
 ARCHIVE: Final = "archive"
 LOG: Final = "log"
@@ -25,7 +26,8 @@ MAX_MEMBERS: Final = 63
 _POSITIONS: Final = 1 << 40
 """More than the bytes of any file, 1 TiB: a file's number and a position are one long up to 8 million files."""
 
-ALLOCATION: Final = "AllocateProducerIdsRecord"
+ALLOCATIONS: Final = ("AllocateProducerIdsRecord", "TransactionalBlockRecord")
+"""The records of blocks: given to a broker, or taken by the quorum for transactional producers."""
 
 
 def committed(inputs: AuditInputs) -> DataFrame:
@@ -40,7 +42,7 @@ def allocations(inputs: AuditInputs) -> DataFrame:
     """
     columns = [*BLOCK, *PLACE]
     archived = inputs.archive_blocks.select(*columns, F.lit(ARCHIVE).alias("source"))
-    logged = committed(inputs).filter(F.col("record_type") == ALLOCATION)
+    logged = committed(inputs).filter(F.col("record_type").isin(*ALLOCATIONS))
     return archived.unionByName(logged.select(*columns, F.lit(LOG).alias("source")))
 
 
@@ -86,6 +88,11 @@ def distinct_blocks(inputs: AuditInputs) -> DataFrame:
 def history(inputs: AuditInputs) -> DataFrame:
     """The blocks that most members agree on: one for each offset."""
     return distinct_blocks(inputs).filter("version = 1").drop("version", "versions")
+
+
+def blocks_of_brokers(inputs: AuditInputs) -> DataFrame:
+    """`history` without the blocks that the quorum took itself."""
+    return history(inputs).filter(F.col("broker_id") != OWN)
 
 
 def located(found: DataFrame, inputs: AuditInputs, *structs: str) -> DataFrame:

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.limits import DEFAULT, Limits
-from pidkeeper.pipeline.checks.quorum.history import history
+from pidkeeper.pipeline.checks.quorum.history import blocks_of_brokers
 from pidkeeper.pipeline.checks.quorum.rows import findings
 from pidkeeper.pipeline.findings import WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
@@ -19,7 +19,7 @@ def quota(inputs: AuditInputs, limits: Limits = DEFAULT) -> DataFrame:
     """
     order = Window.partitionBy("broker_id").orderBy("timestamp_ms", "first_id")
     refilled = F.col("timestamp_ms") * (limits.quota_per_second / 1000)
-    blocks = history(inputs).withColumn("taken", F.row_number().over(order) - refilled)
+    blocks = blocks_of_brokers(inputs).withColumn("taken", F.row_number().over(order) - refilled)
     lowest = F.min(F.col("taken") - 1).over(order)
     blocks = blocks.withColumn("used", F.round(F.col("taken") - lowest).cast("long"))
     peak = F.max(F.struct("used", "timestamp_ms", "first_id", "last_id")).alias("peak")

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.quorum.history import (
-    ALLOCATION,
+    ALLOCATIONS,
     ARCHIVE,
     WHOLE,
     committed,
@@ -68,7 +68,7 @@ def _versions(inputs: AuditInputs) -> DataFrame:
 def _absent(inputs: AuditInputs) -> DataFrame:
     """Blocks of one copy at an offset that another copy covers without a block."""
     blocks = history(inputs).filter("offset is not null").select("offset", F.struct(*WHOLE).alias("block"))
-    logged = committed(inputs).filter(F.col("record_type") != ALLOCATION)
+    logged = committed(inputs).filter(~F.col("record_type").isin(*ALLOCATIONS))
     others = logged.select("offset", F.col("record_type").alias("instead"), F.struct(*PLACE).alias("copy"))
     lacking = blocks.join(F.broadcast(others), "offset").select("block", "copy", "instead")
     lacking = located(lacking.unionByName(_absent_in_archives(inputs)), inputs, "block")
@@ -141,7 +141,7 @@ def _entries(inputs: AuditInputs) -> DataFrame:
     rows = committed(inputs)
     names = [name for name in rows.columns if name not in _NOT_CONTENT]
     by_record = Window.partitionBy("index", "record_number")
-    of_block = (F.col("record_type") == ALLOCATION) & F.col("offset").isNotNull()
+    of_block = F.col("record_type").isin(*ALLOCATIONS) & F.col("offset").isNotNull()
     rows = rows.withColumn("of_block", F.max(of_block).over(by_record))
     rows = rows.withColumn("records", F.count("*").over(Window.partitionBy("member", "index")))
     # JSON leaves nulls out by name, so that no two contents look alike.

@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.findings import FINDINGS
+from pidkeeper.protocol.ids import OWN
 
 RANGE_BITS: Final = 16
 """Values of the first column of an order are cut into ranges of 2^16 log offsets; see `with_highest_before`."""
@@ -87,9 +88,9 @@ def place_text(row: Column) -> Column:
 def block_text(row: Column) -> Column:
     """A block in full, of a struct that `history.located` gave its place."""
     return F.format_string(
-        "%s of broker %d at offset %s (%s)",
+        "%s of %s at offset %s (%s)",
         id_text(row["first_id"], row["last_id"]),
-        row["broker_id"],
+        F.when(row["broker_id"] == OWN, "the quorum's own").otherwise(F.format_string("broker %d", row["broker_id"])),
         F.coalesce(row["offset"].cast("string"), F.lit("unknown")),
         place_text(row),
     )

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the customary name
 
 from pidkeeper.pipeline.checks.limits import DEFAULT, Limits
-from pidkeeper.pipeline.checks.quorum.history import history
+from pidkeeper.pipeline.checks.quorum.history import blocks_of_brokers
 from pidkeeper.pipeline.checks.quorum.rows import findings
 from pidkeeper.pipeline.findings import WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
@@ -22,7 +22,7 @@ def storm(inputs: AuditInputs, limits: Limits = DEFAULT) -> DataFrame:
     One finding for each broker, with its busiest minute, by the leaders' clocks.
     """
     brokers = (
-        _within_minutes(history(inputs))
+        _within_minutes(blocks_of_brokers(inputs))
         .groupBy("broker_id")
         .agg(
             F.sum(F.when(F.col("more") > 0, F.col("more"))).alias("blocks"),

@@ -13,6 +13,7 @@ from pidkeeper.pipeline.checks.segments.ids import producer_epochs, producer_ids
 from pidkeeper.pipeline.checks.segments.rows import findings, text
 from pidkeeper.pipeline.findings import NOTE, WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.protocol.ids import OWN
 
 WINDOW_MS: Final = 3_600_000
 FEW_BATCHES: Final = 2
@@ -94,4 +95,6 @@ def _shares(inputs: AuditInputs) -> DataFrame:
         "{used} of {ids} IDs in {blocks} blocks wrote, {percent} percent, in the segments that were given",
         percent=percent,
     )
-    return findings(found, "id_burner", NOTE, detail, subject=text("broker {broker_id}"))
+    own = F.lit("the quorum's own blocks, for transactions")
+    subject = F.when(F.col("broker_id") == OWN, own).otherwise(text("broker {broker_id}"))
+    return findings(found, "id_burner", NOTE, detail, subject=subject)

@@ -17,6 +17,7 @@ from pidkeeper.controller.state import requests as asked
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
+from pidkeeper.protocol.metadata_version import BASE, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.transactions import MAX_TIMEOUT_MS, ForgetTransactionRecord
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
@@ -64,6 +65,31 @@ async def test_a_transactional_id_gets_an_id_and_then_rising_epochs(quorum: Stub
         assert await init(whole, "u") == (1, 0), "the candidate that three bumps did not need"
         assert whole.agent.reserve.claim() == 2
         assert (whole.agent.candidates.taken, whole.agent.candidates.lost) == (2, 0)
+
+
+async def test_no_candidate_goes_along_once_the_quorum_takes_the_ids_itself(quorum: StubQuorum) -> None:
+    """It is heard by a heartbeat while the agent is registered, and no answer of an older build takes it back."""
+    async with whole_agent(quorum) as whole:
+        assert await init(whole) == (0, 0)
+        quorum.machine.metadata_version = quorum.tells = TRANSACTIONAL_BLOCKS
+        await until(lambda: whole.agent.session.metadata_version == TRANSACTIONAL_BLOCKS)
+        heard, quorum.tells = quorum.heartbeats, BASE
+        await until(lambda: quorum.heartbeats > heard + 1)
+        first = quorum.next_producer_id
+        assert [await init(whole, name) for name in ("u", "v")] == [(first, 0), (first + 1, 0)]
+        assert [request.candidate for request in quorum.transactional] == [0, -1, -1]
+        assert whole.agent.reserve.claim() == 1, "none was burnt"
+
+
+async def test_a_candidate_that_the_quorum_did_not_need_is_kept(quorum: StubQuorum) -> None:
+    """The agent has not heard yet that the quorum takes the IDs itself."""
+    quorum.machine.metadata_version = TRANSACTIONAL_BLOCKS
+    async with whole_agent(quorum) as whole:
+        first = quorum.next_producer_id
+        assert [await init(whole, name) for name in ("u", "v")] == [(first, 0), (first + 1, 0)]
+        assert [request.candidate for request in quorum.transactional] == [0, 0]
+        candidates = whole.agent.candidates
+        assert (len(candidates), candidates.taken, candidates.lost) == (1, 0, 0)
 
 
 async def test_an_older_instance_is_fenced(quorum: StubQuorum) -> None:

@@ -62,6 +62,32 @@ def test_format_is_pinned() -> None:
     assert [decode_row(golden[at : at + 48]) for at in (128, 176)] == BLOCKS
 
 
+OWN_BLOCK = AllocatedBlock(5001, 5010, -1, -1, 199, 7)
+
+
+def test_the_format_with_the_quorums_own_blocks_is_pinned() -> None:
+    """Members of a build before do not see such a file: the metadata version keeps them away. Readers are told."""
+    golden = (GOLDEN / "allocations-own.bin").read_bytes()
+    assert encode_archive("cluster-a", 100, 200, [BLOCKS[0], OWN_BLOCK]) == golden
+    header, blocks = decode_archive(golden)
+    assert (header.version, blocks) == (2, [BLOCKS[0], OWN_BLOCK])
+    assert decode_archive(encode_archive("cluster-a", 100, 200, BLOCKS))[0].version == 1
+
+
+def test_the_quorums_own_blocks_are_in_no_file_of_the_version_before() -> None:
+    data = encode_archive("cluster-a", 100, 200, [BLOCKS[0], OWN_BLOCK])
+    header = msgspec.structs.replace(decode_header(data), version=1)
+    with pytest.raises(ArchiveError, match="the block of ID 5001 has no broker, in a file of version 1"):
+        decode_archive(encode_header(header) + data[HEADER_BYTES:])
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_a_file_of_another_version_is_refused(version: int) -> None:
+    header = ArchiveHeader("cluster-a", 100, 200, 2, 1000, 5000, 0, version)
+    with pytest.raises(ArchiveError, match=f"unknown archive version {version}: this build reads version 2 at most"):
+        decode_header(encode_header(header))
+
+
 def test_every_flipped_bit_is_refused() -> None:
     data = encode_archive("cluster-a", 100, 200, BLOCKS)
     for bit in range(len(data) * 8):
@@ -94,6 +120,7 @@ def test_every_other_length_is_refused() -> None:
         [block(broker_id=-1)],
         [block(broker_epoch=-1)],
         [block(broker_epoch=2**63)],
+        [block(broker_id=-2, broker_epoch=-2)],
         [block(timestamp_ms=2**63)],
     ],
 )

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
-from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, MIGRATION, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, MIGRATION, TRANSACTIONAL_BLOCKS, TRANSACTIONS
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import QuorumMember, VotersRecord
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots import snapshot_format
-from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
+from pidkeeper.snapshots.image import BrokerRegistration, IdRange, LastBlock, StateImage
 from pidkeeper.snapshots.snapshot_format import (
     NewerSnapshot,
     SnapshotError,
@@ -117,6 +117,50 @@ def test_a_migration_needs_a_metadata_version_that_has_one(phase: MigrationPhase
         msgspec.structs.replace(IMAGE, version=TRANSACTIONS, migration=record)
     # Without one, nothing of it is in the file.
     assert b"migration" not in encode_snapshot("cluster-a", msgspec.structs.replace(IMAGE, version=MIGRATION))
+
+
+OWN = msgspec.structs.replace(
+    IMAGE,
+    version=TRANSACTIONAL_BLOCKS,
+    last_block=LastBlock(2990, 10, -1, -1, 299, 7),
+    transactions=[EMPTY, ONGOING],
+    own_ids=(IdRange(9, 9), IdRange(2990, 2999)),
+)
+
+
+def test_the_format_with_own_ids_is_pinned() -> None:
+    golden = (GOLDEN / "snapshot-own-ids.bin").read_bytes()
+    assert encode_snapshot("cluster-a", OWN) == golden
+    assert decode_snapshot(golden, "x.snap", None) == OWN
+    assert b"own_ids" not in encode_snapshot("cluster-a", msgspec.structs.replace(OWN, own_ids=()))
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"version": TRANSACTIONAL_BLOCKS - 1}, "version 5 with own IDs"),
+        ({"version": TRANSACTIONAL_BLOCKS - 1, "own_ids": ()}, "version 5 with own IDs"),
+        ({"version": TRANSACTIONAL_BLOCKS - 1, "last_block": None}, "version 5 with own IDs"),
+        ({"last_block": LastBlock(2990, 10, -1, 4, 299, 7)}, "broker -1 with epoch 4"),
+        ({"last_block": LastBlock(2990, 10, 4, -1, 299, 7)}, "broker 4 with epoch -1"),
+        ({"own_ids": (IdRange(8, 9),)}, "transactional ids have some below 9"),
+        ({"own_ids": (IdRange(10, 12), IdRange(12, 13))}, "do not ascend"),
+        ({"own_ids": (IdRange(20, 22), IdRange(12, 13))}, "do not ascend"),
+        ({"own_ids": (IdRange(2990, 3000),)}, "reach above the next producer ID 3000"),
+    ],
+)
+def test_own_ids_that_no_member_has_are_refused(changes: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        msgspec.structs.replace(OWN, **changes)
+
+
+def test_own_ids_are_at_most_two_ranges() -> None:
+    state = msgspec.msgpack.decode(msgspec.msgpack.encode(OWN))
+    state["own_ids"].append({"first": 2000, "last": 2001})
+    with pytest.raises(msgspec.ValidationError, match="length <= 2"):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=StateImage)
+    with pytest.raises(ValueError, match="IDs 5 to 4 are not a range"):
+        IdRange(5, 4)
 
 
 def test_a_snapshot_of_a_newer_build_is_told_from_a_damaged_one() -> None:

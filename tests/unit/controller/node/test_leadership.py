@@ -27,7 +27,12 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import BASE, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import ProducerIdFloorRecord, Record, encode_batch
-from pidkeeper.protocol.transactions import AddPartitionsRecord, TopicPartitions, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    AddPartitionsRecord,
+    TopicPartitions,
+    TransactionalBlockRecord,
+    TransactionRecord,
+)
 from tests.support.memory_leader import ALLOCATE, SETTINGS, MemoryLeader, MemoryQuorum
 
 SESSION_TICKS = SETTINGS.timing.ticks(SETTINGS.broker_session_timeout_ms)
@@ -314,7 +319,8 @@ ONGOING = replace(
 def leader_after(*records: Record) -> MemoryLeader:
     """It comes to lead when `records` are in the log already."""
     quorum = MemoryQuorum()
-    quorum.log.append(encode_batch([ProducerIdFloorRecord(100, 0), *records]))
+    own = TransactionalBlockRecord(EMPTY.producer_id, EMPTY.producer_id + 9, 0)
+    quorum.log.append(encode_batch([ProducerIdFloorRecord(EMPTY.producer_id, 0), own, *records]))
     quorum.succeed()
     return quorum.leader
 

@@ -14,6 +14,7 @@ from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.support.memory_files import MemoryFiles
 
 PATH = PurePath("/archive")
@@ -64,6 +65,20 @@ async def test_owners_from_memory_alone() -> None:
         assert await ledger.owner(10) is None
         assert await ledger.owner(30) is None
         assert len(ledger) == 2
+
+
+async def test_the_quorums_own_blocks_have_no_broker_in_memory_and_in_the_archive() -> None:
+    files = disk()
+    own = AllocatedBlock(10, 19, -1, -1, 2, 1001)
+    async with opened(files) as ledger:
+        ledger.record([allocation(0), (2, TransactionalBlockRecord(10, 19, 1001)), allocation(2)])
+        for _ in range(2):
+            assert await ledger.owner(10) == await ledger.owner(19) == own
+            assert await all_pages(ledger) == [block(0), own, block(2)]
+            await ledger.archive(5)
+            ledger.forget(5)
+    async with opened(files, 5, 30) as ledger:
+        assert await all_pages(ledger) == [block(0), own, block(2)]
 
 
 async def test_an_empty_history() -> None:

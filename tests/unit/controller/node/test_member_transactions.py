@@ -40,11 +40,10 @@ async def begin(cluster: LoopbackCluster, name: str = "tx", timeout_ms: int = 60
     """A transaction under way; the broker's epoch and the producer ID."""
     await cluster.settled()
     epoch = await cluster.register()
-    (candidate,) = await cluster.allocate(epoch)
-    await cluster.call(requests.InitProducerId(1, epoch, name, timeout_ms, -1, -1, candidate))
+    given = await cluster.call(requests.InitProducerId(1, epoch, name, timeout_ms, -1, -1, -1))
     topics = (TopicPartitions("t", (0, 1)),)
-    await cluster.call(requests.AddPartitionsToTxn(1, epoch, name, candidate, 0, topics))
-    return epoch, candidate
+    await cluster.call(requests.AddPartitionsToTxn(1, epoch, name, given.producer_id, 0, topics))
+    return epoch, given.producer_id
 
 
 async def test_a_decided_transaction_is_completed_on_every_member(make: Make) -> None:
@@ -105,8 +104,7 @@ async def test_an_idle_id_is_forgotten(make: Make) -> None:
     await cluster.start()
     await cluster.settled()
     epoch = await cluster.register()
-    (candidate,) = await cluster.allocate(epoch)
-    await cluster.call(requests.InitProducerId(1, epoch, "tx", 60_000, -1, -1, candidate))
+    await cluster.call(requests.InitProducerId(1, epoch, "tx", 60_000, -1, -1, -1))
     await cluster.stop()
     await cluster.start()
     member = await cluster.leader()
@@ -119,16 +117,13 @@ async def test_all_inits_in_flight_share_one_commit(make: Make) -> None:
     await cluster.start()
     await cluster.settled()
     epoch = await cluster.register()
-    blocks = [await cluster.allocate(epoch) for _ in range(4)]
-    candidates = [first + number for (first,) in blocks for number in range(10)]
     leader = await cluster.leader()
     before = leader.core.last_index
     answers = [
-        leader.submit(requests.InitProducerId(1, epoch, f"tx-{candidate}", 60_000, -1, -1, candidate))
-        for candidate in candidates
+        leader.submit(requests.InitProducerId(1, epoch, f"tx-{number}", 60_000, -1, -1, -1)) for number in range(40)
     ]
     await eventually(lambda: all(answer.done() for answer in answers))
     assert [(answer.result().producer_id, answer.result().producer_epoch) for answer in answers] == [
-        (candidate, 0) for candidate in candidates
+        (number, 0) for number in range(40)
     ]
     assert leader.core.last_index == before + 1, "one entry for all of them"

@@ -430,7 +430,7 @@ def test_no_record_takes_more_bytes_than_were_kept_free(
     ):
         draft = Draft(machine, now_ms)
         kept_free = most_bytes(draft, request)
-        assert kept_free <= 128 + 4 * MAX_TRANSACTIONAL_ID_LENGTH + MAX_TRANSACTION_BYTES
+        assert kept_free <= 40 + 128 + 4 * MAX_TRANSACTIONAL_ID_LENGTH + MAX_TRANSACTION_BYTES
         try:
             decide(draft, request)
         except RequestError:
@@ -466,7 +466,8 @@ def test_bounds_of_records_and_bytes_are_those_of_the_kind(machine: StateMachine
     register, allocate = requests.RegisterBroker(3, "c"), requests.AllocateProducerIds(1, EPOCH)
     assert [most_records(one) for one in (register, allocate, INIT)] == [2, 1, 1]
     assert (most_bytes(draft, register), most_bytes(draft, allocate)) == (REGISTRATION_BYTES, RECORD_BYTES)
-    assert most_bytes(draft, INIT) == 128 + len("tx")
+    assert most_bytes(draft, INIT) == 40 + 128 + len("tx")
+    assert most_records(replace(INIT, may_take_block=True)) == 2
     assert most_bytes(draft, ADD) == 128 + len("tx") + ADD.topics[0].encoded_bytes
     batch(machine, INIT, ADD)
     assert most_bytes(Draft(machine, NOW), COMMIT) == 128 + len("tx") + ADD.topics[0].encoded_bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from msgspec.structs import replace
 
@@ -21,13 +23,17 @@ EMPTY = TransactionRecord("tx", 7, 10, *NO_PAIR, 60_000, S.EMPTY, 1)
 ONGOING = replace(EMPTY, status=S.ONGOING, partitions=(TopicPartitions("t", (0, 3)),), start_ms=5, update_ms=5)
 IDLE = [EMPTY, replace(EMPTY, status=S.COMPLETE_COMMIT), replace(EMPTY, status=S.COMPLETE_ABORT)]
 PREPARED = [replace(ONGOING, status=S.PREPARE_COMMIT), replace(ONGOING, status=S.PREPARE_ABORT)]
-CANDIDATE = 900
+NEW_ID = 900
 
 
 def initialise(
-    before: TransactionRecord | None, supplied: tuple[int, int] = NO_PAIR, candidate: int = CANDIDATE
+    before: TransactionRecord | None, supplied: tuple[int, int] = NO_PAIR, new_id: Callable[[], int] = lambda: NEW_ID
 ) -> TransactionRecord:
-    return transitions.initialise(before, "tx", timeout_ms=30_000, supplied=supplied, candidate=candidate, now_ms=99)
+    return transitions.initialise(before, "tx", timeout_ms=30_000, supplied=supplied, new_id=new_id, now_ms=99)
+
+
+def none() -> int:
+    raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def pair(record: TransactionRecord) -> tuple[int, int]:
@@ -49,21 +55,21 @@ def idle(**changes: object) -> list[TransactionRecord]:
 # InitProducerId.
 
 
-@pytest.mark.parametrize("supplied", [NO_PAIR, (3, 4), (CANDIDATE, 0)])
-def test_an_unknown_id_gets_the_candidate_with_epoch_0(supplied: tuple[int, int]) -> None:
+@pytest.mark.parametrize("supplied", [NO_PAIR, (3, 4), (NEW_ID, 0)])
+def test_an_unknown_id_gets_a_new_one_with_epoch_0(supplied: tuple[int, int]) -> None:
     """shouldInitPidWithEpochZeroForNewTransactionalId, testInitializeEpoch,
     shouldGenerateNewProducerIdIfNoStateAndProducerIdAndEpochProvided,
     testAttemptedEpochBumpWithNewlyCreatedMetadata."""
     record = initialise(None, supplied)
-    assert record == TransactionRecord("tx", CANDIDATE, 0, *NO_PAIR, 30_000, S.EMPTY, 99)
+    assert record == TransactionRecord("tx", NEW_ID, 0, *NO_PAIR, 30_000, S.EMPTY, 99)
 
 
-def test_without_a_candidate_a_new_id_has_to_wait() -> None:
+def test_without_a_new_one_an_id_that_needs_it_has_to_wait() -> None:
     with refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-        initialise(None, candidate=-1)
+        initialise(None, new_id=none)
     with refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-        initialise(replace(EMPTY, producer_epoch=MAX_EPOCH), candidate=-1)
-    assert pair(initialise(EMPTY, candidate=-1)) == (7, 11), "none is needed here"
+        initialise(replace(EMPTY, producer_epoch=MAX_EPOCH), new_id=none)
+    assert pair(initialise(EMPTY, new_id=none)) == (7, 11), "none is needed here"
 
 
 @pytest.mark.parametrize("before", IDLE)
@@ -79,9 +85,9 @@ def test_a_new_instance_gets_the_next_epoch(before: TransactionRecord) -> None:
 def test_an_exhausted_epoch_takes_a_new_id(before: TransactionRecord) -> None:
     """shouldGenerateNewProducerIdIfEpochsExhausted, testRotateProducerId, testBumpEpochNotAllowedIfEpochsExhausted."""
     record = initialise(before)
-    assert (pair(record), last(record)) == ((CANDIDATE, 0), NO_PAIR)
+    assert (pair(record), last(record)) == ((NEW_ID, 0), NO_PAIR)
     record = initialise(before, (7, MAX_EPOCH))
-    assert (pair(record), last(record)) == ((CANDIDATE, 0), (7, MAX_EPOCH))
+    assert (pair(record), last(record)) == ((NEW_ID, 0), (7, MAX_EPOCH))
 
 
 @pytest.mark.parametrize("before", IDLE)
@@ -108,8 +114,8 @@ def test_after_a_new_id_only_the_very_last_pair_may_come_again() -> None:
     """testRetryInitProducerIdAfterProducerIdRotation, testInitProducerIdWithInvalidEpochAfterProducerIdRotation,
     testFenceProducerWhenMappingExistsWithDifferentProducerId. Kafka takes (new id, 32766), which nobody ever had."""
     rotated = initialise(replace(EMPTY, producer_epoch=MAX_EPOCH), (7, MAX_EPOCH))
-    assert initialise(rotated, (7, MAX_EPOCH), candidate=-1) is rotated
-    for supplied in ((7, MAX_EPOCH - 1), (CANDIDATE, MAX_EPOCH), (7, 0), (CANDIDATE, 1)):
+    assert initialise(rotated, (7, MAX_EPOCH), new_id=none) is rotated
+    for supplied in ((7, MAX_EPOCH - 1), (NEW_ID, MAX_EPOCH), (7, 0), (NEW_ID, 1)):
         with refusal(ErrorCode.PRODUCER_FENCED):
             initialise(rotated, supplied)
 
@@ -169,7 +175,7 @@ def test_the_epoch_above_all_is_for_fences_alone(supplied: tuple[int, int]) -> N
     done = transitions.complete(fenced, producer=(7, MAX_EPOCH + 1), now_ms=100)
     assert done is not None
     again = initialise(done, supplied)
-    assert (pair(again), last(again)) == ((CANDIDATE, 0), supplied)
+    assert (pair(again), last(again)) == ((NEW_ID, 0), supplied)
     with refusal(ErrorCode.PRODUCER_FENCED):
         initialise(again, (7, MAX_EPOCH + 1))
 
@@ -259,7 +265,7 @@ def test_a_clock_that_goes_back_is_no_error() -> None:
         done = transitions.complete(ended, producer=(7, 10), now_ms=3)
         assert done is not None
         assert done.update_ms == 3
-        assert pair(initialise(replace(done, producer_epoch=MAX_EPOCH))) == (CANDIDATE, 0)
+        assert pair(initialise(replace(done, producer_epoch=MAX_EPOCH))) == (NEW_ID, 0)
 
 
 def test_the_partitions_of_a_transaction_are_bounded() -> None:
@@ -400,4 +406,4 @@ def test_a_timeout_with_the_last_epoch_leaves_a_new_id_to_whoever_comes_first(su
     with refusal(ErrorCode.PRODUCER_FENCED):
         initialise(done, (7, MAX_EPOCH - 1))
     renewed = initialise(done, supplied)
-    assert (pair(renewed), last(renewed)) == ((CANDIDATE, 0), supplied)
+    assert (pair(renewed), last(renewed)) == ((NEW_ID, 0), supplied)

@@ -11,7 +11,14 @@ import pytest
 from pidkeeper.controller.storage import archive as archive_module
 from pidkeeper.controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
 from pidkeeper.protocol.messages import AllocatedBlock
-from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES, ArchiveError, encode_header, split_archive
+from pidkeeper.snapshots.archive_format import (
+    HEADER_BYTES,
+    ROW_BYTES,
+    ArchiveError,
+    decode_archive,
+    encode_header,
+    split_archive,
+)
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at, fail_on
 
@@ -139,6 +146,20 @@ def test_many_files_are_merged() -> None:
         assert len(arc_files(files)) <= MAX_SMALL_FILES + 1
     assert list(archive) == list(opened(files.cut_power())) == blocks(0, 100)
     assert opened(files.cut_power()).complete_from == 0
+
+
+def test_files_of_both_versions_are_merged_into_one_of_the_newer() -> None:
+    """The quorum's own blocks have no broker, which the first version of the format does not know."""
+    files = new_disk()
+    archive = opened(files)
+    expected = blocks(0, MAX_SMALL_FILES + 1)
+    expected[3] = msgspec.structs.replace(expected[3], broker_id=-1, broker_epoch=-1)
+    for start, block in enumerate(expected):
+        archive.append([block], start, start + 1)
+    (merged,) = arc_files(files)
+    header, found = decode_archive(files.read_bytes(ARCHIVE / merged))
+    assert (header.version, found) == (2, expected)
+    assert list(opened(files.cut_power())) == expected
 
 
 def test_merging_stops_at_holes_and_at_the_row_limit(monkeypatch: pytest.MonkeyPatch) -> None:

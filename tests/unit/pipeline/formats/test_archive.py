@@ -231,7 +231,7 @@ def test_every_fault_of_a_file_has_a_name_and_a_place(data: bytes, kind: str, po
 
 
 def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pidkeeper.snapshots.archive_format.ARCHIVE_VERSION", 2)
+    monkeypatch.setattr("pidkeeper.snapshots.archive_format.FIRST_VERSION", 3)
     newer = content(0, 3)
     monkeypatch.undo()
     with pytest.raises(BadFile) as caught:

@@ -33,6 +33,7 @@ from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
     TopicPartitions,
+    TransactionalBlockRecord,
     TransactionRecord,
 )
 from tests.support.log_builder import META, WAL, hard_state, new_disk, open_log, segments
@@ -69,6 +70,10 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
     (
         MigrationRecord(MigrationPhase.FINALIZING, "pidkeeper/c/1", 6, 14),
         {"phase": "FINALIZING", "claimed_by": "pidkeeper/c/1", "znode_version": 6, "timestamp_ms": 14},
+    ),
+    (
+        TransactionalBlockRecord(3000, 3999, 16),
+        {"broker_id": -1, "broker_epoch": -1, "first_id": 3000, "last_id": 3999, "timestamp_ms": 16},
     ),
     (
         ZooKeeperBlockRecord(3000, -1, 6, 15),
