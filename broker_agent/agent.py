@@ -36,7 +36,13 @@ class Agent:
     ) -> None:
         self.client = client
         self.session = Session(
-            broker_id, client, incarnation_id=incarnation_id, kafka=kafka, heartbeat_seconds=heartbeat_seconds
+            broker_id,
+            client,
+            incarnation_id=incarnation_id,
+            kafka=kafka,
+            heartbeat_seconds=heartbeat_seconds,
+            highest_held=lambda: self.reserve.highest_held,
+            let_go=self._let_go,
         )
         self.prefetcher = Prefetcher(self.session, client, settings, rng)
         self.reserve = self.prefetcher.reserve
@@ -60,6 +66,10 @@ class Agent:
         if self.session.broker_epoch is None:
             reasons.append("not registered with the controller yet")
         return reasons + self.prefetcher.why_not_ready()
+
+    def _let_go(self) -> None:
+        self.reserve.discard()
+        self.candidates.discard()
 
     async def run(self) -> None:
         """Serve until cancelled. Raises FatalAgentError."""

@@ -15,6 +15,8 @@ from pidkeeper.cli.output import output_option, print_facts, print_json, print_t
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AddVoterResponse,
+    DismissEvidenceRequest,
+    DismissEvidenceResponse,
     FoundQuorumRequest,
     FoundQuorumResponse,
     QuorumDescription,
@@ -94,6 +96,21 @@ def transfer(target: int | None, members: Controllers) -> None:
         f"member {before.leader_id} transfers leadership to "
         f"{target if target is not None else 'the most caught-up voter'}"
     )
+
+
+@quorum.command("dismiss-evidence")
+@click.argument("broker_id", metavar="BROKER", type=click.IntRange(0, 2**31 - 1))
+@asks_controllers
+def dismiss_evidence(broker_id: int, members: Controllers) -> None:
+    """Judge that BROKER does not hold the IDs that it says it holds, so that the quorum hands out again.
+
+    If it does hold them, the quorum has lost what it handed out, and the floor must be raised instead.
+    """
+    request = DismissEvidenceRequest(broker_id)
+    answer = members.ask(DismissEvidenceResponse, "POST", "/v1/quorum/evidence/dismiss", request)
+    if not answer.dismissed:
+        raise CommandError(f"broker {broker_id} has left no evidence that is open", ExitCode.REFUSED)
+    click.echo(f"the evidence of broker {broker_id} is dismissed: that broker is refused until it is started anew")
 
 
 @quorum.command("add-voter")

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import msgspec
 
+from pidkeeper.protocol.founding import HighestId
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.records import (
@@ -34,26 +35,37 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 ClusterId = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_CLUSTER_ID_LENGTH)]
 
 
+class HeldIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a broker remembers: the highest ID that it ever held, and under which founding it was registered then."""
+
+    founding_id: uuid.UUID
+    highest_producer_id: HighestId
+
+
 class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Register one process as a broker. `incarnation_id` names the process; `cluster_id` is checked if given.
 
-    `kafka`: host:port where Kafka clients reach it.
+    `kafka`: host:port where Kafka clients reach it. `held`: the highest ID that the process ever held, and the founding
+    of the quorum that gave it; from metadata version 7 on.
     """
 
     incarnation_id: IncarnationId
     cluster_id: ClusterId | None = None
     kafka: PeerAddress | None = None
+    held: HeldIds | None = None
 
 
 class RegisterBrokerResponse(msgspec.Struct, frozen=True):
     """`broker_epoch` is the log offset of the registration; it goes along with every later request.
 
     `metadata_version`: the one in force. A build that does not tell it has a lower one than any that matters here.
+    `founding_id`: the founding of the quorum; null where none is in its log yet.
     """
 
     broker_epoch: int
     cluster_id: str
     metadata_version: int = BASE
+    founding_id: uuid.UUID | None = None
 
 
 class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,10 +75,14 @@ class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=
 
 
 class BrokerHeartbeatResponse(msgspec.Struct, frozen=True):
-    """`fenced`: whether the registration is fenced as of this answer. `metadata_version`: as of a registration."""
+    """`fenced`: whether the registration is fenced as of this answer.
+
+    `metadata_version`, `founding_id`: as of a registration.
+    """
 
     fenced: bool
     metadata_version: int = BASE
+    founding_id: uuid.UUID | None = None
 
 
 class UnregisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -196,12 +212,39 @@ class VoterStatus(msgspec.Struct, frozen=True):
     directory_id: str | None = None
 
 
+class EvidenceDescription(msgspec.Struct, frozen=True):
+    """A broker that holds IDs up to `highest_producer_id`, of founding `founding_id`, which were not handed out here.
+
+    While one is `open`, the quorum hands out nothing. It is not any more once the next producer ID lies above it, or an
+    operator has dismissed it.
+    """
+
+    broker_id: int
+    founding_id: uuid.UUID
+    highest_producer_id: int
+    open: bool
+
+
+class DismissEvidenceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An operator judges that what broker `broker_id` said it holds is wrong."""
+
+    broker_id: BrokerId
+
+
+class DismissEvidenceResponse(msgspec.Struct, frozen=True):
+    """`dismissed`: whether there was open evidence of this broker."""
+
+    broker_id: int
+    dismissed: bool
+
+
 class QuorumDescription(msgspec.Struct, frozen=True):
     """What one member knows about the quorum.
 
     `failure_tolerance`: voters that may still fail before service stops; `reasons`: why `healthy` is false;
     `warnings`: what an operator should mend although the quorum is healthy. `founding_id`: of the founding that this
     member belongs to; null while its disk is blank, or where a build without foundings began the quorum.
+    `evidence`: of brokers that hold what was not handed out here.
     """
 
     cluster_id: str
@@ -224,6 +267,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     metadata_version: int = BASE
     warnings: list[str] = []
     founding_id: str | None = None
+    evidence: list[EvidenceDescription] = []
 
 
 class InitProducerIdRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

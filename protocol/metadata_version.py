@@ -28,7 +28,10 @@ ADDED_PARTITIONS: Final = 5
 TRANSACTIONAL_BLOCKS: Final = 6
 """TransactionalBlockRecord, and the snapshot's section for what is left of these blocks."""
 
-LATEST: Final = TRANSACTIONAL_BLOCKS
+FOUNDING: Final = 7
+"""FoundingRecord, EvidenceRecord and EvidenceDismissedRecord, and the snapshot's sections for them."""
+
+LATEST: Final = FOUNDING
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

@@ -15,10 +15,12 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
 from pidkeeper.protocol.metadata_version import (
     ADDED_PARTITIONS,
     BASE,
+    FOUNDING,
     MEMBERSHIP,
     MIGRATION,
     TRANSACTIONAL_BLOCKS,
@@ -197,6 +199,9 @@ Record = (
     | ZooKeeperBlockRecord
     | AddPartitionsRecord
     | TransactionalBlockRecord
+    | FoundingRecord
+    | EvidenceRecord
+    | EvidenceDismissedRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -215,6 +220,9 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     ZooKeeperBlockRecord,
     AddPartitionsRecord,
     TransactionalBlockRecord,
+    FoundingRecord,
+    EvidenceRecord,
+    EvidenceDismissedRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -231,6 +239,9 @@ _NEEDED: Final[dict[type[Any], int]] = {
     ZooKeeperBlockRecord: MIGRATION,
     AddPartitionsRecord: ADDED_PARTITIONS,
     TransactionalBlockRecord: TRANSACTIONAL_BLOCKS,
+    FoundingRecord: FOUNDING,
+    EvidenceRecord: FOUNDING,
+    EvidenceDismissedRecord: FOUNDING,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

@@ -7,12 +7,15 @@ same bytes.
 from __future__ import annotations
 
 import itertools
+import uuid
 from typing import Annotated, Final
 
 import msgspec
 
+from pidkeeper.protocol.founding import EvidentBroker, HighestId
 from pidkeeper.protocol.ids import MAX_BROKER_ID, OWN
 from pidkeeper.protocol.metadata_version import (
+    FOUNDING,
     MEMBERSHIP,
     MIGRATION,
     TRANSACTIONAL_BLOCKS,
@@ -22,6 +25,9 @@ from pidkeeper.protocol.metadata_version import (
 from pidkeeper.protocol.migration import MigrationRecord
 from pidkeeper.protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
 from pidkeeper.protocol.transactions import TransactionRecord
+
+MAX_EVIDENCE: Final = 256
+"""Brokers of whom evidence is kept: one is enough to stop the quorum, and a record of each takes 80 bytes."""
 
 MAX_OWN_RANGES: Final = 2
 """Ranges of own IDs: the one in use, and one that was filled ahead."""
@@ -66,6 +72,19 @@ class IdRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"IDs {self.first} to {self.last} are not a range")
 
 
+class Evidence(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A broker's word that it holds IDs which this quorum had not handed out; see `EvidenceRecord`.
+
+    `offset`: of the record. `dismissed`: an operator has judged it wrong.
+    """
+
+    broker_id: EvidentBroker
+    founding_id: uuid.UUID
+    highest_producer_id: HighestId
+    offset: Offset
+    dismissed: bool = False
+
+
 class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The state after the entry `index` of `term` was applied.
 
@@ -73,7 +92,8 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend by broker id. `voters`: the
     configuration of the quorum, None while it is the configured one. `transactions` ascend by transactional id.
     `migration`: the newest record of the migration from ZooKeeper, if any. `own_ids`: what is left of the quorum's own
-    blocks, at most MAX_OWN_RANGES, ascending. Raises ValueError if brokers or transactions do not ascend, if a section
+    blocks, at most MAX_OWN_RANGES, ascending. `founding_id`: of the quorum, None if no record of it is applied yet.
+    `evidence` ascends by broker id. Raises ValueError if brokers, transactions or evidence do not ascend, if a section
     is newer than `version`, or if IDs of `own_ids` are taken or not allocated.
     """
 
@@ -88,6 +108,8 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     transactions: list[TransactionRecord] = []
     migration: MigrationRecord | None = None
     own_ids: Annotated[tuple[IdRange, ...], msgspec.Meta(max_length=MAX_OWN_RANGES)] = ()
+    founding_id: uuid.UUID | None = None
+    evidence: Annotated[tuple[Evidence, ...], msgspec.Meta(max_length=MAX_EVIDENCE)] = ()
 
     def __post_init__(self) -> None:
         if self.voters is not None and self.version < MEMBERSHIP:
@@ -109,6 +131,14 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
                 f"reaches above the next producer ID {self.next_producer_id}"
             )
         self._check_own()
+        self._check_founding()
+
+    def _check_founding(self) -> None:
+        if self.version < FOUNDING and (self.founding_id is not None or self.evidence):
+            raise ValueError(f"a state image of version {self.version} with founding {self.founding_id}")
+        ids = [one.broker_id for one in self.evidence]
+        if any(one >= other for one, other in itertools.pairwise(ids)):
+            raise ValueError("the evidence does not ascend by broker id")
 
     def _check_own(self) -> None:
         block, own = self.last_block, self.own_ids

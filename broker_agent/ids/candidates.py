@@ -25,12 +25,13 @@ class Candidates:
     A4  a candidate is under way in one request at most, and comes back from that one only.
     """
 
-    __slots__ = ("_claim", "_kept", "_under_way", "lost", "taken")
+    __slots__ = ("_claim", "_discarded", "_kept", "_under_way", "lost", "taken")
 
     def __init__(self, claim: Callable[[], int]) -> None:
         self._claim = claim
         self._kept: deque[int] = deque()
         self._under_way: set[int] = set()
+        self._discarded: set[int] = set()
         self.taken = 0
         self.lost = 0
 
@@ -46,6 +47,12 @@ class Candidates:
             self._under_way.add(candidate)
         return candidate
 
+    def discard(self) -> None:
+        """Use none of those that are here or under way again: the quorum is not the one that gave them."""
+        self.lost += len(self._kept)
+        self._kept.clear()
+        self._discarded |= self._under_way
+
     def settle(self, candidate: int, *, given: int | None, certain: bool) -> None:
         """The request of `candidate` is over.
 
@@ -56,9 +63,11 @@ class Candidates:
             return
         assert candidate in self._under_way, f"A4: candidate {candidate} comes back, under way are {self._under_way}"
         self._under_way.discard(candidate)
+        discarded = candidate in self._discarded
+        self._discarded.discard(candidate)
         if given == candidate:
             self.taken += 1
-        elif certain and len(self._kept) < MAX_KEPT:
+        elif certain and not discarded and len(self._kept) < MAX_KEPT:
             self._kept.append(candidate)
         else:
             self.lost += 1

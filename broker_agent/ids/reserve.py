@@ -102,6 +102,18 @@ class BlockReserve:
         self.last_block_length = block.length
         self.exhausted = False
 
+    def discard(self) -> None:
+        """Throw away all IDs at hand. They become a gap; `highest_held` stays what it is."""
+        self._blocks.clear()
+        self._held_behind = 0
+        current = self._current
+        if current is not None:
+            used = self._next - current.first
+            self._last_claimed = max(self._last_claimed, self._next - 1)
+            self._claimed_before += used
+            self._current = None
+        self._next = self._stop = 0
+
     def exhaust(self) -> None:
         """The quorum says that it has no block left. One that it gives all the same says otherwise."""
         self.exhausted = True

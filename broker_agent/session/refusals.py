@@ -14,6 +14,7 @@ _FATAL: Final = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         ErrorCode.INCONSISTENT_CLUSTER_ID,
+        ErrorCode.EVIDENCE_REFUSED,
     }
 )
 """An operator has to act, and asking again would only hide that (KIP-730, "Error Handling")."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
+from collections.abc import Callable
 from typing import Final
 
 from pidkeeper.broker_agent.controllers.client import ControllerClient
@@ -13,6 +15,8 @@ from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import (
     BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    HeldIds,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     UnregisterBrokerRequest,
@@ -33,7 +37,12 @@ class Session:
 
     `kafka`: where Kafka clients reach it. `broker_epoch` is that of the registration in force, None before the first;
     `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`: the quorum's, as
-    far as was heard; it never falls, so a late answer or a member of an older build takes nothing back.
+    far as was heard; it never falls, so a late answer or a member of an older build takes nothing back. `founding_id`:
+    the founding of the quorum, as of its newest answer.
+
+    `highest_held()`: the highest ID that this process ever held, -1 before the first. It goes along with every
+    registration, so that a quorum which has lost what it knew learns of it. `let_go()` has all IDs thrown away that are
+    at hand: called when the quorum turns out to be of another founding than the one that gave them.
     """
 
     def __init__(
@@ -44,6 +53,8 @@ class Session:
         incarnation_id: str,
         kafka: HostPort,
         heartbeat_seconds: float,
+        highest_held: Callable[[], int],
+        let_go: Callable[[], None],
     ) -> None:
         self.broker_id = broker_id
         self.incarnation_id = incarnation_id
@@ -52,8 +63,11 @@ class Session:
         self.broker_epoch: int | None = None
         self.cluster_id: str | None = None
         self.metadata_version = BASE
+        self.founding_id: uuid.UUID | None = None
         self.fenced = False
         self.registrations = 0
+        self._highest_held = highest_held
+        self._let_go = let_go
         self._client = client
         self._epoch_doubted = asyncio.Event()
         self._registering = asyncio.Lock()
@@ -91,9 +105,17 @@ class Session:
         """
         async with self._registering:
             answer = await self._client.register(self.broker_id, self._registration())
-            self._heard_version(answer.metadata_version)
+            self._heard(answer)
             if answer.broker_epoch != self.broker_epoch:
                 self._registered(answer)
+
+    async def report_held(self) -> None:
+        """Register once more, so that the quorum learns what is held here. Raises FatalAgentError."""
+        try:
+            await self.advertise()
+        except RequestError as error:
+            raise_if_fatal(error)
+            _log.warning("the controllers did not hear what is held here: %s", error)
 
     async def heartbeat_forever(self) -> None:
         """Say that this broker lives, and register anew when its epoch is refused. Raises FatalAgentError."""
@@ -114,7 +136,7 @@ class Session:
                     reachable = False
                 continue
             self.fenced = answer.fenced
-            self._heard_version(answer.metadata_version)
+            self._heard(answer)
             if not reachable:
                 _log.info("heartbeats are answered again")
                 reachable = True
@@ -137,17 +159,32 @@ class Session:
                 return
 
     def _registration(self) -> RegisterBrokerRequest:
-        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka)
+        highest, held = self._highest_held(), None
+        if self.founding_id is not None and highest >= 0:
+            held = HeldIds(self.founding_id, highest)
+        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka, held)
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
         self._pin_cluster_id(answer.cluster_id)
-        self._heard_version(answer.metadata_version)
+        self._heard(answer)
         self.broker_epoch = answer.broker_epoch
         self.registrations += 1
         _log.info("registered broker %d of cluster %s, epoch %d", self.broker_id, self.cluster_id, answer.broker_epoch)
 
-    def _heard_version(self, version: int) -> None:
-        self.metadata_version = max(self.metadata_version, version)
+    def _heard(self, answer: RegisterBrokerResponse | BrokerHeartbeatResponse) -> None:
+        self.metadata_version = max(self.metadata_version, answer.metadata_version)
+        founding_id = answer.founding_id
+        if founding_id is None or founding_id == self.founding_id:
+            return
+        if self.founding_id is not None:
+            _log.error(
+                "the quorum is of founding %s, this agent was of %s: letting go of all IDs up to %d",
+                founding_id,
+                self.founding_id,
+                self._highest_held(),
+            )
+            self._let_go()
+        self.founding_id = founding_id
 
     def _pin_cluster_id(self, cluster_id: str) -> None:
         if self.cluster_id is None:

@@ -23,6 +23,7 @@ from pidkeeper.controller.state.requests import (
     AddPartitionsToTxn,
     AllocateProducerIds,
     BrokerHeartbeat,
+    DismissEvidence,
     EndTxn,
     InitProducerId,
     RaiseFloor,
@@ -44,6 +45,8 @@ from pidkeeper.protocol.messages import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokersResponse,
+    DismissEvidenceRequest,
+    DismissEvidenceResponse,
     EndTxnRequest,
     FinalizeMigrationRequest,
     FoundQuorumRequest,
@@ -122,7 +125,10 @@ class Operations:
         """Register a broker incarnation."""
         body = call.body
         self._check_cluster(body.cluster_id)
-        request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka))
+        if body.held is not None and body.cluster_id is None:
+            # What it holds is nothing to a cluster that it does not name.
+            raise RequestError(ErrorCode.INVALID_REQUEST, "held: name the cluster_id that gave these IDs, too")
+        request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka), body.held)
         response: RegisterBrokerResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
         return response
 
@@ -273,6 +279,12 @@ class Operations:
         self.pending.check_room()
         founded: FoundQuorumResponse = await self.pending.wait(self.member.found(call.body), self._clock_ns())
         return founded
+
+    async def dismiss_evidence(self, call: Call[None, None, DismissEvidenceRequest]) -> DismissEvidenceResponse:
+        """Let what a broker says it holds count no more."""
+        request = DismissEvidence(call.body.broker_id)
+        response: DismissEvidenceResponse = await self._submit(request, self._admit(None, 0))
+        return response
 
     async def add_voter(self, call: Call[None, None, AddVoterRequest]) -> AddVoterResponse:
         """Go one step towards a new voter."""

@@ -27,6 +27,8 @@ from pidkeeper.protocol.messages import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
     BrokersResponse,
+    DismissEvidenceRequest,
+    DismissEvidenceResponse,
     EndTxnRequest,
     FinalizeMigrationRequest,
     FoundQuorumRequest,
@@ -86,6 +88,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
             ErrorCode.PRODUCER_IDS_EXHAUSTED,
             ErrorCode.ZOOKEEPER_UNAVAILABLE,
             ErrorCode.MIGRATION_UNDER_WAY,
+            ErrorCode.EVIDENCE_OPEN,
         ),
     ),
     Route(
@@ -98,7 +101,12 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         path_model=BrokerPath,
         request=RegisterBrokerRequest,
         response=RegisterBrokerResponse,
-        errors=(*_PROPOSAL, ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+        errors=(
+            *_PROPOSAL,
+            ErrorCode.INCONSISTENT_CLUSTER_ID,
+            ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            ErrorCode.EVIDENCE_REFUSED,
+        ),
     ),
     Route(
         method="POST",
@@ -300,6 +308,17 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
             ErrorCode.REQUEST_TIMED_OUT,
         ),
+    ),
+    Route(
+        method="POST",
+        path="/v1/quorum/evidence/dismiss",
+        name="dismiss_evidence",
+        summary="Judge that a broker does not hold the IDs that it says it holds, so that the quorum hands out again.",
+        access=Access.OPERATOR,
+        handler=Operations.dismiss_evidence,
+        request=DismissEvidenceRequest,
+        response=DismissEvidenceResponse,
+        errors=(*_PROPOSAL, ErrorCode.UNSUPPORTED_VERSION),
     ),
     Route(
         method="POST",

@@ -12,6 +12,7 @@ from pidkeeper.controller.migration.claims import ClaimQueue, WantsIds
 from pidkeeper.controller.migration.orders import MigrationOrders, refusal
 from pidkeeper.controller.migration.steps import MigrationSteps
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Connected
+from pidkeeper.controller.state.foundings import check_open
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.state.requests import (
@@ -63,10 +64,14 @@ class Migration:
         """The future answer to a request for IDs that ZooKeeper has a say in; None for any other request.
 
         Only the leader asks. Raises RequestError: THROTTLING_QUOTA_EXCEEDED, ZOOKEEPER_UNAVAILABLE; MIGRATION_UNDER_WAY
-        while a quorum that is to begin in ZooKeeper, or to take over from it, has not begun; as `check_floor`.
+        while a quorum that is to begin in ZooKeeper, or to take over from it, has not begun; EVIDENCE_OPEN; as
+        `check_floor`.
         """
         if not isinstance(request, WantsIds):
             return None
+        if not isinstance(request, RaiseFloor):
+            # As with a floor below: what was claimed in ZooKeeper could not be taken back.
+            check_open(self._machine.foundings.evidence, self._machine.producer_ids.next_producer_id)
         if self._machine.migration.phase not in CLAIMING:
             if isinstance(request, AllocateProducerIds) and (reason := self._not_begun()) is not None:
                 raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, reason)
@@ -78,7 +83,8 @@ class Migration:
         return self.claims.add(request)
 
     def fill_own_ids(self, answer: Answer) -> None:
-        """Claim a block for transactional producers, and have it decided. Raises RequestError as `ClaimQueue.add`."""
+        """Claim a block for transactional producers, and have it decided. Raises RequestError as `claim_for`."""
+        check_open(self._machine.foundings.evidence, self._machine.producer_ids.next_producer_id)
         self.claims.add(FillOwnIds(), answer)
 
     def prepared(self, request: Request) -> Request:

@@ -61,7 +61,14 @@ class ClusterMember:
         self.proposals = Proposals(core)
         self.voter_changes = VoterChanges(core, machine, self.proposals)
         self.leadership = Leadership(
-            core, machine, self.proposals, settings, ports, versions=self._versions, wake=self._wake
+            core,
+            machine,
+            self.proposals,
+            settings,
+            ports,
+            versions=self._versions,
+            foundings=self._foundings,
+            wake=self._wake,
         )
         self.keeper = SnapshotKeeper(
             storage.catalog,
@@ -150,6 +157,9 @@ class ClusterMember:
 
     def _versions(self) -> dict[int, int]:
         return {peer: facts.metadata_version for peer, facts in self.links.peers.items()}
+
+    def _foundings(self) -> list[str]:
+        return [self.links.identity.founding_id, *(facts.founding_id for facts in self.links.peers.values())]
 
     def _wake(self) -> None:
         self.driver.pump_soon()

@@ -64,6 +64,7 @@ class FoundingGate:
     ) -> None:
         self._settings = settings
         self._directory = storage.directory
+        self._machine = storage.machine
         self._consensus = consensus
         self._links = links
         self._writer = writer
@@ -91,7 +92,19 @@ class FoundingGate:
     def tick(self) -> None:
         """Let one tick pass."""
         if self.founding is not None:
+            self._compare(self.founding)
             self._consensus.tick()
+
+    def _compare(self, founding: Founding) -> None:
+        """The log of a quorum that an early build began says of which founding it is, once that is committed."""
+        committed = self._machine.foundings.founding_id
+        if committed is None:
+            return
+        assert founding.founding_id in {None, committed}, (
+            f"F1: the log is of founding {committed}, this directory of {founding.founding_id}"
+        )
+        if self._links.identity.founding_id == "":
+            self._links.introduce_as(str(committed))
 
     def introduced(self, peer: int) -> None:
         """`peer` says who it is. If it is not blank, and one of ours by the file, its founding becomes ours."""
@@ -148,8 +161,9 @@ class FoundingGate:
     def _founded(self) -> None:
         self.founding, self._writing = self._writing, None
         assert self.founding is not None, "founded by nothing"
-        if self.founding.founding_id is not None:
-            self._links.introduce_as(str(self.founding.founding_id))
+        founding_id = self.founding.founding_id
+        self._links.introduce_as("" if founding_id is None else str(founding_id))
+        self._links.redial()
         self._release(self.founding)
 
     def _release(self, founding: Founding) -> None:

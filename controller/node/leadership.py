@@ -9,6 +9,7 @@ Pure: ticks, applied records and the wall clock come in, requests go to the deci
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Protocol
@@ -27,7 +28,7 @@ from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.metadata_version import BASE
+from pidkeeper.protocol.metadata_version import BASE, FOUNDING
 from pidkeeper.protocol.records import Record
 
 logger = logging.getLogger(__name__)
@@ -59,11 +60,16 @@ class Surroundings(Protocol):
     def new_name(self) -> Callable[[], str]:
         """Makes a name for this quorum's claims in ZooKeeper that nobody ever had."""
 
+    @property
+    def new_founding_id(self) -> Callable[[], uuid.UUID]:
+        """Makes a uuid for a quorum that an early build began."""
+
 
 class Leadership:
     """The leader's side of one member, of which nothing happens while another member leads.
 
-    `versions()`: the newest metadata version that each connected peer reads, by id. `wake()` has the driver call
+    `versions()`: the newest metadata version that each connected peer reads, by id. `foundings()`: of which foundings
+    this member and they are, empty where one has none. `wake()` has the driver call
     `decide` at the end of this turn of the event loop, so that whatever else arrives in it joins the batch.
     """
 
@@ -76,6 +82,7 @@ class Leadership:
         surroundings: Surroundings,
         *,
         versions: Callable[[], Mapping[int, int]],
+        foundings: Callable[[], Iterable[str]],
         wake: Callable[[], None],
     ) -> None:
         self._core = core
@@ -83,6 +90,7 @@ class Leadership:
         self._proposals = proposals
         self._surroundings = surroundings
         self._versions = versions
+        self._foundings = foundings
         self._wake = wake
         self.decider = Decider(machine, proposals, surroundings.wall_clock)
         self.sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
@@ -188,6 +196,7 @@ class Leadership:
         if self.ticks % DUTY_TICKS == 0 and self.serving():
             self._fence_silent_brokers()
             self._raise_metadata_version()
+            self._record_founding()
             self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.migration.tick()
             self.own_ids.tick()
@@ -228,6 +237,20 @@ class Leadership:
         if wanted > machine.metadata_version:
             logger.info("all members read metadata version %d", wanted)
             self._ask(requests.RaiseMetadataVersion(wanted), _nothing)
+
+    def _record_founding(self) -> None:
+        """Put the founding into the log. A quorum that an early build began gets one when all members are connected."""
+        machine = self._machine
+        if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None:
+            return
+        known = {one for one in self._foundings() if one}
+        assert len(known) <= 1, f"members of the foundings {sorted(known)} are connected to each other"
+        others = {member.id for member in self._core.contacts()} - {self._core.node_id}
+        if not known and others - self._versions().keys():
+            return
+        founding_id = uuid.UUID(known.pop()) if known else self._surroundings.new_founding_id()
+        logger.info("this quorum is of founding %s", founding_id)
+        self._ask(requests.RecordFounding(founding_id), _nothing)
 
 
 def _common_version(members: Iterable[int], supported: Mapping[int, int]) -> int:

@@ -7,6 +7,7 @@ and builds the same member on them.
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -49,7 +50,10 @@ class Links(Protocol):
         """Send each message to its receiver, if it is known. Messages may be dropped."""
 
     def introduce_as(self, founding_id: str) -> None:
-        """This member is of founding `founding_id` from now on: dial anew, and say so."""
+        """This member is of founding `founding_id`: say so in every handshake from now on."""
+
+    def redial(self) -> None:
+        """Break the connections to the other members, and dial anew."""
 
     def set_members(self, addresses: Addresses) -> None:
         """The other members are these from now on."""
@@ -60,7 +64,7 @@ class Ports(msgspec.Struct, frozen=True):
 
     `loop`: the running event loop. `rng`: the core's source of chance. `wall_clock()`: seconds since the epoch, never
     looked at where safety depends on it. `links` and `writer` make those of this member. `new_name()`: a name for this
-    quorum's claims in ZooKeeper that nobody ever had.
+    quorum's claims in ZooKeeper that nobody ever had. `new_founding_id()`: a uuid for a quorum that has none.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -71,3 +75,4 @@ class Ports(msgspec.Struct, frozen=True):
     znode: BlockZnode
     markers: MarkerWriter
     new_name: Callable[[], str]
+    new_founding_id: Callable[[], uuid.UUID] = uuid.uuid4

@@ -10,12 +10,14 @@ from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.founding_gate import WAITING
 from pidkeeper.controller.node.operator_warnings import warnings
 from pidkeeper.controller.raft.core import RaftCore, Role
+from pidkeeper.controller.state.foundings import is_open, said_of
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
-from pidkeeper.protocol.messages import QuorumDescription, VoterStatus
+from pidkeeper.protocol.messages import EvidenceDescription, QuorumDescription, VoterStatus
 from pidkeeper.protocol.records import QuorumMember
 from pidkeeper.service.health_check import HealthCheck
+from pidkeeper.snapshots.image import Evidence
 
 MAX_READY_LAG: Final = 1000
 """Entries that a ready member may be behind what it knows to be committed: some ten milliseconds of work."""
@@ -81,6 +83,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
     leader = KnownLeader(core).find()
     voters = [_status(member, one) for one in core.membership.record.members if one.voting]
     tolerance, reasons = _judge(member, voters)
+    next_id = member.machine.producer_ids.next_producer_id
     return QuorumDescription(
         cluster_id=member.settings.cluster_id,
         node_id=member.node_id,
@@ -92,7 +95,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
         applied_index=core.applied,
         log_end_index=core.last_index,
         snapshot_index=core.snapshot.index,
-        next_producer_id=member.machine.producer_ids.next_producer_id,
+        next_producer_id=next_id,
         block_size=member.settings.block_size,
         metadata_version=member.machine.metadata_version,
         voters=voters,
@@ -102,7 +105,12 @@ def describe(member: ClusterMember) -> QuorumDescription:
         learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
         warnings=warnings(member.settings, core),
         founding_id=member.links.identity.founding_id or None,
+        evidence=[_described(one, next_id) for one in member.machine.foundings.evidence],
     )
+
+
+def _described(one: Evidence, next_id: int) -> EvidenceDescription:
+    return EvidenceDescription(one.broker_id, one.founding_id, one.highest_producer_id, is_open(one, next_id))
 
 
 def _status(member: ClusterMember, one: QuorumMember) -> VoterStatus:
@@ -128,6 +136,9 @@ def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None
     """How many more voters may fail, and why the quorum is not healthy. Only the leader can tell the first."""
     core = member.core
     reasons = [check.detail for check in readiness(member) if not check.ok] + shortages(member.machine)
+    # No matter of readiness: every member would be unready, and nobody could be asked to mend it.
+    foundings, next_id = member.machine.foundings, member.machine.producer_ids.next_producer_id
+    reasons += [said_of(one, next_id) for one in foundings.open(next_id)]
     # No matter of readiness: it is tried again by entries, so without any it would keep a sound member unready.
     reasons += [] if member.keeper.failure is None else [member.keeper.failure]
     if core.role is not Role.LEADER:

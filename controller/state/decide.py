@@ -13,6 +13,9 @@ REGISTRATION_BYTES: Final = 592
 """At most, of an encoded registration and endpoint: 64 characters of four bytes, 264 of one, and 32 for the rest of
 each."""
 
+EVIDENCE_BYTES: Final = 80
+"""At most, of an encoded EvidenceRecord: a uuid of 36 characters and three integers."""
+
 RECORD_BYTES: Final = 56
 """At most, of any other encoded record of a fixed length: an allocation takes 50 with all of its integers as large as
 they get. A full batch of these fits into one entry; a full batch of registrations would not."""
@@ -43,13 +46,15 @@ def most_records(request: requests.Request) -> int:
         return 1 if request.claimed is None else 2
     if isinstance(request, requests.InitProducerId):
         return 2 if request.may_take_block else 1
-    return 2 if isinstance(request, requests.RegisterBroker | requests.AdvanceMigration) else 1
+    if isinstance(request, requests.RegisterBroker):
+        return 3
+    return 2 if isinstance(request, requests.AdvanceMigration) else 1
 
 
 def most_bytes(draft: Draft, request: requests.Request) -> int:
     """Bytes that deciding `request` adds to the entry of `draft`, at most."""
     if isinstance(request, requests.RegisterBroker):
-        return REGISTRATION_BYTES
+        return REGISTRATION_BYTES + EVIDENCE_BYTES
     if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds):
         return most_records(request) * RECORD_BYTES
     return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

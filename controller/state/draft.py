@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pidkeeper.controller.state.brokers import check_epoch
+from pidkeeper.controller.state.foundings import check_open
 from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.controller.state.producer_ids import check_block_left
 from pidkeeper.controller.state.requests import Claimed
@@ -25,7 +26,8 @@ class Draft:
     """What the next batch will make of the applied state, which stays untouched.
 
     `records` is what to commit before any answer may leave. `timestamp_ms`, the leader's wall clock, labels them and
-    decides nothing. `next_producer_id`, `metadata_version`, `migration` and `own_ids` include the batch.
+    decides nothing. `next_producer_id`, `metadata_version`, `migration`, `own_ids` and `foundings` include the
+    batch.
     """
 
     __slots__ = (
@@ -33,6 +35,7 @@ class Draft:
         "_partition_bytes",
         "_transactions",
         "_users",
+        "foundings",
         "machine",
         "metadata_version",
         "migration",
@@ -49,6 +52,7 @@ class Draft:
         self.metadata_version = machine.metadata_version
         self.migration = machine.migration.record
         self.own_ids = machine.own_ids
+        self.foundings = machine.foundings
         self._brokers: dict[int, BrokerRegistration | None] = {}
         self._transactions: dict[str, TransactionRecord | None] = {}
         self._users: dict[int, str] = {}
@@ -110,12 +114,17 @@ class Draft:
             raise RequestError(ErrorCode.MIGRATION_UNDER_WAY, "the IDs were not claimed in ZooKeeper yet; ask again")
         self.take_zookeeper(first, claimed.broker_id, claimed.znode_version)
 
+    def check_handing_out(self) -> None:
+        """Raise EVIDENCE_OPEN while a broker holds what was not handed out here."""
+        check_open(self.foundings.evidence, self.next_producer_id)
+
     def next_own_id(self, *, may_take_block: bool) -> int:
         """The producer ID that `write_transaction` takes for the next transactional id to need one.
 
         If no own block is left, it is the first ID of one that is taken then, if it may be and nothing has to be
-        claimed first. Raises COORDINATOR_LOAD_IN_PROGRESS if not, PRODUCER_IDS_EXHAUSTED.
+        claimed first. Raises COORDINATOR_LOAD_IN_PROGRESS if not, PRODUCER_IDS_EXHAUSTED, EVIDENCE_OPEN.
         """
+        self.check_handing_out()
         if (own := self.own_ids.next_id) is not None:
             return own
         check_block_left(self.next_producer_id, self.machine.block_size)

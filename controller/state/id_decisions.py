@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -10,16 +11,19 @@ from msgspec.structs import replace
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.brokers import MAX_BROKERS, registered
 from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.foundings import check_room, is_open, weigh
 from pidkeeper.controller.state.producer_ids import check_block_left, check_floor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
 from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
+    DismissEvidenceResponse,
     RaiseFloorResponse,
     RegisterBrokerResponse,
     UnregisterBrokerResponse,
 )
-from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import FOUNDING, TRANSACTIONAL_BLOCKS, TRANSACTIONS
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
@@ -34,6 +38,7 @@ from pidkeeper.protocol.records import (
 def allocate_producer_ids(draft: Draft, request: requests.AllocateProducerIds) -> AllocateProducerIdsResponse:
     """The next block for a registered broker (KIP-730)."""
     draft.check_broker(request.broker_id, request.broker_epoch)
+    draft.check_handing_out()
     size = draft.machine.block_size
     check_block_left(draft.next_producer_id, size)
     draft.take_claim(request.claimed, length=size)
@@ -55,6 +60,7 @@ def allocate_producer_ids(draft: Draft, request: requests.AllocateProducerIds) -
 def fill_own_ids(draft: Draft, request: requests.FillOwnIds) -> bool:
     """Whether a block was taken for transactional producers; not if one is there ahead already."""
     draft.require(TRANSACTIONAL_BLOCKS)
+    draft.check_handing_out()
     if draft.own_ids.full:
         return False
     size = draft.machine.block_size
@@ -65,7 +71,10 @@ def fill_own_ids(draft: Draft, request: requests.FillOwnIds) -> bool:
 
 
 def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterBrokerResponse:
-    """A new epoch for a new incarnation; the same one for an incarnation that asks again."""
+    """A new epoch for a new incarnation; the same one for an incarnation that asks again.
+
+    What it says it holds is weighed first, so that it has left its evidence when it is registered.
+    """
     before = draft.broker(request.broker_id)
     cluster_id = draft.machine.cluster_id
     if before is None and draft.most_brokers() >= MAX_BROKERS:
@@ -76,6 +85,7 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
             f"incarnation {request.incarnation_id} of broker {request.broker_id} was replaced by "
             f"{before.incarnation_id}: stop one of the two processes or give it another broker id",
         )
+    _take_evidence(draft, request)
     if before is not None and before.incarnation_id == request.incarnation_id:
         registration = before
     else:
@@ -90,7 +100,43 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
         registration = replace(registration, kafka=request.kafka)
     if registration is not before:
         draft.put_broker(request.broker_id, registration)
-    return RegisterBrokerResponse(broker_epoch=epoch, cluster_id=cluster_id, metadata_version=draft.metadata_version)
+    return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, draft.foundings.founding_id)
+
+
+def _take_evidence(draft: Draft, request: requests.RegisterBroker) -> None:
+    """Raises EVIDENCE_REFUSED."""
+    held = request.held
+    if held is None or draft.metadata_version < FOUNDING:
+        return
+    known = draft.foundings
+    if not weigh(known.of(request.broker_id), request.broker_id, held, draft.next_producer_id):
+        return
+    check_room(known.evidence, request.broker_id)
+    record = EvidenceRecord(request.broker_id, held.founding_id, held.highest_producer_id, draft.timestamp_ms)
+    draft.foundings = known.heard(record, draft.next_offset, draft.next_producer_id)
+    draft.records.append(record)
+
+
+def dismiss_evidence(draft: Draft, request: requests.DismissEvidence) -> DismissEvidenceResponse:
+    """A broker's evidence counts no more. One that is not open is left as it is."""
+    draft.require(FOUNDING)
+    known = draft.foundings.of(request.broker_id)
+    if known is None or not is_open(known, draft.next_producer_id):
+        return DismissEvidenceResponse(request.broker_id, dismissed=False)
+    record = EvidenceDismissedRecord(request.broker_id, draft.timestamp_ms)
+    draft.foundings = draft.foundings.dismissed(record, draft.next_offset)
+    draft.records.append(record)
+    return DismissEvidenceResponse(request.broker_id, dismissed=True)
+
+
+def record_founding(draft: Draft, request: requests.RecordFounding) -> uuid.UUID:
+    """The founding of the quorum, from the first record of it on."""
+    draft.require(FOUNDING)
+    if draft.foundings.founding_id is None:
+        record = FoundingRecord(request.founding_id, draft.timestamp_ms)
+        draft.foundings = draft.foundings.founded(record, draft.next_offset)
+        draft.records.append(record)
+    return draft.foundings.founding_id or request.founding_id
 
 
 def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> UnregisterBrokerResponse:
@@ -140,16 +186,18 @@ def _set_fenced(
     if before.fenced != fenced:
         draft.records.append(BrokerRegistrationChangeRecord(broker_id, broker_epoch, fenced))
         draft.put_broker(broker_id, replace(before, fenced=fenced))
-    return BrokerHeartbeatResponse(fenced=fenced, metadata_version=draft.metadata_version)
+    return BrokerHeartbeatResponse(fenced, draft.metadata_version, draft.foundings.founding_id)
 
 
 DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
     requests.AllocateProducerIds: allocate_producer_ids,
     requests.BrokerHeartbeat: heartbeat,
+    requests.DismissEvidence: dismiss_evidence,
     requests.FenceBroker: fence_broker,
     requests.FillOwnIds: fill_own_ids,
     requests.RaiseFloor: raise_floor,
     requests.RaiseMetadataVersion: raise_metadata_version,
+    requests.RecordFounding: record_founding,
     requests.RegisterBroker: register_broker,
     requests.UnregisterBroker: unregister_broker,
 }

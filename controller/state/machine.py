@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pidkeeper.controller.state.brokers import BrokersState
+from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS, OwnIds
 from pidkeeper.controller.state.producer_ids import ProducerIdsState
 from pidkeeper.controller.state.transactions import TransactionsState, gets_new_id
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
@@ -43,6 +45,7 @@ class StateMachine:
 
     `voters`: the newest applied configuration of the quorum; None while it is the configured one. `metadata_version` is
     in force; `supported` the newest that this build reads. `own_ids`: for transactional producers.
+    `foundings`: of the quorum, with the evidence that brokers have left.
     """
 
     def __init__(self, cluster_id: str, block_size: int = DEFAULT_BLOCK_SIZE, supported: int = LATEST) -> None:
@@ -54,6 +57,7 @@ class StateMachine:
         self.voters: VotersRecord | None = None
         self.transactions = TransactionsState()
         self.own_ids = NO_OWN_IDS
+        self.foundings = NOT_FOUNDED
         self.migration = MigrationState()
         self.metadata_version = BASE
         self.supported: Final = supported
@@ -69,14 +73,8 @@ class StateMachine:
                 f"S7: offset {offset} holds {record}, but the metadata version is {self.metadata_version}"
             )
             match record:
-                case AllocateProducerIdsRecord():
-                    registration = self.brokers.get(record.broker_id)
-                    assert registration is not None and registration.broker_epoch == record.broker_epoch, (
-                        f"S5: offset {offset} allocates for epoch {record.broker_epoch} of broker {record.broker_id}, "
-                        f"which has {registration}"
-                    )
-                    self.migration.check_allocation(offset)
-                    self.producer_ids.replay_allocation(record, offset)
+                case AllocateProducerIdsRecord() | TransactionalBlockRecord():
+                    self._hand_out(record, offset)
                 case ProducerIdFloorRecord() | ZooKeeperBlockRecord():
                     self.producer_ids.replay_jump(record, offset)
                 case MigrationRecord():
@@ -85,23 +83,33 @@ class StateMachine:
                     pass
                 case VotersRecord():
                     self.voters = record
-                case TransactionalBlockRecord():
-                    self._take_own_block(record, offset)
                 case TransactionRecord() | AddPartitionsRecord() | ForgetTransactionRecord():
                     own_ids = self._own_ids_after(record, offset)
                     self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
                     self.own_ids = own_ids
+                case FoundingRecord() | EvidenceRecord() | EvidenceDismissedRecord():
+                    self.foundings = self.foundings.after(record, offset, self.producer_ids.next_producer_id)
                 case FeatureLevelRecord():
                     self._take_version(record.metadata_version)
                 case _:
                     self.brokers.replay(record, offset)
             self.next_offset = offset + 1
 
-    def _take_own_block(self, record: TransactionalBlockRecord, offset: int) -> None:
+    def _hand_out(self, record: AllocateProducerIdsRecord | TransactionalBlockRecord, offset: int) -> None:
         self.migration.check_allocation(offset)
-        self.own_ids.check_room(offset)
-        self.producer_ids.replay_own_block(record, offset)
-        self.own_ids = self.own_ids.filled(record.producer_id_start, record.producer_id_end)
+        held = self.foundings.open(self.producer_ids.next_producer_id)
+        assert not held, f"F4: offset {offset} hands out, but there is {held}"
+        if isinstance(record, TransactionalBlockRecord):
+            self.own_ids.check_room(offset)
+            self.producer_ids.replay_own_block(record, offset)
+            self.own_ids = self.own_ids.filled(record.producer_id_start, record.producer_id_end)
+            return
+        registration = self.brokers.get(record.broker_id)
+        assert registration is not None and registration.broker_epoch == record.broker_epoch, (
+            f"S5: offset {offset} allocates for epoch {record.broker_epoch} of broker {record.broker_id}, "
+            f"which has {registration}"
+        )
+        self.producer_ids.replay_allocation(record, offset)
 
     def _own_ids_after(self, record: Record, offset: int) -> OwnIds:
         """Without the new producer ID that a transactional id gets by `record`, if any, once all members read that."""
@@ -134,6 +142,8 @@ class StateMachine:
             transactions=self.transactions.all(),
             migration=self.migration.record,
             own_ids=self.own_ids.ranges,
+            founding_id=self.foundings.founding_id,
+            evidence=self.foundings.evidence,
         )
 
     def restore(self, image: StateImage) -> None:
@@ -153,6 +163,7 @@ class StateMachine:
         self.transactions = TransactionsState(image.transactions)
         self.migration = MigrationState(image.migration)
         self.own_ids = OwnIds(image.own_ids)
+        self.foundings = Foundings(image.founding_id, image.evidence)
 
 
 def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, Allocation]]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import uuid
+
 import msgspec
 
+from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.transactions import TopicPartitions
 
 
 class RegisterBroker(msgspec.Struct, frozen=True):
-    """Answered with RegisterBrokerResponse. `kafka`: host:port where Kafka clients reach it, if it said."""
+    """Answered with RegisterBrokerResponse. `kafka`: host:port where Kafka clients reach it, if it said.
+
+    `held`: what it remembers of the IDs that it was given, if it remembers any.
+    """
 
     broker_id: int
     incarnation_id: str
     kafka: str | None = None
+    held: HeldIds | None = None
 
 
 class UnregisterBroker(msgspec.Struct, frozen=True):
@@ -148,6 +155,18 @@ class ForgetTransactionalId(msgspec.Struct, frozen=True):
     producer_epoch: int
 
 
+class RecordFounding(msgspec.Struct, frozen=True):
+    """Asked by the leader itself. Answered with the founding in force."""
+
+    founding_id: uuid.UUID
+
+
+class DismissEvidence(msgspec.Struct, frozen=True):
+    """An operator's. Answered with DismissEvidenceResponse."""
+
+    broker_id: int
+
+
 class RaiseMetadataVersion(msgspec.Struct, frozen=True):
     """Asked by the leader itself when all members can read `version`. Answered with the version in force then."""
 
@@ -201,6 +220,8 @@ Request = (
     | FillOwnIds
     | RaiseFloor
     | RaiseMetadataVersion
+    | RecordFounding
+    | DismissEvidence
     | InitProducerId
     | AddPartitionsToTxn
     | EndTxn

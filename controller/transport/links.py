@@ -201,8 +201,11 @@ class PeerLinks:
         task.add_done_callback(self._closing.discard)
 
     def introduce_as(self, founding_id: str) -> None:
-        """This member is of founding `founding_id` from now on: dial anew, and say so."""
+        """This member is of founding `founding_id`: say so in every handshake from now on."""
         self.identity = msgspec.structs.replace(self.identity, founding_id=founding_id, blank_voters=())
+
+    def redial(self) -> None:
+        """Break the connections to the other members, and dial anew."""
         for link in self._outbound.values():
             link.redial()
 

@@ -69,7 +69,7 @@ class Agent:
         )
         if cluster.transactional.ids and rng.random() < cluster.transactional.old_agents:
             # One of the build before does not look at what it is told, and sends candidates for ever.
-            self._agent.session._heard_version = lambda version: None  # type: ignore[method-assign]
+            self._agent.session._heard = lambda answer: None  # type: ignore[method-assign]
             cluster.world.fault("agent_of_the_build_before")
         watched: Any = _WatchedReserve(self._agent.reserve, self._offered, self.claims.name)
         self._agent.prefetcher.reserve = watched

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextvars import copy_context
@@ -90,8 +91,11 @@ class SimLinks:
         self._network.send(messages)
 
     def introduce_as(self, founding_id: str) -> None:
-        """Dial anew, as a member of this founding."""
+        """A member of this founding from now on."""
         self.identity = replace(self.identity, founding_id=founding_id, blank_voters=())
+
+    def redial(self) -> None:
+        """Dial anew."""
         self._network.redial(self._process)
 
     def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
@@ -166,6 +170,7 @@ class Process:
             znode=self._port(CLAIMS),
             markers=SimMarkers(self),
             new_name=lambda: f"pidkeeper/simulated-cluster/{names.getrandbits(128):032x}",
+            new_founding_id=lambda: uuid.UUID(int=names.getrandbits(128)),
         )
 
     def start(self) -> None:

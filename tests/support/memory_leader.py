@@ -6,6 +6,7 @@ proposes still, and what it proposes is never committed.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -163,6 +164,7 @@ class MemorySurroundings(msgspec.Struct):
     loop: Any
     znode: Any
     new_name: Callable[[], str]
+    new_founding_id: Callable[[], uuid.UUID] = uuid.uuid4
     markers: MarkerWriter = RecordedMarkers()
     wall_clock: Callable[[], float] = lambda: 1.5
 
@@ -186,6 +188,7 @@ class MemoryLeader:
             msgspec.structs.replace(SETTINGS, bridge=quorum.bridge),
             MemorySurroundings(self.loop, quorum.znode, quorum.new_name),
             versions=dict,
+            foundings=list,
             wake=lambda: self.loop.call_soon(self._decide),
         )
         self.leadership.observe()

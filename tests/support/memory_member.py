@@ -25,6 +25,7 @@ from pidkeeper.controller.state.requests import (
     AllocateProducerIds,
     BrokerHeartbeat,
     CompleteTransaction,
+    DismissEvidence,
     EndTxn,
     FillOwnIds,
     ForgetTransactionalId,
@@ -32,6 +33,7 @@ from pidkeeper.controller.state.requests import (
     OrderMigration,
     RaiseFloor,
     RaiseMetadataVersion,
+    RecordFounding,
     RegisterBroker,
     Request,
     StartMigration,
@@ -291,10 +293,11 @@ class MemoryMember:
                 raised = at_least > self.next_id
                 self.next_id = max(self.next_id, at_least)
                 return RaiseFloorResponse(self.next_id, raised)
-            case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction():
+            case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction() | DismissEvidence():
                 return self._decide(request)
             case (
                 RaiseMetadataVersion()
+                | RecordFounding()
                 | FillOwnIds()
                 | CompleteTransaction()
                 | ForgetTransactionalId()

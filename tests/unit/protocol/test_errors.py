@@ -38,6 +38,10 @@ KAFKA_CODES = {
     "ZOOKEEPER_UNAVAILABLE": -1,
     "MIGRATION_UNDER_WAY": -1,
     "MIGRATION_REFUSED": -1,
+    "VOTERS_NOT_CONNECTED": -1,
+    "EVIDENCE_OPEN": -1,
+    "EVIDENCE_REFUSED": -1,
+    "FOUNDING_REFUSED": -1,
 }
 """As in Kafka's `Errors`; the last one is ours and travels as -1."""
 

@@ -1,0 +1,128 @@
+"""Which founding this quorum is of, and what brokers hold that it has not handed out (docs/decisions/0026).
+
+A broker says at its registration which is the highest ID that it ever held. If that is not below the next producer ID,
+the quorum does not know what was handed out: it was restored from an old copy, or founded anew under live brokers. The
+word is committed, so that it outlives leader and broker, and nothing is handed out until an operator has raised the
+floor above it, or has dismissed it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP
+from pidkeeper.protocol.messages import HeldIds
+from pidkeeper.snapshots.image import MAX_EVIDENCE, Evidence
+
+
+class Foundings(msgspec.Struct, frozen=True):
+    """A value: what changes it returns another one. `evidence` ascends by broker id; one of each broker at most."""
+
+    founding_id: uuid.UUID | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+    def of(self, broker_id: int) -> Evidence | None:
+        """The evidence of a broker, if any."""
+        return next((one for one in self.evidence if one.broker_id == broker_id), None)
+
+    def open(self, next_producer_id: int) -> list[Evidence]:
+        """The evidence because of which nothing may be handed out."""
+        return [one for one in self.evidence if is_open(one, next_producer_id)]
+
+    def after(
+        self, record: FoundingRecord | EvidenceRecord | EvidenceDismissedRecord, offset: int, next_producer_id: int
+    ) -> Foundings:
+        """With one committed record. Only what was decided gets here, so a mismatch stops the process."""
+        if isinstance(record, FoundingRecord):
+            return self.founded(record, offset)
+        if isinstance(record, EvidenceRecord):
+            return self.heard(record, offset, next_producer_id)
+        return self.dismissed(record, offset)
+
+    def founded(self, record: FoundingRecord, offset: int) -> Foundings:
+        """The founding is known from now on."""
+        assert self.founding_id is None, f"F1: offset {offset} founds the quorum of founding {self.founding_id} again"
+        return msgspec.structs.replace(self, founding_id=record.founding_id)
+
+    def heard(self, record: EvidenceRecord, offset: int, next_producer_id: int) -> Foundings:
+        """A broker has left evidence; what the floor has passed meanwhile is forgotten."""
+        assert record.highest_producer_id >= next_producer_id, (
+            f"F2: offset {offset} has {record}, but the next producer ID is {next_producer_id}"
+        )
+        one = Evidence(record.broker_id, record.founding_id, record.highest_producer_id, offset)
+        return self._with(one, next_producer_id)
+
+    def dismissed(self, record: EvidenceDismissedRecord, offset: int) -> Foundings:
+        """An operator has judged that a broker's evidence is wrong. It stays, so that it is not taken up again."""
+        before = self.of(record.broker_id)
+        assert before is not None, f"F3: offset {offset} dismisses evidence of broker {record.broker_id}, who left none"
+        return self._with(msgspec.structs.replace(before, dismissed=True), 0)
+
+    def _with(self, one: Evidence, next_producer_id: int) -> Foundings:
+        others = [
+            other
+            for other in self.evidence
+            if other.broker_id != one.broker_id and other.highest_producer_id >= next_producer_id
+        ]
+        ordered = sorted([*others, one], key=lambda each: each.broker_id)
+        return msgspec.structs.replace(self, evidence=tuple(ordered))
+
+
+NOT_FOUNDED: Final = Foundings()
+
+
+def is_open(one: Evidence, next_producer_id: int) -> bool:
+    """Whether it keeps the quorum from handing out: neither dismissed, nor passed by the next producer ID."""
+    return not one.dismissed and one.highest_producer_id >= next_producer_id
+
+
+def said_of(one: Evidence, next_producer_id: int) -> str:
+    """What an operator is told of open evidence, with what to do."""
+    return (
+        f"broker {one.broker_id} holds IDs up to {one.highest_producer_id} of founding {one.founding_id}, but the next "
+        f"one here is {next_producer_id}, so nothing is handed out: raise the floor above all that was handed out "
+        f"(`pidkeeper ids raise-floor`, {one.highest_producer_id + 1} at least), or dismiss it if that broker is wrong "
+        f"(`pidkeeper quorum dismiss-evidence {one.broker_id}`)"
+    )
+
+
+def check_open(evidence: Iterable[Evidence], next_producer_id: int) -> None:
+    """Raise EVIDENCE_OPEN while any is open."""
+    for one in evidence:
+        if is_open(one, next_producer_id):
+            raise RequestError(ErrorCode.EVIDENCE_OPEN, said_of(one, next_producer_id))
+
+
+def weigh(before: Evidence | None, broker_id: int, held: HeldIds, next_producer_id: int) -> bool:
+    """Whether what a broker holds is new evidence. Raises EVIDENCE_REFUSED, which concerns this broker alone.
+
+    before: what the broker had said until now. No more is believed than an operator could raise the floor by at once:
+    else one broker could burn all IDs.
+    """
+    highest = held.highest_producer_id
+    if highest < next_producer_id:
+        return False
+    if highest - next_producer_id > MAX_FLOOR_JUMP:
+        raise _refused(broker_id, f"holds ID {highest}, more than {MAX_FLOOR_JUMP} above {next_producer_id}")
+    if before is None or highest > before.highest_producer_id:
+        return True
+    if before.dismissed:
+        raise _refused(broker_id, f"holds ID {highest}, which an operator has judged to be wrong")
+    return False
+
+
+def check_room(evidence: tuple[Evidence, ...], broker_id: int) -> None:
+    """Raise EVIDENCE_REFUSED if of too many brokers something is kept already: then the quorum has stopped anyway."""
+    if len(evidence) >= MAX_EVIDENCE and all(one.broker_id != broker_id for one in evidence):
+        raise _refused(broker_id, f"is one of more than {MAX_EVIDENCE} that hold what was not handed out here")
+
+
+def _refused(broker_id: int, what: str) -> RequestError:
+    detail = f"broker {broker_id} {what}: it is not believed, and gets nothing; start it anew if that is wrong"
+    return RequestError(ErrorCode.EVIDENCE_REFUSED, detail)

@@ -1,0 +1,49 @@
+"""The records of a quorum's founding, and of what brokers hold that it cannot have given them.
+
+A founding is the act that made blank members a quorum, known by a uuid. A broker that remembers an ID which this quorum
+has not handed out yet proves that the quorum lost what it knew, or that it took another one's place.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, ClassVar
+
+import msgspec
+
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+
+EvidentBroker = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
+HighestId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID - 1)]
+
+
+class FoundingRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The founding of this quorum; committed once. `timestamp_ms`: the leader's wall clock when it was recorded."""
+
+    TYPE: ClassVar[int] = 16
+    VERSION: ClassVar[int] = 0
+    founding_id: uuid.UUID
+    timestamp_ms: int
+
+
+class EvidenceRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A broker holds IDs up to `highest_producer_id`, of founding `founding_id`, which lie above all that was given.
+
+    Nothing is handed out from this record on, until the next producer ID lies above them, or an operator dismisses it.
+    """
+
+    TYPE: ClassVar[int] = 17
+    VERSION: ClassVar[int] = 0
+    broker_id: EvidentBroker
+    founding_id: uuid.UUID
+    highest_producer_id: HighestId
+    timestamp_ms: int
+
+
+class EvidenceDismissedRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An operator has judged that what broker `broker_id` said is wrong."""
+
+    TYPE: ClassVar[int] = 18
+    VERSION: ClassVar[int] = 0
+    broker_id: EvidentBroker
+    timestamp_ms: int

@@ -1,0 +1,205 @@
+"""What brokers hold that was not handed out here: who is believed, what it stops, and what makes it go on."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.decide import decide, most_bytes, most_records
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import DismissEvidenceResponse, HeldIds
+from pidkeeper.protocol.metadata_version import FOUNDING, LATEST, TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.records import (
+    AllocateProducerIdsRecord,
+    FeatureLevelRecord,
+    Record,
+    RegisterBrokerRecord,
+    encode_batch,
+)
+from pidkeeper.snapshots.image import MAX_EVIDENCE, Evidence
+from pidkeeper.snapshots.snapshot_format import decode_snapshot, encode_snapshot
+
+NOW = 1_700_000_000_000
+OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
+ALLOCATE = requests.AllocateProducerIds(1, 1)
+
+
+def batch(machine: StateMachine, *asked: requests.Request) -> list[Any]:
+    """Decide and replay as one batch; the answers, refusals among them."""
+    draft = Draft(machine, NOW)
+    answers = []
+    for request in asked:
+        records, size = len(draft.records), most_bytes(draft, request)
+        try:
+            answers.append(decide(draft, request))
+        except RequestError as refusal:
+            assert len(draft.records) == records, "a refusal changes nothing"
+            answers.append(refusal)
+        added = draft.records[records:]
+        assert len(added) <= most_records(request)
+        assert not added or len(encode_batch(added)) <= size
+    machine.replay(draft.records)
+    return answers
+
+
+def holding(highest: int, broker_id: int = 2, founding_id: uuid.UUID = OLD, name: str = "b") -> requests.RegisterBroker:
+    return requests.RegisterBroker(broker_id, name, None, HeldIds(founding_id, highest))
+
+
+@pytest.fixture
+def machine() -> StateMachine:
+    """Of founding NEW, with broker 1, epoch 1, and one block given."""
+    machine = StateMachine("c", 10)
+    machine.replay([FeatureLevelRecord(LATEST), RegisterBrokerRecord(1, 1, "a"), FoundingRecord(NEW, NOW)])
+    assert batch(machine, ALLOCATE)[0].producer_id_start == 0
+    return machine
+
+
+def code(answer: Any) -> ErrorCode:
+    assert isinstance(answer, RequestError), f"answered {answer}"
+    return answer.code
+
+
+def test_who_holds_what_was_handed_out_here_is_registered_and_nothing_follows(machine: StateMachine) -> None:
+    (answer,) = batch(machine, holding(9))
+    assert (answer.founding_id, answer.metadata_version) == (NEW, LATEST)
+    assert machine.foundings.evidence == ()
+    assert batch(machine, ALLOCATE)[0].producer_id_start == 10
+
+
+def test_one_id_above_all_that_was_handed_out_stops_the_quorum_until_the_floor_is_above_it(
+    machine: StateMachine,
+) -> None:
+    registered, refused = batch(machine, holding(10), ALLOCATE)
+    assert registered.broker_epoch == machine.brokers.get(2).broker_epoch  # type: ignore[union-attr]
+    assert code(refused) is ErrorCode.EVIDENCE_OPEN
+    assert "broker 2 holds IDs up to 10 of founding 00000000-0000-0000-0000-000000000001" in refused.detail
+    assert "`pidkeeper ids raise-floor`, 11 at least" in refused.detail
+    assert "`pidkeeper quorum dismiss-evidence 2`" in refused.detail
+    assert machine.foundings.evidence == (Evidence(2, OLD, 10, 4),)
+    raised, given = batch(machine, requests.RaiseFloor(11), ALLOCATE)
+    assert raised.raised
+    assert given.producer_id_start == 11
+
+
+def test_a_floor_that_is_too_low_changes_nothing_of_it(machine: StateMachine) -> None:
+    batch(machine, holding(500))
+    assert code(batch(machine, requests.RaiseFloor(500), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
+
+
+def test_nothing_is_handed_out_to_transactional_producers_either(machine: StateMachine) -> None:
+    init = requests.InitProducerId(1, 1, "tx", 1000, -1, -1, -1, may_take_block=True)
+    first = batch(machine, init)[0].producer_id
+    batch(machine, holding(500))
+    other = requests.InitProducerId(1, 1, "other", 1000, -1, -1, -1, may_take_block=True)
+    assert code(batch(machine, other)[0]) is ErrorCode.EVIDENCE_OPEN
+    assert code(batch(machine, requests.FillOwnIds())[0]) is ErrorCode.EVIDENCE_OPEN
+    assert batch(machine, init)[0].producer_id == first, "who has an ID already goes on"
+
+
+def test_an_operator_dismisses_it_and_that_broker_alone_is_refused(machine: StateMachine) -> None:
+    batch(machine, holding(500))
+    dismiss = requests.DismissEvidence(2)
+    assert batch(machine, dismiss, dismiss) == [DismissEvidenceResponse(2, True), DismissEvidenceResponse(2, False)]
+    assert batch(machine, ALLOCATE)[0].producer_id_start == 10
+    assert code(batch(machine, holding(500))[0]) is ErrorCode.EVIDENCE_REFUSED
+    assert code(batch(machine, holding(400))[0]) is ErrorCode.EVIDENCE_REFUSED
+    assert batch(machine, requests.RegisterBroker(2, "anew"))[0].founding_id == NEW, "it was started anew"
+    assert batch(machine, ALLOCATE)[0].producer_id_start == 20
+    # More than was judged is another matter.
+    assert code(batch(machine, holding(501, name="anew"), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
+
+
+def test_there_is_nothing_to_dismiss_where_nothing_is_open(machine: StateMachine) -> None:
+    assert batch(machine, requests.DismissEvidence(2)) == [DismissEvidenceResponse(2, False)]
+    batch(machine, holding(500), requests.RaiseFloor(501))
+    assert batch(machine, requests.DismissEvidence(2)) == [DismissEvidenceResponse(2, False)]
+
+
+def test_one_broker_cannot_burn_the_ids_nor_stop_the_quorum_with_what_cannot_be(machine: StateMachine) -> None:
+    """Else an operator who believes it raises the floor to where nothing is left."""
+    for highest in (10 + MAX_FLOOR_JUMP + 1, MAX_PRODUCER_ID - 1):
+        (answer,) = batch(machine, holding(highest))
+        assert code(answer) is ErrorCode.EVIDENCE_REFUSED
+        assert machine.brokers.get(2) is None
+    assert batch(machine, ALLOCATE)[0].producer_id_start == 10
+    assert batch(machine, holding(20 + MAX_FLOOR_JUMP))[0].founding_id == NEW
+
+
+def test_the_same_word_is_kept_once_and_a_higher_one_in_its_place(machine: StateMachine) -> None:
+    batch(machine, holding(500), holding(500), holding(499))
+    assert machine.foundings.evidence == (Evidence(2, OLD, 500, 4),)
+    batch(machine, holding(600), holding(700, broker_id=1, name="a"))
+    assert [(one.broker_id, one.highest_producer_id) for one in machine.foundings.evidence] == [(1, 700), (2, 600)]
+    assert code(batch(machine, requests.RaiseFloor(601), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
+    assert batch(machine, requests.RaiseFloor(701), ALLOCATE)[1].producer_id_start == 701
+
+
+def test_what_the_floor_has_passed_is_forgotten_with_the_next_word(machine: StateMachine) -> None:
+    batch(machine, holding(500), requests.RaiseFloor(501), holding(600, broker_id=3))
+    assert [one.broker_id for one in machine.foundings.evidence] == [3]
+
+
+def test_only_so_much_of_it_is_kept(machine: StateMachine) -> None:
+    batch(machine, *(holding(1000 + one, broker_id=10 + one) for one in range(MAX_EVIDENCE)))
+    assert len(machine.foundings.evidence) == MAX_EVIDENCE
+    assert code(batch(machine, holding(5000, broker_id=5))[0]) is ErrorCode.EVIDENCE_REFUSED
+    assert batch(machine, holding(5000, broker_id=10))[0].founding_id == NEW
+
+
+def test_a_quorum_of_older_members_believes_nothing_yet() -> None:
+    machine = StateMachine("c", 10)
+    machine.replay([FeatureLevelRecord(TRANSACTIONAL_BLOCKS)])
+    (answer,) = batch(machine, holding(500))
+    assert answer.founding_id is None
+    assert code(batch(machine, requests.DismissEvidence(2))[0]) is ErrorCode.UNSUPPORTED_VERSION
+    assert code(batch(machine, requests.RecordFounding(NEW))[0]) is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_the_founding_is_recorded_once() -> None:
+    machine = StateMachine("c", 10)
+    machine.replay([FeatureLevelRecord(FOUNDING)])
+    assert batch(machine, requests.RecordFounding(OLD), requests.RecordFounding(NEW)) == [OLD, OLD]
+    assert batch(machine, requests.RecordFounding(NEW)) == [OLD]
+    assert machine.foundings.founding_id == OLD
+    assert batch(machine, requests.RegisterBroker(1, "a"))[0].founding_id == OLD
+    assert batch(machine, requests.BrokerHeartbeat(1, 2))[0].founding_id == OLD
+
+
+def test_a_snapshot_holds_the_founding_and_the_evidence(machine: StateMachine) -> None:
+    batch(machine, holding(500), holding(600, broker_id=3))
+    batch(machine, requests.DismissEvidence(3))
+    image = decode_snapshot(encode_snapshot("c", machine.image(9, 1)), "s", "c")
+    restored = StateMachine("c", 10)
+    restored.restore(image)
+    assert restored.foundings == machine.foundings
+    assert restored.foundings.of(3) == Evidence(3, OLD, 600, 6, dismissed=True)
+    assert code(batch(restored, ALLOCATE)[0]) is ErrorCode.EVIDENCE_OPEN
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (FoundingRecord(OLD, NOW), "F1: offset 4 founds the quorum of founding 00000000-0000-0000-0000-000000000002"),
+        (EvidenceRecord(2, OLD, 9, NOW), "F2: offset 4 has .* but the next producer ID is 10"),
+        (EvidenceDismissedRecord(2, NOW), "F3: offset 4 dismisses evidence of broker 2, who left none"),
+    ],
+)
+def test_a_record_that_nobody_can_have_decided_stops_the_member(
+    machine: StateMachine, record: Record, message: str
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        machine.replay([record])
+
+
+def test_a_block_that_is_handed_out_under_open_evidence_stops_the_member(machine: StateMachine) -> None:
+    batch(machine, holding(500))
+    with pytest.raises(AssertionError, match="F4: offset 6 hands out, but there is"):
+        machine.replay([AllocateProducerIdsRecord(1, 1, 19, 10, 10, NOW)])
