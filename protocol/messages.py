@@ -69,9 +69,10 @@ class RegisterBrokerResponse(msgspec.Struct, frozen=True):
 
 
 class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Keep a registration unfenced."""
+    """Keep a registration unfenced. `held`: as in a registration."""
 
     broker_epoch: Offset
+    held: HeldIds | None = None
 
 
 class BrokerHeartbeatResponse(msgspec.Struct, frozen=True):
@@ -98,11 +99,12 @@ class UnregisterBrokerResponse(msgspec.Struct, frozen=True):
 
 
 class AllocateProducerIdsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """KIP-730's AllocateProducerIdsRequest; `cluster_id` is checked if given."""
+    """KIP-730's AllocateProducerIdsRequest; `cluster_id` is checked if given. `held`: as in a registration."""
 
     broker_id: BrokerId
     broker_epoch: Offset
     cluster_id: ClusterId | None = None
+    held: HeldIds | None = None
 
 
 class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):

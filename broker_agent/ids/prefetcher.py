@@ -16,7 +16,7 @@ from typing import Final
 from pidkeeper.broker_agent.backoff import Random
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.ids.prefetch import PrefetchPolicy, PrefetchSettings
-from pidkeeper.broker_agent.ids.reserve import BlockReserve, RejectedBlockError
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.session.refusals import STALE, raise_if_fatal
 from pidkeeper.broker_agent.session.session import Session
 from pidkeeper.broker_agent.waiting import wait_at_most
@@ -31,17 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 class Prefetcher:
-    """Keeps a reserve filled. Counters are plain ints that the metrics read; `on_round` gets each round's seconds.
-
-    `blocks_known`: those that were not above every ID held here before.
-    """
+    """Keeps a reserve filled. Counters are plain ints that the metrics read; `on_round` gets each round's seconds."""
 
     def __init__(self, session: Session, client: ControllerClient, settings: PrefetchSettings, rng: Random) -> None:
         self.reserve = BlockReserve(self._on_low, ask_fraction=settings.ask_fraction)
         self.policy = PrefetchPolicy(settings, rng)
         self.blocks_received = 0
         self.blocks_rejected = 0
-        self.blocks_known = 0
         self.rounds: Counter[str] = Counter({"ok": 0, "throttled": 0, "failed": 0})
         self.on_round: Callable[[float], None] = lambda _seconds: None
         self._session = session
@@ -99,11 +95,10 @@ class Prefetcher:
         epoch = session.broker_epoch
         assert epoch is not None, "rounds begin after the registration"
         began = _now()
-        request = AllocateProducerIdsRequest(session.broker_id, epoch, session.cluster_id)
+        request = AllocateProducerIdsRequest(session.broker_id, epoch, session.cluster_id, session.held())
         answers = await asyncio.gather(*(self._client.allocate(request) for _ in range(wanted)), return_exceptions=True)
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         blocks = [answer for answer in answers if isinstance(answer, AllocateProducerIdsResponse)]
-        known = self.blocks_known
         accepted = self._offer(blocks, epoch)
         self.on_round(_now() - began)
         if errors:
@@ -112,9 +107,6 @@ class Prefetcher:
             # Asked again at once, a controller that is wrong would be asked as fast as it answers.
             self.rounds["failed"] += 1
             self.policy.round_failed(_now())
-            if self.blocks_known > known:
-                # The quorum went back behind what it has given this agent before; it has to hear that.
-                await session.report_held()
         else:
             self.rounds["ok"] += 1
             self.policy.round_succeeded()
@@ -128,7 +120,6 @@ class Prefetcher:
                 self.reserve.offer(ProducerIdBlock(answer.producer_id_start, answer.producer_id_len))
             except ValueError as error:  # RejectedBlockError included
                 self.blocks_rejected += 1
-                self.blocks_known += isinstance(error, RejectedBlockError)
                 _log.error("a block from the controller is thrown away: %s", error)
                 continue
             accepted += 1

@@ -41,7 +41,7 @@ class Session:
     the founding of the quorum, as of its newest answer.
 
     `highest_held()`: the highest ID that this process ever held, -1 before the first. It goes along with every
-    registration, so that a quorum which has lost what it knew learns of it. `let_go()` has all IDs thrown away that are
+    sign of life, so that a quorum which has lost what it knew learns of it. `let_go()` has all IDs thrown away that are
     at hand: called when the quorum turns out to be of another founding than the one that gave them.
     """
 
@@ -77,6 +77,11 @@ class Session:
         if epoch == self.broker_epoch:
             self._epoch_doubted.set()
 
+    def held(self) -> HeldIds | None:
+        """What the quorum is told of the IDs that were held here; nothing before it has told its founding."""
+        highest = self._highest_held()
+        return None if self.founding_id is None or highest < 0 else HeldIds(self.founding_id, highest)
+
     async def register(self) -> None:
         """Register for the first time. Tries until it succeeds; raises FatalAgentError."""
         await self._register(None)
@@ -109,14 +114,6 @@ class Session:
             if answer.broker_epoch != self.broker_epoch:
                 self._registered(answer)
 
-    async def report_held(self) -> None:
-        """Register once more, so that the quorum learns what is held here. Raises FatalAgentError."""
-        try:
-            await self.advertise()
-        except RequestError as error:
-            raise_if_fatal(error)
-            _log.warning("the controllers did not hear what is held here: %s", error)
-
     async def heartbeat_forever(self) -> None:
         """Say that this broker lives, and register anew when its epoch is refused. Raises FatalAgentError."""
         reachable = True
@@ -126,7 +123,7 @@ class Session:
             epoch = self.broker_epoch
             assert epoch is not None, "heartbeats begin after the registration"
             try:
-                answer = await self._client.heartbeat(self.broker_id, BrokerHeartbeatRequest(epoch))
+                answer = await self._client.heartbeat(self.broker_id, BrokerHeartbeatRequest(epoch, self.held()))
             except RequestError as error:
                 raise_if_fatal(error)
                 if error.code in STALE:
@@ -159,10 +156,7 @@ class Session:
                 return
 
     def _registration(self) -> RegisterBrokerRequest:
-        highest, held = self._highest_held(), None
-        if self.founding_id is not None and highest >= 0:
-            held = HeldIds(self.founding_id, highest)
-        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka, held)
+        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka, self.held())
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
         self._pin_cluster_id(answer.cluster_id)
@@ -184,6 +178,8 @@ class Session:
                 self._highest_held(),
             )
             self._let_go()
+        else:
+            _log.info("the quorum is of founding %s", founding_id)
         self.founding_id = founding_id
 
     def _pin_cluster_id(self, cluster_id: str) -> None:

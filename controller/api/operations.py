@@ -116,7 +116,7 @@ class Operations:
         self._check_cluster(body.cluster_id)
         _check_epoch(body.broker_epoch)
         started = self._admit(self._allocations, body.broker_id)
-        request = AllocateProducerIds(body.broker_id, body.broker_epoch)
+        request = AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
         response: AllocateProducerIdsResponse = await self.pending.wait(self.member.submit(request), started)
         self._metrics.duration.observe(self._clock_ns() - started)
         return response
@@ -135,7 +135,7 @@ class Operations:
     async def heartbeat(self, call: Call[BrokerPath, None, BrokerHeartbeatRequest]) -> BrokerHeartbeatResponse:
         """Keep a registration unfenced."""
         _check_epoch(call.body.broker_epoch)
-        request = BrokerHeartbeat(call.path.id, call.body.broker_epoch)
+        request = BrokerHeartbeat(call.path.id, call.body.broker_epoch, call.body.held)
         response: BrokerHeartbeatResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
         return response
 

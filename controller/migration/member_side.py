@@ -12,7 +12,7 @@ from pidkeeper.controller.migration.claims import ClaimQueue, WantsIds
 from pidkeeper.controller.migration.orders import MigrationOrders, refusal
 from pidkeeper.controller.migration.steps import MigrationSteps
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Connected
-from pidkeeper.controller.state.foundings import check_open
+from pidkeeper.controller.state.foundings import check_open, is_news
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.state.requests import (
@@ -69,6 +69,10 @@ class Migration:
         """
         if not isinstance(request, WantsIds):
             return None
+        if isinstance(request, AllocateProducerIds) and is_news(
+            request.held, self._machine.producer_ids.next_producer_id
+        ):
+            return None  # it gets none, so nothing is claimed for it
         if not isinstance(request, RaiseFloor):
             # As with a floor below: what was claimed in ZooKeeper could not be taken back.
             check_open(self._machine.foundings.evidence, self._machine.producer_ids.next_producer_id)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from pidkeeper.controller.state import id_decisions, migration_decisions, requests, transaction_decisions
 from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.foundings import is_news
 
 _DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS
 
@@ -48,6 +49,8 @@ def most_records(request: requests.Request) -> int:
         return 2 if request.may_take_block else 1
     if isinstance(request, requests.RegisterBroker):
         return 3
+    if isinstance(request, requests.BrokerHeartbeat):
+        return 2
     return 2 if isinstance(request, requests.AdvanceMigration) else 1
 
 
@@ -55,6 +58,8 @@ def most_bytes(draft: Draft, request: requests.Request) -> int:
     """Bytes that deciding `request` adds to the entry of `draft`, at most."""
     if isinstance(request, requests.RegisterBroker):
         return REGISTRATION_BYTES + EVIDENCE_BYTES
+    if isinstance(request, requests.SignOfLife) and is_news(request.held, draft.next_producer_id):
+        return RECORD_BYTES + EVIDENCE_BYTES
     if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds):
         return most_records(request) * RECORD_BYTES
     return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

@@ -1,8 +1,8 @@
 """Which founding this quorum is of, and what brokers hold that it has not handed out (docs/decisions/0026).
 
-A broker says at its registration which is the highest ID that it ever held. If that is not below the next producer ID,
-the quorum does not know what was handed out: it was restored from an old copy, or founded anew under live brokers. The
-word is committed, so that it outlives leader and broker, and nothing is handed out until an operator has raised the
+A broker says with each sign of life which is the highest ID that it ever held. If that is not below the next producer
+ID, the quorum does not know what was handed out: it was restored from an old copy, or founded anew under live brokers.
+The word is committed, so that it outlives leader and broker, and nothing is handed out until an operator has raised the
 floor above it, or has dismissed it.
 """
 
@@ -99,6 +99,11 @@ def check_open(evidence: Iterable[Evidence], next_producer_id: int) -> None:
             raise RequestError(ErrorCode.EVIDENCE_OPEN, said_of(one, next_producer_id))
 
 
+def is_news(held: HeldIds | None, next_producer_id: int) -> bool:
+    """Whether a broker holds what was not handed out here."""
+    return held is not None and held.highest_producer_id >= next_producer_id
+
+
 def weigh(before: Evidence | None, broker_id: int, held: HeldIds, next_producer_id: int) -> bool:
     """Whether what a broker holds is new evidence. Raises EVIDENCE_REFUSED, which concerns this broker alone.
 
@@ -106,7 +111,7 @@ def weigh(before: Evidence | None, broker_id: int, held: HeldIds, next_producer_
     else one broker could burn all IDs.
     """
     highest = held.highest_producer_id
-    if highest < next_producer_id:
+    if not is_news(held, next_producer_id):
         return False
     if highest - next_producer_id > MAX_FLOOR_JUMP:
         raise _refused(broker_id, f"holds ID {highest}, more than {MAX_FLOOR_JUMP} above {next_producer_id}")

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.brokers import MAX_BROKERS, registered
 from pidkeeper.controller.state.draft import Draft
-from pidkeeper.controller.state.foundings import check_room, is_open, weigh
+from pidkeeper.controller.state.foundings import check_room, is_open, said_of, weigh
 from pidkeeper.controller.state.producer_ids import check_block_left, check_floor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
@@ -35,9 +35,16 @@ from pidkeeper.protocol.records import (
 )
 
 
-def allocate_producer_ids(draft: Draft, request: requests.AllocateProducerIds) -> AllocateProducerIdsResponse:
-    """The next block for a registered broker (KIP-730)."""
+def allocate_producer_ids(
+    draft: Draft, request: requests.AllocateProducerIds
+) -> AllocateProducerIdsResponse | RequestError:
+    """The next block for a registered broker (KIP-730).
+
+    A returned RequestError is the answer that goes with a record: the evidence that the broker has left.
+    """
     draft.check_broker(request.broker_id, request.broker_epoch)
+    if (refusal := _take_evidence(draft, request)) is not None:
+        return refusal
     draft.check_handing_out()
     size = draft.machine.block_size
     check_block_left(draft.next_producer_id, size)
@@ -103,18 +110,21 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
     return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, draft.foundings.founding_id)
 
 
-def _take_evidence(draft: Draft, request: requests.RegisterBroker) -> None:
-    """Raises EVIDENCE_REFUSED."""
+def _take_evidence(draft: Draft, request: requests.SignOfLife) -> RequestError | None:
+    """Commit what a broker holds that was not handed out here; what follows from that. Raises EVIDENCE_REFUSED."""
     held = request.held
     if held is None or draft.metadata_version < FOUNDING:
-        return
+        return None
     known = draft.foundings
     if not weigh(known.of(request.broker_id), request.broker_id, held, draft.next_producer_id):
-        return
+        return None
     check_room(known.evidence, request.broker_id)
     record = EvidenceRecord(request.broker_id, held.founding_id, held.highest_producer_id, draft.timestamp_ms)
     draft.foundings = known.heard(record, draft.next_offset, draft.next_producer_id)
     draft.records.append(record)
+    evidence = draft.foundings.of(request.broker_id)
+    assert evidence is not None, f"{record} is kept nowhere"
+    return RequestError(ErrorCode.EVIDENCE_OPEN, said_of(evidence, draft.next_producer_id))
 
 
 def dismiss_evidence(draft: Draft, request: requests.DismissEvidence) -> DismissEvidenceResponse:
@@ -149,6 +159,8 @@ def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> Unreg
 
 def heartbeat(draft: Draft, request: requests.BrokerHeartbeat) -> BrokerHeartbeatResponse:
     """A broker lives."""
+    draft.check_broker(request.broker_id, request.broker_epoch)
+    _take_evidence(draft, request)
     return _set_fenced(draft, request, fenced=False)
 
 

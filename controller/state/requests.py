@@ -31,10 +31,11 @@ class UnregisterBroker(msgspec.Struct, frozen=True):
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True):
-    """Answered with BrokerHeartbeatResponse."""
+    """Answered with BrokerHeartbeatResponse. `held`: as of RegisterBroker."""
 
     broker_id: int
     broker_epoch: int
+    held: HeldIds | None = None
 
 
 class FenceBroker(msgspec.Struct, frozen=True):
@@ -59,11 +60,15 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class AllocateProducerIds(msgspec.Struct, frozen=True):
-    """Answered with AllocateProducerIdsResponse. `claimed`: where the block is taken from, while ZooKeeper counts."""
+    """Answered with AllocateProducerIdsResponse. `claimed`: where the block is taken from, while ZooKeeper counts.
+
+    `held`: as of RegisterBroker.
+    """
 
     broker_id: int
     broker_epoch: int
     claimed: Claimed | None = None
+    held: HeldIds | None = None
 
 
 class FillOwnIds(msgspec.Struct, frozen=True):

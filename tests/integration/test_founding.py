@@ -10,20 +10,21 @@ from pathlib import Path
 import pytest
 
 from pidkeeper.cli.failures import ExitCode
-from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import Agent, LocalCluster
 from tests.support.cluster import (
     CONTROLLER_OPTIONS,
     allocate,
     bring_back,
     ledger,
     log_of,
+    new_leader,
     pidkeeper,
     quorum,
     register,
     running_cluster,
     wait_until,
 )
-from tests.support.http_calls import call
+from tests.support.http_calls import Answer, call
 
 WAITS = "the disk is blank, and no founded member has connected: `pidkeeper quorum found` founds a new quorum, once"
 
@@ -69,6 +70,7 @@ def test_one_command_founds_the_quorum_and_refuses_to_do_it_again(blank: LocalCl
     assert early.returncode == ExitCode.UNREACHABLE
     assert "VOTERS_NOT_CONNECTED: member 3 is not connected: start it" in early.stderr
     blank.start(third)
+    wait_until_waiting(blank)
     for wrong, code, what in (
         ("1,2", ExitCode.REFUSED, "the file of member 1 names the voters [1, 2, 3], not [1, 2]; nothing was founded"),
         ("1;2", ExitCode.USAGE, "'1;2' is no list of ids like 1,2,3"),
@@ -93,19 +95,116 @@ def test_one_command_founds_the_quorum_and_refuses_to_do_it_again(blank: LocalCl
     assert founding_id in pidkeeper("quorum", "describe", "--cluster", blank.directory).stdout
 
 
-def test_members_whose_disks_were_all_lost_hand_out_nothing(tmp_path: Path) -> None:
-    """They were a new cluster at ID 0, healthy, and nothing was said of it."""
-    with running_cluster(tmp_path, agents=1) as cluster:
-        agent = cluster.layout.agents[0]
-        given = [call(agent.http, "POST", "/v1/init-producer-id", {}).json()["producer_id"] for _ in range(5)]
+def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have_decided(tmp_path: Path) -> None:
+    """They were a new cluster at ID 0, healthy, and the agents that knew better said nothing."""
+    with running_cluster(tmp_path, agents=2) as cluster:
+        first, second = cluster.layout.agents
+        wait_until(lambda: "the quorum is of founding" in log_of(cluster, first), "an agent that knows the founding")
+        given = [claim(first), claim(second)]
         before = ledger(cluster)
         controllers = cluster.layout.controllers
-        cluster.kill(*controllers)
-        for one in controllers:
-            shutil.rmtree(one.data_dir)
-        cluster.start()
+        old = wait_until(lambda: quorum(cluster.leader())["founding_id"], "a founding")
+        cluster.kill(second)
+        lose_all_disks(cluster)
+        cluster.start(*controllers)
         wait_until_waiting(cluster)
         wait_until(lambda: all(len(quorum(one)["reasons"]) == 1 for one in controllers), "blank members")
         assert_nobody_hands_out(cluster)
-        more = call(agent.http, "POST", "/v1/init-producer-id", {}).json()["producer_id"]
-        assert more == max(given) + 1 <= before[-1]["last"], "what the agent holds it goes on to hand out"
+        more = claim(first)
+        assert given[0] < more <= before[-1]["last"], "what the agent holds it goes on to hand out"
+
+        # An operator founds it anew, and has forgotten the floor; an agent is started again, and knows nothing.
+        assert pidkeeper("quorum", "found", "--voters", "1,2,3", "--cluster", cluster.directory).returncode == 0
+        leader = cluster.leader()
+        evidence = wait_until(lambda: quorum(leader)["evidence"], "the evidence of the agent")
+        assert [(one["broker_id"], one["founding_id"], one["open"]) for one in evidence] == [(first.id, old, True)]
+        highest = evidence[0]["highest_producer_id"]
+        assert highest >= max(more, *given)
+        cluster.start(second)
+        told = pidkeeper("health", "--cluster", cluster.directory)
+        assert told.returncode == ExitCode.UNHEALTHY
+        assert f"broker {first.id} holds IDs up to {highest} of founding {old}" in told.stdout
+        wait_until(lambda: "this agent was of" in log_of(cluster, first), "an agent that lets go of its IDs")
+        for agent in (first, second):
+            assert call(agent.http, "POST", "/v1/init-producer-id", {}).status == 503
+
+        # It outlives the leader.
+        cluster.kill(leader)
+        successor = new_leader(cluster, leader)
+        assert [one["open"] for one in quorum(successor)["evidence"]] == [True]
+        cluster.start(leader)
+        raised = pidkeeper("ids", "raise-floor", str(highest + 1), "--yes", "--cluster", cluster.directory)
+        assert raised.returncode == 0, raised.stderr
+        for agent in (first, second):
+            wait_until(lambda agent=agent: cluster.ready(agent), "an agent with IDs")  # type: ignore[misc]
+            assert claim(agent) > highest
+        cluster.wait_ready()
+        assert pidkeeper("health", "--cluster", cluster.directory).returncode == 0
+
+
+def test_a_quorum_restored_from_an_old_copy_learns_of_it_from_an_idle_agent(tmp_path: Path) -> None:
+    small = {"min_reserve_ids": 100, "max_reserve_blocks": 4}
+    options = {"block_size": 50}
+    with running_cluster(tmp_path, agents=1, controller_options=options, agent_options=small) as cluster:
+        agent = cluster.layout.agents[0]
+        wait_until(lambda: "the quorum is of founding" in log_of(cluster, agent), "an agent that knows the founding")
+        cluster.kill(*cluster.layout.controllers)
+        data = cluster.directory / "data"
+        shutil.copytree(data, cluster.directory / "backup")
+        cluster.start(*cluster.layout.controllers)
+        cluster.wait_ready()
+        last = max(block["last"] for block in ledger(cluster))
+        assert any(claim(agent) > last for _ in range(last + 1)), "these are in blocks that the copy does not know"
+        lose_all_disks(cluster)
+        data.rmdir()
+        (cluster.directory / "backup").rename(data)
+        cluster.start(*cluster.layout.controllers)
+        evidence = wait_until(lambda: quorum(cluster.leader())["evidence"], "the evidence of the agent")
+        assert evidence[0]["broker_id"] == agent.id
+        assert evidence[0]["founding_id"] == quorum(cluster.leader())["founding_id"]
+        assert evidence[0]["highest_producer_id"] > last
+
+
+def test_a_broker_that_lies_is_dismissed_and_refused_alone(tmp_path: Path) -> None:
+    with running_cluster(tmp_path) as cluster:
+        leader = cluster.leader()
+        founding_id = wait_until(lambda: quorum(leader)["founding_id"], "a founding")
+        cluster_id = cluster.layout.cluster_id
+        honest = register(leader, 7, "honest").json()["broker_epoch"]
+
+        def lie(highest: int, name: str, cluster_id: str | None = cluster_id) -> Answer:
+            held = {"founding_id": founding_id, "highest_producer_id": highest}
+            body = {"incarnation_id": name, "cluster_id": cluster_id, "held": held}
+            return call(leader.http, "POST", "/v1/brokers/9/register", body)
+
+        assert allocate(leader, 7, honest).status == 200
+        for refused, code in (
+            (lie(2**62, "a"), "EVIDENCE_REFUSED"),
+            (lie(5000, "a", "elsewhere"), "INCONSISTENT_CLUSTER_ID"),
+            (lie(5000, "a", None), "INVALID_REQUEST"),
+        ):
+            assert refused.json()["code"] == code
+            assert allocate(leader, 7, honest).status == 200, "nobody else is kept from anything"
+        assert lie(50_000, "a").status == 200
+        stopped = allocate(leader, 7, honest).json()
+        assert stopped["code"] == "EVIDENCE_OPEN"
+        assert "`pidkeeper quorum dismiss-evidence 9`" in stopped["detail"]
+        dismissed = pidkeeper("quorum", "dismiss-evidence", "9", "--cluster", cluster.directory)
+        assert dismissed.returncode == 0, dismissed.stderr
+        again = pidkeeper("quorum", "dismiss-evidence", "9", "--cluster", cluster.directory)
+        assert (again.returncode, "broker 9 has left no evidence" in again.stderr) == (ExitCode.REFUSED, True)
+        assert lie(50_000, "a").json()["code"] == "EVIDENCE_REFUSED"
+        assert allocate(leader, 7, honest).status == 200
+        assert pidkeeper("health", "--cluster", cluster.directory).returncode == 0
+
+
+def claim(agent: Agent) -> int:
+    answer = call(agent.http, "POST", "/v1/init-producer-id", {})
+    assert answer.status == 200, answer.body
+    return int(answer.json()["producer_id"])
+
+
+def lose_all_disks(cluster: LocalCluster) -> None:
+    cluster.kill(*cluster.layout.controllers)
+    for one in cluster.layout.controllers:
+        shutil.rmtree(one.data_dir)

@@ -126,7 +126,7 @@ def _request(path: str, body: bytes) -> requests.Request:
     """What the controllers are to make of a call, by the book of their HTTP interface and not by its code."""
     if path == "/v1/producer-ids/allocate":
         allocate = msgspec.json.decode(body, type=AllocateProducerIdsRequest)
-        return requests.AllocateProducerIds(allocate.broker_id, allocate.broker_epoch)
+        return requests.AllocateProducerIds(allocate.broker_id, allocate.broker_epoch, held=allocate.held)
     if path == "/v1/transactions/init-producer-id":
         init = msgspec.json.decode(body, type=TransactionalInitRequest)
         return requests.InitProducerId(*msgspec.structs.astuple(init))
@@ -140,6 +140,7 @@ def _request(path: str, body: bytes) -> requests.Request:
     _, _, _, broker_id, verb = path.split("/")
     if verb == "register":
         register = msgspec.json.decode(body, type=RegisterBrokerRequest)
-        return requests.RegisterBroker(int(broker_id), register.incarnation_id, register.kafka)
+        return requests.RegisterBroker(int(broker_id), register.incarnation_id, register.kafka, register.held)
     assert verb == "heartbeat", f"no agent calls {path}"
-    return requests.BrokerHeartbeat(int(broker_id), msgspec.json.decode(body, type=BrokerHeartbeatRequest).broker_epoch)
+    beat = msgspec.json.decode(body, type=BrokerHeartbeatRequest)
+    return requests.BrokerHeartbeat(int(broker_id), beat.broker_epoch, beat.held)

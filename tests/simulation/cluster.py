@@ -24,6 +24,7 @@ from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import Client
+from tests.simulation.evidence import Witnesses
 from tests.simulation.founder import Founder
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
@@ -99,7 +100,7 @@ class Cluster:
         self.zookeeper = ZooKeeper(self.world, self.migrating)
         self.migration = self.zookeeper.monitor = MigrationMonitor(self.world, self.zookeeper)
         if self.migrating.present:
-            self.monitor.on_commit = self.migration.committed
+            self.monitor.on_commit.append(self.migration.committed)
         self.kill_points = KillPoints(self)
         self.network = Network(self.world, self.swarm)
         self.members = {node: Member(self, node, rate) for node, rate in enumerate(self.swarm.clock_rates, 1)}
@@ -109,6 +110,8 @@ class Cluster:
         self.gone: list[Agent] = []
         self.producers = Producers(self)
         self.founder = Founder(self)
+        self.witnesses = Witnesses(self)
+        self.monitor.on_commit.append(self.founder.committed)
         self.migration_operator = MigrationOperator(self, self.zookeeper)
         self.nemesis = Nemesis(self)
         self.healed = False
@@ -181,6 +184,7 @@ class Cluster:
         for member in self.members.values():
             self.world.at(self.rng.randrange(200 * MILLISECOND), member.start)
         self.founder.start()
+        self.witnesses.start()
         for client in self.clients:
             client.start()
         for agent in self.agents:

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest
 from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import Record
 from tests.simulation.process import listen
 from tests.simulation.world import MILLISECOND, Violation
 
@@ -26,7 +28,10 @@ AGED: Final = 0.5
 
 
 class Founder:
-    """`founding_id`: the one that it orders, when `ordered`; `aged`: the disks were begun without one."""
+    """`founding_id`: the one that it orders, when `ordered`; `aged`: the disks were begun without one.
+
+    `recorded`: the one in the log.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -34,6 +39,7 @@ class Founder:
         self.rng: random.Random = cluster.world.stream("founder")
         self.founding_id = uuid.UUID(int=self.rng.getrandbits(128))
         self.voters = list(cluster.voters)
+        self.recorded: uuid.UUID | None = None
         self.ordered = False
         self.done = False
         self.aged = cluster.swarm.first_build < LATEST and self.rng.random() < AGED
@@ -46,11 +52,19 @@ class Founder:
         if not self.aged:
             self.world.at(self.rng.randrange(self.rng.choice((200, 200, 200, 5_000)) * MILLISECOND), self._ask)
 
+    def committed(self, records: list[Record]) -> None:
+        """The quorum has a founding in its log: the one that was ordered, if any was."""
+        for record in records:
+            if isinstance(record, FoundingRecord):
+                if self.recorded is not None or not (self.aged or record.founding_id == self.founding_id):
+                    raise Violation("founding-recorded", f"{record} after {self.recorded}, not {self.founding_id}")
+                self.recorded = record.founding_id
+
     def check(self, node_id: int, founding: Founding) -> None:
         """A disk came to belong to `founding`. Raises Violation if nobody wanted that."""
-        wanted = None if self.aged else self.founding_id
-        if founding.founding_id != wanted or not (self.ordered or self.aged):
-            facts = f"member {node_id} is of {founding}, wanted is {wanted}, ordered: {self.ordered}"
+        wanted = {None, self.recorded} if self.aged else {self.founding_id}
+        if founding.founding_id not in wanted or not (self.ordered or self.aged):
+            facts = f"member {node_id} is of {founding}, wanted is one of {wanted}, ordered: {self.ordered}"
             raise Violation("founded-by-itself", facts)
 
     def _ask(self) -> None:

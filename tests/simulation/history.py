@@ -15,6 +15,7 @@ from typing import Final
 
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord
 from pidkeeper.protocol.messages import AllocateProducerIdsResponse, RaiseFloorResponse, RegisterBrokerResponse
 from pidkeeper.protocol.migration import ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
@@ -26,6 +27,9 @@ from pidkeeper.protocol.records import (
 )
 from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.world import Violation, World
+
+FIRST_WITNESS: Final = 800
+"""Broker ids from here to those of the brokers in ZooKeeper are of those who say that they hold what they do not."""
 
 NOBODY: Final = -1
 
@@ -107,6 +111,7 @@ class History:
         """Raise Violation, or return the number of acknowledged blocks that were checked."""
         acknowledged = self._acknowledged_blocks()
         committed = self._committed_blocks()
+        self._check_evidence()
         self._check_disjoint(acknowledged)
         self._check_owners(acknowledged, committed)
         self._check_real_time_order()
@@ -151,6 +156,20 @@ class History:
             elif isinstance(record, UnregisterBrokerRecord):
                 epochs.pop(record.broker_id, None)
         return blocks
+
+    def _check_evidence(self) -> None:
+        """Nothing is handed out while a broker holds what was not, and no honest broker ever does."""
+        held: dict[int, int] = {}
+        for commit in self.commits:
+            record = commit.record
+            if isinstance(record, EvidenceRecord):
+                if record.broker_id < FIRST_WITNESS:
+                    raise Violation("honest-evidence", f"{record} at offset {commit.offset}, with one quorum alone")
+                held[record.broker_id] = record.highest_producer_id
+            elif isinstance(record, EvidenceDismissedRecord):
+                del held[record.broker_id]
+            elif _hands_out_under(record, held):
+                raise Violation("handed-out-under-evidence", f"{record} at {commit.offset}, brokers hold {held}")
 
     def _check_disjoint(self, blocks: list[tuple[int, int, Operation]]) -> None:
         end, before = -1, None
@@ -226,6 +245,12 @@ class History:
             record = self.commits[epoch].record if epoch < len(self.commits) else None
             if record != RegisterBrokerRecord(request.broker_id, epoch, request.incarnation_id):
                 raise Violation("registration", f"{request} was given epoch {epoch}, where the log says {record}")
+
+
+def _hands_out_under(record: Record, held: dict[int, int]) -> bool:
+    if not isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord):
+        return False
+    return any(highest >= record.producer_id_start for highest in held.values())
 
 
 def _check_block(commit: Commit, next_id: int, epochs: Mapping[int, int]) -> None:

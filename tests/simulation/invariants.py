@@ -89,7 +89,7 @@ class Monitor:
         self.snapshots_installed = 0
         self.committed: list[tuple[int, bytes]] = []
         self.next_id = 0
-        self.on_commit: Callable[[list[Record]], None] = lambda _: None
+        self.on_commit: list[Callable[[list[Record]], None]] = []
         self._commit_terms: list[int] = []
         """For every committed index the highest term in which it can have been committed."""
         self._states: list[_State] = []
@@ -291,7 +291,8 @@ class Monitor:
         self.next_id = state[1]
         records = decode_batch(entry.data)
         self.history.commit(machine.next_offset - len(records), records)
-        self.on_commit(records)
+        for told in self.on_commit:
+            told(records)
         self.world.mix(entry.index, entry.term, state[1])
         if self.world.trace is not None:
             self.world.note(f"member {process.node_id} applies {entry.index} first, of term {entry.term}: {records}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import deque
 from typing import Any, Literal, Self, TypeVar
 
@@ -24,6 +25,7 @@ from pidkeeper.protocol.messages import (
     BrokerHeartbeatResponse,
     BrokersResponse,
     EndTxnRequest,
+    HeldIds,
     Problem,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
@@ -142,6 +144,7 @@ class StubQuorum:
     Transactions are decided by `controller.state`. `faults`: one for each transactional request at the leader.
     `completes`: whether an ended transaction is completed at once. `others`: brokers beside those that registered here.
     `tells`: the metadata version in the answers to registrations and heartbeats; a build before version 6 tells none.
+    `founding_id`: likewise. `held`: what the signs of life said of IDs that were held, in turn.
     `takes_addresses`: not so before metadata version 3 is in force; who then registers to leave one keeps its epoch.
     """
 
@@ -164,6 +167,8 @@ class StubQuorum:
         self.kafka: dict[int, str | None] = {}
         self.takes_addresses = True
         self.tells = BASE
+        self.founding_id: uuid.UUID | None = None
+        self.held: list[HeldIds | None] = []
         self.others: list[BrokerDescription] = []
         self.brokers_refused: RequestError | None = None
         self.looks = 0
@@ -199,9 +204,11 @@ class StubQuorum:
         if verb == "register":
             return self._register(int(broker), _decode(body, RegisterBrokerRequest))
         if verb == "heartbeat":
-            self._check_epoch(int(broker), _decode(body, BrokerHeartbeatRequest).broker_epoch)
+            beat = _decode(body, BrokerHeartbeatRequest)
+            self._check_epoch(int(broker), beat.broker_epoch)
             self.heartbeats += 1
-            return BrokerHeartbeatResponse(False, self.tells)
+            self.held.append(beat.held)
+            return BrokerHeartbeatResponse(False, self.tells, self.founding_id)
         assert verb == "unregister", path
         self._check_epoch(int(broker), _decode(body, UnregisterBrokerRequest).broker_epoch)
         del self.epochs[int(broker)]
@@ -226,13 +233,15 @@ class StubQuorum:
             self.epochs[broker_id] = self.offset
             self.incarnations[broker_id] = request.incarnation_id
         self.kafka[broker_id] = kafka
-        return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id, self.tells)
+        self.held.append(request.held)
+        return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id, self.tells, self.founding_id)
 
     def _allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         self._check_cluster(request.cluster_id)
         if self.allocate_refusals and (refusal := self.allocate_refusals.popleft()) is not None:
             raise refusal
         self._check_epoch(request.broker_id, request.broker_epoch)
+        self.held.append(request.held)
         self.offset += 1
         first = self.next_producer_id
         self.next_producer_id += self.block_size

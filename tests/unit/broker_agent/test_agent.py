@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from pidkeeper.broker_agent.coordinator.directory import Node
 from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.messages import BrokerDescription
+from pidkeeper.protocol.messages import BrokerDescription, HeldIds
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 from tests.support.whole_agent import controller_client, make_agent
@@ -94,6 +95,61 @@ async def test_an_empty_reserve_is_not_ready_counts_and_recovers(quorum: StubQuo
         assert starved > 0.01
         await asyncio.sleep(0.02)
         assert agent.prefetcher.starved_seconds == starved
+
+
+async def test_what_was_held_goes_along_with_every_sign_of_life_once_the_founding_is_known(quorum: StubQuorum) -> None:
+    """Not before: a build without foundings refuses a field that it does not know."""
+    founding_id = uuid.UUID(int=1)
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.epochs[7] += 100
+        await until(lambda: agent.session.registrations == 2, task)
+        assert set(quorum.held) == {None}
+        quorum.founding_id = founding_id
+        await until(lambda: agent.session.founding_id == founding_id, task)
+        quorum.held.clear()
+        quorum.epochs[7] += 100
+        await until(lambda: agent.session.registrations == 3 and quorum.heartbeats > 3, task)
+        assert set(quorum.held) == {HeldIds(founding_id, 3999)}
+        quorum.held.clear()
+        assert NO_ID not in [agent.reserve.claim() for _ in range(1500)]
+        await until(lambda: agent.reserve.blocks_accepted >= 6, task)
+        await until(lambda: HeldIds(founding_id, 5999) in quorum.held, task)
+
+
+async def test_another_founding_is_told_what_was_held_and_none_of_it_is_handed_out_any_more(
+    quorum: StubQuorum, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
+    quorum.founding_id = first
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        claimed = [agent.reserve.claim() for _ in range(50)]
+        quorum.founding_id, quorum.epochs = second, {}
+        quorum.allocate_refusals.extend([RequestError(ErrorCode.EVIDENCE_OPEN)] * 3)
+        await until(lambda: agent.session.founding_id == second, task)
+        assert HeldIds(first, 3999) in quorum.held
+        assert agent.reserve.remaining == 0
+        assert agent.reserve.claim() == NO_ID
+        assert agent.reserve.claimed == 50
+        assert not agent.ready
+        quorum.next_producer_id = 5000
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        assert [agent.reserve.claim() for _ in range(50)] == list(range(5000, 5050))
+        assert agent.reserve.claimed == 100
+    assert claimed == list(range(50))
+    assert (
+        f"the quorum is of founding {second}, this agent was of {first}: letting go of all IDs up to 3999"
+        in caplog.text
+    )
+
+
+async def test_an_agent_that_is_not_believed_ends(quorum: StubQuorum) -> None:
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.refusals.extend([RequestError(ErrorCode.STALE_BROKER_EPOCH), RequestError(ErrorCode.EVIDENCE_REFUSED)])
+        with pytest.raises(FatalAgentError, match="EVIDENCE_REFUSED"):
+            await asyncio.wait_for(task, SECONDS)
 
 
 async def test_a_cluster_without_ids_is_no_reason_to_ask_again(quorum: StubQuorum) -> None:

@@ -179,3 +179,15 @@ class CandidatesMachine(RuleBasedStateMachine):
 
 CandidatesMachine.TestCase.settings = settings(max_examples=500, stateful_step_count=40, deadline=None)
 TestRandomOutcomes = CandidatesMachine.TestCase
+
+
+def test_what_is_discarded_is_carried_by_no_request_any_more() -> None:
+    ids = iter(range(10))
+    candidates = Candidates(lambda: next(ids))
+    kept, under_way, given = candidates.take(), candidates.take(), candidates.take()
+    candidates.settle(kept, given=None, certain=True)
+    candidates.discard()
+    candidates.settle(under_way, given=None, certain=True)
+    candidates.settle(given, given=given, certain=True)
+    assert (len(candidates), candidates.lost, candidates.taken) == (0, 2, 1)
+    assert candidates.take() == 3

@@ -245,3 +245,19 @@ def test_what_is_told_without_an_id_depends_on_whether_one_will_come() -> None:
     with pytest.raises(RejectedBlockError):
         reserve.offer(ProducerIdBlock(1, 2))
     assert reserve.exhausted, "a block that is thrown away is none"
+
+
+@pytest.mark.parametrize("claimed", [0, 1, 5, 10, 13, 20])
+def test_what_is_discarded_is_never_claimed_and_what_comes_later_is_above_it(claimed: int) -> None:
+    reserve = BlockReserve()
+    for first in (0, 10):
+        reserve.offer(ProducerIdBlock(first, 10))
+    assert [reserve.claim() for _ in range(claimed)] == list(range(claimed))
+    reserve.discard()
+    assert (reserve.remaining, reserve.claimed, reserve.highest_held, reserve.claim()) == (0, claimed, 19, NO_ID)
+    assert reserve.claim_run(1) == NO_ID
+    with pytest.raises(RejectedBlockError):
+        reserve.offer(ProducerIdBlock(15, 10))
+    reserve.offer(ProducerIdBlock(20, 10))
+    assert [reserve.claim() for _ in range(11)] == [*range(20, 30), NO_ID]
+    assert reserve.claimed == claimed + 10

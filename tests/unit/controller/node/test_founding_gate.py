@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
@@ -117,6 +118,8 @@ async def test_one_request_founds_the_quorum_of_all(blank: LoopbackCluster) -> N
     assert await found(blank.members[1], 3, 1, 2) == FoundQuorumResponse(FOUNDING_ID, [1, 2, 3])
     assert founding_on_disk(blank.members[1]) == FOUNDING_ID
     assert await blank.allocate(await blank.register()) == [0]
+    await blank.settled()
+    await eventually(lambda: all(one.machine.foundings.founding_id == FOUNDING_ID for one in blank.members.values()))
     for member in blank.members.values():
         assert founding_on_disk(member) == FOUNDING_ID
         assert MemberInterface(member).describe().founding_id == str(FOUNDING_ID)
@@ -253,6 +256,35 @@ async def test_members_that_an_earlier_build_began_need_no_founding_and_take_a_b
     assert await cluster.allocate(await cluster.register()) == [0]
     assert cluster.members[3].gate.founding == founding_by(cluster.settings(3))
     assert "of [1, 2, 3]" in (await refused(cluster.members[1], 1, 2, 3)).detail
+
+
+async def test_a_quorum_that_an_earlier_build_began_gets_a_founding_that_blank_members_join_later(make: Make) -> None:
+    cluster = make(blank=True)
+    for node_id in (1, 2, 3):
+        await begun_by_an_earlier_build(cluster, node_id)
+    await cluster.start()
+    await cluster.settled()
+    await eventually(lambda: all(one.links.identity.founding_id for one in cluster.members.values()))
+    (founding_id,) = {one.machine.foundings.founding_id for one in cluster.members.values()}
+    assert {one.links.identity.founding_id for one in cluster.members.values()} == {str(founding_id)}
+    assert founding_on_disk(cluster.members[2]) is None, "what is in the log is said once"
+    await cluster.stop(2)
+    cluster.wipe(2)
+    await cluster.start(2)
+    await eventually(lambda: cluster.members[2].gate.founding is not None)
+    assert founding_on_disk(cluster.members[2]) == founding_id
+    await eventually(lambda: not cluster.members[2].core.recovering)
+
+
+async def test_a_log_of_another_founding_than_the_directory_stops_the_member(make: Make) -> None:
+    cluster = make(voters=1)
+    await cluster.start()
+    await cluster.settled()
+    member = cluster.members[1]
+    await eventually(lambda: member.machine.foundings.founding_id is not None)
+    member.machine.foundings = msgspec.structs.replace(member.machine.foundings, founding_id=uuid.UUID(int=9))
+    with pytest.raises(AssertionError, match="F1: the log is of founding 00000000-0000-0000-0000-000000000009"):
+        member.gate.tick()
 
 
 async def test_a_stranger_to_the_file_founds_nobody(make: Make) -> None:

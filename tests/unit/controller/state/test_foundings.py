@@ -89,6 +89,32 @@ def test_one_id_above_all_that_was_handed_out_stops_the_quorum_until_the_floor_i
     assert given.producer_id_start == 11
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [requests.AllocateProducerIds(1, 1, None, HeldIds(NEW, 10)), requests.BrokerHeartbeat(1, 1, HeldIds(NEW, 10))],
+    ids=["allocation", "heartbeat"],
+)
+def test_every_sign_of_life_can_be_evidence(machine: StateMachine, asked: requests.Request) -> None:
+    """A quorum of the same founding that was restored from an old copy knows the broker's registration still."""
+    first, second = batch(machine, asked, ALLOCATE)
+    assert code(second) is ErrorCode.EVIDENCE_OPEN
+    if isinstance(asked, requests.AllocateProducerIds):
+        assert code(first) is ErrorCode.EVIDENCE_OPEN
+    assert machine.foundings.evidence == (Evidence(1, NEW, 10, 4),)
+
+
+def test_who_is_not_registered_leaves_no_evidence(machine: StateMachine) -> None:
+    for asked in (
+        requests.AllocateProducerIds(1, 0, None, HeldIds(NEW, 10)),
+        requests.BrokerHeartbeat(5, 1, HeldIds(NEW, 10)),
+    ):
+        assert code(batch(machine, asked)[0]) in {
+            ErrorCode.STALE_BROKER_EPOCH,
+            ErrorCode.BROKER_ID_NOT_REGISTERED,
+        }
+    assert machine.foundings.evidence == ()
+
+
 def test_a_floor_that_is_too_low_changes_nothing_of_it(machine: StateMachine) -> None:
     batch(machine, holding(500))
     assert code(batch(machine, requests.RaiseFloor(500), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN

@@ -328,7 +328,7 @@ REQUESTS: list[tuple[Request, int, bool]] = [
     (RaiseFloor(5), 1, False),
     (RaiseFloor(5, CLAIM), 2, False),
     (RegisterBroker(2, "b"), 3, False),
-    (BrokerHeartbeat(1, 0), 1, False),
+    (BrokerHeartbeat(1, 0), 2, False),
     (START, 1, True),
     (OrderMigration(P.FINALIZING), 1, True),
     (AdvanceMigration(P.IMPORT, P.DUAL_WRITE), 2, True),
