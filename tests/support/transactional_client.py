@@ -42,9 +42,10 @@ class TransactionalClient:
         assert found is not None
         return found
 
-    def init(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000) -> Answer:
+    def init(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000, candidate: int | None = None) -> Answer:
         """InitProducerId."""
-        body = self._producer(name, pair, transaction_timeout_ms=timeout_ms, candidate=next(self._candidates, -1))
+        named = next(self._candidates, -1) if candidate is None else candidate
+        body = self._producer(name, pair, transaction_timeout_ms=timeout_ms, candidate=named)
         return self.ask("POST", f"{ROOT}/init-producer-id", body)
 
     def pair(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000) -> Pair:
