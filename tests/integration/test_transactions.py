@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,6 +111,34 @@ def test_no_broker_names_an_id_that_is_not_its_own(cluster: LocalCluster, client
         owner = json.loads(cluster.get(cluster.leader(), f"/v1/producer-ids/{producer_id}/owner")[1])
         assert (owner["broker_id"], owner["broker_epoch"]) == (-1, -1), "the quorum took the block itself"
     assert code(client.ask("GET", f"/v1/producer-ids/{skipped}/owner")) == "RESOURCE_NOT_FOUND"
+
+
+def test_whose_a_producer_id_was_is_told_also_when_the_id_is_forgotten(tmp_path: Path) -> None:
+    """By the command, from members whose logs are gone, after a restart of all of them."""
+    forgetful = OPTIONS | {"transactional_id_expiration_ms": 1000}
+    with running_cluster(tmp_path, controllers=1, agents=0, controller_options=forgetful) as cluster:
+        client = TransactionalClient(cluster)
+        producer_id, _ = client.pair("forgotten")
+
+        def restarted() -> bool:
+            """A new leader looks for idle ids at once."""
+            cluster.kill(*cluster.layout.controllers)
+            bring_back(cluster)
+            return code(client.find("forgotten")) == "TRANSACTIONAL_ID_NOT_FOUND"
+
+        wait_until(restarted, "the end of the id")
+        for number in range(25):
+            client.pair(f"other-{number}")
+        assert restarted()
+        assert list((Path(cluster.layout.controllers[0].data_dir) / "archive").glob("*.own"))
+        shown = pidkeeper("ids", "owner", str(producer_id), "--cluster", cluster.directory, "--output", "json")
+        owner = json.loads(shown.stdout)
+        assert (owner["broker_id"], owner["transactional"]["transactional_id"]) == (-1, "forgotten")
+        assert owner["transactional"]["offset"] > owner["offset"]
+        table = pidkeeper("ids", "owner", str(producer_id), "--cluster", cluster.directory)
+        assert ("forgotten" in table.stdout, "the quorum's own" in table.stdout) == (True, True)
+        free = pidkeeper("ids", "owner", str(owner["last"]), "--cluster", cluster.directory)
+        assert "none yet" in free.stdout
 
 
 def test_a_transaction_outlives_its_leader(cluster: LocalCluster, client: TransactionalClient) -> None:

@@ -200,4 +200,26 @@ OWN_ID_BUGS: Final = (
         (_AGENT,),
         unseen="producers wait until the members are upgraded, and then all goes on",
     ),
+    Planted(
+        "owners-not-archived",
+        "whose an ID was is known after the log is gone",
+        "a second history that nobody writes",
+        (delete(NODE, "Ledger.archive", "await self._on_thread(self._owners.append, _, _1, _2)"),),
+        ("tests/unit/controller/node/test_ledger.py",),
+    ),
+    Planted(
+        "owners-kept-across-an-installed-snapshot",
+        "the log of another history explains nothing",
+        "a second history that a restart overlooks",
+        (delete(NODE, "Ledger.restart", "self._recent_owners.clear()"),),
+        ("tests/unit/controller/node/test_ledger.py",),
+        unseen="what was applied before the snapshot was committed as well, so it is the same",
+    ),
+    Planted(
+        "owners-of-before-the-version-archived",
+        "the history of owners ascends",
+        "candidates come in no order",
+        (replace(STATE, "owners", "version >= _", "True"),),
+        (_OWN_IDS,),
+    ),
 )

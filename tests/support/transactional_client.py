@@ -68,6 +68,10 @@ class TransactionalClient:
         """EndTxn."""
         return self.ask("POST", f"{ROOT}/end", self._producer(name, pair, committed=committed))
 
+    def find(self, name: str) -> Answer:
+        """What is known of one id, or the refusal if it is nothing."""
+        return self.ask("GET", f"{ROOT}/describe?transactional_id={name}")
+
     def describe(self, name: str) -> dict[str, Any]:
         """The description of one id."""
         described: dict[str, Any] = self.ask("GET", f"{ROOT}/describe?transactional_id={name}").json()
