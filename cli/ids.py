@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from pathlib import Path
 
 import click
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.owner_files import owner_in_files
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, OWN
 from pidkeeper.protocol.messages import (
     AllocatedBlocksPage,
@@ -22,6 +24,7 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerResponse,
     TransactionalOwner,
 )
+from pidkeeper.snapshots.archive_format import ArchiveError
 
 PRODUCER_ID = click.IntRange(0, MAX_PRODUCER_ID)
 
@@ -72,10 +75,17 @@ def allocate(
 
 @ids.command()
 @click.argument("producer_id", type=PRODUCER_ID)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Read a member's data directory instead of asking, up to its newest snapshot.",
+)
 @asks_controllers
 @output_option
 def owner(
     producer_id: int,
+    directory: Path | None,
     members: Controllers,
     output: str,
 ) -> None:
@@ -83,11 +93,8 @@ def owner(
 
     Asks every member, because a member may lack older records.
     """
-    answers = members.ask_each(ProducerIdOwner, f"/v1/producer-ids/{producer_id}/owner")
-    found = max((answer for answer in answers.values() if answer is not None), key=_knowledge, default=None)
+    found = _asked(members, producer_id) if directory is None else _read(directory, producer_id)
     if found is None:
-        # One direct question tells an ID that nobody has from members that do not answer.
-        members.ask(ProducerIdOwner, "GET", f"/v1/producer-ids/{producer_id}/owner")
         raise CommandError(f"producer ID {producer_id} has no owner", ExitCode.REFUSED)
     if output == "json":
         print_json(found)
@@ -106,6 +113,23 @@ def owner(
             ("GivenOffset", None if transactional is None else transactional.offset),
         ]
     )
+
+
+def _asked(members: Controllers, producer_id: int) -> ProducerIdOwner | None:
+    path = f"/v1/producer-ids/{producer_id}/owner"
+    answers = members.ask_each(ProducerIdOwner, path)
+    found = max((answer for answer in answers.values() if answer is not None), key=_knowledge, default=None)
+    if found is None:
+        # One direct question tells an ID that nobody has from members that do not answer.
+        members.ask(ProducerIdOwner, "GET", path)
+    return found
+
+
+def _read(directory: Path, producer_id: int) -> ProducerIdOwner | None:
+    try:
+        return owner_in_files(directory, producer_id)
+    except (ArchiveError, OSError) as error:
+        raise CommandError(str(error)) from error
 
 
 def _knowledge(answer: ProducerIdOwner) -> int:

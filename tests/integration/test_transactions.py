@@ -137,6 +137,9 @@ def test_whose_a_producer_id_was_is_told_also_when_the_id_is_forgotten(tmp_path:
         assert owner["transactional"]["offset"] > owner["offset"]
         table = pidkeeper("ids", "owner", str(producer_id), "--cluster", cluster.directory)
         assert ("forgotten" in table.stdout, "the quorum's own" in table.stdout) == (True, True)
+        data = cluster.layout.controllers[0].data_dir
+        offline = pidkeeper("ids", "owner", str(producer_id), "--dir", data, "--output", "json")
+        assert json.loads(offline.stdout) == owner
         free = pidkeeper("ids", "owner", str(owner["last"]), "--cluster", cluster.directory)
         assert "none yet" in free.stdout
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from pathlib import PurePath
+from pathlib import Path, PurePath
 
 import pytest
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from pidkeeper.snapshots.owner_format import (
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at
 
 PATH = PurePath("/data/archive")
+GOLDEN = Path(__file__).parents[3] / "golden"
 
 
 def given(first: int, count: int) -> list[Owner]:
@@ -55,6 +56,12 @@ def found(archive: OwnerArchive, count: int) -> list[Owner]:
     owners = [archive.find(producer_id) for producer_id in range(3 * count + 3)]
     assert all(owner is None for number, owner in enumerate(owners) if number % 3)
     return [owner for owner in owners if owner is not None]
+
+
+def test_the_format_is_pinned() -> None:
+    golden = (GOLDEN / "owners.bin").read_bytes()
+    assert encode_owners("cluster-a", 5, 200, given(3, 4)) == golden
+    assert decode_owners(golden) == given(3, 4)
 
 
 def test_nothing_is_written_before_the_first_id() -> None:
