@@ -164,7 +164,7 @@ OWN_ID_BUGS: Final = (
         "blocks-filled-where-nobody-uses-transactional-ids",
         "who wants IDs alone burns no block",
         "an over-reaction",
-        (replace(NODE, "OwnIdsDuty._due", "in_use and _1", "_1"),),
+        (replace(NODE, "OwnIdsDuty._due", "_1 and in_use and _2", "_1 and _2"),),
         (_DUTY,),
         unseen="a block too many is a gap, and gaps are legal",
     ),
