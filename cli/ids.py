@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+from pathlib import Path
 
 import click
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
-from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.cli.owner_files import owner_in_files
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, OWN
 from pidkeeper.protocol.messages import (
-    AllocatedBlock,
     AllocatedBlocksPage,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    ProducerIdOwner,
     RaiseFloorRequest,
     RaiseFloorResponse,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
+    TransactionalOwner,
 )
+from pidkeeper.snapshots.archive_format import ArchiveError
 
 PRODUCER_ID = click.IntRange(0, MAX_PRODUCER_ID)
 
@@ -71,36 +75,79 @@ def allocate(
 
 @ids.command()
 @click.argument("producer_id", type=PRODUCER_ID)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Read a member's data directory instead of asking, up to its newest snapshot.",
+)
 @asks_controllers
 @output_option
 def owner(
     producer_id: int,
+    directory: Path | None,
     members: Controllers,
     output: str,
 ) -> None:
-    """Show which broker was given PRODUCER_ID, and when.
+    """Show whom PRODUCER_ID was given to, and when: a broker, or a transactional id, also one that is forgotten.
 
-    Asks every member, because a member may lack older blocks.
+    Asks every member, because a member may lack older records.
     """
-    answers = members.ask_each(AllocatedBlock, f"/v1/producer-ids/{producer_id}/owner")
-    block = next((answer for answer in answers.values() if answer is not None), None)
-    if block is None:
-        # One direct question tells an ID that nobody has from members that do not answer.
-        members.ask(AllocatedBlock, "GET", f"/v1/producer-ids/{producer_id}/owner")
+    found = _asked(members, producer_id) if directory is None else _read(directory, producer_id)
+    if found is None:
         raise CommandError(f"producer ID {producer_id} has no owner", ExitCode.REFUSED)
     if output == "json":
-        print_json(block)
+        print_json(found)
         return
+    own, transactional = found.broker_id == OWN, found.transactional
     print_facts(
         [
             ("ProducerId", producer_id),
-            ("BrokerId", block.broker_id),
-            ("BrokerEpoch", block.broker_epoch),
-            ("Block", f"{block.first} to {block.last}"),
-            ("AllocatedAt", _time(block.timestamp_ms)),
-            ("RecordOffset", block.offset),
+            ("BrokerId", "none: a block of the quorum's own" if own else found.broker_id),
+            ("BrokerEpoch", None if own else found.broker_epoch),
+            ("Block", f"{found.first} to {found.last}"),
+            ("AllocatedAt", _time(found.timestamp_ms)),
+            ("RecordOffset", found.offset),
+            ("TransactionalId", _transactional_id(found)),
+            ("GivenAt", _given(transactional)),
+            ("GivenOffset", None if transactional is None else transactional.offset),
         ]
     )
+
+
+def _asked(members: Controllers, producer_id: int) -> ProducerIdOwner | None:
+    path = f"/v1/producer-ids/{producer_id}/owner"
+    answers = members.ask_each(ProducerIdOwner, path)
+    found = max((answer for answer in answers.values() if answer is not None), key=_knowledge, default=None)
+    if found is None:
+        # One direct question tells an ID that nobody has from members that do not answer.
+        members.ask(ProducerIdOwner, "GET", path)
+    return found
+
+
+def _read(directory: Path, producer_id: int) -> ProducerIdOwner | None:
+    try:
+        return owner_in_files(directory, producer_id)
+    except (ArchiveError, OSError) as error:
+        raise CommandError(str(error)) from error
+
+
+def _knowledge(answer: ProducerIdOwner) -> int:
+    """How much a member knows: its history, and with it the time, may be longer than another's."""
+    known = answer.transactional
+    return 0 if known is None else 1 if known.offset is None else 2
+
+
+def _transactional_id(found: ProducerIdOwner) -> str | None:
+    if found.transactional is not None:
+        return found.transactional.transactional_id
+    if found.free:
+        return "none yet"
+    return "not known here: the history has a hole" if found.broker_id == OWN else None
+
+
+def _given(owner: TransactionalOwner | None) -> str | None:
+    return None if owner is None or owner.timestamp_ms is None else _time(owner.timestamp_ms)
 
 
 @ids.command("list")

@@ -11,9 +11,11 @@ from pidkeeper.cli.offline import found_snapshots, snapshot_problem
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
 from pidkeeper.controller.storage.founding import read_founding
+from pidkeeper.controller.storage.owner_archive import SUFFIX
 from pidkeeper.controller.storage.recovery import recover
 from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive
 from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.owner_format import decode_owners
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -47,6 +49,8 @@ def verify(directory: Path) -> Iterator[Finding]:
     for name in files.listdir(directory / "archive"):
         if name.endswith(".arc"):
             yield _archive(files, directory / "archive" / name)
+        elif name.endswith(SUFFIX):
+            yield _owners(files, directory / "archive" / name)
 
 
 def _founding(files: OsFiles, directory: Path) -> Finding:
@@ -65,3 +69,11 @@ def _archive(files: OsFiles, path: Path) -> Finding:
     except ArchiveError as error:
         return Finding(path.name, str(error))
     return Finding(path.name, None, f"{header.rows} blocks")
+
+
+def _owners(files: OsFiles, path: Path) -> Finding:
+    try:
+        owners = decode_owners(files.read_bytes(path))
+    except ArchiveError as error:
+        return Finding(path.name, str(error))
+    return Finding(path.name, None, f"{len(owners)} producer IDs of transactional ids")

@@ -127,6 +127,28 @@ class AllocatedBlock(msgspec.Struct, frozen=True):
     timestamp_ms: int
 
 
+class TransactionalOwner(msgspec.Struct, frozen=True):
+    """Which transactional id has, or last had, a producer ID. `offset` and `timestamp_ms`: of the record that gave it.
+
+    Both are null where this member's history does not reach back to it.
+    """
+
+    transactional_id: str
+    offset: int | None = None
+    timestamp_ms: int | None = None
+
+
+class ProducerIdOwner(AllocatedBlock, frozen=True):
+    """The block that holds an ID, and who has the ID of it that was asked for, if the quorum knows.
+
+    `transactional`: null for a producer without a transactional id, for an ID that nobody was given yet, and where the
+    history of the quorum's own blocks has a hole. `free`: the ID is of the quorum's own block, and nobody's yet.
+    """
+
+    transactional: TransactionalOwner | None = None
+    free: bool = False
+
+
 class AllocatedBlocksPage(msgspec.Struct, frozen=True):
     """Blocks in order of ID. `next_after` goes into `after` for the next page; null on the last one.
 

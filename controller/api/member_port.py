@@ -10,10 +10,10 @@ from prometheus_client.core import Metric
 from pidkeeper.controller.state.requests import Request
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
-    AllocatedBlock,
     AllocatedBlocksPage,
     BrokersResponse,
     FoundQuorumRequest,
+    ProducerIdOwner,
     QuorumDescription,
     TransactionDescription,
     TransactionsPage,
@@ -47,8 +47,8 @@ class Member(Protocol):
         """At most `limit` blocks of the history whose first ID is above `after` (-1: from the start)."""
         ...
 
-    async def owner(self, producer_id: int) -> AllocatedBlock | None:
-        """The block that holds the ID, or None if no block in this member's history does."""
+    async def owner(self, producer_id: int) -> ProducerIdOwner | None:
+        """The block that holds the ID, and the transactional id that has or had it; None if no block here does."""
         ...
 
     def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:

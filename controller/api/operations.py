@@ -38,7 +38,6 @@ from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AddVoterRequest,
     AddVoterResponse,
-    AllocatedBlock,
     AllocatedBlocksPage,
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -55,6 +54,7 @@ from pidkeeper.protocol.messages import (
     MigrationDescription,
     MigrationOrderRequest,
     MigrationOrderResponse,
+    ProducerIdOwner,
     QuorumDescription,
     RaiseFloorRequest,
     RaiseFloorResponse,
@@ -158,8 +158,8 @@ class Operations:
         """One page of the allocation history."""
         return await self.member.blocks(call.query.after, call.query.limit)
 
-    async def owner(self, call: Call[ProducerPath, None, None]) -> AllocatedBlock:
-        """The block that holds an ID."""
+    async def owner(self, call: Call[ProducerPath, None, None]) -> ProducerIdOwner:
+        """The block that holds an ID, and who has it."""
         block = await self.member.owner(call.path.id)
         if block is None:
             detail = f"no block in this member's history holds producer ID {call.path.id}"

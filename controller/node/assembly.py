@@ -55,7 +55,9 @@ class ClusterMember:
         self.core = core = make_core(settings, storage, config or raft_config(settings, storage), ports.rng)
         self.disk_watch = DiskWatch(core, settings.timing.tick_ms)
         self.machine = machine = storage.machine
-        self.ledger = Ledger(storage.archive, machine.next_offset, machine.producer_ids.next_producer_id)
+        self.ledger = Ledger(
+            storage.archive, storage.owners, machine.next_offset, machine.producer_ids.next_producer_id
+        )
         self.links = ports.links(_identity(settings, storage), addresses(core))
         self.writer = ports.writer(storage.wal)
         self.proposals = Proposals(core)

@@ -23,11 +23,12 @@ from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
-from pidkeeper.controller.state.machine import Allocation, StateMachine, allocations
+from pidkeeper.controller.state.machine import Allocation, StateMachine, allocations, owners
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.records import Record, decode_batch
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.owner_format import Owner
 from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
@@ -67,8 +68,8 @@ class Keeper(Protocol):
 class History(Protocol):
     """Takes note of applied allocations. `Ledger` is one."""
 
-    def record(self, allocations: Iterable[tuple[int, Allocation]]) -> None:
-        """Add applied allocations, each with its offset."""
+    def record(self, allocations: Iterable[tuple[int, Allocation]], owners: Iterable[Owner] = ()) -> None:
+        """Add applied allocations, each with its offset, and the IDs that transactional ids were given."""
 
     def restart(self, next_offset: int, next_producer_id: int) -> None:
         """A snapshot replaced what was to come."""
@@ -248,9 +249,9 @@ class Driver:
 
     def _apply(self, entry: Entry) -> None:
         records = self._proposals.records_of(entry) or decode_batch(entry.data)
-        first_offset = self._machine.next_offset
+        first_offset, version = self._machine.next_offset, self._machine.metadata_version
         self._machine.replay(records)
-        self._history.record(allocations(records, first_offset))
+        self._history.record(allocations(records, first_offset), owners(records, first_offset, version))
         self._core.applied_to(entry.index)
         self._proposals.applied(entry)
         self._leadership.applied(records)

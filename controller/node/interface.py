@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec.structs import asdict
 from prometheus_client.core import Metric
 
 from pidkeeper.controller.node.assembly import ClusterMember
@@ -17,11 +18,12 @@ from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
-    AllocatedBlock,
     AllocatedBlocksPage,
     BrokersResponse,
     FoundQuorumRequest,
+    ProducerIdOwner,
     QuorumDescription,
+    TransactionalOwner,
     TransactionDescription,
     TransactionsPage,
 )
@@ -57,9 +59,18 @@ class MemberInterface:
         """A page of the allocation history."""
         return await self._member.ledger.page(after, limit)
 
-    async def owner(self, producer_id: int) -> AllocatedBlock | None:
-        """The block that holds `producer_id`."""
-        return await self._member.ledger.owner(producer_id)
+    async def owner(self, producer_id: int) -> ProducerIdOwner | None:
+        """The block that holds `producer_id`, and the transactional id that has or had it."""
+        ledger, machine = self._member.ledger, self._member.machine
+        given = await ledger.transactional_owner(producer_id)
+        block = await ledger.owner(producer_id)
+        if block is None:
+            return None
+        name = machine.transactions.user_of(producer_id)
+        known = None if name is None else TransactionalOwner(name)
+        if given is not None:
+            known = TransactionalOwner(given.transactional_id, given.offset, given.timestamp_ms)
+        return ProducerIdOwner(**asdict(block), transactional=known, free=machine.own_ids.holds(producer_id))
 
     def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
         """A page of the transactional ids."""

@@ -1,4 +1,5 @@
-"""Who was given which block: the archive on disk for the past, memory for what the log still holds."""
+"""Who was given which block, and which transactional id which ID of the quorum's own: the archives on disk for the
+past, memory for what the log still holds."""
 
 from __future__ import annotations
 
@@ -10,7 +11,9 @@ from typing import Any
 
 from pidkeeper.controller.state.machine import Allocation
 from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
+from pidkeeper.snapshots.owner_format import Owner
 
 
 class Ledger:
@@ -20,8 +23,12 @@ class Ledger:
     archive is always completed from a memory that still holds the rest.
     """
 
-    def __init__(self, archive: AllocationArchive, next_offset: int, next_producer_id: int) -> None:
+    def __init__(
+        self, archive: AllocationArchive, owners: OwnerArchive, next_offset: int, next_producer_id: int
+    ) -> None:
         self._archive = archive
+        self._owners = owners
+        self._recent_owners: list[Owner] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="archive")
         self._recent: list[AllocatedBlock] = []
         self._from_offset = next_offset
@@ -34,8 +41,9 @@ class Ledger:
         """End the archive's thread."""
         self._thread.shutdown(wait=True)
 
-    def record(self, allocations: Iterable[tuple[int, Allocation]]) -> None:
-        """Add applied allocations, each with its offset."""
+    def record(self, allocations: Iterable[tuple[int, Allocation]], owners: Iterable[Owner] = ()) -> None:
+        """Add applied allocations, each with its offset, and the IDs that transactional ids were given."""
+        self._recent_owners.extend(owners)
         for offset, record in allocations:
             self._recent.append(
                 AllocatedBlock(
@@ -49,19 +57,23 @@ class Ledger:
             )
 
     async def archive(self, next_offset: int) -> None:
-        """Make everything below `next_offset` durable in the archive. It stays in memory until `forget`."""
-        rows = self._recent[: self._position(next_offset)]
-        await self._on_thread(self._archive.append, rows, self._from_offset, next_offset)
+        """Make everything below `next_offset` durable in the archives. It stays in memory until `forget`."""
+        rows, from_offset = self._recent[: self._position(next_offset)], self._from_offset
+        owners = self._recent_owners[: self._owner_position(next_offset)]
+        await self._on_thread(self._owners.append, owners, from_offset, next_offset)
+        await self._on_thread(self._archive.append, rows, from_offset, next_offset)
 
     def forget(self, next_offset: int) -> None:
         """Drop from memory what `archive` has made durable."""
         del self._recent[: self._position(next_offset)]
+        del self._recent_owners[: self._owner_position(next_offset)]
         # A snapshot from the leader may have restarted the history above, while the archive was written.
         self._from_offset = max(self._from_offset, next_offset)
 
     def restart(self, next_offset: int, next_producer_id: int) -> None:
         """A snapshot from the leader replaced the log: what lies between the archive and it is not known here."""
         self._recent.clear()
+        self._recent_owners.clear()
         self._from_offset = next_offset
         self._complete_from = next_producer_id
 
@@ -77,6 +89,15 @@ class Ledger:
                 return None
             row = self._recent[position]
         return row
+
+    async def transactional_owner(self, producer_id: int) -> Owner | None:
+        """Who was given `producer_id` from the quorum's own blocks; None if nobody was, to this member's knowledge."""
+        owner: Owner | None = await self._on_thread(self._owners.find, producer_id)
+        if owner is None:
+            position = bisect.bisect_left(self._recent_owners, producer_id, key=_producer_id)
+            if position < len(self._recent_owners) and self._recent_owners[position].producer_id == producer_id:
+                owner = self._recent_owners[position]
+        return owner
 
     async def page(self, after: int, limit: int) -> AllocatedBlocksPage:
         """Up to `limit` blocks whose first ID is above `after`."""
@@ -98,6 +119,9 @@ class Ledger:
     def _position(self, next_offset: int) -> int:
         return bisect.bisect_left(self._recent, next_offset, key=_offset)
 
+    def _owner_position(self, next_offset: int) -> int:
+        return bisect.bisect_left(self._recent_owners, next_offset, key=_given_at)
+
     async def _on_thread(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
 
@@ -117,3 +141,11 @@ def _first(row: AllocatedBlock) -> int:
 
 def _offset(row: AllocatedBlock) -> int:
     return row.offset
+
+
+def _producer_id(owner: Owner) -> int:
+    return owner.producer_id
+
+
+def _given_at(owner: Owner) -> int:
+    return owner.offset

@@ -21,6 +21,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import DataDirectory, open_directory
 from pidkeeper.controller.storage.founding import Founding
+from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.controller.storage.recovery import RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.metadata_version import LATEST
@@ -48,6 +49,7 @@ class OpenedStorage(msgspec.Struct):
     log: RecoveredLog
     catalog: SnapshotCatalog
     archive: AllocationArchive
+    owners: OwnerArchive
     machine: StateMachine
     snapshot: SnapshotId
     founding: Founding | None
@@ -89,7 +91,8 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
     check_file(settings, durable)
     learner = joins_as_learner(settings, directory.meta, expected, durable)
     archive = AllocationArchive(files, directory.archive, settings.cluster_id)
-    return OpenedStorage(directory, wal, log, catalog, archive, machine, snapshot, founding, voters, learner)
+    owners = OwnerArchive(files, directory.archive, settings.cluster_id)
+    return OpenedStorage(directory, wal, log, catalog, archive, owners, machine, snapshot, founding, voters, learner)
 
 
 def _reconciled(state: HardState, snapshot: SnapshotId) -> HardState:

@@ -32,10 +32,8 @@ class OwnIdsDuty:
     def __init__(self, machine: StateMachine, fill: Callable[[Answer], None]) -> None:
         self._machine = machine
         self._fill = fill
-        self._term = 0
-        self._wanted = self._busy = False
-        self._rest = 0
         self.trouble: str | None = None
+        self.lead(0)
 
     def lead(self, term: int) -> None:
         """This member leads `term` from now on; what it asked for before is nobody's concern."""
@@ -50,9 +48,12 @@ class OwnIdsDuty:
 
     def tick(self) -> None:
         """Look whether a block is due, and ask for it; one at a time."""
-        self._rest = max(0, self._rest - 1)
-        if self._busy or self._rest or not self._due():
-            return
+        if self._rest:
+            self._rest -= 1
+        elif not self._busy and self._due():
+            self._ask()
+
+    def _ask(self) -> None:
         self._busy = True
         answer = Callback(partial(self._answered, self._term))
         try:
@@ -62,10 +63,9 @@ class OwnIdsDuty:
 
     def _due(self) -> bool:
         machine = self._machine
-        if machine.metadata_version < TRANSACTIONAL_BLOCKS or machine.migration.phase not in CLAIMING:
-            return False
+        claims = machine.metadata_version >= TRANSACTIONAL_BLOCKS and machine.migration.phase in CLAIMING
         in_use = self._wanted or len(machine.transactions) > 0 or machine.own_ids.next_id is not None
-        return in_use and not machine.own_ids.full
+        return claims and in_use and not machine.own_ids.full
 
     def _answered(self, term: int, _: Any, refusal: RequestError | None) -> None:
         if term != self._term:

@@ -136,7 +136,6 @@ class Draft:
     def take_own_block(self) -> None:
         """Take the next block for transactional producers."""
         first, last = self.next_producer_id, self.next_producer_id + self.machine.block_size - 1
-        self.own_ids.check_room(self.next_offset)
         self.own_ids = self.own_ids.filled(first, last)
         self.records.append(TransactionalBlockRecord(first, last, self.timestamp_ms))
         self.next_producer_id = last + 1

@@ -11,6 +11,7 @@ from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS, OwnIds
 from pidkeeper.controller.state.producer_ids import ProducerIdsState
 from pidkeeper.controller.state.transactions import TransactionsState, gets_new_id
+from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONAL_BLOCKS
@@ -31,6 +32,7 @@ from pidkeeper.protocol.transactions import (
     TransactionRecord,
 )
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.owner_format import Owner
 
 Allocation = AllocateProducerIdsRecord | TransactionalBlockRecord
 """A block was given to a broker, or taken by the quorum."""
@@ -173,3 +175,21 @@ def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int,
         for position, record in enumerate(records)
         if isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord)
     ]
+
+
+def owners(records: Sequence[Record], first_offset: int, version: int) -> list[Owner]:
+    """Who is given a producer ID of the quorum's own by a batch; `version`: the metadata version before it.
+
+    The record that gives one is the only one that leaves its id empty with epoch 0.
+    """
+    found = []
+    for offset, record in enumerate(records, first_offset):
+        if isinstance(record, FeatureLevelRecord):
+            version = record.metadata_version
+        elif version >= TRANSACTIONAL_BLOCKS and isinstance(record, TransactionRecord) and _begins(record):
+            found.append(Owner(record.producer_id, offset, record.update_ms, record.transactional_id))
+    return found
+
+
+def _begins(record: TransactionRecord) -> bool:
+    return record.status == TransactionStatus.EMPTY and record.producer_epoch == 0

@@ -23,6 +23,10 @@ class OwnIds(msgspec.Struct, frozen=True):
         """The ID that the next transactional id to need one gets; None if none is left."""
         return self.ranges[0].first if self.ranges else None
 
+    def holds(self, producer_id: int) -> bool:
+        """Whether it is left."""
+        return any(one.first <= producer_id <= one.last for one in self.ranges)
+
     @property
     def full(self) -> bool:
         """Whether no block may be added."""

@@ -110,7 +110,9 @@ class Member:
         if storage.log.entries:
             self.first_index = storage.log.entries[0].index
         self.applied = storage.snapshot.index
-        self.ledger = Ledger(storage.archive, self.machine.next_offset, self.machine.producer_ids.next_producer_id)
+        self.ledger = Ledger(
+            storage.archive, storage.owners, self.machine.next_offset, self.machine.producer_ids.next_producer_id
+        )
         stand_in: Any = self
         self.keeper = SnapshotKeeper(
             storage.catalog,

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
-from tests.support.cluster import bring_back, metrics, new_leader, pidkeeper, running_cluster, wait_until
+from tests.support.cluster import (
+    allocate,
+    bring_back,
+    metrics,
+    new_leader,
+    pidkeeper,
+    quorum,
+    register,
+    running_cluster,
+    wait_until,
+)
 from tests.support.transactional_client import TransactionalClient, code
 
 OPTIONS = {"transaction_abort_check_ms": 100, "snapshot_entries": 20}
@@ -80,6 +91,57 @@ def test_transactions_one_after_the_other(client: TransactionalClient, committed
         assert (described["topics"], described["start_ms"]) == ([], None)
     assert client.end(name, pair, committed=committed).status == 200, "asked again"
     assert code(client.end(name, pair, committed=not committed)) == "INVALID_TXN_STATE"
+
+
+def test_no_broker_names_an_id_that_is_not_its_own(cluster: LocalCluster, client: TransactionalClient) -> None:
+    """One that belongs to a producer without a transactional id, one that no block ever held, and one above all."""
+    leader = cluster.leader()
+    epoch = register(leader, 53, "of-another-broker").json()["broker_epoch"]
+    of_another = allocate(leader, 53, epoch).json()["producer_id_start"]
+    skipped = quorum(leader)["next_producer_id"]
+    assert client.ask("POST", "/v1/producer-ids/floor", {"at_least": skipped + 1000}).status == 200
+    given = {}
+    for number, candidate in enumerate((0, of_another, skipped, 2**63 - 2)):
+        answer = client.init(f"named-{number}", candidate=candidate)
+        assert answer.status == 200, answer
+        given[candidate] = answer.json()["producer_id"]
+    assert not set(given) & set(given.values()), given
+    assert len(set(given.values())) == len(given)
+    for producer_id in given.values():
+        owner = json.loads(cluster.get(cluster.leader(), f"/v1/producer-ids/{producer_id}/owner")[1])
+        assert (owner["broker_id"], owner["broker_epoch"]) == (-1, -1), "the quorum took the block itself"
+    assert code(client.ask("GET", f"/v1/producer-ids/{skipped}/owner")) == "RESOURCE_NOT_FOUND"
+
+
+def test_whose_a_producer_id_was_is_told_also_when_the_id_is_forgotten(tmp_path: Path) -> None:
+    """By the command, from members whose logs are gone, after a restart of all of them."""
+    forgetful = OPTIONS | {"transactional_id_expiration_ms": 1000}
+    with running_cluster(tmp_path, controllers=1, agents=0, controller_options=forgetful) as cluster:
+        client = TransactionalClient(cluster)
+        producer_id, _ = client.pair("forgotten")
+
+        def restarted() -> bool:
+            """A new leader looks for idle ids at once."""
+            cluster.kill(*cluster.layout.controllers)
+            bring_back(cluster)
+            return code(client.find("forgotten")) == "TRANSACTIONAL_ID_NOT_FOUND"
+
+        wait_until(restarted, "the end of the id")
+        for number in range(25):
+            client.pair(f"other-{number}")
+        assert restarted()
+        assert list((Path(cluster.layout.controllers[0].data_dir) / "archive").glob("*.own"))
+        shown = pidkeeper("ids", "owner", str(producer_id), "--cluster", cluster.directory, "--output", "json")
+        owner = json.loads(shown.stdout)
+        assert (owner["broker_id"], owner["transactional"]["transactional_id"]) == (-1, "forgotten")
+        assert owner["transactional"]["offset"] > owner["offset"]
+        table = pidkeeper("ids", "owner", str(producer_id), "--cluster", cluster.directory)
+        assert ("forgotten" in table.stdout, "the quorum's own" in table.stdout) == (True, True)
+        data = cluster.layout.controllers[0].data_dir
+        offline = pidkeeper("ids", "owner", str(producer_id), "--dir", data, "--output", "json")
+        assert json.loads(offline.stdout) == owner
+        free = pidkeeper("ids", "owner", str(owner["last"]), "--cluster", cluster.directory)
+        assert "none yet" in free.stdout
 
 
 def test_a_transaction_outlives_its_leader(cluster: LocalCluster, client: TransactionalClient) -> None:

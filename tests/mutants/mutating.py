@@ -52,8 +52,11 @@ def targets() -> list[Target]:
         ),
         Target(
             "node",
-            tuple(f"controller/node/{name}.py" for name in ("leadership", "decider", "proposals", "snapshot_due")),
-            _tests("controller/node", ("leadership", "decider", "proposals", "snapshot_due")),
+            tuple(
+                f"controller/node/{name}.py"
+                for name in ("leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")
+            ),
+            _tests("controller/node", ("leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")),
         ),
         Target(
             "agent",

@@ -86,12 +86,13 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_membership import MEMBERSHIP_BUGS
     from tests.mutants.planted_migration import MIGRATION_BUGS
     from tests.mutants.planted_node import NODE_BUGS
+    from tests.mutants.planted_own_ids import OWN_ID_BUGS
     from tests.mutants.planted_slow_disks import SLOW_DISK_BUGS
     from tests.mutants.planted_state import STATE_BUGS
     from tests.mutants.planted_storage import STORAGE_BUGS
     from tests.mutants.planted_transactions import TRANSACTION_BUGS
 
-    ids = (*STATE_BUGS, *TRANSACTION_BUGS, *MIGRATION_BUGS)
+    ids = (*STATE_BUGS, *TRANSACTION_BUGS, *OWN_ID_BUGS, *MIGRATION_BUGS)
     return (
         *CONSENSUS_BUGS,
         *SLOW_DISK_BUGS,

@@ -77,6 +77,33 @@ def test_a_sound_history_gives_notes_alone(session: SparkSession) -> None:
     assert "explained: ProducerIdFloorRecord at offset 11 (member 1, 1/wal/0.wal, byte 4800)" in gap["detail"]
 
 
+def with_own_blocks() -> History:
+    """Blocks of brokers 1 and 2 in turn with the quorum's own, from offset 3 on."""
+    history = History(1, 2)
+    for _ in range(8):
+        history.allocate(1)
+        history.take_own()
+        history.allocate(2)
+    return history
+
+
+def test_blocks_that_the_quorum_took_itself_are_blocks_like_any_other(session: SparkSession) -> None:
+    """They are no gap, nobody's epoch, and no broker that takes too many."""
+    strict = quorum_checks(Limits(storm_blocks_per_minute=1, storm_least_blocks=1, quota_per_second=1, quota_burst=10))
+    rows = run(strict, three_members(with_own_blocks()).inputs(session))
+    assert {row["check"] for row in rows if row["severity"] != "note"} <= {"storm", "quota"}
+    assert {row["check"] for row in rows} <= {"storm", "quota", "burn_down", "coverage"}
+    assert all(row["broker_id"] in {1, 2} for row in rows if row["check"] in {"storm", "quota"})
+
+
+def test_a_block_of_the_quorums_own_that_a_broker_has_too_is_an_overlap(session: SparkSession) -> None:
+    tables = three_members(with_own_blocks())
+    tables.change(20, first_id=165)
+    (row,) = found(session, tables, *OF_BLOCKS)
+    assert (row["check"], row["first_id"], row["last_id"]) == ("overlap", 165, 169)
+    assert "of the quorum's own at offset" in row["detail"]
+
+
 def test_no_files_give_no_findings(session: SparkSession) -> None:
     assert run(QUORUM_CHECKS, QuorumTables().inputs(session)) == []
 

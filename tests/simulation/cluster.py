@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import logging
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
 from unittest.mock import patch
 
 import msgspec
@@ -211,13 +211,18 @@ class Cluster:
         self.loaded = False
         self.world.run(self.world.now + CONVERGENCE, self._converged)
         self._demand(self._converged, "no-convergence", CONVERGENCE)
+        bridge = self.migrating.present and self.migrating.bridge
+        self._own_blocks = OwnBlocks(self.history.commits, bridge=bridge)
         self._check_members()
         claims = [agent.claims for agent in (*self.agents, *self.gone)]
         blocks = self.history.check(claims)
         self.migration.check_floors(self.history.operations)
-        own_blocks = OwnBlocks(self.history.commits, bridge=self.migrating.present and self.migrating.bridge)
         checker = TransactionChecker(
-            self.history.commits, self.history.transactional, self.written, self.transactional.max_epoch, own_blocks
+            self.history.commits,
+            self.history.transactional,
+            self.written,
+            self.transactional.max_epoch,
+            self._own_blocks,
         )
         self.transactional_answers = checker.check(claims)
         return self.result(blocks, None)
@@ -372,7 +377,7 @@ class Cluster:
             process = self.members[node].process
             assert process is not None, f"member {node} is down after convergence"
             images.add(msgspec.json.encode(process.machine.image(0, 0)))
-            page = _history(process, len(expected) + 1)
+            page: AllocatedBlocksPage = _answer(process, process.node.ledger.page(-1, len(expected) + 1))
             found = [block for block in page.blocks if block.first >= page.complete_from]
             wanted = [block for block in expected if block.first >= page.complete_from]
             rows = {block.first: block for block in expected}
@@ -380,19 +385,26 @@ class Cluster:
                 raise Violation(
                     "archive", f"member {node} has {len(found)} rows from {page.complete_from} on, not {len(wanted)}"
                 )
+            self._check_owners(process, page.complete_from)
         if len(images) != 1:
             raise Violation("state-diverged", f"{images}")
 
+    def _check_owners(self, process: Process, complete_from: int) -> None:
+        """Every ID of the quorum's own has the transactional id that the log gave it to, also a forgotten one."""
+        for owner in self._own_blocks.owners:
+            found = _answer(process, process.node.ledger.transactional_owner(owner.producer_id))
+            if found != owner and (found is not None or owner.producer_id >= complete_from):
+                raise Violation("owner", f"member {process.node_id} says {found}, the log {owner}")
 
-def _history(process: Process, limit: int) -> AllocatedBlocksPage:
+
+def _answer(process: Process, query: Coroutine[Any, Any, Any]) -> Any:
     """The ledger's answer to a query, while time stands still."""
     enter(process.loop)
     process.loop.at_once = True
     try:
-        process.node.ledger.page(-1, limit).send(None)
+        query.send(None)
     except StopIteration as end:
-        page: AllocatedBlocksPage = end.value
-        return page
+        return end.value
     raise AssertionError("a query of the ledger waits for more than its archive")
 
 

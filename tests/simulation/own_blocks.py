@@ -16,6 +16,7 @@ from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import FeatureLevelRecord, Record
 from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionalBlockRecord, TransactionRecord
+from pidkeeper.snapshots.owner_format import Owner
 from tests.simulation.history import Commit
 from tests.simulation.world import Violation
 
@@ -45,11 +46,12 @@ class Moment(NamedTuple):
 class OwnBlocks:
     """What the log says of them. `bridge`: the quorum is to begin in ZooKeeper, and takes nothing before.
 
-    `by_candidate`: the IDs that came from agents.
+    `by_candidate`: the IDs that came from agents; `owners`: who was given each of the others, in order.
     """
 
     def __init__(self, commits: Iterable[Commit], *, bridge: bool) -> None:
         self.by_candidate: set[int] = set()
+        self.owners: list[Owner] = []
         self._bridge = bridge
         self._version = BASE
         self._phase = MigrationPhase.NONE
@@ -98,6 +100,7 @@ class OwnBlocks:
         if not self._left or self._left[0][0] != record.producer_id:
             raise Violation("foreign-id", f"{record} at offset {offset}: the next ID is in {self._left}")
         self._taken[offset] = record.producer_id
+        self.owners.append(Owner(record.producer_id, offset, record.update_ms, record.transactional_id))
         left = self._left[0][1:]
         if left:
             self._left[0] = left

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec.structs import asdict
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from pidkeeper.controller.answers import Answer, release
@@ -51,10 +52,12 @@ from pidkeeper.protocol.messages import (
     BrokersResponse,
     FoundQuorumRequest,
     FoundQuorumResponse,
+    ProducerIdOwner,
     QuorumDescription,
     RaiseFloorResponse,
     RegisterBrokerResponse,
     RemoveVoterResponse,
+    TransactionalOwner,
     TransactionDescription,
     TransactionsPage,
     UnregisterBrokerResponse,
@@ -208,9 +211,12 @@ class MemoryMember:
         page = found[:limit]
         return AllocatedBlocksPage(page, page[-1].first if len(found) > limit else None, 0)
 
-    async def owner(self, producer_id: int) -> AllocatedBlock | None:
-        """The block that holds the ID."""
-        return next((block for block in self.history if block.first <= producer_id <= block.last), None)
+    async def owner(self, producer_id: int) -> ProducerIdOwner | None:
+        """The block that holds the ID, and its transactional id as far as the state tells."""
+        block = next((block for block in self.history if block.first <= producer_id <= block.last), None)
+        name = self.machine.transactions.user_of(producer_id)
+        known = None if name is None else TransactionalOwner(name)
+        return None if block is None else ProducerIdOwner(**asdict(block), transactional=known)
 
     def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
         """A page of the transactional ids."""

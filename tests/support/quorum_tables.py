@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pidkeeper.pipeline.checks.quorum import QUORUM_TABLES
+from pidkeeper.pipeline.checks.quorum.history import ALLOCATIONS
 from pidkeeper.pipeline.derived import keep
 from pidkeeper.pipeline.inputs import AuditInputs
 from pidkeeper.pipeline.schemas import (
@@ -67,6 +68,12 @@ class History:
         block |= {"first_id": first, "last_id": first + length - 1}
         return self.add("AllocateProducerIdsRecord", **(block | columns))
 
+    def take_own(self, length: int = 10, **columns: Any) -> int:
+        """The quorum takes a block for its transactional producers."""
+        first, self.next_id = self.next_id, self.next_id + length
+        block = {"broker_id": -1, "broker_epoch": -1, "first_id": first, "last_id": self.next_id - 1}
+        return self.add("TransactionalBlockRecord", timestamp_ms=self.now(), **(block | columns))
+
     def jump(self, next_id: int, zookeeper: bool = False) -> int:
         assert next_id > self.next_id
         self.next_id = next_id
@@ -100,7 +107,7 @@ class QuorumTables:
 
     def add_archive(self, history: History, member: str, start: int, end: int) -> None:
         file = {"member": member, "cluster_id": "c", "file": f"{member}/archive/{start}-{end}.arc"}
-        records = [one for one in history.records[start:end] if one["record_type"] == "AllocateProducerIdsRecord"]
+        records = [one for one in history.records[start:end] if one["record_type"] in ALLOCATIONS]
         for number, record in enumerate(records):
             self.blocks.append(file | {"position": 128 + 48 * number} | {name: record[name] for name in BLOCK_COLUMNS})
         ids = {"first_id": records[0]["first_id"], "last_id": records[-1]["last_id"]} if records else {}
@@ -109,7 +116,7 @@ class QuorumTables:
 
     def copies(self, offset: int, member: str | None = None) -> list[Row]:
         """The copies of the block of an offset, in archives and logs, of all members or of one."""
-        rows = [*self.blocks, *(one for one in self.log if one["record_type"] == "AllocateProducerIdsRecord")]
+        rows = [*self.blocks, *(one for one in self.log if one["record_type"] in ALLOCATIONS)]
         return [one for one in rows if one["offset"] == offset and member in {None, one["member"]}]
 
     def change(self, offset: int, member: str | None = None, **columns: Any) -> None:

@@ -42,9 +42,10 @@ class TransactionalClient:
         assert found is not None
         return found
 
-    def init(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000) -> Answer:
+    def init(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000, candidate: int | None = None) -> Answer:
         """InitProducerId."""
-        body = self._producer(name, pair, transaction_timeout_ms=timeout_ms, candidate=next(self._candidates, -1))
+        named = next(self._candidates, -1) if candidate is None else candidate
+        body = self._producer(name, pair, transaction_timeout_ms=timeout_ms, candidate=named)
         return self.ask("POST", f"{ROOT}/init-producer-id", body)
 
     def pair(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000) -> Pair:
@@ -66,6 +67,10 @@ class TransactionalClient:
     def end(self, name: str, pair: Pair, *, committed: bool = True) -> Answer:
         """EndTxn."""
         return self.ask("POST", f"{ROOT}/end", self._producer(name, pair, committed=committed))
+
+    def find(self, name: str) -> Answer:
+        """What is known of one id, or the refusal if it is nothing."""
+        return self.ask("GET", f"{ROOT}/describe?transactional_id={name}")
 
     def describe(self, name: str) -> dict[str, Any]:
         """The description of one id."""

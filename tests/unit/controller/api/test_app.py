@@ -52,7 +52,11 @@ async def test_register_and_allocate_and_find_the_owner(api: Api, member: Memory
     assert first.json() == {"error_code": 0, "producer_id_start": 0, "producer_id_len": 1000, "throttle_time_ms": 0}
     assert second.json()["producer_id_start"] == 1000
     assert second.content_type == "application/json"
-    assert (await api.call("GET", "/v1/producer-ids/1999/owner")).json() == msgspec.to_builtins(member.history[1])
+    assert (await api.call("GET", "/v1/producer-ids/1999/owner")).json() == {
+        **msgspec.to_builtins(member.history[1]),
+        "transactional": None,
+        "free": False,
+    }
     problem(await api.call("GET", "/v1/producer-ids/2000/owner"), 404, ErrorCode.RESOURCE_NOT_FOUND)
     assert member.submitted == [
         RegisterBroker(5, "a"),

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from pidkeeper.protocol.transactions import TransactionalBlockRecord
+from pidkeeper.snapshots.owner_format import Owner
 from tests.support.memory_files import MemoryFiles
 
 PATH = PurePath("/archive")
@@ -29,7 +31,7 @@ def disk() -> MemoryFiles:
 
 @asynccontextmanager
 async def opened(files: MemoryFiles, next_offset: int = 0, next_producer_id: int = 0) -> AsyncIterator[Ledger]:
-    ledger = Ledger(AllocationArchive(files, PATH, "c"), next_offset, next_producer_id)
+    ledger = Ledger(AllocationArchive(files, PATH, "c"), OwnerArchive(files, PATH, "c"), next_offset, next_producer_id)
     try:
         yield ledger
     finally:
@@ -79,6 +81,28 @@ async def test_the_quorums_own_blocks_have_no_broker_in_memory_and_in_the_archiv
             ledger.forget(5)
     async with opened(files, 5, 30) as ledger:
         assert await all_pages(ledger) == [block(0), own, block(2)]
+
+
+async def test_transactional_owners_in_memory_and_in_the_archive_and_across_an_installed_snapshot() -> None:
+    files = disk()
+    owners = [Owner(10 + number, 3 * number, 1000, f"tx-{number}") for number in range(4)]
+
+    async def known(ledger: Ledger) -> list[Owner]:
+        answers = [await ledger.transactional_owner(producer_id) for producer_id in range(30)]
+        return [owner for owner in answers if owner is not None]
+
+    async with opened(files) as ledger:
+        ledger.record([], owners[:2])
+        ledger.record([], owners[2:])
+        assert await known(ledger) == owners
+        await ledger.archive(4)
+        assert await known(ledger) == owners, "in both"
+        ledger.forget(4)
+        assert await known(ledger) == owners
+        ledger.restart(20, 30)
+        assert await known(ledger) == owners[:2], "what lies between is not known here"
+    async with opened(files, 20, 30) as ledger:
+        assert await known(ledger) == owners[:2]
 
 
 async def test_an_empty_history() -> None:

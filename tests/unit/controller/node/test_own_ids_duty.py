@@ -192,13 +192,16 @@ def test_a_claim_that_failed_is_tried_again_after_a_second_and_told_once(caplog:
     own_ids = quorum.leader.leadership.own_ids
     fill = own_ids._fill
     own_ids._fill = lambda answer: (attempts.append(1), fill(answer))[1]  # type: ignore[func-returns-value]
-    look(quorum, 2 * RETRY_LOOKS)
-    assert len(attempts) == 2
+    for attempt in (1, 2, 3):
+        look(quorum)
+        assert len(attempts) == attempt
+        look(quorum, RETRY_LOOKS)
+        assert len(attempts) == attempt
     assert own_ids.trouble is not None and "no session" in own_ids.trouble
     assert [one.levelname for one in caplog.records if "transactional" in one.getMessage()] == ["WARNING"]
     quorum.znode.trouble = None
     assert init(quorum) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    look(quorum, RETRY_LOOKS)
+    look(quorum)
     assert init(quorum) == 0
     assert own_ids.trouble is None
 
@@ -280,3 +283,26 @@ def test_a_refusal_at_once_is_one_like_any_other() -> None:
     duty.tick()
     assert duty.trouble == "THROTTLING_QUOTA_EXCEEDED: too many"
     assert SIZE == 10
+
+
+def test_who_comes_to_lead_asks_at_once_and_knows_of_no_trouble() -> None:
+    quorum = quorum_in(P.BRIDGE)
+    asked: list[Answer] = []
+    duty = OwnIdsDuty(quorum.leader.machine, asked.append)
+    for term in (1, 2):
+        duty.lead(term)
+        duty.tick()
+        assert duty.trouble is None
+        duty.wanted()
+        duty.tick()
+        assert len(asked) == term
+        asked[-1].set_exception(RequestError(ErrorCode.ZOOKEEPER_UNAVAILABLE, "away"))
+        assert duty.trouble == "ZOOKEEPER_UNAVAILABLE: away"
+    asked.clear()
+    for _ in range(RETRY_LOOKS + 1):
+        assert asked == []
+        duty.tick()
+    assert len(asked) == 1
+    asked[0].set_result(True)
+    duty.tick()
+    assert len(asked) == 2, "after one that succeeded there is no rest"

@@ -11,7 +11,7 @@ from pidkeeper.controller.state import draft as draft_module
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.decide import RECORD_BYTES, decide, most_bytes, most_records, must_be_confirmed
 from pidkeeper.controller.state.draft import Draft
-from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.machine import StateMachine, owners
 from pidkeeper.controller.state.own_ids import OwnIds
 from pidkeeper.controller.state.transitions import MAX_EPOCH, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -28,8 +28,14 @@ from pidkeeper.protocol.records import (
     decode_batch,
     encode_batch,
 )
-from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionalBlockRecord, TransactionRecord
+from pidkeeper.protocol.transactions import (
+    ForgetTransactionRecord,
+    TopicPartitions,
+    TransactionalBlockRecord,
+    TransactionRecord,
+)
 from pidkeeper.snapshots.image import IdRange, LastBlock
+from pidkeeper.snapshots.owner_format import Owner
 
 S = TransactionStatus
 SIZE = 10
@@ -342,3 +348,25 @@ def test_the_value_itself_is_never_changed() -> None:
     assert (empty.next_id, full.next_id, full.full) == (None, 3, True)
     assert full.taken(3, 2).taken(4, 3).ranges == ranges((5, 5))
     assert full.ranges == ranges((3, 4), (5, 5))
+
+
+def test_who_was_given_an_id_is_told_from_the_records_alone() -> None:
+    """Not by those of before the version, which name IDs in no order, nor by any other record of an id."""
+    machine = make(ADDED_PARTITIONS, 10)
+    told: list[Owner] = []
+    raised = requests.RaiseMetadataVersion(TRANSACTIONAL_BLOCKS)
+    batches: tuple[list[Any], ...] = (
+        [init("old", 3), raised, init("new"), init("new")],
+        [init("other"), init("old"), requests.ForgetTransactionalId("new", 10, 1)],
+        [init("new"), requests.AddPartitionsToTxn(1, EPOCH, "other", 11, 0, (TopicPartitions("t", (1,)),))],
+        [requests.EndTxn(1, EPOCH, "other", 11, 0, True), requests.CompleteTransaction("other", 11, 0)],
+    )
+    for asked in batches:
+        draft = Draft(machine, NOW)
+        for request in asked:
+            decide(draft, request)
+        told += owners(draft.records, machine.next_offset, machine.metadata_version)
+        machine.replay(draft.records)
+    assert [(one.producer_id, one.transactional_id) for one in told] == [(10, "new"), (11, "other"), (12, "new")]
+    assert [one.offset for one in told] == sorted({one.offset for one in told})
+    assert [number for number in range(22) if machine.own_ids.holds(number)] == list(range(13, 20))
