@@ -161,6 +161,8 @@ class BoundedServer(web.Server):
 
     def request_grew(self, connection: Connection, count: int) -> None:
         """So many bytes of requests of `connection` may be in memory."""
+        if connection.line.is_closing():
+            return  # Its handler may still end after it did.
         for gone in self._request_bytes.hold(connection, count):
             self._cut_for("memory", gone)
 
