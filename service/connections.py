@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from pidkeeper.service.metrics import ServerCounters
-from pidkeeper.service.patience import Patience
+from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
 from pidkeeper.service.shared_bytes import SharedBytes
 
@@ -176,22 +176,20 @@ class BoundedServer(web.Server):
         self._answer_bytes.drop(connection)
 
     async def sweep_for_ever(self) -> None:
-        """Cut what takes too long, each SWEEP_SECONDS, until cancelled."""
+        """Cut what takes too long, each SWEEP_SECONDS, until cancelled: a first head, or the reading of answers."""
+        waiting = {"head": self._heads, "answer": self._unread}
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
-            self.sweep(self._loop.time())
+            now = self._loop.time()
+            self._look_for_unread(now)
+            await cut_overdue(waiting, self._cut_for, now)
 
-    def sweep(self, now: float) -> None:
-        """Cut what takes too long: a first head, or the reading of answers."""
-        for connection in self._heads.overdue(now):
-            self._cut_for("head", connection)
+    def _look_for_unread(self, now: float) -> None:
         for connection in self._open:
             if connection.line.get_write_buffer_size():
                 self._unread.wait(connection, now)
             else:
                 self._unread.end(connection)
-        for connection in self._unread.overdue(now):
-            self._cut_for("answer", connection)
 
     def _cut_for(self, reason: str, connection: Connection) -> None:
         self._counters.connections_cut[reason] += 1

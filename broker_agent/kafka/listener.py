@@ -13,7 +13,7 @@ from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.wire.primitives import WireError
 from pidkeeper.service.listening import close_server
 from pidkeeper.service.metrics import CUT_REASONS
-from pidkeeper.service.patience import Patience
+from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
 from pidkeeper.service.shared_bytes import SharedBytes
 
@@ -88,7 +88,7 @@ class KafkaListener:
         self.cut = Counter(dict.fromkeys(CUT_REASONS, 0))
         self._calls: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def bind(self, host: str, port: int) -> int:
         """Take the address; returns the port, which differs from `port` where that is 0. Raises OSError."""
@@ -104,12 +104,12 @@ class KafkaListener:
         self.respond = responder.respond
         self._ask = ask
         await self._server.start_serving()
-        self._sweep_again()
+        self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
     async def stop(self) -> None:
         """Accept no more and close every connection once its responses are sent. Calls under way get no answer."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
         if self._server is not None:
             await close_server(self._server)
         for connection in tuple(self.connections):
@@ -166,8 +166,11 @@ class KafkaListener:
 
     def _cut_for_memory(self, connections: list[_Connection]) -> None:
         for connection in connections:
-            self.cut["memory"] += 1
-            _cut(connection)
+            self._cut_for("memory", connection)
+
+    def _cut_for(self, reason: str, connection: _Connection) -> None:
+        self.cut[reason] += 1
+        _cut(connection)
 
     def begin(self, call: TransactionalCall, done: Callable[[bytes | None], None]) -> None:
         """Put `call` to the controllers. `done` gets the answer, or None if there will be none."""
@@ -185,12 +188,12 @@ class KafkaListener:
         finally:
             done(answer)
 
-    def _sweep_again(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._sweep_seconds, self._sweep_and_go_on)
-
-    def _sweep_and_go_on(self) -> None:
-        self._sweep()
-        self._sweep_again()
+    async def _sweep_for_ever(self) -> None:
+        waiting = {"head": self._requests, "answer": self._unread}
+        while True:
+            await asyncio.sleep(self._sweep_seconds)
+            self._sweep()
+            await cut_overdue(waiting, self._cut_for, asyncio.get_running_loop().time())
 
     def _sweep(self) -> None:
         now, patience = asyncio.get_running_loop().time(), self.idle_timeout / self._sweep_seconds
@@ -207,10 +210,6 @@ class KafkaListener:
             if self.sweeps - connection.last_sweep > patience and not connection.transport.is_closing():
                 self.idle_closed += 1
                 connection.transport.close()
-        for reason, waiting in (("head", self._requests), ("answer", self._unread)):
-            for connection in waiting.overdue(now):
-                self.cut[reason] += 1
-                _cut(connection)
 
 
 def _cut(connection: _Connection) -> None:
