@@ -141,6 +141,8 @@ async def main() -> None:
     crowds = [TargetCrowd(target) for target in spec.targets]
     await asyncio.gather(*(crowd.open_some(len(crowd.lost)) for crowd in crowds))
     _tell(crowds)
+    # From here on it is measured, and a real crowd does not run on the members' cores.
+    os.nice(19)
     going = [asyncio.create_task(crowd.go_on_for_ever(spec.reopened_a_second)) for crowd in crowds]
     await reader.read()
     for task in going:
@@ -160,8 +162,6 @@ def _tell(crowds: list[TargetCrowd]) -> None:
 
 
 if __name__ == "__main__":
-    # A real crowd does not run on the members' cores.
-    os.nice(19)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     with contextlib.suppress(KeyboardInterrupt):

@@ -18,13 +18,13 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def probes_served(app: App, listen: HostPort | None) -> AsyncIterator[None]:
+async def probes_served(app: App, listen: HostPort | None) -> AsyncIterator[HostPort | None]:
     """Serve the probes and metrics of `app` on `listen` meanwhile; None: nowhere but among its other calls.
 
-    Raises ListenError that names the setting.
+    Gives the address in use. Raises ListenError that names the setting.
     """
     if listen is None:
-        yield
+        yield None
         return
     server = HttpServer(app.probes, max_connections=PROBE_CONNECTIONS)
     try:
@@ -33,6 +33,6 @@ async def probes_served(app: App, listen: HostPort | None) -> AsyncIterator[None
         raise ListenError(f"probe_listen: {error}") from None
     logger.info("probes and metrics on %s", HostPort(host, port))
     try:
-        yield
+        yield HostPort(host, port)
     finally:
         await server.stop(0.0)
