@@ -183,6 +183,7 @@ class BoundedServer(web.Server):
         waiting = {"head": self._heads, "answer": self._unread}
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
+            self._places.next_period()
             now = self._loop.time()
             await self._look_for_unread(now)
             await cut_overdue(waiting, self._cut_for, now)

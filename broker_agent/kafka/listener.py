@@ -198,6 +198,7 @@ class KafkaListener:
     def _sweep(self) -> None:
         now, patience = asyncio.get_running_loop().time(), self.idle_timeout / self._sweep_seconds
         self.sweeps += 1
+        self._places.next_period()
         for connection in self.connections:
             if connection.muted:
                 connection.last_sweep = self.sweeps

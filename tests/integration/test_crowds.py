@@ -10,6 +10,7 @@ import http.client
 import json
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from bench.crowd import crowded, target
 from bench.limited_files import LimitedFilesCluster
 from pidkeeper.cli.local_cluster import Member, member_name
 from pidkeeper.controller.storage.segment import segment_names
+from pidkeeper.service.connections import SWEEP_SECONDS
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.cluster import CONTROLLER_OPTIONS, allocate, metrics, register
 from tests.support.http_calls import Answer, address_of, call
@@ -67,6 +69,14 @@ def claim(connection: http.client.HTTPConnection) -> int:
     return int(answer["producer_id"])
 
 
+def become_regular(connection: http.client.HTTPConnection) -> int:
+    """Ask in two periods of the listener; the last ID."""
+    end = time.monotonic() + 2 * SWEEP_SECONDS
+    while time.monotonic() < end:
+        claimed = claim(connection)
+    return claimed
+
+
 def kafka_answers(address: str) -> bool:
     body = b"\x00\x12\x00\x00\x00\x00\x00\x01\x00\x01c"
     with socket.create_connection(address_of(address), timeout=10) as client:
@@ -86,7 +96,7 @@ def test_crowds_on_every_listener_keep_nobody_out(cluster: LimitedFilesCluster) 
     targets += [target(address, "http", 100, 100) for address in cluster.probes.values()]
     targets += [target(controller.peer, "peer", 100, 100), target(agent.kafka, "kafka", 500, 500)]
     with kept_open(agent) as kept:
-        first = claim(kept)
+        first = become_regular(kept)
         with crowded(targets) as crowd:
             assert (crowd.begun.opened, crowd.begun.failed) == (sum(each.idle + each.slow for each in targets), 0)
             for member in (controller, agent):

@@ -46,7 +46,7 @@ LISTENER_BUGS: Final = (
         "the-busy-give-way",
         "a request under way is answered",
         "an over-reaction to a full listener",
-        (replace(KIT, "Places.set_busy", "self._busy.add(holder)", "self._idle[holder] = None"),),
+        (replace(KIT, "Places.set_busy", "self._busy[holder] = _", "self._idle[holder] = None"),),
         (_PLACES, _SERVER),
         unseen=_NO_SOCKETS,
     ),

@@ -40,6 +40,29 @@ def test_the_one_that_was_idle_for_longest_goes_first() -> None:
     assert places.take("n") == "b"
 
 
+def test_who_asks_again_and_again_outstays_those_that_asked_once() -> None:
+    places: Places[str] = Places(4)
+    asked(places, "regular")
+    places.next_period()
+    places.set_busy("regular")
+    places.set_idle("regular")
+    asked(places, *"abc")
+    for name in "abc":  # more than once, but at once
+        places.set_busy(name)
+        places.set_idle(name)
+    assert places.take("n") == "a"
+    places.set_busy("n")
+    places.set_idle("n")
+    assert [places.take(name) for name in ("o", "p")] == ["b", "c"]
+    places.leave("o")
+    places.set_busy("p")
+    assert places.take("q") is None
+    assert places.take("r") == "n"
+    places.set_busy("q")
+    places.set_busy("r")
+    assert places.take("s") == "regular", "before somebody is refused"
+
+
 def test_the_busy_give_way_to_nobody_and_the_last_newcomer_does() -> None:
     places: Places[str] = Places(2)
     for name in "ab":
