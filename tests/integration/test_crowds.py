@@ -27,7 +27,7 @@ from tests.support.http_calls import Answer, address_of, call
 from tests.support.transactional_client import TransactionalClient
 
 FILES = 1024
-IDLE, SLOW = 300, 2400
+IDLE, SLOW = 800, 2200
 """At each HTTP listener. A third of the slow ones send a body that does not come: more than there are places."""
 
 OPENED = 2 * (IDLE + SLOW)
