@@ -47,6 +47,9 @@ MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 HANDSHAKE_SECONDS: Final = 2.0
 """A connection that has not shaken hands by then is closed; a healthy one takes two round trips."""
 
+HANDSHAKE_SPREAD: Final = 0.5
+"""Up to this share later: 64 that came together would stop the event loop for 20 ms if they were closed together."""
+
 MAX_HANDSHAKES: Final = 64
 """Inbound connections that have not shaken hands yet. For one more the oldest is closed: a member takes two round
 trips, and 64 others do not come meanwhile, as one is accepted in each turn of the event loop."""
@@ -125,6 +128,7 @@ class PeerLinks:
         self._stopped = False
         self.complaints = Complaints()
         self._offers = 0
+        self.jitter = random.Random()
         self.failures: dict[tuple[int, str], int] = {}
 
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
@@ -274,7 +278,8 @@ class InboundLink(asyncio.Protocol):
             transport.abort()
             return
         notice_silence(transport)
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self.close)
+        seconds = HANDSHAKE_SECONDS * (1 + HANDSHAKE_SPREAD * self._links.jitter.random())
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.close)
 
     def data_received(self, data: bytes) -> None:
         try:
