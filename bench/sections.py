@@ -54,7 +54,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     crowd: CrowdPlan
 
 
-FULL: Final = Plan(seconds=3.0, warmup=0.5, repetitions=3, failover_rounds=20, crowd=CrowdPlan(rounds=2, seconds=30.0))
+FULL: Final = Plan(seconds=3.0, warmup=0.5, repetitions=3, failover_rounds=20, crowd=CrowdPlan(rounds=3, seconds=15.0))
 QUICK: Final = Plan(
     seconds=1.0,
     warmup=0.3,
