@@ -17,6 +17,7 @@ import msgspec
 
 from bench.claim_load import ClaimResult, ClaimSpec
 from bench.cluster import Cluster, fdatasyncs, host_port, raised_cluster, register
+from bench.crowd_section import LIMITS, CrowdBench, CrowdPlan
 from bench.disk import measure_fdatasync
 from bench.failover import FailoverBench
 from bench.figures import repeats
@@ -44,16 +45,23 @@ LOAD_START_SECONDS: Final = 30.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to measure: `repetitions` of `seconds` after `warmup`, and `failover_rounds` for each signal."""
+    """How long to measure: `repetitions` of `seconds` after `warmup`, `failover_rounds` for each signal, a crowd."""
 
     seconds: float
     warmup: float
     repetitions: int
     failover_rounds: int
+    crowd: CrowdPlan
 
 
-FULL: Final = Plan(seconds=3.0, warmup=0.5, repetitions=3, failover_rounds=20)
-QUICK: Final = Plan(seconds=1.0, warmup=0.3, repetitions=1, failover_rounds=3)
+FULL: Final = Plan(seconds=3.0, warmup=0.5, repetitions=3, failover_rounds=20, crowd=CrowdPlan(rounds=3, seconds=15.0))
+QUICK: Final = Plan(
+    seconds=1.0,
+    warmup=0.3,
+    repetitions=1,
+    failover_rounds=3,
+    crowd=CrowdPlan(rounds=1, seconds=2.0, idle=500, slow=100),
+)
 
 
 class Sections:
@@ -157,6 +165,16 @@ class Sections:
                 remark = f"max {result.max_ms:.0f} ms of {result.rounds} rounds"
                 rows.append(at_most("failover", f"{name}: next block", "ms, median", result.times_ms, bar, remark))
         self._check_distinct("block starts of the failover section", bench.starts)
+        return rows
+
+    def crowd(self) -> list[Row]:
+        """What a good client's p99 becomes while every listener has a crowd."""
+        rows = []
+        for number, (name, files) in enumerate(LIMITS.items()):
+            bench = CrowdBench(self._directory / f"crowd-{number}", self._plan.crowd)
+            rows += bench.measure(name, files)
+            self.violations += bench.violations
+            self.notes += bench.notes
         return rows
 
     @contextmanager

@@ -34,11 +34,13 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """All settings. Addresses are `host:port`, where port 0 means any free one; controllers are base URLs.
 
     `kafka_advertised` is what clients are told to connect to. It defaults to `kafka_listen`, unless that is a wildcard.
+    `probe_listen` serves probes and metrics once more, whatever goes on at the other two.
     """
 
     broker_id: BrokerId
     controllers: tuple[str, ...]
     http_listen: str = "127.0.0.1:8091"
+    probe_listen: str | None = None
     kafka_listen: str = "127.0.0.1:9092"
     kafka_advertised: str | None = None
     token_file: str | None = None
@@ -59,8 +61,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         for url in self.controllers:
             if not url.startswith(("http://", "https://")):
                 raise ValueError(f"controllers: {url!r} is not a base URL like http://127.0.0.1:8081")
-        for name in ("http_listen", "kafka_listen"):
-            HostPort.parse(getattr(self, name), name)
+        for name in ("http_listen", "probe_listen", "kafka_listen"):
+            if (address := getattr(self, name)) is not None:
+                HostPort.parse(address, name)
         self._check_advertised()
         self.prefetch_settings()
 

@@ -22,13 +22,14 @@ from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
+from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.server import HttpServer, ListenError
-from pidkeeper.service.settings import parse_address, read_secret
+from pidkeeper.service.settings import parse_address, parse_optional_address, read_secret
 
-SPARE_FILES: Final = 1024
-"""Open files beside Kafka's and HTTP's connections: HTTP out (80 to each of nine members, the most there are), standard
-streams, libraries."""
+SPARE_FILES: Final = 1024 + PROBE_CONNECTIONS
+"""Open files beside Kafka's and HTTP's connections: HTTP out (80 to each of nine members, the most there are), the
+probes', standard streams, libraries, and connections that are just being closed."""
 
 HTTP_STOP_SECONDS: Final = 2.0
 """How long a graceful stop waits for HTTP requests under way."""
@@ -72,7 +73,11 @@ async def _running(config: AgentConfig, token: str | None) -> AsyncIterator[Endi
             )
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
             await listener.serve(responder, TransactionResponder(agent.transactions).answer)
-            await _start_http(config, build_app(agent, listener), stack)
+            app = build_app(agent, listener)
+            await stack.enter_async_context(
+                probes_served(app, parse_optional_address(config.probe_listen, "probe_listen"))
+            )
+            await _start_http(config, app, stack)
             async with run_agent(agent, ending):
                 yield ending
             agent.stopping = True

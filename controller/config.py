@@ -80,6 +80,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     `transactional.id.expiration.ms`). `peer_key_file` holds the secrets that members prove to each other, one a line:
     any of them will do. `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP callers must
     send; `operator_token_file` the one that operators send instead, and that alone lets them change the cluster.
+    `probe_listen`: host:port where probes and metrics are served once more, whatever goes on at `http_listen`.
     `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
     KIP-730's bridge); the same on all members. `zookeeper`: how ZooKeeper is reached, needed until the migration from
     it is finalised.
@@ -90,6 +91,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     data_dir: str
     http_listen: str
     http_advertised: str | None = None
+    probe_listen: str | None = None
     peer_listen: str
     voters: Annotated[list[VoterTable], msgspec.Meta(min_length=1, max_length=9)]
     profile: Literal["lan", "wan"] = "lan"

@@ -19,9 +19,10 @@ from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
+from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.server import HttpServer
-from pidkeeper.service.settings import SettingsError, parse_address, read_secret
+from pidkeeper.service.settings import SettingsError, parse_address, parse_optional_address, read_secret
 from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.snapshot_format import NewerSnapshot
 
@@ -34,9 +35,9 @@ STOP_SECONDS: Final = 4.5
 """How long a stop may take: two waits for a successor, the drain, and what is left for the disk. What is not durable by
 then was not acknowledged."""
 
-SPARE_FILES: Final = 256
-"""Open files beside HTTP connections: two links with each of 8 members and 16 guests, 64 handshakes, and 144 for
-segments, snapshots, archive, standard streams and libraries."""
+SPARE_FILES: Final = 256 + PROBE_CONNECTIONS
+"""Open files beside HTTP connections: two links with each of 8 members and 16 guests, 64 handshakes, the probes', and
+144 for segments, snapshots, archive, standard streams, libraries, and connections that are just being closed."""
 
 OPENING_ERRORS = (
     DirectoryError,
@@ -56,9 +57,10 @@ def run(config: ControllerConfig) -> int:
     Raises SettingsError for a configuration that cannot be used.
     """
     settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
+    probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
     tokens = _read_tokens(config)
     return run_service(
-        lambda: _running(settings, listen, config.limits, *tokens),
+        lambda: _running(settings, listen, config.limits, *tokens, probe_listen=probe_listen),
         logger=logger,
         log_level=config.log_level,
         open_files=MAX_CONNECTIONS + SPARE_FILES,
@@ -68,7 +70,13 @@ def run(config: ControllerConfig) -> int:
 
 @asynccontextmanager
 async def _running(
-    settings: MemberSettings, listen: HostPort, limits: ApiLimits, token: str | None, operator_token: str | None = None
+    settings: MemberSettings,
+    listen: HostPort,
+    limits: ApiLimits,
+    token: str | None,
+    operator_token: str | None = None,
+    *,
+    probe_listen: HostPort | None = None,
 ) -> AsyncIterator[ClusterMember]:
     try:
         member = await open_member(settings)
@@ -76,19 +84,20 @@ async def _running(
         raise ServiceError(f"cannot open the data directory: {error}") from error
     on_violation(member.driver.fault)
     app = build_app(MemberInterface(member), limits=limits, token=token, operator_token=operator_token)
-    api = HttpServer(app, max_connections=fitting_connections(MAX_CONNECTIONS, reserved=SPARE_FILES)[0])
-    host, port = await api.start(listen.host, listen.port)
-    try:
-        await member.start()
-    except OSError as error:
-        raise ServiceError(f"cannot listen for peers on {settings.peer_listen}: {error.strerror}") from error
-    on_stop_signal(member.request_stop)
-    logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, settings.cluster_id, host, port)
-    yield member
-    api.begin_drain()
-    await member.hand_over()
-    await api.stop(DRAIN_SECONDS)
-    await member.stop()
+    async with probes_served(app, probe_listen):
+        api = HttpServer(app, max_connections=fitting_connections(MAX_CONNECTIONS, reserved=SPARE_FILES)[0])
+        host, port = await api.start(listen.host, listen.port)
+        try:
+            await member.start()
+        except OSError as error:
+            raise ServiceError(f"cannot listen for peers on {settings.peer_listen}: {error.strerror}") from error
+        on_stop_signal(member.request_stop)
+        logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, settings.cluster_id, host, port)
+        yield member
+        api.begin_drain()
+        await member.hand_over()
+        await api.stop(DRAIN_SECONDS)
+        await member.stop()
 
 
 def _read_tokens(config: ControllerConfig) -> tuple[str | None, str | None]:

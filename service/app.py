@@ -54,8 +54,35 @@ class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
     answers_in_kind: bool = False
 
 
+class ProbeApp:
+    """The probes and the metrics of a service alone, to be served on an address of their own."""
+
+    def __init__(
+        self,
+        whole: Dispatcher[Any],
+        texts: Sequence[TextRoute],
+        counters: ServerCounters,
+        draining: Draining,
+    ) -> None:
+        self.counters: Final = counters
+        self._draining = draining
+        dispatcher = whole.empty()
+        dispatcher.add_texts(texts)
+        self.dispatch: Final = dispatcher.dispatch
+
+    def begin_drain(self) -> None:
+        """Turn `/readyz` to 503: there is no other readiness than that of the service."""
+        self._draining.active = True
+
+    async def keep_up(self) -> None:
+        """Nothing to do here: the service has its own upkeep."""
+
+
 class App:
-    """One service, ready to be served: `dispatch` answers a request, `begin_drain` turns `/readyz` to 503."""
+    """One service, ready to be served: `dispatch` answers a request, `begin_drain` turns `/readyz` to 503.
+
+    `probes` answers a part of the requests.
+    """
 
     def __init__(self, service: Service[Any], authenticator: Authenticator) -> None:
         self.counters: Final = ServerCounters()
@@ -71,11 +98,13 @@ class App:
             answers_in_kind=service.answers_in_kind,
         )
         dispatcher.add(service.routes)
-        own = ServiceCollector(requests, self.counters, service.live, service.ready)
+        probe_counters = ServerCounters()
+        own = ServiceCollector(requests, self.counters, probe_counters, service.live, service.ready)
         texts = [*self._probes(service), _metrics_route([own, *service.collectors])]
         dispatcher.add_texts([*texts, _document_route(service, texts, secured=authenticator.secured)])
         self.dispatch: Final = dispatcher.dispatch
         self.served: Final = dispatcher.served
+        self.probes: Final = ProbeApp(dispatcher, texts, probe_counters, self._draining)
 
     def begin_drain(self) -> None:
         """Turn `/readyz` to 503 while everything is still served: the first step of a stop."""

@@ -1,10 +1,9 @@
-"""How many connections one server holds, and who gives way when there are more."""
+"""The connections of an HTTP server: how many there are, how long each may take, and how much memory they hold."""
 
 from __future__ import annotations
 
 import asyncio
 import resource
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -12,10 +11,40 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from pidkeeper.service.metrics import ServerCounters
+from pidkeeper.service.patience import Patience, cut_overdue
+from pidkeeper.service.places import Places
+from pidkeeper.service.shared_bytes import SharedBytes
 
 MAX_CONNECTIONS: Final = 8192
 """Open HTTP connections: two from each of the 4,000 brokers that the quotas of the controllers count with (a heartbeat
-and a request for a block), and some for scrapers and operators. With a body of 64 KiB on each they hold 512 MiB."""
+and a request for a block), and some for scrapers and operators."""
+
+HEAD_SECONDS: Final = 10.0
+"""How long the first head of a connection may take. Clients send it as they connect, in one packet."""
+
+KEEPALIVE_SECONDS: Final = 75.0
+"""How long a connection stays open after an answer, whatever it sends short of a whole head; agents heartbeat every
+2 s, so only abandoned ones idle that long."""
+
+ANSWER_SECONDS: Final = 30.0
+"""How long some bytes of answers may wait for a caller to read: the largest answer, 200 KiB, at 7 KiB/s."""
+
+FREE_REQUEST_BYTES: Final = 8 * 1024
+"""Bytes of unfinished requests that every connection may hold: a head of 1 KiB, a token of 4 KiB, and any body but that
+of a transaction's partitions."""
+
+FREE_ANSWER_BYTES: Final = 16 * 1024
+"""Unread bytes of answers that every connection may hold; above that, its next request waits."""
+
+SHARED_BYTES: Final = 64 * 1024 * 1024
+"""What all connections hold above that, once for requests and once for answers: 1,000 bodies of 64 KiB, or 300 of the
+largest answers. So 8192 connections hold at most 8192 x (8 + 16) KiB + 2 x 64 MiB = 320 MiB, and a chunk of 256 KiB."""
+
+SWEEP_SECONDS: Final = 1.0
+"""Between two looks for connections that take too long."""
+
+LOOKS_AT_ONCE: Final = 512
+"""Connections that are looked at in a row: 0.3 ms of the event loop."""
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -32,55 +61,167 @@ def fitting_connections(*wanted: int, reserved: int) -> list[int]:
     return [max(1, one * room // sum(wanted)) for one in wanted]
 
 
-class BoundedServer(web.Server):
-    """Holds so many connections. For one more, the one that has been idle for longest gives way.
+class Connection(RequestHandler):
+    """One connection, which tells its server what it holds.
 
-    So a flood of connections that ask for nothing, or never finish asking, keeps no probe and no broker out. Where all
-    are busy, the new one is closed at once, unread. Both are counted.
+    `line` stays known after aiohttp has closed it: until a caller has read what was sent, it takes up a file.
     """
 
-    def __init__(self, handler: Handler, counters: ServerCounters, limit: int, **options: Any) -> None:
-        super().__init__(self._busy_in(handler), **options)
+    __slots__ = ("_last_chunk", "_received", "_server", "line")
+
+    line: asyncio.Transport
+
+    def __init__(self, server: BoundedServer, **options: Any) -> None:
+        super().__init__(server, **options)
+        self._server = server
+        self._received = 0
+        self._last_chunk = 0
+
+    def data_received(self, data: bytes) -> None:
+        """Count what comes in, then have it parsed. aiohttp calls it without data, too, to parse what it put off."""
+        if data:
+            self._last_chunk = len(data)
+            self._received += self._last_chunk
+            self._server.request_grew(self, self._received)
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        """More is unread than every connection may hold."""
+        super().pause_writing()
+        self._server.answer_grew(self, self.line.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        """It was read."""
+        super().resume_writing()
+        self._server.answer_was_read(self)
+
+    def answered(self) -> None:
+        """Count no longer what belonged to a request that was answered.
+
+        Behind its end the last chunk may hold the begin of another one, and only aiohttp's parser knows.
+        """
+        if not self._messages:
+            self._received = self._last_chunk if self._last_chunk > FREE_REQUEST_BYTES else 0
+            self._server.request_grew(self, self._received)
+
+
+class BoundedServer(web.Server):
+    """Holds so many connections; who gives way for one more is as in Places. Each cut and refused one is counted.
+
+    `build_handler` is given what to call with a request whose body is there as a whole. Until then its connection is
+    as good as idle: one that never finishes asking keeps no probe and no broker out.
+    """
+
+    def __init__(
+        self,
+        build_handler: Callable[[Callable[[web.BaseRequest], None]], Handler],
+        counters: ServerCounters,
+        limit: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(self._watched(build_handler(self._whole)), **options)
+        self._options = options
         self._counters = counters
-        self._limit = limit
-        # Without a request in progress; the one that has been so for longest comes first.
-        self._idle: OrderedDict[RequestHandler, None] = OrderedDict()
+        self._open: set[Connection] = set()
+        self._places: Places[Connection] = Places(limit)
+        self._heads: Patience[Connection] = Patience(HEAD_SECONDS)
+        self._unread: Patience[Connection] = Patience(ANSWER_SECONDS)
+        self._request_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_REQUEST_BYTES, shared=SHARED_BYTES)
+        self._answer_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_ANSWER_BYTES, shared=SHARED_BYTES)
+
+    def __call__(self) -> Connection:
+        """The protocol of a new connection."""
+        return Connection(self, loop=self._loop, **self._options)
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Take the connection, maybe in place of another, or close it."""
         super().connection_made(handler, transport)
-        self._counters.connections += 1
-        if self._counters.connections > self._limit:
-            self._make_room(handler)
-        else:
-            self._idle[handler] = None
+        assert isinstance(handler, Connection)
+        handler.line = transport
+        transport.set_write_buffer_limits(high=FREE_ANSWER_BYTES)
+        self._open.add(handler)
+        self._counters.connections = len(self._open)
+        self._heads.wait(handler, self._loop.time())
+        gone = self._places.take(handler)
+        if gone is handler:
+            self._counters.connections_refused += 1
+            handler.force_close()
+        elif gone is not None:
+            self._counters.connections_evicted += 1
+            _cut(gone)
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Give the place to another."""
         super().connection_lost(handler, exc)
-        self._counters.connections -= 1
-        self._idle.pop(handler, None)
+        assert isinstance(handler, Connection)
+        self._open.discard(handler)
+        self._counters.connections = len(self._open)
+        self._places.leave(handler)
+        self._heads.end(handler)
+        self._unread.end(handler)
+        self._request_bytes.drop(handler)
+        self._answer_bytes.drop(handler)
 
-    def _make_room(self, handler: RequestHandler) -> None:
-        if not self._idle:
-            self._counters.connections_refused += 1
-            handler.force_close()
-            return
-        longest, _ = self._idle.popitem(last=False)
-        self._counters.connections_evicted += 1
-        if longest.transport is not None:
-            # A close would wait until a caller that reads nothing has taken what was sent.
-            longest.transport.abort()
-        self._idle[handler] = None
+    def request_grew(self, connection: Connection, count: int) -> None:
+        """So many bytes of requests of `connection` may be in memory."""
+        if connection.line.is_closing():
+            return  # Its handler may still end after it did.
+        for gone in self._request_bytes.hold(connection, count):
+            self._cut_for("memory", gone)
 
-    def _busy_in(self, handler: Handler) -> Handler:
+    def answer_grew(self, connection: Connection, count: int) -> None:
+        """So many bytes of answers wait for the other side of `connection` to read."""
+        for gone in self._answer_bytes.hold(connection, count):
+            self._cut_for("memory", gone)
+
+    def answer_was_read(self, connection: Connection) -> None:
+        """Hardly anything waits."""
+        self._answer_bytes.drop(connection)
+
+    async def sweep_for_ever(self) -> None:
+        """Cut what takes too long, each SWEEP_SECONDS, until cancelled: a first head, or the reading of answers."""
+        waiting = {"head": self._heads, "answer": self._unread}
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            self._places.next_period()
+            now = self._loop.time()
+            await self._look_for_unread(now)
+            await cut_overdue(waiting, self._cut_for, now)
+
+    async def _look_for_unread(self, now: float) -> None:
+        for number, connection in enumerate(tuple(self._open), start=1):
+            if number % LOOKS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if connection not in self._open:
+                continue
+            if connection.line.get_write_buffer_size():
+                self._unread.wait(connection, now)
+            else:
+                self._unread.end(connection)
+
+    def _cut_for(self, reason: str, connection: Connection) -> None:
+        self._counters.connections_cut[reason] += 1
+        _cut(connection)
+
+    def _whole(self, request: web.BaseRequest) -> None:
+        connection = request.protocol
+        assert isinstance(connection, Connection)
+        self._places.set_busy(connection)
+
+    def _watched(self, handler: Handler) -> Handler:
         async def handle(request: web.BaseRequest) -> web.StreamResponse:
-            protocol = request.protocol
-            self._idle.pop(protocol, None)
+            connection = request.protocol
+            assert isinstance(connection, Connection)
+            self._heads.end(connection)
             try:
                 return await handler(request)
             finally:
-                if protocol.transport is not None:
-                    self._idle[protocol] = None
+                self._places.set_idle(connection)
+                connection.answered()
 
         return handle
+
+
+def _cut(connection: Connection) -> None:
+    # A close would wait until a caller that reads nothing has taken what was sent.
+    connection.line.abort()

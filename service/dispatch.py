@@ -46,6 +46,17 @@ class Dispatcher(Generic[Operations]):
         self._router: Router[Endpoint] = Router()
         self._unknown = counters.route(UNKNOWN_ROUTE)
 
+    def empty(self) -> Dispatcher[Operations]:
+        """Another one with the same counters, which serves nothing yet."""
+        return Dispatcher(
+            self._operations,
+            self._authenticator,
+            self._counters,
+            leader=self._leader,
+            report_fault=self._report_fault,
+            answers_in_kind=self._answers_in_kind,
+        )
+
     def add(self, routes: Sequence[Route[Operations]]) -> None:
         """Serve the calls of a table."""
         for route in routes:

@@ -15,16 +15,23 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def build_handler(
-    dispatch: Callable[[HttpRequest], Awaitable[HttpResponse]],
+    dispatch: Callable[[HttpRequest], Awaitable[HttpResponse]], whole: Callable[[web.BaseRequest], None]
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """The coroutine that answers every request of a server."""
+    """The coroutine that answers every request of a server. `whole` is called once the body of one is there."""
+
+    async def rest_of(request: web.BaseRequest) -> bytes:
+        body = await read_body(request)
+        whole(request)
+        return body
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if hdrs.EXPECT in request.headers:
             await _invite_body(request)
         content = request.content
         there = content.is_eof() and content.exception() is None
-        body = content.read_nowait() if there else partial(read_body, request)
+        if there:
+            whole(request)
+        body = content.read_nowait() if there else partial(rest_of, request)
         answer = await dispatch(HttpRequest(request.method, request.rel_url, request.headers, body))
         response = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         if answer.close:

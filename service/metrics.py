@@ -17,6 +17,9 @@ from pidkeeper.service.probes import Checks
 
 SUCCESS: Final = "success"
 
+CUT_REASONS: Final = ("head", "answer", "memory")
+"""Why a server cuts a connection: its first head did not come, its answers were not read, all hold too many bytes."""
+
 BUCKET_BOUNDS_US: Final = (250, 500, *(1000 * 2**power for power in range(14)))
 """Upper bounds of the duration buckets, microseconds: a quarter of a millisecond, about one commit with one caller, to
 8.2 s, just below the request timeout."""
@@ -65,10 +68,12 @@ class RequestCounters:
 
 
 class ServerCounters:
-    """The server below the routes: its connections, open, refused and evicted; how late its event loop ran a timer."""
+    """The server below the routes: its connections, open, refused, evicted, and cut by reason; how late its event loop
+    ran a timer."""
 
     def __init__(self) -> None:
         self.connections = 0
+        self.connections_cut = Counter(dict.fromkeys(CUT_REASONS, 0))
         self.connections_refused = 0
         self.connections_evicted = 0
         self.loop_lag_ns = 0
@@ -77,9 +82,12 @@ class ServerCounters:
 class ServiceCollector(Collector):
     """Turns the counters and the health checks into metric families."""
 
-    def __init__(self, requests: RequestCounters, server: ServerCounters, live: Checks, ready: Checks) -> None:
+    def __init__(
+        self, requests: RequestCounters, server: ServerCounters, probes: ServerCounters, live: Checks, ready: Checks
+    ) -> None:
         self._counters = requests
         self._server = server
+        self._servers = (("pidkeeper_http", "HTTP", server), ("pidkeeper_probe", "probe", probes))
         self._probes = (("livez", live), ("readyz", ready))
 
     def collect(self) -> Iterable[Metric]:
@@ -90,17 +98,8 @@ class ServiceCollector(Collector):
             "Delay of the last timer of the event loop.",
             value=self._server.loop_lag_ns / 1e9,
         )
-        yield GaugeMetricFamily("pidkeeper_http_connections", "Open HTTP connections.", value=self._server.connections)
-        yield CounterMetricFamily(
-            "pidkeeper_http_connections_refused",
-            "HTTP connections closed unread because the limit was reached, and all others were busy.",
-            value=self._server.connections_refused,
-        )
-        yield CounterMetricFamily(
-            "pidkeeper_http_connections_evicted",
-            "Idle HTTP connections closed to make room for new ones.",
-            value=self._server.connections_evicted,
-        )
+        for prefix, what, counters in self._servers:
+            yield from _connections(prefix, what, counters)
         yield self._health()
         info = GaugeMetricFamily("pidkeeper_build_info", "Version of the running build; always 1.", labels=["version"])
         info.add_metric([build_version()], 1)
@@ -123,6 +122,28 @@ class ServiceCollector(Collector):
             for check in checks():
                 family.add_metric([kind, check.name], float(check.ok))
         return family
+
+
+def _connections(prefix: str, what: str, counters: ServerCounters) -> Iterable[Metric]:
+    yield GaugeMetricFamily(f"{prefix}_connections", f"Open {what} connections.", value=counters.connections)
+    yield CounterMetricFamily(
+        f"{prefix}_connections_refused",
+        f"New {what} connections closed unread because the limit was reached, and all others were busy.",
+        value=counters.connections_refused,
+    )
+    yield CounterMetricFamily(
+        f"{prefix}_connections_evicted",
+        f"Waiting {what} connections closed to make room for new ones.",
+        value=counters.connections_evicted,
+    )
+    cut = CounterMetricFamily(
+        f"{prefix}_connections_cut",
+        f"Open {what} connections closed for taking too long or holding too much.",
+        labels=["reason"],
+    )
+    for reason, count in counters.connections_cut.items():
+        cut.add_metric([reason], count)
+    yield cut
 
 
 def build_registry(collectors: Sequence[Collector]) -> CollectorRegistry:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import ssl
-from typing import Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, Protocol
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from pidkeeper.service.app import App
-from pidkeeper.service.connections import MAX_CONNECTIONS, BoundedServer
+from pidkeeper.service.connections import KEEPALIVE_SECONDS, MAX_CONNECTIONS, BoundedServer
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.http_handler import build_handler
+from pidkeeper.service.metrics import ServerCounters
 from pidkeeper.service.process import ServiceError
 
 LISTEN_BACKLOG: Final = 1024
@@ -22,9 +24,6 @@ LISTEN_BACKLOG: Final = 1024
 
 LINGER_SECONDS: Final = 2.0
 """How long the rest of a refused body is read and dropped, so that its sender sees the refusal."""
-
-KEEPALIVE_SECONDS: Final = 75.0
-"""How long an idle connection stays open; agents heartbeat every 2 s, so only abandoned ones idle that long."""
 
 CLEANUP_SECONDS: Final = 1.0
 """How long a connection that outlived the drain may take to end once its handler is cancelled."""
@@ -38,26 +37,47 @@ class ListenError(ServiceError):
     """The address cannot be listened on; the message says which and why."""
 
 
+class Servable(Protocol):
+    """What a server needs of an app: App, or a part of one."""
+
+    @property
+    def counters(self) -> ServerCounters:
+        """Those of the server that serves it."""
+
+    @property
+    def dispatch(self) -> Callable[[HttpRequest], Awaitable[HttpResponse]]:
+        """Answers a request."""
+
+    def begin_drain(self) -> None:
+        """The server is about to stop."""
+
+    async def keep_up(self) -> None:
+        """Runs beside the server, and is cancelled at its end."""
+
+
 class HttpServer:
     """Serves one app on one address, with at most `max_connections` open. Start it once, stop it once.
 
     `tls`: a context of `tls.server_context`; None serves plain HTTP.
     """
 
-    def __init__(self, app: App, *, max_connections: int = MAX_CONNECTIONS, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, app: Servable, *, max_connections: int = MAX_CONNECTIONS, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._app = app
         self._max_connections = max_connections
         self._tls = tls
         self._runner: web.ServerRunner | None = None
         self._site: web.TCPSite | None = None
-        self._upkeep: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
         """Listen on `host`:`port` (port 0: any free one) and give the address in use. Raises ListenError."""
         assert self._runner is None, "the server was started already"
         if not 0 <= port <= MAX_PORT:
             raise ListenError(f"cannot listen on {host}:{port}: a port is a number from 0 to {MAX_PORT}")
-        runner = web.ServerRunner(self._make_server(), shutdown_timeout=CLEANUP_SECONDS)
+        server = self._make_server()
+        runner = web.ServerRunner(server, shutdown_timeout=CLEANUP_SECONDS)
         await runner.setup()
         site = web.TCPSite(runner, host, port, backlog=LISTEN_BACKLOG, ssl_context=self._tls)
         try:
@@ -66,7 +86,7 @@ class HttpServer:
             await runner.cleanup()
             raise ListenError(f"cannot listen on {host}:{port}: {_reason(error)}") from error
         self._runner, self._site = runner, site
-        self._upkeep = asyncio.create_task(self._app.keep_up())
+        self._beside = [asyncio.create_task(self._app.keep_up()), asyncio.create_task(server.sweep_for_ever())]
         bound_host, bound_port = runner.addresses[0][:2]
         return str(bound_host), int(bound_port)
 
@@ -77,7 +97,7 @@ class HttpServer:
     async def stop(self, drain_seconds: float) -> None:
         """Stop accepting, give the requests in progress `drain_seconds` to finish, close every connection."""
         self.begin_drain()
-        if self._runner is None or self._site is None or self._upkeep is None:
+        if self._runner is None or self._site is None:
             return
         site, self._site = self._site, None
         await site.stop()
@@ -88,14 +108,14 @@ class HttpServer:
         server.pre_shutdown()
         await server.shutdown(drain_seconds)
         await self._runner.cleanup()
-        self._upkeep.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._upkeep
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
 
     def _make_server(self) -> BoundedServer:
         # The parser hands out compressed bodies as they are: nothing here inflates a caller's bytes.
         return BoundedServer(
-            build_handler(self._app.dispatch),
+            partial(build_handler, self._app.dispatch),
             self._app.counters,
             self._max_connections,
             logger=_connection_logger(),

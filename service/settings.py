@@ -65,6 +65,11 @@ def parse_address(text: str, key: str) -> HostPort:
         raise SettingsError(str(error)) from error
 
 
+def parse_optional_address(text: str | None, key: str) -> HostPort | None:
+    """As `parse_address`; None stays None."""
+    return None if text is None else parse_address(text, key)
+
+
 def read_secret(path: str, key: str, *, least: int = 1) -> str:
     """A secret: the one line of a file. Raises SettingsError that names `key` and never shows the secret."""
     secrets = _read_lines(path, key)

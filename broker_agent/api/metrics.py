@@ -34,6 +34,14 @@ class AgentCollector(Collector):
         for outcome, count in self._agent.prefetcher.rounds.items():
             rounds.add_metric([outcome], count)
         yield rounds
+        cut = CounterMetricFamily(
+            PREFIX + "connections_cut",
+            "Kafka connections closed for taking too long or holding too much.",
+            labels=["reason"],
+        )
+        for reason, count in self._listener.cut.items():
+            cut.add_metric([reason], count)
+        yield cut
         requests = CounterMetricFamily(
             PREFIX + "transactional_requests", "Transactional requests, by outcome.", labels=["kind", "outcome"]
         )

@@ -37,6 +37,7 @@ from pidkeeper.controller.transport.frames import (
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.service.listening import close_server
+from pidkeeper.service.places import Places
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,12 @@ MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
 HANDSHAKE_SECONDS: Final = 2.0
 """A connection that has not shaken hands by then is closed; a healthy one takes two round trips."""
 
+HANDSHAKE_SPREAD: Final = 0.5
+"""Up to this share later: 64 that came together would stop the event loop for 20 ms if they were closed together."""
+
 MAX_HANDSHAKES: Final = 64
-"""Inbound connections that have not shaken hands yet. Above it new ones are closed at once."""
+"""Inbound connections that have not shaken hands yet. For one more the oldest is closed: a member takes two round
+trips, and 64 others do not come meanwhile, as one is accepted in each turn of the event loop."""
 
 CLOSING_TURNS: Final = 8
 """Turns of the event loop until every socket is given back: an accept in progress becomes a connection in four, which
@@ -138,10 +143,12 @@ class PeerLinks:
         """What the peers that are connected to us say of themselves."""
         self._inbound: dict[int, InboundLink] = {}
         self._connections: set[InboundLink] = set()
+        self._strangers: Places[InboundLink] = Places(MAX_HANDSHAKES)
         self._server: asyncio.Server | None = None
         self._stopped = False
         self.complaints = Complaints()
         self._offers = 0
+        self.jitter = random.Random()
         self.failures: dict[tuple[int, str], int] = {}
 
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
@@ -220,11 +227,12 @@ class PeerLinks:
     # What inbound connections call.
 
     def opened(self, link: InboundLink) -> bool:
-        """Take a new connection in, unless too many are still shaking hands."""
+        """Take a new connection in, maybe in the place of another that is still shaking hands."""
         if self._stopped:  # accepted before the listening socket was closed
             return False
-        if len(self._connections) - len(self._inbound) >= MAX_HANDSHAKES:
-            return False
+        if (crowded_out := self._strangers.take(link)) is not None:
+            self.count_failure(0, "crowded")
+            crowded_out.close()
         self._connections.add(link)
         return True
 
@@ -260,6 +268,7 @@ class PeerLinks:
     def established(self, link: InboundLink, hello: Hello) -> None:
         """A peer proved itself on `link`; an older link of the same peer is closed."""
         peer = hello.sender
+        self._strangers.leave(link)
         before = self._inbound.get(peer)
         self._inbound[peer] = link
         self.peers[peer] = Peer(
@@ -275,6 +284,7 @@ class PeerLinks:
     def closed(self, link: InboundLink, peer: int | None) -> None:
         """`link` is gone."""
         self._connections.discard(link)
+        self._strangers.leave(link)
         if peer is not None and self._inbound.get(peer) is link:
             del self._inbound[peer], self.peers[peer]
             if peer not in self._members and peer in self._outbound and not self._stopped:
@@ -299,11 +309,11 @@ class InboundLink(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         if not self._links.opened(self):
-            self._links.count_failure(0, "crowded")
             transport.abort()
             return
         notice_silence(transport)
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self.close)
+        seconds = HANDSHAKE_SECONDS * (1 + HANDSHAKE_SPREAD * self._links.jitter.random())
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.close)
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -158,8 +158,24 @@ def test_liveness_is_local_and_readiness_is_not(render: Any, name: str) -> None:
     (container,) = render().one("StatefulSet", f"pidkeeper-{name}")["spec"]["template"]["spec"]["containers"]
     paths = {kind: container[kind]["httpGet"]["path"] for kind in container if kind.endswith("Probe")}
     assert paths == {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
-    assert {container[kind]["httpGet"]["port"] for kind in paths} == {"http"}
-    assert {"name": "http", "containerPort": 8080} in container["ports"]
+    assert {container[kind]["httpGet"]["port"] for kind in paths} == {"probe"}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert (ports["http"], ports["probe"]) == (8080, 8081)
+
+
+@pytest.mark.parametrize("name", ["controller", "agent"])
+def test_probes_and_scrapes_have_a_listener_of_their_own(render: Any, name: str) -> None:
+    rendered = render()
+    config = tomllib.loads(rendered.one("ConfigMap", f"pidkeeper-{name}")["data"][f"{name}.toml"])
+    template = rendered.one("StatefulSet", f"pidkeeper-{name}")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    (probe,) = [port["containerPort"] for port in container["ports"] if port["name"] == "probe"]
+    assert config["probe_listen"] == f"0.0.0.0:{probe}" != config["http_listen"]
+    assert template["metadata"]["annotations"]["prometheus.io/port"] == str(probe)
+    headless = rendered.one("Service", f"pidkeeper-{name}-headless")["spec"]["ports"]
+    assert {"name": "probe", "port": probe, "targetPort": "probe"} in headless
+    for_clients = rendered.one("Service", f"pidkeeper-{name}")["spec"]["ports"]
+    assert "probe" not in {port["name"] for port in for_clients}, "clients have no use for it"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -304,6 +320,7 @@ def test_service_monitor_only_where_its_kind_exists(render: Any) -> None:
         m for m in with_kind.all() if m["kind"] == "Service" and wanted_labels <= m["metadata"]["labels"].items()
     ]
     assert {s["metadata"]["name"] for s in services} == {"pidkeeper-controller-headless", "pidkeeper-agent-headless"}
+    assert [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]] == ["probe"]
     for endpoint in monitor["spec"]["endpoints"]:
         assert all(endpoint["port"] in {port["name"] for port in s["spec"]["ports"]} for s in services)
 

@@ -154,8 +154,11 @@ def test_prometheus_scrapes_the_example_hosts() -> None:
     config = yaml.safe_load(PROMETHEUS.read_text())
     targets = {job["job_name"]: job["static_configs"][0]["targets"] for job in config["scrape_configs"]}
     controller = tomllib.loads((DEPLOY / "controller.toml").read_text())
-    assert targets["pidkeeper-controller"] == [v["http"].removeprefix("http://") for v in controller["voters"]]
-    assert targets["pidkeeper-agent"] == ["agent-1:8080", "agent-2:8080"]
+    hosts = [v["http"].removeprefix("http://").partition(":")[0] for v in controller["voters"]]
+    port = controller["probe_listen"].partition(":")[2]
+    assert targets["pidkeeper-controller"] == [f"{host}:{port}" for host in hosts]
+    port = tomllib.loads((DEPLOY / "agent.toml").read_text())["probe_listen"].partition(":")[2]
+    assert targets["pidkeeper-agent"] == [f"agent-1:{port}", f"agent-2:{port}"]
 
 
 def test_promtool_accepts_the_scrape_configuration() -> None:

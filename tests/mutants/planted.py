@@ -83,6 +83,7 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_agent import AGENT_BUGS
     from tests.mutants.planted_consensus import CONSENSUS_BUGS
     from tests.mutants.planted_founding import FOUNDING_BUGS
+    from tests.mutants.planted_listeners import LISTENER_BUGS
     from tests.mutants.planted_membership import MEMBERSHIP_BUGS
     from tests.mutants.planted_migration import MIGRATION_BUGS
     from tests.mutants.planted_node import NODE_BUGS
@@ -93,13 +94,5 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_transactions import TRANSACTION_BUGS
 
     ids = (*STATE_BUGS, *TRANSACTION_BUGS, *OWN_ID_BUGS, *MIGRATION_BUGS)
-    return (
-        *CONSENSUS_BUGS,
-        *SLOW_DISK_BUGS,
-        *MEMBERSHIP_BUGS,
-        *STORAGE_BUGS,
-        *ids,
-        *NODE_BUGS,
-        *FOUNDING_BUGS,
-        *AGENT_BUGS,
-    )
+    processes = (*NODE_BUGS, *FOUNDING_BUGS, *AGENT_BUGS, *LISTENER_BUGS)
+    return (*CONSENSUS_BUGS, *SLOW_DISK_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *processes)

@@ -50,7 +50,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 checksum/config: {{ include (print .root.Template.BasePath "/" .component "-configmap.yaml") .root | sha256sum }}
 {{- if .root.Values.metrics.scrapeAnnotations }}
 prometheus.io/scrape: "true"
-prometheus.io/port: "8080"
+prometheus.io/port: "8081"
 prometheus.io/path: /metrics
 {{- end }}
 {{- end -}}
@@ -96,26 +96,27 @@ securityContext:
     drop: [ALL]
 {{- end -}}
 
-{{/* Liveness is local only: a member without a leader must not be restarted, or no quorum can form again. */}}
+{{/* Liveness is local only: a member without a leader must not be restarted, or no quorum can form again. Probes have a
+port of their own, which callers of the other ports cannot fill. */}}
 {{- define "pidkeeper.probes" -}}
 startupProbe:
   httpGet:
     path: /livez
-    port: http
+    port: probe
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 90
 livenessProbe:
   httpGet:
     path: /livez
-    port: http
+    port: probe
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
 readinessProbe:
   httpGet:
     path: /readyz
-    port: http
+    port: probe
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 2

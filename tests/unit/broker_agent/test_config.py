@@ -54,6 +54,7 @@ def test_an_unknown_key_is_named_with_its_source_and_the_known_ones(tmp_path: Pa
         ({"controllers": ""}, "at least one base URL"),
         ({"controllers": "c:1"}, "'c:1' is not a base URL"),
         ({"http_listen": "8080"}, "http_listen: '8080' is not host:port"),
+        ({"probe_listen": "8080"}, "probe_listen: '8080' is not host:port"),
         ({"kafka_listen": "h:65536"}, "kafka_listen"),
         ({"kafka_listen": "h:x"}, "kafka_listen"),
         ({"kafka_advertised": "h:0"}, "kafka_advertised: clients need a port"),

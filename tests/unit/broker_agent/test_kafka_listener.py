@@ -8,6 +8,7 @@ import pytest
 
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka import listener as listener_module
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.listener import KafkaListener, _Connection
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
@@ -240,6 +241,64 @@ async def test_an_idle_connection_is_closed_and_trickled_bytes_are_no_life(start
     await close(writer)
 
 
+async def test_a_request_that_does_not_come_is_cut_and_a_slow_one_is_not(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "REQUEST_SECONDS", 1.5)
+    monkeypatch.setattr(listener_module, "_SWEEP_SECONDS", 0.02)
+    listener, port, _ = await start()
+    idle, slow = await connect(port), await connect(port)
+    for reader, writer in (idle, slow):
+        writer.write(init(1))
+        await reader.readexactly(RESPONSE_BYTES)
+    silent, half = await connect(port), await connect(port)
+    half[1].write(init(1)[:-1])
+    assert [await at_end(reader) for reader, _ in (silent, half)] == [True, True]
+    slow[1].write(init(2)[:-1])
+    swept = listener.sweeps
+    await until(lambda: listener.sweeps > swept + 3)
+    slow[1].write(init(2)[-1:])
+    idle[1].write(init(2))
+    for reader, _ in (slow, idle):
+        assert parse(await reader.readexactly(RESPONSE_BYTES))[:2] == (2, 0)
+    assert (listener.cut, listener.idle_closed) == ({"head": 2, "answer": 0, "memory": 0}, 0)
+    for _, writer in (idle, slow, silent, half):
+        await close(writer)
+
+
+async def test_a_client_that_never_reads_is_cut(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "ANSWER_SECONDS", 0.2)
+    listener, port, _ = await start(idle_timeout=0.4)
+    good = await connect(port)
+    _, writer = await connect(port)
+    writer.write(b"".join(init(number) for number in range(400_000)))
+    async with asyncio.timeout(SECONDS):
+        while not listener.cut["answer"]:
+            good[1].write(init(1))
+            await good[0].readexactly(RESPONSE_BYTES)
+    await until(lambda: len(listener.connections) == 1)
+    for one in (writer, good[1]):
+        await close(one)
+
+
+async def test_what_all_hold_is_bounded_and_who_holds_little_is_not_cut(
+    start: Start, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener_module, "SHARED_BYTES", 100_000)
+    listener, port, _ = await start()
+    small, *large = [await connect(port) for _ in range(4)]
+    small[1].write(init_transaction(1) + init(2))
+    await until(lambda: len(calls.waiting) == 1)
+    for _, writer in large:
+        writer.write(struct.pack(">i", 60_000) + bytes(59_999))
+    await until(lambda: sum(listener.cut.values()) == 2)
+    assert listener.cut["memory"] == 2
+    calls.answer()
+    assert await read(small[0], 2) == [(1, 0, 10**6 + 1), (2, 0, 0)]
+    for _, writer in (small, *large):
+        await close(writer)
+
+
 async def test_a_busy_connection_outlives_the_idle_timeout(start: Start) -> None:
     listener, port, _ = await start(idle_timeout=0.4)
     reader, writer = await connect(port)
@@ -461,6 +520,9 @@ class Transport:
 
     def is_closing(self) -> bool:
         return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
 
 
 @pytest.mark.parametrize("behind", [b"", init(2)[:10]])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 import pytest
 
@@ -32,14 +34,17 @@ class Quotient(msgspec.Struct, frozen=True):
 
 
 class Arithmetic:
-    """The operations, which note who called; `upkeep` counts the turns of the upkeep."""
+    """The operations, which note who called; `upkeep` counts the turns of the upkeep. Greetings wait for `may`."""
 
     def __init__(self) -> None:
         self.callers: list[str] = []
         self.upkeep = 0
+        self.may = asyncio.Event()
+        self.may.set()
 
     async def greet(self, call: Call[None, None, Greeting]) -> Greeting:
         self.callers.append(call.principal.name)
+        await self.may.wait()
         return Greeting(f"hello {call.body.name}")
 
     async def divide(self, call: Call[NumberPath, DivisorQuery, None]) -> Quotient:

@@ -24,11 +24,14 @@ from tests.unit.service.conftest import Arithmetic
 LIVE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-BUSY = (
-    b"POST /greet HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+UPLOADING = (
+    b"POST /greet HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 12\r\n"
     b"Expect: 100-continue\r\n\r\n"
 )
-"""A request whose body does not arrive. The server says when it waits for it, so the request is in progress then."""
+"""A request whose body does not arrive. The server says when it waits for it."""
+
+BODY = b'{"name":"x"}'
+ASKING = UPLOADING.replace(b"Expect: 100-continue\r\n", b"") + BODY
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
@@ -80,20 +83,40 @@ async def test_callers_that_never_finish_asking_keep_nobody_out(app: App) -> Non
     await server.stop(1.0)
 
 
-async def test_where_all_are_busy_a_new_connection_is_closed_unread_and_counted(app: App) -> None:
+async def test_where_all_are_busy_a_new_connection_is_closed_unread_and_counted(
+    app: App, arithmetic: Arithmetic
+) -> None:
+    arithmetic.may.clear()
     server = HttpServer(app, max_connections=2)
     address = await server.start("127.0.0.1", 0)
     busy = [await asyncio.open_connection(*address) for _ in range(2)]
     for each in busy:
-        each[1].write(BUSY)
-    for each in busy:
-        assert (await each[0].readline()).startswith(b"HTTP/1.1 100 ")
+        each[1].write(ASKING)
+    await until(lambda: len(arithmetic.callers) == 2)
     new = await asyncio.open_connection(*address)
     assert await ended(new)
     assert app.counters.connections_refused == 1
     samples = (await app.dispatch(HttpRequest("GET", URL("/metrics"), {}))).body.decode()
     assert "pidkeeper_http_connections_refused_total 1.0\n" in samples
+    arithmetic.may.set()
+    for each in busy:
+        assert (await each[0].readline()).startswith(b"HTTP/1.1 200 ")
     for each in (*busy, new):
+        each[1].close()
+    await server.stop(1.0)
+
+
+async def test_bodies_that_do_not_arrive_keep_nobody_out(app: App) -> None:
+    server = HttpServer(app, max_connections=2)
+    address = await server.start("127.0.0.1", 0)
+    slow = []
+    for _ in range(6):
+        slow.append(await asyncio.open_connection(*address))
+        slow[-1][1].write(UPLOADING)
+        assert (await slow[-1][0].readline()).startswith(b"HTTP/1.1 100 ")
+    probe = await asyncio.open_connection(*address)
+    assert await answers(probe)
+    for each in (*slow, probe):
         each[1].close()
     await server.stop(1.0)
 

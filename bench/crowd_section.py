@@ -1,0 +1,136 @@
+"""What a crowd of idle and slow connections on every listener costs a good client, at two limits of open files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bench.cluster import RAISED_OPTIONS, host_port, register
+from bench.crowd import crowded, target
+from bench.crowd_process import CrowdStatus, Target
+from bench.figures import repeats
+from bench.good_clients import Ask, GoodResult, GoodSpec
+from bench.limited_files import LimitedFilesCluster
+from bench.load_process import run_load
+from bench.report import Row, at_most_twice
+
+FILES: Final = 1024
+RAISED_FILES: Final = 20_000
+LIMITS: Final = {
+    "hard limit of 1,024 files": (FILES, FILES),
+    "soft limit of 1,024 files": (FILES, RAISED_FILES),
+}
+IDLE: Final = 5000
+SLOW: Final = 1000
+PAUSE_SECONDS: Final = 0.02
+CLIENT_START_SECONDS: Final = 30.0
+
+
+class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """`rounds` at each limit: `seconds` without a crowd, and `seconds` with `idle` and `slow` at each listener."""
+
+    rounds: int
+    seconds: float
+    idle: int = IDLE
+    slow: int = SLOW
+
+
+class CrowdBench:
+    """Measures at one limit. `violations` and `notes` gather what the rows cannot say."""
+
+    def __init__(self, directory: Path, plan: CrowdPlan) -> None:
+        self._directory = directory
+        self._plan = plan
+        self.violations: list[str] = []
+        self.notes: list[str] = []
+
+    def measure(self, name: str, files: tuple[int, int]) -> list[Row]:
+        """Rows for one limit. Raises RuntimeError if a member ends."""
+        cluster = LimitedFilesCluster(
+            self._directory, files=files, controllers=3, agents=1, controller_options=RAISED_OPTIONS
+        )
+        calm: list[GoodResult] = []
+        pressed: list[GoodResult] = []
+        try:
+            cluster.start()
+            cluster.wait_ready()
+            for _ in range(self._plan.rounds):
+                calm.append(self._ask(cluster))
+                with crowded(self._targets(cluster)) as crowd:
+                    pressed.append(self._ask(cluster))
+                    self._note_crowd(name, crowd.begun, crowd.disperse())
+            if dead := cluster.dead():
+                raise RuntimeError(f"{name}: {dead} ended under the crowd")
+        finally:
+            unclean = {member: code for member, code in cluster.stop().items() if code != 0}
+            if unclean:
+                self.notes.append(f"{name}: did not stop cleanly: {unclean}")
+        self._check(name, [*calm, *pressed])
+        return [self._row(name, number, calm, pressed) for number in range(len(calm[0].served))]
+
+    def _ask(self, cluster: LimitedFilesCluster) -> GoodResult:
+        spec = GoodSpec(_asks(cluster), self._plan.seconds, PAUSE_SECONDS)
+        return run_load("bench.good_clients", spec, GoodResult, self._plan.seconds + CLIENT_START_SECONDS)
+
+    def _targets(self, cluster: LimitedFilesCluster) -> list[Target]:
+        count = (self._plan.idle, self._plan.slow)
+        targets = [target(member.http, "http", *count) for member in cluster.members()]
+        targets += [target(address, "http", *count) for address in cluster.probes.values()]
+        targets += [target(controller.peer, "peer", *count) for controller in cluster.layout.controllers]
+        return targets + [target(agent.kafka, "kafka", *count) for agent in cluster.layout.agents]
+
+    def _note_crowd(self, name: str, begun: CrowdStatus, ended: CrowdStatus) -> None:
+        self.notes.append(
+            f"{name}: a crowd of {begun.opened:,} connections; {begun.open:,} of them were open at its begin and "
+            f"{ended.open:,} at its end; {ended.opened:,} were opened in all, {ended.failed:,} could not be"
+        )
+
+    def _check(self, name: str, results: list[GoodResult]) -> None:
+        for what, ids in (
+            ("block starts", [start for result in results for start in result.starts]),
+            ("ids", [claimed for result in results for claimed in result.ids]),
+        ):
+            if repeated := repeats(ids):
+                self.violations.append(f"{name}: {repeated} of {len(ids)} {what} came twice")
+
+    def _row(self, name: str, number: int, calm: list[GoodResult], pressed: list[GoodResult]) -> Row:
+        before, during = [result.served[number] for result in calm], [result.served[number] for result in pressed]
+        for when, served in (("without", before), ("with", during)):
+            for one in served:
+                if one.failures:
+                    self.notes.append(f"{name}, {when} a crowd: {one.name}: {one.answers} answers, {one.failures}")
+        row = at_most_twice(
+            "crowd",
+            f"{before[0].name}, {name}",
+            "ms, p99",
+            [one.p99_ms for one in during],
+            [one.p99_ms for one in before],
+        )
+        answers, longest = sum(one.answers for one in during), max(one.max_ms for one in during)
+        return msgspec.structs.replace(row, remark=f"{answers} answers, longest {longest:.0f} ms")
+
+
+def _asks(cluster: LimitedFilesCluster) -> list[Ask]:
+    leader, agent = cluster.leader(), cluster.layout.agents[0]
+    body = register(leader)
+    epoch = json.loads(body)["broker_epoch"]
+    at_leader, at_agent, at_kafka = host_port(leader.http), host_port(agent.http), host_port(f"http://{agent.kafka}")
+    allocate = ("POST", "/v1/producer-ids/allocate", body)
+    broker = json.loads(body)["broker_id"]
+    heartbeat = ("POST", f"/v1/brokers/{broker}/heartbeat", json.dumps({"broker_epoch": epoch}))
+    asks = [
+        Ask("allocate", *at_leader, *allocate),
+        Ask("allocate, new connections", *at_leader, *allocate, anew=True),
+        Ask("heartbeat", *at_leader, *heartbeat),
+        Ask("InitProducerId, HTTP", *at_agent, "POST", "/v1/init-producer-id", "{}"),
+        Ask("InitProducerId, Kafka", *at_kafka),
+        Ask("InitProducerId, Kafka, new connections", *at_kafka, anew=True),
+    ]
+    for member, address in cluster.probes.items():
+        if member in {f"controller-{leader.id}", f"agent-{agent.id}"}:
+            probed = host_port(f"http://{address}")
+            asks.append(Ask(f"probe of the {member.partition('-')[0]}", *probed, "GET", "/livez", anew=True))
+    return asks
