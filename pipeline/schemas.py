@@ -124,6 +124,8 @@ LOG_RECORDS: Final = _table(
     ("producer_id", _LONG, "transaction: its producer ID"),
     ("producer_epoch", _INT, "transaction: its producer epoch"),
     ("transaction_status", _INT, "transaction: Kafka's number of its state"),
+    ("founding_id", _TEXT, "founding and evidence: the uuid of the founding"),
+    ("held_to", _LONG, "evidence: the highest producer ID that the broker says it holds"),
     ("timestamp_ms", _LONG, "the leader's wall clock, milliseconds since the epoch"),
 )
 

@@ -9,6 +9,7 @@ import msgspec
 
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogEntry
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -63,6 +64,8 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
     producer_id: int | None = None
     producer_epoch: int | None = None
     transaction_status: int | None = None
+    founding_id: str | None = None
+    held_to: int | None = None
     timestamp_ms: int | None = None
 
 
@@ -76,6 +79,19 @@ def _migration(record: MigrationRecord) -> dict[str, Any]:
         "phase": record.phase.name,
         "claimed_by": record.claimed_by,
         "znode_version": record.znode_version,
+        "timestamp_ms": record.timestamp_ms,
+    }
+
+
+def _founding(record: FoundingRecord) -> dict[str, Any]:
+    return {"founding_id": str(record.founding_id), "timestamp_ms": record.timestamp_ms}
+
+
+def _evidence(record: EvidenceRecord) -> dict[str, Any]:
+    return {
+        "broker_id": record.broker_id,
+        "founding_id": str(record.founding_id),
+        "held_to": record.highest_producer_id,
         "timestamp_ms": record.timestamp_ms,
     }
 
@@ -115,6 +131,9 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     ForgetTransactionRecord: _renamed(transactional_id="transactional_id"),
     BrokerEndpointRecord: _renamed(**_BROKER, kafka="kafka"),
     MigrationRecord: _migration,
+    FoundingRecord: _founding,
+    EvidenceRecord: _evidence,
+    EvidenceDismissedRecord: _renamed(broker_id="broker_id", timestamp_ms="timestamp_ms"),
     ZooKeeperBlockRecord: _renamed(
         next_producer_id="next_producer_id",
         broker_id="broker_id",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import uuid
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from pidkeeper.controller.storage.dump import DumpedFrame, dump_log
 from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     _RECORD_CLASSES,
@@ -39,6 +41,7 @@ from pidkeeper.protocol.transactions import (
 from tests.support.log_builder import META, WAL, hard_state, new_disk, open_log, segments
 
 VOTER = QuorumMember(1, None, "127.0.0.1:1", "http://127.0.0.1:2", True)
+FOUNDING_ID = uuid.UUID(int=3)
 EVERY: list[tuple[Record, dict[str, Any]]] = [
     (LeaderChangeRecord(3), {"leader_id": 3}),
     (
@@ -75,6 +78,12 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
         TransactionalBlockRecord(3000, 3999, 16),
         {"broker_id": -1, "broker_epoch": -1, "first_id": 3000, "last_id": 3999, "timestamp_ms": 16},
     ),
+    (FoundingRecord(FOUNDING_ID, 17), {"founding_id": str(FOUNDING_ID), "timestamp_ms": 17}),
+    (
+        EvidenceRecord(7, FOUNDING_ID, 8999, 18),
+        {"broker_id": 7, "founding_id": str(FOUNDING_ID), "held_to": 8999, "timestamp_ms": 18},
+    ),
+    (EvidenceDismissedRecord(7, 19), {"broker_id": 7, "timestamp_ms": 19}),
     (
         ZooKeeperBlockRecord(3000, -1, 6, 15),
         {"next_producer_id": 3000, "broker_id": -1, "znode_version": 6, "timestamp_ms": 15},
