@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, replace
+from tests.mutants.edits import delete, insert_after, replace
 from tests.mutants.planted import Planted
 
 NODE: Final = "controller/node"
@@ -12,6 +12,10 @@ TRANSPORT: Final = "controller/transport"
 _GATE: Final = ("tests/unit/controller/node/test_founding_gate.py",)
 _BY_ITSELF: Final = "nothing founds by itself"
 _SILENTLY: Final = "a quorum that begins anew from empty directories, and tells nobody that it lost the old ones"
+_FORGOTTEN: Final = "etcd #13766 and others: a member forgets what it has acknowledged, and nobody compares"
+_EVIDENCE: Final = ("tests/unit/controller/state/test_foundings.py",)
+STATE: Final = "controller/state"
+AGENT: Final = "broker_agent"
 _OVER: Final = "a cure that is a new outage"
 
 FOUNDING_BUGS: Final = (
@@ -79,6 +83,104 @@ FOUNDING_BUGS: Final = (
         (replace(TRANSPORT, "PeerLinks.judge", "(reason := _) is not None", "False"),),
         _GATE,
         unseen="the simulation has one founding",
+    ),
+    Planted(
+        "evidence-taken-and-nothing-stopped",
+        "nothing is handed out while evidence is open",
+        _FORGOTTEN,
+        (
+            replace(STATE, "check_open", "is_open(one, next_producer_id)", "False"),
+            delete(STATE, "StateMachine._hand_out", "assert not held, _"),
+        ),
+        _EVIDENCE,
+    ),
+    Planted(
+        "evidence-lost-with-the-snapshot",
+        "evidence outlives leader and broker",
+        _FORGOTTEN,
+        (
+            replace(
+                STATE,
+                "StateMachine.restore",
+                "Foundings(image.founding_id, image.evidence)",
+                "Foundings(image.founding_id)",
+            ),
+        ),
+        _EVIDENCE,
+    ),
+    Planted(
+        "only-what-is-far-above-is-evidence",
+        "nothing is handed out while evidence is open",
+        "KAFKA-15552: the last ID is taken for the next one",
+        (
+            replace(
+                STATE,
+                "is_news",
+                "held.highest_producer_id >= next_producer_id",
+                "held.highest_producer_id > next_producer_id",
+            ),
+        ),
+        _EVIDENCE,
+        unseen="an honest broker holds nothing that was not handed out, and a false one that is not heard harms nobody",
+    ),
+    Planted(
+        "heartbeats-are-no-evidence",
+        "a quorum that was restored from an old copy hears of it",
+        _FORGOTTEN,
+        (delete(STATE, "heartbeat", "_take_evidence(draft, request)"),),
+        _EVIDENCE,
+        unseen="no quorum of the simulation is restored from an old copy as a whole",
+    ),
+    Planted(
+        "agent-keeps-the-ids-of-another-founding",
+        "an agent hands out nothing of another founding",
+        "a client that goes on with a session of the cluster that was there before",
+        (delete(AGENT, "Session._heard", "self._let_go()"),),
+        ("tests/unit/broker_agent/test_agent.py",),
+        unseen="the simulation has one founding",
+    ),
+    Planted(
+        "agent-forgets-what-it-held",
+        "an agent hands out nothing of another founding",
+        "what is let go of is forgotten, and accepted again",
+        (insert_after(AGENT, "BlockReserve.discard", "self._held_behind = 0", "self.highest_held = NO_ID"),),
+        ("tests/unit/broker_agent/test_reserve.py",),
+        unseen="the simulation has one founding",
+    ),
+    Planted(
+        "whatever-a-broker-says-is-believed",
+        "one broker cannot burn the IDs",
+        _OVER,
+        (replace(STATE, "weigh", "highest - next_producer_id > MAX_FLOOR_JUMP", "False"),),
+        _EVIDENCE,
+    ),
+    Planted(
+        "dismissed-evidence-counts-again",
+        "a lone agent cannot stop a quorum for good",
+        _OVER,
+        (replace(STATE, "is_open", "not one.dismissed and _", "one.highest_producer_id >= next_producer_id"),),
+        _EVIDENCE,
+    ),
+    Planted(
+        "a-floor-does-not-settle-evidence",
+        "the floor settles evidence",
+        _OVER,
+        (replace(STATE, "is_open", "not one.dismissed and _", "not one.dismissed"),),
+        _EVIDENCE,
+    ),
+    Planted(
+        "honest-brokers-are-evidence",
+        "a lone agent cannot stop a quorum",
+        _OVER,
+        (
+            replace(
+                STATE,
+                "is_news",
+                "held.highest_producer_id >= next_producer_id",
+                "held.highest_producer_id >= next_producer_id - 1",
+            ),
+        ),
+        _EVIDENCE,
     ),
     Planted(
         "blank-member-never-joins",

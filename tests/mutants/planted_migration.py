@@ -339,6 +339,6 @@ MIGRATION_BUGS: Final = (
         "bridge-begun-after-blocks-were-handed-out",
         _SAME_BLOCKS,
         "KIP-866: a cluster that has allocated by itself cannot begin in ZooKeeper",
-        (replace(MIGRATION, "claim_for", "isinstance(_, AllocateProducerIds)", "False"),),
+        (replace(MIGRATION, "claim_for", "isinstance(_, AllocateProducerIds)", "False", occurrence=2),),
     ),
 )

@@ -188,7 +188,7 @@ OWN_ID_BUGS: Final = (
         "version-taken-back-by-a-late-answer",
         "no ID of an agent is burnt once the quorum takes these IDs itself",
         "an answer of an older build believed",
-        (replace(AGENT, "_heard_version", "max(self.metadata_version, version)", "version"),),
+        (replace(AGENT, "Session._heard", "max(self.metadata_version, _1)", "_1"),),
         (_AGENT,),
         unseen="a candidate too many is a gap, and gaps are legal",
     ),

@@ -155,7 +155,7 @@ STATE_BUGS: Final = (
             delete(STATE, "allocate_producer_ids", "_.check_broker(...)"),
             replace(
                 STATE,
-                "StateMachine.replay",
+                "StateMachine._hand_out",
                 "_1 is not None and _1.broker_epoch == _",
                 "_1 is None or _1.broker_epoch >= 0",
             ),

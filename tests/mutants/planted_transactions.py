@@ -106,7 +106,7 @@ TRANSACTION_BUGS: Final = (
         "candidate-of-an-unknown-outcome-reused",
         "no ID goes to two transactional ids",
         "KAFKA-15552's class: an ID that may have been given out counted as free",
-        (replace(AGENT, "settle", "certain and _1", "_1"),),
+        (replace(AGENT, "settle", "certain and _1 and _2", "_1 and _2"),),
         ("tests/unit/broker_agent/test_candidates.py",),
     ),
     Planted(

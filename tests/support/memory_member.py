@@ -50,6 +50,7 @@ from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
     BrokersResponse,
+    DismissEvidenceResponse,
     FoundQuorumRequest,
     FoundQuorumResponse,
     ProducerIdOwner,
@@ -294,12 +295,14 @@ class MemoryMember:
                 self.kafka[broker_id] = request.kafka
                 self.epochs[broker_id] = len(self.submitted)
                 return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id)
+            case DismissEvidence(broker_id=broker_id):
+                return DismissEvidenceResponse(broker_id, dismissed=False)
             case RaiseFloor(at_least=at_least):
                 check_floor(self.next_id, at_least, DEFAULT_BLOCK_SIZE, forced=request.forced)
                 raised = at_least > self.next_id
                 self.next_id = max(self.next_id, at_least)
                 return RaiseFloorResponse(self.next_id, raised)
-            case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction() | DismissEvidence():
+            case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction():
                 return self._decide(request)
             case (
                 RaiseMetadataVersion()

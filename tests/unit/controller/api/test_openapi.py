@@ -71,6 +71,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/producer-ids/floor", "/v1/producer-ids/floor", {"at_least": 7}),
     ("GET", "/v1/quorum", "/v1/quorum", None),
     ("POST", "/v1/quorum/found", "/v1/quorum/found", {"founding_id": str(uuid.UUID(int=1)), "voters": [1, 2]}),
+    ("POST", "/v1/quorum/evidence/dismiss", "/v1/quorum/evidence/dismiss", {"broker_id": 1}),
     ("POST", "/v1/quorum/transfer", "/v1/quorum/transfer", {"target": None}),
     (
         "POST",
