@@ -115,6 +115,7 @@ class Leadership:
         self.ticks = 0
         self._led_term: int | None = None
         self._began = False
+        self._recording = False
 
     # Requests.
 
@@ -241,7 +242,7 @@ class Leadership:
     def _record_founding(self) -> None:
         """Put the founding into the log. A quorum that an early build began gets one when all members are connected."""
         machine = self._machine
-        if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None:
+        if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None or self._recording:
             return
         known = {one for one in self._foundings() if one}
         assert len(known) <= 1, f"members of the foundings {sorted(known)} are connected to each other"
@@ -250,7 +251,12 @@ class Leadership:
             return
         founding_id = uuid.UUID(known.pop()) if known else self._surroundings.new_founding_id()
         logger.info("this quorum is of founding %s", founding_id)
-        self._ask(requests.RecordFounding(founding_id), _nothing)
+        self._recording = True
+        self._ask(requests.RecordFounding(founding_id), self._not_recorded)
+
+    def _not_recorded(self) -> None:
+        """The next look asks again; until then a quorum that cannot commit is not asked once more with each."""
+        self._recording = False
 
 
 def _common_version(members: Iterable[int], supported: Mapping[int, int]) -> int:

@@ -23,12 +23,14 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase
 from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     LeaderChangeRecord,
     QuorumMember,
+    Record,
     RegisterBrokerRecord,
     VotersRecord,
     decode_batch,
@@ -63,7 +65,10 @@ class MemoryQuorum:
         self.znode = MemoryZnode()
         self.bridge = bridge
         self.size = size
-        self.log: list[bytes] = [encode_batch([RegisterBrokerRecord(1, 0, "a"), FeatureLevelRecord(version)])]
+        began: list[Record] = [RegisterBrokerRecord(1, 0, "a"), FeatureLevelRecord(version)]
+        if version >= FOUNDING:
+            began.append(FoundingRecord(uuid.UUID(int=1), 0))
+        self.log: list[bytes] = [encode_batch(began)]
         self.names = 0
         self.leader = MemoryLeader(self)
 

@@ -68,7 +68,7 @@ async def test_register_and_allocate_and_find_the_owner(api: Api, member: Memory
 async def test_heartbeat_and_unregister(api: Api, member: MemoryMember) -> None:
     epoch = await registered(api)
     answer = await api.call("POST", "/v1/brokers/5/heartbeat", json={"broker_epoch": epoch})
-    assert answer.json() == {"fenced": False, "metadata_version": 1}
+    assert answer.json() == {"fenced": False, "metadata_version": 1, "founding_id": None}
     assert member.submitted[-1] == BrokerHeartbeat(5, epoch)
     answer = await api.call("POST", "/v1/brokers/5/unregister", json={"broker_epoch": epoch})
     assert answer.json() == {"broker_id": 5}
@@ -294,7 +294,12 @@ async def test_msgpack_both_ways(api: Api) -> None:
     headers = {"Content-Type": "application/msgpack", "Accept": "application/msgpack"}
     answer = await api.call("POST", REGISTER, data=body, headers=headers)
     assert (answer.status, answer.content_type) == (200, "application/msgpack")
-    assert msgspec.msgpack.decode(answer.body) == {"broker_epoch": 1, "cluster_id": CLUSTER_ID, "metadata_version": 1}
+    assert msgspec.msgpack.decode(answer.body) == {
+        "broker_epoch": 1,
+        "cluster_id": CLUSTER_ID,
+        "metadata_version": 1,
+        "founding_id": None,
+    }
 
 
 async def test_request_and_response_media_types_are_independent(api: Api) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import uuid
 from typing import Any
 
 import pytest
@@ -18,15 +19,16 @@ from pidkeeper.controller.state.requests import (
     FenceBroker,
     ForgetTransactionalId,
     RaiseMetadataVersion,
+    RecordFounding,
     RegisterBroker,
     Request,
     UnregisterBroker,
 )
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.metadata_version import BASE, LATEST
+from pidkeeper.protocol.metadata_version import BASE, FOUNDING, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
-from pidkeeper.protocol.records import ProducerIdFloorRecord, Record, encode_batch
+from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, Record, encode_batch
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     TopicPartitions,
@@ -293,7 +295,47 @@ def test_the_metadata_version_rises_when_everybody_reads_the_next(monkeypatch: p
     leader.settle()
     assert leader.machine.metadata_version == LATEST
     pass_time(leader, DUTY_TICKS)
+    assert [type(one) for one in waiting(leader)] == [RecordFounding]
+    leader.settle()
+    pass_time(leader, DUTY_TICKS)
     assert waiting(leader) == []
+
+
+def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -> None:
+    """Where nobody knows one, an early build began the quorum: it gets one when all of its members are there."""
+    founding_id = uuid.UUID(int=5)
+    for known, connected, recorded in (
+        (["", str(founding_id)], {}, True),
+        (["", ""], {}, False),
+        (["", ""], {2: LATEST}, True),
+    ):
+        quorum = MemoryQuorum(version=FOUNDING - 1)
+        quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
+        leader = MemoryLeader(quorum)
+        members: list[Any] = [*leader.core.contacts(), *leader.core.contacts()]
+        members[1] = type(members[0])(2, None, "", "", True)
+        leader.core.contacts = lambda members=members: members  # type: ignore[misc,method-assign]
+        leader.leadership._versions = lambda connected=connected: connected  # type: ignore[misc]
+        leader.leadership._foundings = lambda known=known: known  # type: ignore[misc]
+        pass_time(leader, 3 * DUTY_TICKS)
+        asked = waiting(leader)
+        assert len(asked) == recorded, "it is asked for once, however long that takes"
+        leader.settle()
+        found = leader.machine.foundings.founding_id
+        assert (found == founding_id) is (str(founding_id) in known)
+        assert (found is not None) is recorded
+
+
+def test_a_founding_that_could_not_be_recorded_is_asked_for_again(quorum: MemoryQuorum) -> None:
+    quorum = MemoryQuorum(version=FOUNDING - 1)
+    quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
+    leader = MemoryLeader(quorum)
+    pass_time(leader, DUTY_TICKS)
+    leader.depose()
+    leader.core.role, leader.core.serving = Role.LEADER, True
+    leader.leadership.observe()
+    pass_time(leader, DUTY_TICKS)
+    assert len(waiting(leader)) == 1
 
 
 def test_what_a_follower_applies_is_no_duty_of_its_own(leader: MemoryLeader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -444,6 +444,7 @@ async def test_peers_say_of_which_founding_they_are_and_say_it_again_when_that_c
     await heard.until(lambda: heard.introductions == [1])
     assert two.peers[1] == Peer("dir-1", founding_id="", blank_voters=(1, 2))
     one.introduce_as("f")
+    one.redial()
     await heard.until(lambda: heard.introductions == [1, 1])
     assert two.peers[1] == Peer("dir-1", founding_id="f")
     assert heard.lost == [1]
