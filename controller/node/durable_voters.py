@@ -33,16 +33,13 @@ def founding_of(
     settings lack; OSError.
     """
     founding = read_founding(files, directory)
-    if founding is not None and founding.founding_id is not None:
+    if founding is not None or (machine.next_offset == 0 and log.hard_state.term == 0 and not log.entries):
         return founding
-    if machine.next_offset == 0 and log.hard_state.term == 0 and not log.entries:
-        return None
-    if founding is None:
-        # A directory of an earlier build kept no founding, and its file may have been cut down since.
-        if machine.voters is None:
-            _check_known(settings, log)
-        founding = founding_by(settings)
-        write_founding(files, directory, founding)
+    # A directory of an earlier build kept no founding, and its file may have been cut down since.
+    if machine.voters is None:
+        _check_known(settings, log)
+    founding = founding_by(settings)
+    write_founding(files, directory, founding)
     return founding
 
 

@@ -102,6 +102,13 @@ def test_a_directory_that_an_earlier_build_began_is_not_blank_and_gets_its_voter
     assert disk.cut_power().exists(PurePath(DATA) / FOUNDING_NAME)
 
 
+def test_a_blank_directory_that_joined_a_quorum_without_a_founding_stays_with_its_voters(disk: MemoryFiles) -> None:
+    write_founding(disk, DATA, founding_by(file_of(1, 2, 3)))
+    for named in ((1, 2), (1,)):
+        disk, storage = restart(disk, file_of(*named))
+        assert storage.founding == founding_by(file_of(1, 2, 3))
+
+
 def test_a_founding_outlives_a_log_that_was_lost(disk: MemoryFiles) -> None:
     founded(disk, file_of(1, 2, 3))
     _, storage = restart(disk, file_of(1))
