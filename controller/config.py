@@ -71,8 +71,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     """Every key of `controller.toml`.
 
     `node_id` names this member among `voters`, which are those of a blank cluster: once the quorum was changed, the
-    log and the snapshots say who they are. `profile` sets all timeouts together. `block_size` is in producer IDs
-    and must be the same everywhere.
+    log and the snapshots say who they are. `profile` sets all timeouts together. `block_size` is in producer IDs; it
+    and `mode` hold as the quorum was founded with them.
     `snapshot_entries`, `snapshot_bytes` and `snapshot_allocations`: how many applied entries, bytes of them, or
     allocated blocks are between two snapshots, whichever comes first. `transaction_abort_check_ms`: between two looks
     for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
@@ -82,7 +82,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     send; `operator_token_file` the one that operators send instead, and that alone lets them change the cluster.
     `probe_listen`: host:port where probes and metrics are served once more, whatever goes on at `http_listen`.
     `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
-    KIP-730's bridge); the same on all members. `zookeeper`: how ZooKeeper is reached, needed until the migration from
+    KIP-730's bridge). `zookeeper`: how ZooKeeper is reached, needed until the migration from
     it is finalised.
     """
 

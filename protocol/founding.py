@@ -11,18 +11,24 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_BROKER_ID, MAX_PRODUCER_ID
 
 EvidentBroker = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
 HighestId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID - 1)]
 
 
 class FoundingRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The founding of this quorum; committed once. `timestamp_ms`: the leader's wall clock when it was recorded."""
+    """The founding of this quorum, and the settings that hold for all of its members from then on; committed once.
+
+    `block_size`: IDs in a block. `bridge`: a quorum that has handed out nothing yet begins in ZooKeeper (KIP-730).
+    `timestamp_ms`: the leader's wall clock when it was recorded.
+    """
 
     TYPE: ClassVar[int] = 16
     VERSION: ClassVar[int] = 0
     founding_id: uuid.UUID
+    block_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCK_SIZE)]
+    bridge: bool
     timestamp_ms: int
 
 

@@ -290,7 +290,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     learners: list[VoterStatus] = []
     metadata_version: int = BASE
     warnings: list[str] = []
-    founding_id: str | None = None
+    founding_id: uuid.UUID | None = None
     evidence: list[EvidenceDescription] = []
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from pidkeeper.protocol.founding import EvidentBroker, HighestId
+from pidkeeper.protocol.founding import EvidentBroker, FoundingRecord, HighestId
 from pidkeeper.protocol.ids import MAX_BROKER_ID, OWN
 from pidkeeper.protocol.metadata_version import (
     FOUNDING,
@@ -92,7 +92,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     next record, `next_producer_id` the lowest ID never handed out. `brokers` ascend by broker id. `voters`: the
     configuration of the quorum, None while it is the configured one. `transactions` ascend by transactional id.
     `migration`: the newest record of the migration from ZooKeeper, if any. `own_ids`: what is left of the quorum's own
-    blocks, at most MAX_OWN_RANGES, ascending. `founding_id`: of the quorum, None if no record of it is applied yet.
+    blocks, at most MAX_OWN_RANGES, ascending. `founding`: of the quorum, None if no record of it is applied yet.
     `evidence` ascends by broker id. Raises ValueError if brokers, transactions or evidence do not ascend, if a section
     is newer than `version`, or if IDs of `own_ids` are taken or not allocated.
     """
@@ -108,7 +108,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     transactions: list[TransactionRecord] = []
     migration: MigrationRecord | None = None
     own_ids: Annotated[tuple[IdRange, ...], msgspec.Meta(max_length=MAX_OWN_RANGES)] = ()
-    founding_id: uuid.UUID | None = None
+    founding: FoundingRecord | None = None
     evidence: Annotated[tuple[Evidence, ...], msgspec.Meta(max_length=MAX_EVIDENCE)] = ()
 
     def __post_init__(self) -> None:
@@ -134,8 +134,8 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         self._check_founding()
 
     def _check_founding(self) -> None:
-        if self.version < FOUNDING and (self.founding_id is not None or self.evidence):
-            raise ValueError(f"a state image of version {self.version} with founding {self.founding_id}")
+        if self.version < FOUNDING and (self.founding is not None or self.evidence):
+            raise ValueError(f"a state image of version {self.version} with founding {self.founding}")
         ids = [one.broker_id for one in self.evidence]
         if any(one >= other for one, other in itertools.pairwise(ids)):
             raise ValueError("the evidence does not ascend by broker id")

@@ -35,9 +35,9 @@ NOT_STARTED: Final = (
 class Migration:
     """What a member does about ZooKeeper.
 
-    The replicated phase says where IDs come from, never the configuration. That says how ZooKeeper is reached, and with
-    `bridge` that a quorum which has handed out nothing yet begins in ZooKeeper. `submit` has a request decided; it
-    raises RequestError if that cannot be.
+    The replicated phase says where IDs come from, never the configuration. That says how ZooKeeper is reached; and with
+    `bridge`, as long as the founding is not in the log, that a quorum which has handed out nothing yet begins in
+    ZooKeeper. `submit` has a request decided; it raises RequestError if that cannot be.
     """
 
     def __init__(
@@ -119,7 +119,9 @@ class Migration:
         return None
 
     def _is_to_begin(self) -> bool:
-        return self.bridge and self._machine.migration.phase is MigrationPhase.NONE
+        founding = self._machine.foundings.founding
+        bridge = self.bridge if founding is None else founding.bridge
+        return bridge and self._machine.migration.phase is MigrationPhase.NONE
 
     def _not_begun(self) -> str | None:
         """Why IDs of this quorum alone could be those of ZooKeeper's brokers; None if there is no such danger."""

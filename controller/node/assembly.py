@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import uuid
 from typing import Any, Final
 
 from pidkeeper.controller.migration.zookeeper import Connected
 from pidkeeper.controller.node.disk_watch import DiskWatch
 from pidkeeper.controller.node.driver import Driver, addresses
-from pidkeeper.controller.node.founding_gate import WAITING, FoundingGate
+from pidkeeper.controller.node.founding_gate import WAITING, FoundingGate, founding_terms
 from pidkeeper.controller.node.leadership import Leadership
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
@@ -106,7 +107,7 @@ class ClusterMember:
 
     async def start(self) -> None:
         """Join the quorum. Raises OSError if the peer address cannot be bound."""
-        for warning in warnings(self.settings, self.core):
+        for warning in warnings(self.settings, self.core, self.machine.foundings.founding):
             logger.warning("%s", warning)
         if self.gate.founding is None:
             logger.warning("%s", WAITING)
@@ -160,7 +161,7 @@ class ClusterMember:
     def _versions(self) -> dict[int, int]:
         return {peer: facts.metadata_version for peer, facts in self.links.peers.items()}
 
-    def _foundings(self) -> list[str]:
+    def _foundings(self) -> list[uuid.UUID | None]:
         return [self.links.identity.founding_id, *(facts.founding_id for facts in self.links.peers.values())]
 
     def _wake(self) -> None:
@@ -207,6 +208,6 @@ def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
         keys=settings.peer_keys,
         address=settings.address(),
         metadata_version=storage.machine.supported,
-        founding_id=str(founding.founding_id) if founding is not None and founding.founding_id is not None else "",
-        blank_voters=tuple(voter.id for voter in settings.voters) if blank else (),
+        founding_id=None if founding is None else founding.founding_id,
+        blank=founding_terms(settings) if blank else None,
     )

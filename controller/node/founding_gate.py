@@ -8,7 +8,6 @@ durable before the first vote (docs/decisions/0026).
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -20,6 +19,7 @@ from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.storage.founding import Founding
+from pidkeeper.controller.transport.frames import FoundingTerms
 from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
@@ -103,16 +103,18 @@ class FoundingGate:
         assert founding.founding_id in {None, committed}, (
             f"F1: the log is of founding {committed}, this directory of {founding.founding_id}"
         )
-        if self._links.identity.founding_id == "":
-            self._links.introduce_as(str(committed))
+        if self._links.identity.founding_id is None:
+            self._links.introduce_as(committed)
 
     def introduced(self, peer: int) -> None:
         """`peer` says who it is. If it is not blank, and one of ours by the file, its founding becomes ours."""
         facts = self._links.peers.get(peer)
-        if facts is None or self._begun() is not None or facts.blank_voters or peer not in named_voters(self._settings):
+        if facts is None or facts.blank is not None or self._begun() is not None:
+            return
+        if peer not in named_voters(self._settings):
             return
         logger.info("joining founding %s, of which member %d is", facts.founding_id or "without an id", peer)
-        self._begin(founding_by(self._settings, uuid.UUID(facts.founding_id) if facts.founding_id else None))
+        self._begin(founding_by(self._settings, facts.founding_id))
 
     # What the operator says.
 
@@ -128,7 +130,7 @@ class FoundingGate:
             voters = sorted(set(wanted.voters))
             self._check_own(voters)
             for voter in voters[1:]:
-                _check_peer(voter, voters, self._links.peers.get(voter))
+                _check_peer(voter, founding_terms(self._settings), self._links.peers.get(voter))
             logger.warning("founding a new quorum, %s, of the voters %s", wanted.founding_id, voters)
             begun = founding_by(self._settings, wanted.founding_id)
             self._begin(begun)
@@ -161,8 +163,7 @@ class FoundingGate:
     def _founded(self) -> None:
         self.founding, self._writing = self._writing, None
         assert self.founding is not None, "founded by nothing"
-        founding_id = self.founding.founding_id
-        self._links.introduce_as("" if founding_id is None else str(founding_id))
+        self._links.introduce_as(self.founding.founding_id)
         self._links.redial()
         self._release(self.founding)
 
@@ -173,14 +174,24 @@ class FoundingGate:
             release(answer, FoundQuorumResponse(founding.founding_id, [voter.id for voter in founding.voters]))
 
 
-def _check_peer(voter: int, voters: Sequence[int], facts: Peer | None) -> None:
+def founding_terms(settings: MemberSettings) -> FoundingTerms:
+    """What the file of a blank member says of the quorum that it is to be founded with."""
+    return FoundingTerms(tuple(sorted(one.id for one in settings.voters)), settings.block_size, settings.bridge)
+
+
+def _check_peer(voter: int, terms: FoundingTerms, facts: Peer | None) -> None:
     if facts is None:
         detail = f"member {voter} is not connected: start it, formatted anew, and see that its peer address is right"
         raise RequestError(ErrorCode.VOTERS_NOT_CONNECTED, detail)
-    if not facts.blank_voters:
+    if facts.blank is None:
         raise _refused(f"member {voter} is not blank: this member joins the quorum of that one")
-    if sorted(facts.blank_voters) != voters:
-        raise _refused(f"the file of member {voter} names the voters {sorted(facts.blank_voters)}, not {voters}")
+    if facts.blank != terms:
+        raise _refused(f"the file of member {voter} says {_terms(facts.blank)}, not {_terms(terms)}")
+
+
+def _terms(terms: FoundingTerms) -> str:
+    mode = "zookeeper" if terms.bridge else "quorum"
+    return f"voters {list(terms.voters)}, block_size {terms.block_size}, mode {mode}"
 
 
 def _described(founding: Founding) -> str:

@@ -69,7 +69,7 @@ class Leadership:
     """The leader's side of one member, of which nothing happens while another member leads.
 
     `versions()`: the newest metadata version that each connected peer reads, by id. `foundings()`: of which foundings
-    this member and they are, empty where one has none. `wake()` has the driver call
+    this member and they are, None where one has none. `wake()` has the driver call
     `decide` at the end of this turn of the event loop, so that whatever else arrives in it joins the batch.
     """
 
@@ -82,13 +82,14 @@ class Leadership:
         surroundings: Surroundings,
         *,
         versions: Callable[[], Mapping[int, int]],
-        foundings: Callable[[], Iterable[str]],
+        foundings: Callable[[], Iterable[uuid.UUID | None]],
         wake: Callable[[], None],
     ) -> None:
         self._core = core
         self._machine = machine
         self._proposals = proposals
         self._surroundings = surroundings
+        self._settings = settings
         self._versions = versions
         self._foundings = foundings
         self._wake = wake
@@ -244,15 +245,16 @@ class Leadership:
         machine = self._machine
         if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None or self._recording:
             return
-        known = {one for one in self._foundings() if one}
+        known = {one for one in self._foundings() if one is not None}
         assert len(known) <= 1, f"members of the foundings {sorted(known)} are connected to each other"
         others = {member.id for member in self._core.contacts()} - {self._core.node_id}
         if not known and others - self._versions().keys():
             return
-        founding_id = uuid.UUID(known.pop()) if known else self._surroundings.new_founding_id()
+        founding_id = known.pop() if known else self._surroundings.new_founding_id()
         logger.info("this quorum is of founding %s", founding_id)
         self._recording = True
-        self._ask(requests.RecordFounding(founding_id), self._not_recorded)
+        settings = self._settings
+        self._ask(requests.RecordFounding(founding_id, settings.block_size, settings.bridge), self._not_recorded)
 
     def _not_recorded(self) -> None:
         """The next look asks again; until then a quorum that cannot commit is not asked once more with each."""

@@ -6,11 +6,13 @@ from pidkeeper.controller.node.durable_voters import named_voters
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.membership import Membership
+from pidkeeper.protocol.founding import FoundingRecord
 
 
-def warnings(settings: MemberSettings, core: RaftCore) -> list[str]:
-    """All of them, each with what to do."""
+def warnings(settings: MemberSettings, core: RaftCore, founding: FoundingRecord | None) -> list[str]:
+    """All of them, each with what to do. `founding`: the one in the log, with the settings that are in force."""
     return [
+        *_of_the_settings(settings, founding),
         *_of_the_voters(core.membership),
         *_of_the_file(settings, core.membership),
         *_of_the_peer_keys(settings, core.membership),
@@ -24,6 +26,24 @@ def implausible_terms(peer: int, count: int) -> str:
         f"member {peer} sent {count} messages of terms that no election can have led to: unless most members are in "
         "such terms, stop it, and replace it"
     )
+
+
+def _of_the_settings(settings: MemberSettings, founding: FoundingRecord | None) -> list[str]:
+    """What this member's file says otherwise than the quorum was founded with; nothing of it is obeyed."""
+    if founding is None:
+        return []
+    found = []
+    if settings.block_size != founding.block_size:
+        found.append(
+            f"member {settings.node_id}: its file has block_size = {settings.block_size}, the quorum was founded with "
+            f"{founding.block_size}, which holds: correct the file"
+        )
+    if settings.bridge and not founding.bridge:
+        found.append(
+            f'member {settings.node_id}: its file has mode = "zookeeper", but the quorum was founded without, which '
+            "holds: take it out, or order `pidkeeper migrate zookeeper start`"
+        )
+    return found
 
 
 def _of_the_voters(membership: Membership) -> list[str]:

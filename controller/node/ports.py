@@ -49,7 +49,7 @@ class Links(Protocol):
     def send(self, messages: list[Message]) -> None:
         """Send each message to its receiver, if it is known. Messages may be dropped."""
 
-    def introduce_as(self, founding_id: str) -> None:
+    def introduce_as(self, founding_id: uuid.UUID | None) -> None:
         """This member is of founding `founding_id`: say so in every handshake from now on."""
 
     def redial(self) -> None:

@@ -96,15 +96,15 @@ def describe(member: ClusterMember) -> QuorumDescription:
         log_end_index=core.last_index,
         snapshot_index=core.snapshot.index,
         next_producer_id=next_id,
-        block_size=member.settings.block_size,
+        block_size=member.machine.block_size,
         metadata_version=member.machine.metadata_version,
         voters=voters,
         failure_tolerance=tolerance,
         healthy=not reasons,
         reasons=reasons,
         learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
-        warnings=warnings(member.settings, core),
-        founding_id=member.links.identity.founding_id or None,
+        warnings=warnings(member.settings, core, member.machine.foundings.founding),
+        founding_id=member.links.identity.founding_id,
         evidence=[_described(one, next_id) for one in member.machine.foundings.evidence],
     )
 

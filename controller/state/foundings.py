@@ -24,8 +24,13 @@ from pidkeeper.snapshots.image import MAX_EVIDENCE, Evidence
 class Foundings(msgspec.Struct, frozen=True):
     """A value: what changes it returns another one. `evidence` ascends by broker id; one of each broker at most."""
 
-    founding_id: uuid.UUID | None = None
+    founding: FoundingRecord | None = None
     evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def founding_id(self) -> uuid.UUID | None:
+        """By which the quorum is known; None before it is in the log."""
+        return None if self.founding is None else self.founding.founding_id
 
     def of(self, broker_id: int) -> Evidence | None:
         """The evidence of a broker, if any."""
@@ -47,8 +52,8 @@ class Foundings(msgspec.Struct, frozen=True):
 
     def founded(self, record: FoundingRecord, offset: int) -> Foundings:
         """The founding is known from now on."""
-        assert self.founding_id is None, f"F1: offset {offset} founds the quorum of founding {self.founding_id} again"
-        return msgspec.structs.replace(self, founding_id=record.founding_id)
+        assert self.founding is None, f"F1: offset {offset} founds the quorum of founding {self.founding_id} again"
+        return msgspec.structs.replace(self, founding=record)
 
     def heard(self, record: EvidenceRecord, offset: int, next_producer_id: int) -> Foundings:
         """A broker has left evidence; what the floor has passed meanwhile is forgotten."""

@@ -143,7 +143,7 @@ def record_founding(draft: Draft, request: requests.RecordFounding) -> uuid.UUID
     """The founding of the quorum, from the first record of it on."""
     draft.require(FOUNDING)
     if draft.foundings.founding_id is None:
-        record = FoundingRecord(request.founding_id, draft.timestamp_ms)
+        record = FoundingRecord(request.founding_id, request.block_size, request.bridge, draft.timestamp_ms)
         draft.foundings = draft.foundings.founded(record, draft.next_offset)
         draft.records.append(record)
     return draft.foundings.founding_id or request.founding_id

@@ -52,7 +52,7 @@ class StateMachine:
 
     def __init__(self, cluster_id: str, block_size: int = DEFAULT_BLOCK_SIZE, supported: int = LATEST) -> None:
         self.cluster_id: Final = cluster_id
-        self.block_size: Final = block_size
+        self._configured_block_size: Final = block_size
         self.next_offset = 0
         self.producer_ids = ProducerIdsState()
         self.brokers = BrokersState()
@@ -63,6 +63,12 @@ class StateMachine:
         self.migration = MigrationState()
         self.metadata_version = BASE
         self.supported: Final = supported
+
+    @property
+    def block_size(self) -> int:
+        """IDs in a block: what the founding says, or this member's setting before that is in the log."""
+        founding = self.foundings.founding
+        return self._configured_block_size if founding is None else founding.block_size
 
     def replay(self, records: Iterable[Record]) -> None:
         """Apply one committed batch. Total and deterministic: a violated assertion means this member must stop.
@@ -144,7 +150,7 @@ class StateMachine:
             transactions=self.transactions.all(),
             migration=self.migration.record,
             own_ids=self.own_ids.ranges,
-            founding_id=self.foundings.founding_id,
+            founding=self.foundings.founding,
             evidence=self.foundings.evidence,
         )
 
@@ -165,7 +171,7 @@ class StateMachine:
         self.transactions = TransactionsState(image.transactions)
         self.migration = MigrationState(image.migration)
         self.own_ids = OwnIds(image.own_ids)
-        self.foundings = Foundings(image.founding_id, image.evidence)
+        self.foundings = Foundings(image.founding, image.evidence)
 
 
 def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, Allocation]]:

@@ -161,9 +161,11 @@ class ForgetTransactionalId(msgspec.Struct, frozen=True):
 
 
 class RecordFounding(msgspec.Struct, frozen=True):
-    """Asked by the leader itself. Answered with the founding in force."""
+    """Asked by the leader itself. Answered with the founding's id. `block_size`, `bridge`: as of FoundingRecord."""
 
     founding_id: uuid.UUID
+    block_size: int
+    bridge: bool
 
 
 class DismissEvidence(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+import uuid
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -42,13 +43,23 @@ class FrameError(ValueError):
     """A peer sent something that is not a frame of this protocol; the link is closed and nothing is changed."""
 
 
+class FoundingTerms(msgspec.Struct, frozen=True, array_like=True):
+    """On what all who are founded together have to agree: the ids of the voters, ascending, and the settings.
+
+    `block_size`, `bridge`: as of FoundingRecord.
+    """
+
+    voters: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=MAX_MEMBERS)]
+    block_size: int
+    bridge: bool
+
+
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     """The dialler: who it is, whom it means, which cluster and data directory it has, its own `address`, what it reads.
 
     An acceptor that does not have the dialler among its members dials back there, once the dialler has proved that it
-    knows the cluster key (docs/decisions/0009). `founding_id`: of the founding of its directory; empty where that is
-    blank or began without one. `blank_voters`: of a blank directory, the voters that its configuration file names
-    (docs/decisions/0026).
+    knows the cluster key (docs/decisions/0009). `founding_id`: of the founding of its directory; null where that is
+    blank or began without one. `blank`: of a blank directory, what its configuration file says (docs/decisions/0026).
     """
 
     version: int
@@ -59,8 +70,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     nonce: Nonce
     address: Annotated[str, msgspec.Meta(max_length=264)] = ""
     metadata_version: MetadataVersion = BASE
-    founding_id: Annotated[str, msgspec.Meta(max_length=36)] = ""
-    blank_voters: Annotated[tuple[NodeId, ...], msgspec.Meta(max_length=MAX_MEMBERS)] = ()
+    founding_id: uuid.UUID | None = None
+    blank: FoundingTerms | None = None
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=102):

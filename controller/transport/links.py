@@ -12,6 +12,7 @@ import os
 import random
 import socket
 import sys
+import uuid
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
@@ -22,6 +23,7 @@ from pidkeeper.controller.transport.complaints import Complaints
 from pidkeeper.controller.transport.frames import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
+    FoundingTerms,
     FrameError,
     Hello,
     Proof,
@@ -73,7 +75,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads.
 
     `keys`: what peers may prove that they know, any of them; None among them stands for a peer that proves nothing.
-    Empty for a member without peers. `founding_id`, `blank_voters`: as in `Hello`.
+    Empty for a member without peers. `founding_id`, `blank`: as in `Hello`.
     """
 
     cluster_id: str
@@ -82,25 +84,25 @@ class Identity(msgspec.Struct, frozen=True):
     keys: tuple[bytes | None, ...] = (None,)
     address: str = ""
     metadata_version: int = LATEST
-    founding_id: str = ""
-    blank_voters: tuple[int, ...] = ()
+    founding_id: uuid.UUID | None = None
+    blank: FoundingTerms | None = None
 
 
 class Peer(msgspec.Struct, frozen=True):
     """What a connected peer says of itself: its data directory's uuid, and the newest metadata version it reads.
 
-    `founding_id`, `blank_voters`: as in `Hello`.
+    `founding_id`, `blank`: as in `Hello`.
     """
 
     directory_id: str
     metadata_version: int = LATEST
-    founding_id: str = ""
-    blank_voters: tuple[int, ...] = ()
+    founding_id: uuid.UUID | None = None
+    blank: FoundingTerms | None = None
 
 
-def of_two_foundings(mine: str, theirs: str) -> str | None:
+def of_two_foundings(mine: uuid.UUID | None, theirs: uuid.UUID | None) -> str | None:
     """Why members of these foundings speak to each other as little as members of two clusters; None if they do."""
-    if not mine or not theirs or mine == theirs:
+    if mine is None or theirs is None or mine == theirs:
         return None
     return (
         f"this member belongs to founding {mine} of the cluster, not to {theirs}: two quorums were founded under one "
@@ -207,9 +209,9 @@ class PeerLinks:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def introduce_as(self, founding_id: str) -> None:
+    def introduce_as(self, founding_id: uuid.UUID | None) -> None:
         """This member is of founding `founding_id`: say so in every handshake from now on."""
-        self.identity = msgspec.structs.replace(self.identity, founding_id=founding_id, blank_voters=())
+        self.identity = msgspec.structs.replace(self.identity, founding_id=founding_id, blank=None)
 
     def redial(self) -> None:
         """Break the connections to the other members, and dial anew."""
@@ -271,9 +273,7 @@ class PeerLinks:
         self._strangers.leave(link)
         before = self._inbound.get(peer)
         self._inbound[peer] = link
-        self.peers[peer] = Peer(
-            hello.directory_id, hello.metadata_version, hello.founding_id, tuple(hello.blank_voters)
-        )
+        self.peers[peer] = Peer(hello.directory_id, hello.metadata_version, hello.founding_id, hello.blank)
         if before is not None:
             before.close()
         if peer not in self._outbound and (address := _parsed(hello.address)) is not None:
@@ -460,7 +460,7 @@ class OutboundLink(asyncio.Protocol):
             address=identity.address,
             metadata_version=identity.metadata_version,
             founding_id=identity.founding_id,
-            blank_voters=identity.blank_voters,
+            blank=identity.blank,
         )
         transport.write(frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)

@@ -12,6 +12,7 @@ import itertools
 import json
 import logging
 import re
+import uuid
 from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Final
@@ -366,6 +367,10 @@ class ControllerHttpTarget(_HttpTarget):
                 yield JSON, json.dumps(value).encode()
                 if (packed := _packed(value)) is not None:
                     yield MSGPACK, packed
+        if path == "/v1/quorum/found":
+            yield JSON, json.dumps({"founding_id": str(uuid.UUID(int=7)), "voters": [1, 2, 3]}).encode()
+        if path == "/v1/quorum/evidence/dismiss":
+            yield JSON, json.dumps({"broker_id": 7}).encode()
         if path == "/v1/quorum/voters":
             new = {"id": 9, "peer": "127.0.0.1:9009", "http": "http://127.0.0.1:8009", "directory_id": "directory-9"}
             known = {"id": LEARNER.id, "peer": LEARNER.peer, "http": LEARNER.http}

@@ -102,8 +102,8 @@ FOUNDING_BUGS: Final = (
             replace(
                 STATE,
                 "StateMachine.restore",
-                "Foundings(image.founding_id, image.evidence)",
-                "Foundings(image.founding_id)",
+                "Foundings(image.founding, image.evidence)",
+                "Foundings(image.founding)",
             ),
         ),
         _EVIDENCE,
@@ -200,7 +200,7 @@ FOUNDING_BUGS: Final = (
         "earlier-builds-are-strangers",
         "a quorum without a founding goes on",
         _OVER,
-        (replace(TRANSPORT, "of_two_foundings", "not mine or not theirs or mine == theirs", "mine == theirs"),),
+        (replace(TRANSPORT, "of_two_foundings", "mine is None or theirs is None or mine == theirs", "mine == theirs"),),
         _GATE,
     ),
     Planted(

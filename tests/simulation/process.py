@@ -90,9 +90,9 @@ class SimLinks:
         self._process.member.monitor.sends(self._process, messages)
         self._network.send(messages)
 
-    def introduce_as(self, founding_id: str) -> None:
+    def introduce_as(self, founding_id: uuid.UUID | None) -> None:
         """A member of this founding from now on."""
-        self.identity = replace(self.identity, founding_id=founding_id, blank_voters=())
+        self.identity = replace(self.identity, founding_id=founding_id, blank=None)
 
     def redial(self) -> None:
         """Dial anew."""
@@ -245,7 +245,7 @@ class Process:
     def introduction(self) -> Peer:
         """What it says of itself to its peers."""
         said = self.node.links.identity
-        return Peer(said.directory_id, said.metadata_version, said.founding_id, said.blank_voters)
+        return Peer(said.directory_id, said.metadata_version, said.founding_id, said.blank)
 
     def started(self) -> bool:
         """Whether it has joined the quorum."""

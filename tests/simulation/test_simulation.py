@@ -121,7 +121,15 @@ def test_a_seed_takes_the_same_course_in_another_process() -> None:
         ("ack-before-write", {"ack-before-write", "vote-before-write"}),
         (
             "answer-at-propose",
-            {"duplicate", "lost", "real-time-order", "block-rejected", "phase-answer", "voter-change-answer"},
+            {
+                "duplicate",
+                "lost",
+                "real-time-order",
+                "block-rejected",
+                "phase-answer",
+                "voter-change-answer",
+                "registration",
+            },
         ),
     ],
 )

@@ -18,7 +18,7 @@ from pidkeeper.controller.node.process_ports import process_ports
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.storage.directory import format_directory
-from pidkeeper.controller.storage.founding import write_founding
+from pidkeeper.controller.storage.founding import read_founding, write_founding
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AllocatedBlock
@@ -87,13 +87,19 @@ class LoopbackCluster:
         for node_id in node_ids or [voter.id for voter in self.voters]:
             settings, disk = self.settings(node_id), files or OsFiles()
             format_directory(disk, Path(settings.data_dir), CLUSTER_ID, node_id, ignore_formatted=True)
-            if node_id in self._to_found:
-                self._to_found.remove(node_id)
-                write_founding(disk, Path(settings.data_dir), founding_by(settings, self.founding_id))
+            self._found(node_id, disk)
             self._sockets[node_id].close()
             member = ClusterMember(settings, open_storage(disk, settings, supported), process_ports(settings))
             self.members[node_id] = member
             await member.start()
+
+    def _found(self, node_id: int, disk: Files) -> None:
+        """As the command has found it, with the first start; a disk that comes from another life has its founding."""
+        settings = self.settings(node_id)
+        path = Path(settings.data_dir)
+        if node_id in self._to_found and read_founding(disk, path) is None:
+            write_founding(disk, path, founding_by(settings, self.founding_id))
+        self._to_found.discard(node_id)
 
     async def stop(self, *node_ids: int, hand_over: bool = True) -> None:
         """Stop these members, or all; without `hand_over` the others find out by themselves."""

@@ -19,6 +19,7 @@ from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
 from pidkeeper.protocol.addresses import HostPort
@@ -30,7 +31,6 @@ from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     LeaderChangeRecord,
     QuorumMember,
-    Record,
     RegisterBrokerRecord,
     VotersRecord,
     decode_batch,
@@ -65,10 +65,7 @@ class MemoryQuorum:
         self.znode = MemoryZnode()
         self.bridge = bridge
         self.size = size
-        began: list[Record] = [RegisterBrokerRecord(1, 0, "a"), FeatureLevelRecord(version)]
-        if version >= FOUNDING:
-            began.append(FoundingRecord(uuid.UUID(int=1), 0))
-        self.log: list[bytes] = [encode_batch(began)]
+        self.log: list[bytes] = [encode_batch([RegisterBrokerRecord(1, 0, "a"), FeatureLevelRecord(version)])]
         self.names = 0
         self.leader = MemoryLeader(self)
 
@@ -108,6 +105,7 @@ class MemoryQuorum:
             return
         if phase is MigrationPhase.BRIDGE:
             self.bridge = self.leader.migration.bridge = True
+            self.leader.found()
             self.run()
         else:
             self.order("start")
@@ -182,6 +180,7 @@ class MemoryLeader:
         self.machine = StateMachine("c", quorum.size)
         for data in quorum.log:
             self.machine.replay(decode_batch(data))
+        self.found()
         self.loop = MemoryLoop()
         self.succeeded = False
         self.core = MemoryCore()
@@ -198,6 +197,13 @@ class MemoryLeader:
         )
         self.leadership.observe()
         self.decider, self.migration = self.leadership.decider, self.leadership.migration
+
+    def found(self) -> None:
+        """The quorum was founded as it is told to be."""
+        if self.machine.metadata_version >= FOUNDING:
+            self.machine.foundings = Foundings(
+                FoundingRecord(uuid.UUID(int=1), self.quorum.size, self.quorum.bridge, 0)
+            )
 
     def phase(self) -> MigrationPhase:
         """The phase in force."""

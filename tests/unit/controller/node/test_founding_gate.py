@@ -8,17 +8,18 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState, Message, RequestVote
+from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.founding import read_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from pidkeeper.snapshots.files import OsFiles
@@ -122,7 +123,7 @@ async def test_one_request_founds_the_quorum_of_all(blank: LoopbackCluster) -> N
     await eventually(lambda: all(one.machine.foundings.founding_id == FOUNDING_ID for one in blank.members.values()))
     for member in blank.members.values():
         assert founding_on_disk(member) == FOUNDING_ID
-        assert MemberInterface(member).describe().founding_id == str(FOUNDING_ID)
+        assert MemberInterface(member).describe().founding_id == FOUNDING_ID
     await eventually(lambda: all(all(c.ok for c in MemberInterface(m).readiness()) for m in blank.members.values()))
 
 
@@ -178,8 +179,51 @@ async def test_all_files_must_name_the_same_voters(make: Make) -> None:
     await cluster.start(1)
     await connected_to(cluster.members[1], 2)
     refusal = await refused(cluster.members[1], 1, 2)
-    assert refusal.detail == "the file of member 2 names the voters [1, 2, 3], not [1, 2]; nothing was founded"
+    assert refusal.detail == (
+        "the file of member 2 says voters [1, 2, 3], block_size 10, mode quorum, not voters [1, 2], block_size 10, "
+        "mode quorum; nothing was founded"
+    )
     assert_nothing_happened(cluster)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [({"block_size": 20}, "block_size 20, mode quorum"), ({"bridge": True}, "mode zookeeper")]
+)
+async def test_all_files_must_agree_on_the_settings_that_hold_for_all(
+    make: Make, options: dict[str, Any], says: str
+) -> None:
+    cluster = make(blank=True)
+    await cluster.start(1, 2)
+    cluster._options |= options
+    await cluster.start(3)
+    await connected(cluster)
+    refusal = await refused(cluster.members[1], 1, 2, 3)
+    assert refusal.code is ErrorCode.FOUNDING_REFUSED
+    assert "the file of member 3 says voters [1, 2, 3], " in refusal.detail
+    assert says in refusal.detail
+    assert_nothing_happened(cluster)
+
+
+async def test_the_settings_of_the_founding_hold_and_a_member_that_differs_is_named(blank: LoopbackCluster) -> None:
+    await found(blank.members[1], 1, 2, 3)
+    epoch = await blank.register()
+    assert await blank.allocate(epoch, 2) == [0, 10]
+    await blank.settled()
+    await eventually(lambda: all(one.machine.foundings.founding is not None for one in blank.members.values()))
+    blank._options |= {"block_size": 500, "bridge": True}
+    for node_id in (1, 2, 3):
+        await blank.stop(node_id)
+        await blank.start(node_id)
+    leader = await blank.leader()
+    await blank.settle()
+    described = MemberInterface(leader).describe()
+    assert described.block_size == 10
+    first, second = described.warnings
+    assert first.endswith(
+        "its file has block_size = 500, the quorum was founded with 10, which holds: correct the file"
+    )
+    assert 'its file has mode = "zookeeper", but the quorum was founded without, which holds' in second
+    assert await blank.allocate(await blank.register(incarnation="two"), 2) == [20, 30]
 
 
 async def connected_to(member: ClusterMember, peer: int) -> None:
@@ -266,7 +310,7 @@ async def test_a_quorum_that_an_earlier_build_began_gets_a_founding_that_blank_m
     await cluster.settled()
     await eventually(lambda: all(one.links.identity.founding_id for one in cluster.members.values()))
     (founding_id,) = {one.machine.foundings.founding_id for one in cluster.members.values()}
-    assert {one.links.identity.founding_id for one in cluster.members.values()} == {str(founding_id)}
+    assert {one.links.identity.founding_id for one in cluster.members.values()} == {founding_id}
     assert founding_on_disk(cluster.members[2]) is None, "what is in the log is said once"
     await cluster.stop(2)
     cluster.wipe(2)
@@ -282,7 +326,7 @@ async def test_a_log_of_another_founding_than_the_directory_stops_the_member(mak
     await cluster.settled()
     member = cluster.members[1]
     await eventually(lambda: member.machine.foundings.founding_id is not None)
-    member.machine.foundings = msgspec.structs.replace(member.machine.foundings, founding_id=uuid.UUID(int=9))
+    member.machine.foundings = Foundings(FoundingRecord(uuid.UUID(int=9), 10, False, 0))
     with pytest.raises(AssertionError, match="F1: the log is of founding 00000000-0000-0000-0000-000000000009"):
         member.gate.tick()
 

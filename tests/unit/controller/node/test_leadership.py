@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.node.leadership import DUTY_TICKS, Leadership
 from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.state.foundings import NOT_FOUNDED
 from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AllocateProducerIds,
@@ -305,13 +306,14 @@ def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -
     """Where nobody knows one, an early build began the quorum: it gets one when all of its members are there."""
     founding_id = uuid.UUID(int=5)
     for known, connected, recorded in (
-        (["", str(founding_id)], {}, True),
-        (["", ""], {}, False),
-        (["", ""], {2: LATEST}, True),
+        ([None, founding_id], {}, True),
+        ([None, None], {}, False),
+        ([None, None], {2: LATEST}, True),
     ):
         quorum = MemoryQuorum(version=FOUNDING - 1)
         quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
         leader = MemoryLeader(quorum)
+        leader.machine.foundings = NOT_FOUNDED
         members: list[Any] = [*leader.core.contacts(), *leader.core.contacts()]
         members[1] = type(members[0])(2, None, "", "", True)
         leader.core.contacts = lambda members=members: members  # type: ignore[misc,method-assign]
@@ -322,7 +324,7 @@ def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -
         assert len(asked) == recorded, "it is asked for once, however long that takes"
         leader.settle()
         found = leader.machine.foundings.founding_id
-        assert (found == founding_id) is (str(founding_id) in known)
+        assert (found == founding_id) is (founding_id in known)
         assert (found is not None) is recorded
 
 
@@ -330,6 +332,7 @@ def test_a_founding_that_could_not_be_recorded_is_asked_for_again(quorum: Memory
     quorum = MemoryQuorum(version=FOUNDING - 1)
     quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
     leader = MemoryLeader(quorum)
+    leader.machine.foundings = NOT_FOUNDED
     pass_time(leader, DUTY_TICKS)
     leader.depose()
     leader.core.role, leader.core.serving = Role.LEADER, True

@@ -16,7 +16,7 @@ from tests.unit.controller.node.test_durable_voters import file_of, member
 def told(settings: MemberSettings, *members: QuorumMember) -> list[str]:
     core = make_core(settings.node_id, voters=(1, 2, 3))
     core.log.memberships.restart(7, VotersRecord(members))
-    return warnings(settings, core)
+    return warnings(settings, core, None)
 
 
 THREE = (member(1), member(2), member(3))
@@ -54,5 +54,5 @@ def test_a_peer_that_sent_implausible_terms_is_told_of() -> None:
     core = make_core(1, voters=(1, 2, 3))
     core.log.memberships.restart(7, VotersRecord(THREE))
     core.step(HeartbeatReply(2**60, 3, 1, 0))
-    (warning,) = warnings(file_of(1, 2, 3), core)
+    (warning,) = warnings(file_of(1, 2, 3), core, None)
     assert warning.startswith("member 3 sent 1 messages of terms that no election can have led to")

@@ -57,7 +57,7 @@ def holding(highest: int, broker_id: int = 2, founding_id: uuid.UUID = OLD, name
 def machine() -> StateMachine:
     """Of founding NEW, with broker 1, epoch 1, and one block given."""
     machine = StateMachine("c", 10)
-    machine.replay([FeatureLevelRecord(LATEST), RegisterBrokerRecord(1, 1, "a"), FoundingRecord(NEW, NOW)])
+    machine.replay([FeatureLevelRecord(LATEST), RegisterBrokerRecord(1, 1, "a"), FoundingRecord(NEW, 10, False, NOW)])
     assert batch(machine, ALLOCATE)[0].producer_id_start == 0
     return machine
 
@@ -186,17 +186,28 @@ def test_a_quorum_of_older_members_believes_nothing_yet() -> None:
     (answer,) = batch(machine, holding(500))
     assert answer.founding_id is None
     assert code(batch(machine, requests.DismissEvidence(2))[0]) is ErrorCode.UNSUPPORTED_VERSION
-    assert code(batch(machine, requests.RecordFounding(NEW))[0]) is ErrorCode.UNSUPPORTED_VERSION
+    assert code(batch(machine, requests.RecordFounding(NEW, 20, True))[0]) is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_the_founding_is_recorded_once() -> None:
     machine = StateMachine("c", 10)
     machine.replay([FeatureLevelRecord(FOUNDING)])
-    assert batch(machine, requests.RecordFounding(OLD), requests.RecordFounding(NEW)) == [OLD, OLD]
-    assert batch(machine, requests.RecordFounding(NEW)) == [OLD]
-    assert machine.foundings.founding_id == OLD
+    assert batch(machine, requests.RecordFounding(OLD, 10, False), requests.RecordFounding(NEW, 20, True)) == [OLD, OLD]
+    assert batch(machine, requests.RecordFounding(NEW, 20, True)) == [OLD]
+    assert machine.foundings.founding == FoundingRecord(OLD, 10, False, NOW)
     assert batch(machine, requests.RegisterBroker(1, "a"))[0].founding_id == OLD
     assert batch(machine, requests.BrokerHeartbeat(1, 2))[0].founding_id == OLD
+
+
+def test_the_block_size_is_that_of_the_founding_whatever_a_member_is_told() -> None:
+    machine = StateMachine("c", 7)
+    machine.replay([FeatureLevelRecord(LATEST), RegisterBrokerRecord(1, 1, "a")])
+    assert batch(machine, ALLOCATE)[0].producer_id_len == 7
+    batch(machine, requests.RecordFounding(NEW, 20, False))
+    assert batch(machine, ALLOCATE)[0].producer_id_len == 20
+    restored = StateMachine("c", 5)
+    restored.restore(machine.image(9, 1))
+    assert batch(restored, ALLOCATE)[0].producer_id_len == 20
 
 
 def test_a_snapshot_holds_the_founding_and_the_evidence(machine: StateMachine) -> None:
@@ -213,7 +224,10 @@ def test_a_snapshot_holds_the_founding_and_the_evidence(machine: StateMachine) -
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (FoundingRecord(OLD, NOW), "F1: offset 4 founds the quorum of founding 00000000-0000-0000-0000-000000000002"),
+        (
+            FoundingRecord(OLD, 10, False, NOW),
+            "F1: offset 4 founds the quorum of founding 00000000-0000-0000-0000-000000000002",
+        ),
         (EvidenceRecord(2, OLD, 9, NOW), "F2: offset 4 has .* but the next producer ID is 10"),
         (EvidenceDismissedRecord(2, NOW), "F3: offset 4 dismisses evidence of broker 2, who left none"),
     ],

@@ -22,6 +22,7 @@ from pidkeeper.controller.transport.frames import (
     MAX_FRAME_BYTES,
     NONCE_BYTES,
     PROTOCOL_VERSION,
+    FoundingTerms,
     Hello,
     Proof,
     Refused,
@@ -35,6 +36,7 @@ from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks
 
 HOST = "127.0.0.1"
 NONCE = bytes(NONCE_BYTES)
+TERMS = FoundingTerms((1, 2), 1000, False)
 KEY = b"the key of this cluster, 32 bytes"
 
 
@@ -431,35 +433,37 @@ async def test_a_build_without_foundings_and_this_one_prove_themselves_to_each_o
     raw.send(frame(Proof(proof(b"dialler", EarlierHello()))))
     await events.until(lambda: events.introductions == [2])
     await raw.close()
-    newer = Hello(PROTOCOL_VERSION, "c", 2, 1, "d", NONCE, "", 4, str(uuid.UUID(int=1)), (1, 2))
+    newer = Hello(PROTOCOL_VERSION, "c", 2, 1, "d", NONCE, "", 4, uuid.UUID(int=1), TERMS)
     read = msgspec.convert(msgspec.msgpack.decode(frame(newer)[4:]), EarlierHello)
     assert read == EarlierHello()
     assert acceptor_mac(KEY, newer, 1, welcome.nonce) == proof(b"acceptor", read)
 
 
 async def test_peers_say_of_which_founding_they_are_and_say_it_again_when_that_changes(net: Net) -> None:
-    blank = msgspec.structs.replace(net.identity(1, key=KEY), blank_voters=(1, 2))
+    blank = msgspec.structs.replace(net.identity(1, key=KEY), blank=TERMS)
     one, _ = await net.member(blank, [2])
     two, heard = await net.member(net.identity(2, key=KEY), [1])
     await heard.until(lambda: heard.introductions == [1])
-    assert two.peers[1] == Peer("dir-1", founding_id="", blank_voters=(1, 2))
-    one.introduce_as("f")
+    assert two.peers[1] == Peer("dir-1", founding_id=None, blank=TERMS)
+    one.introduce_as(uuid.UUID(int=1))
     one.redial()
     await heard.until(lambda: heard.introductions == [1, 1])
-    assert two.peers[1] == Peer("dir-1", founding_id="f")
+    assert two.peers[1] == Peer("dir-1", founding_id=uuid.UUID(int=1))
     assert heard.lost == [1]
 
 
 async def test_a_member_of_another_founding_is_refused_with_the_reason(
     net: Net, caplog: pytest.LogCaptureFixture
 ) -> None:
-    one, _ = await net.member(msgspec.structs.replace(net.identity(1), founding_id="f"), [2])
-    two, _ = await net.member(msgspec.structs.replace(net.identity(2), founding_id="g"), [1])
+    one, _ = await net.member(msgspec.structs.replace(net.identity(1), founding_id=uuid.UUID(int=1)), [2])
+    two, _ = await net.member(msgspec.structs.replace(net.identity(2), founding_id=uuid.UUID(int=2)), [1])
     await eventually(lambda: (1, "refused") in two.failures and (2, "refused") in one.failures)
     assert not one.peers
     assert not two.peers
     assert "member 1 at" in caplog.text
-    assert "refuses us: this member belongs to founding f of the cluster, not to g" in caplog.text
+    assert (
+        "refuses us: this member belongs to founding 00000000-0000-0000-0000-000000000001 of the cluster" in caplog.text
+    )
 
 
 async def established(net: Net) -> Raw:

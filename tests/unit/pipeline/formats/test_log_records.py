@@ -78,7 +78,7 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
         TransactionalBlockRecord(3000, 3999, 16),
         {"broker_id": -1, "broker_epoch": -1, "first_id": 3000, "last_id": 3999, "timestamp_ms": 16},
     ),
-    (FoundingRecord(FOUNDING_ID, 17), {"founding_id": str(FOUNDING_ID), "timestamp_ms": 17}),
+    (FoundingRecord(FOUNDING_ID, 1000, False, 17), {"founding_id": str(FOUNDING_ID), "timestamp_ms": 17}),
     (
         EvidenceRecord(7, FOUNDING_ID, 8999, 18),
         {"broker_id": 7, "founding_id": str(FOUNDING_ID), "held_to": 8999, "timestamp_ms": 18},
