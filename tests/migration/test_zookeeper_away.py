@@ -11,6 +11,7 @@ import pytest
 from kazoo.security import make_acl
 
 from pidkeeper.controller.migration.zookeeper import BLOCK_PATH
+from pidkeeper.protocol.ids import OWN
 from tests.migration.quorum_client import BROKER, Quorum, quorum_on, readiness, znode_at, zookeeper_metrics
 from tests.support.cluster import ledger, register, wait_until
 from tests.support.http_calls import Answer, call
@@ -55,7 +56,9 @@ def test_allocation_stops_and_all_else_goes_on(
             one.start()
         if phase == "rolled_back":
             one.roll_back()
-        assert one.first() == 1000
+        wait_until(lambda: _own_blocks(one) == 2, "a block that is claimed ahead")
+        last = one.first()
+        given = ledger(one.cluster)
         with away(zookeeper, how, [1]):
             _check_stopped(one.allocate(), at=chroot)
             wait_until(lambda: all(_stopped(one)), "every member to say so")
@@ -68,8 +71,14 @@ def test_allocation_stops_and_all_else_goes_on(
             assert client.pair("transactional", pair) == (pair[0], pair[1] + 1)
             assert client.add("transactional", (pair[0], pair[1] + 1)).status == 200
             assert client.end("transactional", (pair[0], pair[1] + 1)).status == 200
-            assert [block["first"] for block in ledger(one.cluster)] == [0, 1000], "no block without ZooKeeper"
-        _check_recovered(one, first=2000)
+            another = client.pair("begun-meanwhile")
+            assert another[0] == pair[0] + 1, "the quorum's own block lasts for those that come"
+            assert ledger(one.cluster) == given, "no block without ZooKeeper"
+        _check_recovered(one, first=last + 1000)
+
+
+def _own_blocks(one: Quorum) -> int:
+    return sum(block["broker_id"] == OWN for block in ledger(one.cluster))
 
 
 def _check_stopped(answer: Answer, at: str) -> None:

@@ -17,6 +17,9 @@ NO_LEADER: Final = {421, 504}
 Pair = tuple[int, int]
 NO_PAIR: Final[Pair] = (-1, -1)
 
+COME_AGAIN = {"CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"}
+"""A transaction is being completed, or a block is being claimed in ZooKeeper."""
+
 
 class TransactionalClient:
     """Registered as broker 50, with a block of candidates; who has an ID already needs none of them."""
@@ -49,11 +52,11 @@ class TransactionalClient:
         return self.ask("POST", f"{ROOT}/init-producer-id", body)
 
     def pair(self, name: str, pair: Pair = NO_PAIR, timeout_ms: int = 600_000) -> Pair:
-        """The pair that InitProducerId gives, once what is being completed is complete."""
+        """The pair that InitProducerId gives, once nothing is in its way that passes."""
 
         def attempt() -> Answer | None:
             answer = self.init(name, pair, timeout_ms)
-            return None if code(answer) == "CONCURRENT_TRANSACTIONS" else answer
+            return None if code(answer) in COME_AGAIN else answer
 
         answer = wait_until(attempt, f"a pair for {name}")
         assert answer is not None and answer.status == 200, answer
