@@ -61,22 +61,18 @@ class Foundings(msgspec.Struct, frozen=True):
             f"F2: offset {offset} has {record}, but the next producer ID is {next_producer_id}"
         )
         one = Evidence(record.broker_id, record.founding_id, record.highest_producer_id, offset)
-        return self._with(one, next_producer_id)
+        return self._with(one, [other for other in self.evidence if other.highest_producer_id >= next_producer_id])
 
     def dismissed(self, record: EvidenceDismissedRecord, offset: int) -> Foundings:
         """An operator has judged that a broker's evidence is wrong. It stays, so that it is not taken up again."""
         before = self.of(record.broker_id)
         assert before is not None, f"F3: offset {offset} dismisses evidence of broker {record.broker_id}, who left none"
-        return self._with(msgspec.structs.replace(before, dismissed=True), 0)
+        return self._with(msgspec.structs.replace(before, dismissed=True), self.evidence)
 
-    def _with(self, one: Evidence, next_producer_id: int) -> Foundings:
-        others = [
-            other
-            for other in self.evidence
-            if other.broker_id != one.broker_id and other.highest_producer_id >= next_producer_id
-        ]
-        ordered = sorted([*others, one], key=lambda each: each.broker_id)
-        return msgspec.structs.replace(self, evidence=tuple(ordered))
+    def _with(self, one: Evidence, kept: Iterable[Evidence]) -> Foundings:
+        evidence = {other.broker_id: other for other in kept} | {one.broker_id: one}
+        ordered = tuple(evidence[broker_id] for broker_id in sorted(evidence))
+        return msgspec.structs.replace(self, evidence=ordered)
 
 
 NOT_FOUNDED: Final = Foundings()
@@ -115,16 +111,13 @@ def weigh(before: Evidence | None, broker_id: int, held: HeldIds, next_producer_
     before: what the broker had said until now. No more is believed than an operator could raise the floor by at once:
     else one broker could burn all IDs.
     """
-    highest = held.highest_producer_id
-    if not is_news(held, next_producer_id):
-        return False
-    if highest - next_producer_id > MAX_FLOOR_JUMP:
+    highest, news = held.highest_producer_id, is_news(held, next_producer_id)
+    if news and highest - next_producer_id > MAX_FLOOR_JUMP:
         raise _refused(broker_id, f"holds ID {highest}, more than {MAX_FLOOR_JUMP} above {next_producer_id}")
-    if before is None or highest > before.highest_producer_id:
-        return True
-    if before.dismissed:
+    known = before is not None and highest <= before.highest_producer_id
+    if news and known and before is not None and before.dismissed:
         raise _refused(broker_id, f"holds ID {highest}, which an operator has judged to be wrong")
-    return False
+    return news and not known
 
 
 def check_room(evidence: tuple[Evidence, ...], broker_id: int) -> None:

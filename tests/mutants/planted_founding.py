@@ -151,7 +151,7 @@ FOUNDING_BUGS: Final = (
         "whatever-a-broker-says-is-believed",
         "one broker cannot burn the IDs",
         _OVER,
-        (replace(STATE, "weigh", "highest - next_producer_id > MAX_FLOOR_JUMP", "False"),),
+        (replace(STATE, "weigh", "news and highest - next_producer_id > MAX_FLOOR_JUMP", "False"),),
         _EVIDENCE,
     ),
     Planted(

@@ -173,6 +173,14 @@ def test_what_the_floor_has_passed_is_forgotten_with_the_next_word(machine: Stat
     assert [one.broker_id for one in machine.foundings.evidence] == [3]
 
 
+def test_what_the_floor_has_just_reached_is_kept_and_open(machine: StateMachine) -> None:
+    batch(machine, holding(500), requests.RaiseFloor(500), holding(600, broker_id=3))
+    assert [one.broker_id for one in machine.foundings.evidence] == [2, 3]
+    batch(machine, requests.DismissEvidence(3))
+    assert [one.broker_id for one in machine.foundings.evidence] == [2, 3]
+    assert code(batch(machine, ALLOCATE)[0]) is ErrorCode.EVIDENCE_OPEN
+
+
 def test_only_so_much_of_it_is_kept(machine: StateMachine) -> None:
     batch(machine, *(holding(1000 + one, broker_id=10 + one) for one in range(MAX_EVIDENCE)))
     assert len(machine.foundings.evidence) == MAX_EVIDENCE
