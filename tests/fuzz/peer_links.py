@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, cast
 
@@ -14,6 +15,7 @@ from pidkeeper.controller.raft.messages import Heartbeat, Message
 from pidkeeper.controller.transport.frames import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
+    FoundingTerms,
     FrameError,
     Hello,
     Proof,
@@ -29,6 +31,7 @@ from tests.fuzz.target import Target, Violation
 
 _KEY: Final = b"the key of the cluster"
 _NONCE: Final = bytes(NONCE_BYTES)
+_FOUNDING_ID: Final = uuid.UUID(int=1)
 _PROOF: Final = b"the proof for the Hello before"
 """A part that `assemble` replaces by the right Proof, so that mutated Hellos get past it, too."""
 
@@ -148,7 +151,7 @@ class HandshakeTarget(Target):
     def feed(self, data: bytes) -> None:
         self._log.line = "closed by the other side"
         loop, transport, events = _Loop(), _Transport(self._connection), _Events()
-        identity = Identity("cluster-a", 1, "directory", (_KEY,))
+        identity = Identity("cluster-a", 1, "directory", (_KEY,), founding_id=_FOUNDING_ID)
         links = PeerLinks(identity, _MEMBERS)
         links.events = events
         links._server = cast("asyncio.Server", object())  # as if it had been started
@@ -229,6 +232,9 @@ def _transcripts(hello: Hello, said: Hello) -> list[Parts]:
         msgspec.structs.replace(hello, cluster_id="other"),
         msgspec.structs.replace(hello, version=PROTOCOL_VERSION + 1),
         msgspec.structs.replace(hello, to=3),
+        msgspec.structs.replace(hello, founding_id=_FOUNDING_ID),
+        msgspec.structs.replace(hello, founding_id=uuid.UUID(int=2)),
+        msgspec.structs.replace(hello, blank=FoundingTerms((1, 2, 3), 1000, False)),
         *[
             msgspec.structs.replace(hello, sender=sender, address=address)
             for sender in (2, 9, 2**31 - 1)
