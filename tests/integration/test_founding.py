@@ -17,6 +17,7 @@ from tests.support.cluster import (
     bring_back,
     ledger,
     log_of,
+    metrics,
     new_leader,
     pidkeeper,
     quorum,
@@ -189,6 +190,7 @@ def test_a_broker_that_lies_is_dismissed_and_refused_alone(tmp_path: Path) -> No
         stopped = allocate(leader, 7, honest).json()
         assert stopped["code"] == "EVIDENCE_OPEN"
         assert "`pidkeeper quorum dismiss-evidence 9`" in stopped["detail"]
+        assert metrics(leader)["pidkeeper_evidence_open"] == 1.0
         dismissed = pidkeeper("quorum", "dismiss-evidence", "9", "--cluster", cluster.directory)
         assert dismissed.returncode == 0, dismissed.stderr
         again = pidkeeper("quorum", "dismiss-evidence", "9", "--cluster", cluster.directory)

@@ -73,6 +73,12 @@ def founding_on_disk(member: ClusterMember) -> uuid.UUID | None:
     return None if founding is None else founding.founding_id
 
 
+def sample(member: ClusterMember, name: str) -> float:
+    families = {family.name: family for family in MemberInterface(member).metric_families()}
+    (found,) = families[name].samples
+    return found.value
+
+
 def assert_nothing_happened(cluster: LoopbackCluster) -> None:
     """However long they wait."""
     for member in cluster.members.values():
@@ -89,6 +95,7 @@ async def test_blank_members_wait_and_say_for_what(blank: LoopbackCluster) -> No
     assert_nothing_happened(blank)
     (reason,) = MemberInterface(blank.members[2]).describe().reasons
     assert "`pidkeeper quorum found` founds a new quorum" in reason
+    assert sample(blank.members[2], "pidkeeper_founded") == 0.0
     assert all(check.ok for check in MemberInterface(blank.members[2]).liveness())
 
 
@@ -124,6 +131,8 @@ async def test_one_request_founds_the_quorum_of_all(blank: LoopbackCluster) -> N
     for member in blank.members.values():
         assert founding_on_disk(member) == FOUNDING_ID
         assert MemberInterface(member).describe().founding_id == FOUNDING_ID
+    assert sample(blank.members[2], "pidkeeper_founded") == 1.0
+    assert sample(blank.members[2], "pidkeeper_evidence_open") == 0.0
     await eventually(lambda: all(all(c.ok for c in MemberInterface(m).readiness()) for m in blank.members.values()))
 
 
