@@ -42,7 +42,7 @@ class HeldIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     highest_producer_id: HighestId
 
 
-class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Register one process as a broker. `incarnation_id` names the process; `cluster_id` is checked if given.
 
     `kafka`: host:port where Kafka clients reach it. `held`: the highest ID that the process ever held, and the founding
@@ -68,7 +68,7 @@ class RegisterBrokerResponse(msgspec.Struct, frozen=True):
     founding_id: uuid.UUID | None = None
 
 
-class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Keep a registration unfenced. `held`: as in a registration."""
 
     broker_epoch: Offset
@@ -98,7 +98,7 @@ class UnregisterBrokerResponse(msgspec.Struct, frozen=True):
     broker_id: int
 
 
-class AllocateProducerIdsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AllocateProducerIdsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """KIP-730's AllocateProducerIdsRequest; `cluster_id` is checked if given. `held`: as in a registration."""
 
     broker_id: BrokerId

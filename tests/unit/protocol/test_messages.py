@@ -69,3 +69,18 @@ def test_a_problem_leaves_out_what_does_not_apply() -> None:
         "error_code",
         "retryable",
     }
+
+
+@pytest.mark.parametrize(
+    ("request_", "fields"),
+    [
+        (RegisterBrokerRequest("a", "c", "h:1"), {"incarnation_id", "cluster_id", "kafka"}),
+        (BrokerHeartbeatRequest(5), {"broker_epoch"}),
+        (AllocateProducerIdsRequest(1, 5, "c"), {"broker_id", "broker_epoch", "cluster_id"}),
+    ],
+)
+def test_a_request_without_what_is_new_has_no_field_that_an_earlier_build_does_not_know(
+    request_: msgspec.Struct, fields: set[str]
+) -> None:
+    """It refuses unknown fields, null or not, and agents and controllers are upgraded in any order."""
+    assert set(msgspec.json.decode(msgspec.json.encode(request_))) == fields
