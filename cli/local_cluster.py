@@ -191,6 +191,8 @@ class LocalCluster:
                 if not c.learner or c is member
             ],
             **({} if self.layout.zookeeper is None else _in_zookeeper(self.layout.zookeeper)),
+            # Its agents are as new as the directory: there is nobody to hear.
+            **({} if self.layout.to_found is None else {"founding_hearing_ms": 0}),
             **self.controller_options,
         }
 

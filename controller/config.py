@@ -72,7 +72,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
 
     `node_id` names this member among `voters`, which are those of a blank cluster: once the quorum was changed, the
     log and the snapshots say who they are. `profile` sets all timeouts together. `block_size` is in producer IDs; it
-    and `mode` hold as the quorum was founded with them.
+    and `mode` hold as the quorum was founded with them. `founding_hearing_ms`: for how long a quorum that was just
+    founded hears which IDs its brokers hold before it hands out its first one.
     `snapshot_entries`, `snapshot_bytes` and `snapshot_allocations`: how many applied entries, bytes of them, or
     allocated blocks are between two snapshots, whichever comes first. `transaction_abort_check_ms`: between two looks
     for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
@@ -99,6 +100,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     zookeeper: ZooKeeperTable | None = None
     block_size: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCK_SIZE)] = DEFAULT_BLOCK_SIZE
     broker_session_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 9000
+    founding_hearing_ms: Annotated[int, msgspec.Meta(ge=0, le=3_600_000)] = 10_000
     snapshot_entries: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 10_000
     snapshot_allocations: Annotated[int, msgspec.Meta(ge=10, le=1_000_000)] = 20_000
     snapshot_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=1024**3)] = DEFAULT_SNAPSHOT_BYTES
@@ -137,6 +139,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             timing=PROFILES[self.profile],
             block_size=self.block_size,
             broker_session_timeout_ms=self.broker_session_timeout_ms,
+            founding_hearing_ms=self.founding_hearing_ms,
             snapshot_entries=self.snapshot_entries,
             snapshot_allocations=self.snapshot_allocations,
             snapshot_bytes=self.snapshot_bytes,

@@ -46,6 +46,13 @@ class ErrorCode(enum.Enum):
     MIGRATION_UNDER_WAY = (-1, 503, True, "agent", "no block is handed out while the migration takes this step")
     MIGRATION_REFUSED = (-1, 409, False, "operator", "the migration cannot take this step now")
     VOTERS_NOT_CONNECTED = (-1, 503, True, "operator", "not all voters are connected to this member yet; ask again")
+    FOUNDING_UNDER_WAY = (
+        -1,
+        503,
+        True,
+        "agent",
+        "the quorum was founded just now, and hears its brokers first; ask again",
+    )
     EVIDENCE_OPEN = (-1, 503, True, "operator", "a broker holds IDs that were not handed out here; see health")
     EVIDENCE_REFUSED = (-1, 409, False, "operator", "what this broker says it holds cannot be, or was judged wrong")
     FOUNDING_REFUSED = (-1, 409, False, "operator", "no quorum can be founded here, or not with these voters")

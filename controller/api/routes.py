@@ -88,6 +88,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
             ErrorCode.PRODUCER_IDS_EXHAUSTED,
             ErrorCode.ZOOKEEPER_UNAVAILABLE,
             ErrorCode.MIGRATION_UNDER_WAY,
+            ErrorCode.FOUNDING_UNDER_WAY,
             ErrorCode.EVIDENCE_OPEN,
         ),
     ),

@@ -93,6 +93,7 @@ class FoundingGate:
         """Let one tick pass."""
         if self.founding is not None:
             self._compare(self.founding)
+            self._answer(self.founding)
             self._consensus.tick()
 
     def _compare(self, founding: Founding) -> None:
@@ -119,8 +120,9 @@ class FoundingGate:
     # What the operator says.
 
     def found(self, wanted: FoundQuorumRequest, answer: Answer) -> None:
-        """Found a quorum of this and other blank members; `answer` gets a FoundQuorumResponse once that is durable.
+        """Found a quorum of this and other blank members.
 
+        `answer` gets a FoundQuorumResponse once every voter has joined: what one disk alone knows is lost with it.
         Raises RequestError: FOUNDING_REFUSED; VOTERS_NOT_CONNECTED while a voter has not said yet that it is blank.
         """
         begun = self._begun()
@@ -135,8 +137,6 @@ class FoundingGate:
             begun = founding_by(self._settings, wanted.founding_id)
             self._begin(begun)
         self._answers.append(answer)
-        if self.founding is not None:
-            self._release(begun)
 
     def _check_own(self, voters: Sequence[int]) -> None:
         """One member founds, the one with the lowest id: two at once would found two quorums."""
@@ -165,13 +165,21 @@ class FoundingGate:
         assert self.founding is not None, "founded by nothing"
         self._links.introduce_as(self.founding.founding_id)
         self._links.redial()
-        self._release(self.founding)
 
-    def _release(self, founding: Founding) -> None:
+    def _answer(self, founding: Founding) -> None:
+        if not self._answers or not self._joined(founding):
+            return
         answers, self._answers = self._answers, []
         for answer in answers:
             assert founding.founding_id is not None, f"{founding} was asked for by nobody"
             release(answer, FoundQuorumResponse(founding.founding_id, [voter.id for voter in founding.voters]))
+
+    def _joined(self, founding: Founding) -> bool:
+        """Whether all voters have made the founding durable. Once it is in the log, the voters may be others."""
+        if self._machine.foundings.founding_id == founding.founding_id:
+            return True
+        peers = (self._links.peers.get(voter.id) for voter in founding.voters if voter.id != self._settings.node_id)
+        return all(facts is not None and facts.founding_id == founding.founding_id for facts in peers)
 
 
 def founding_terms(settings: MemberSettings) -> FoundingTerms:

@@ -18,6 +18,7 @@ from pidkeeper.controller.answers import Answer, Callback, Loop, not_controller
 from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import BlockZnode
 from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.node.founding_duty import FoundingDuty
 from pidkeeper.controller.node.markers import MarkerWriter
 from pidkeeper.controller.node.own_ids_duty import OwnIdsDuty
 from pidkeeper.controller.node.proposals import Proposals
@@ -28,7 +29,7 @@ from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.metadata_version import BASE, FOUNDING
+from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.records import Record
 
 logger = logging.getLogger(__name__)
@@ -91,7 +92,6 @@ class Leadership:
         self._surroundings = surroundings
         self._settings = settings
         self._versions = versions
-        self._foundings = foundings
         self._wake = wake
         self.decider = Decider(machine, proposals, surroundings.wall_clock)
         self.sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
@@ -112,11 +112,18 @@ class Leadership:
             new_name=surroundings.new_name,
         )
         self.own_ids = OwnIdsDuty(machine, self.migration.fill_own_ids)
+        self.founding = FoundingDuty(
+            machine,
+            settings,
+            surroundings.new_founding_id,
+            self._ask,
+            foundings=foundings,
+            everybody_connected=self._everybody_connected,
+        )
         self.closed = False
         self.ticks = 0
         self._led_term: int | None = None
         self._began = False
-        self._recording = False
 
     # Requests.
 
@@ -129,15 +136,17 @@ class Leadership:
         """Decide `request` in the next batch, once its IDs are claimed in ZooKeeper if need be.
 
         The returned future gives the answer once it is committed and applied. Raises RequestError: NOT_CONTROLLER if
-        this member does not serve, THROTTLING_QUOTA_EXCEEDED if too many wait, and what `Migration.claim_for` raises.
+        this member does not serve, THROTTLING_QUOTA_EXCEEDED if too many wait, and what `FoundingDuty.check` and
+        `Migration.claim_for` raise.
         The future raises NOT_CONTROLLER when leadership is lost meanwhile: then nobody knows what comes of it.
         """
         if not self.serving():
             raise not_controller()
+        self.founding.check(request)
         answer = self.migration.claim_for(request)
         if answer is None:
             answer = self._surroundings.loop.create_future()
-            self._take(self.migration.prepared(request), answer)
+            self._take(self.founding.prepared(self.migration.prepared(request)), answer)
         if isinstance(request, requests.InitProducerId):
             self.own_ids.wanted()
         # Only now that the request is taken: a member that refuses one keeps no session for it.
@@ -198,16 +207,18 @@ class Leadership:
         if self.ticks % DUTY_TICKS == 0 and self.serving():
             self._fence_silent_brokers()
             self._raise_metadata_version()
-            self._record_founding()
+            self.founding.tick(self.ticks)
             self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.migration.tick()
-            self.own_ids.tick()
+            if not self.founding.hearing():
+                self.own_ids.tick()
 
     def _begin(self) -> None:
         registered = (registration.broker_id for registration in self._machine.brokers.all())
         self.sessions.restart(registered, self.ticks)
         self.transactions.lead(self._core.term, self.ticks)
         self.own_ids.lead(self._core.term)
+        self.founding.lead()
 
     # Duties.
 
@@ -240,25 +251,9 @@ class Leadership:
             logger.info("all members read metadata version %d", wanted)
             self._ask(requests.RaiseMetadataVersion(wanted), _nothing)
 
-    def _record_founding(self) -> None:
-        """Put the founding into the log. A quorum that an early build began gets one when all members are connected."""
-        machine = self._machine
-        if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None or self._recording:
-            return
-        known = {one for one in self._foundings() if one is not None}
-        assert len(known) <= 1, f"members of the foundings {sorted(known)} are connected to each other"
+    def _everybody_connected(self) -> bool:
         others = {member.id for member in self._core.contacts()} - {self._core.node_id}
-        if not known and others - self._versions().keys():
-            return
-        founding_id = known.pop() if known else self._surroundings.new_founding_id()
-        logger.info("this quorum is of founding %s", founding_id)
-        self._recording = True
-        settings = self._settings
-        self._ask(requests.RecordFounding(founding_id, settings.block_size, settings.bridge), self._not_recorded)
-
-    def _not_recorded(self) -> None:
-        """The next look asks again; until then a quorum that cannot commit is not asked once more with each."""
-        self._recording = False
+        return others <= self._versions().keys()
 
 
 def _common_version(members: Iterable[int], supported: Mapping[int, int]) -> int:

@@ -61,7 +61,8 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     `voters`: those who found a blank directory, and the addresses of those who did; by rising id. This member is one of
     them, or it is `learner`. `peer_keys`: see `Identity.keys`. `bridge`: a quorum that has handed out nothing yet
-    begins in ZooKeeper.
+    begins in ZooKeeper. `founding_hearing_ms`: for how long a quorum that was just founded hears its brokers before it
+    hands out its first ID.
     """
 
     node_id: int
@@ -72,6 +73,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing
     block_size: int
     broker_session_timeout_ms: int
+    founding_hearing_ms: int = 10_000
     snapshot_entries: int
     snapshot_allocations: int
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES

@@ -143,7 +143,7 @@ def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None
     reasons += [] if member.keeper.failure is None else [member.keeper.failure]
     if core.role is not Role.LEADER:
         return None, reasons
-    reasons += [] if (slow := member.disk_watch.trouble()) is None else [slow]
+    reasons += [one for one in (member.leadership.founding.trouble(), member.disk_watch.trouble()) if one is not None]
     lost = [voter.id for voter in voters if voter.state in {"unreachable", "recovering"}]
     tolerance = len(voters) - len(lost) - (len(voters) // 2 + 1)
     reasons += [f"voter {voter} is unreachable or recovering" for voter in lost]

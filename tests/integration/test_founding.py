@@ -98,7 +98,7 @@ def test_one_command_founds_the_quorum_and_refuses_to_do_it_again(blank: LocalCl
 
 def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have_decided(tmp_path: Path) -> None:
     """They were a new cluster at ID 0, healthy, and the agents that knew better said nothing."""
-    with running_cluster(tmp_path, agents=2) as cluster:
+    with running_cluster(tmp_path, agents=2, controller_options={"founding_hearing_ms": 2_000}) as cluster:
         first, second = cluster.layout.agents
         wait_until(lambda: "the quorum is of founding" in log_of(cluster, first), "an agent that knows the founding")
         given = [claim(first), claim(second)]
@@ -114,14 +114,16 @@ def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have
         more = claim(first)
         assert given[0] < more <= before[-1]["last"], "what the agent holds it goes on to hand out"
 
-        # An operator founds it anew, and has forgotten the floor; an agent is started again, and knows nothing.
+        # An agent is started again, knows nothing, and asks for a block all the time. An operator founds the quorum
+        # anew, and has forgotten the floor.
+        cluster.start(second)
         assert pidkeeper("quorum", "found", "--voters", "1,2,3", "--cluster", cluster.directory).returncode == 0
         leader = cluster.leader()
         evidence = wait_until(lambda: quorum(leader)["evidence"], "the evidence of the agent")
         assert [(one["broker_id"], one["founding_id"], one["open"]) for one in evidence] == [(first.id, old, True)]
         highest = evidence[0]["highest_producer_id"]
         assert highest >= max(more, *given)
-        cluster.start(second)
+        assert ledger(cluster) == [], "nobody has a block of the new quorum"
         told = pidkeeper("health", "--cluster", cluster.directory)
         assert told.returncode == ExitCode.UNHEALTHY
         assert f"broker {first.id} holds IDs up to {highest} of founding {old}" in told.stdout

@@ -16,6 +16,8 @@ _FORGOTTEN: Final = "etcd #13766 and others: a member forgets what it has acknow
 _EVIDENCE: Final = ("tests/unit/controller/state/test_foundings.py",)
 STATE: Final = "controller/state"
 AGENT: Final = "broker_agent"
+_HEARING: Final = "a new quorum hears its brokers before it hands out"
+_LEADER: Final = ("tests/unit/controller/node/test_leadership.py",)
 _OVER: Final = "a cure that is a new outage"
 
 FOUNDING_BUGS: Final = (
@@ -209,5 +211,57 @@ FOUNDING_BUGS: Final = (
         _OVER,
         (replace(NODE, "founding_of", "founding is not None or _", "True"),),
         ("tests/unit/controller/node/test_durable_voters.py",),
+    ),
+    Planted(
+        "founding-answered-when-one-disk-has-it",
+        "what is acknowledged is not lost with one disk",
+        "a write that is acknowledged by the primary alone",
+        (replace(NODE, "FoundingGate._joined", "all(_)", "True"),),
+        _GATE,
+    ),
+    Planted(
+        "new-quorum-hands-out-at-once",
+        _HEARING,
+        _SILENTLY,
+        (replace(NODE, "FoundingDuty.hearing", "bool(self._ordered())", "False"),),
+        _LEADER,
+    ),
+    Planted(
+        "transactional-producers-do-not-wait-for-the-hearing",
+        _HEARING,
+        "one of two paths to the same thing is guarded",
+        (replace(NODE, "FoundingDuty.prepared", "self.hearing()", "False"),),
+        _LEADER,
+    ),
+    Planted(
+        "evidence-that-cannot-be-committed-gets-a-block",
+        _HEARING,
+        "a feature that is not in force yet is relied on",
+        (replace(NODE, "FoundingDuty.check", "machine.metadata_version >= FOUNDING", "True"),),
+        _LEADER,
+        unseen="simulated agents that remember another founding say so when they register, not with a request for IDs",
+    ),
+    Planted(
+        "new-leader-counts-what-the-old-one-heard",
+        _HEARING,
+        "soft state of an earlier term",
+        (delete(NODE, "FoundingDuty.lead", "self._heard_since = None"),),
+        _LEADER,
+        unseen="who was heard by the leader before left evidence in the log; who was not is a matter of time",
+    ),
+    Planted(
+        "hearing-never-ends",
+        "a first install hands out IDs",
+        _OVER,
+        (replace(NODE, "FoundingDuty.tick", "ticks if self._heard_since is None else self._heard_since", "ticks"),),
+        _LEADER,
+    ),
+    Planted(
+        "evidence-is-not-heard-during-the-hearing",
+        _HEARING,
+        _OVER,
+        (replace(NODE, "FoundingDuty.check", "not heard", "True"),),
+        _LEADER,
+        unseen="simulated agents that remember another founding say so when they register, not with a request for IDs",
     ),
 )

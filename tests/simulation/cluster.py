@@ -212,7 +212,7 @@ class Cluster:
         self.world.run(self.world.now + CONVERGENCE, self._converged)
         self._demand(self._converged, "no-convergence", CONVERGENCE)
         bridge = self.migrating.present and self.migrating.bridge
-        self._own_blocks = OwnBlocks(self.history.commits, bridge=bridge)
+        self._own_blocks = OwnBlocks(self.history.commits, bridge=bridge, hears=self.founder.hears)
         self._check_members()
         claims = [agent.claims for agent in (*self.agents, *self.gone)]
         blocks = self.history.check(claims)

@@ -14,7 +14,8 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest
 from pidkeeper.protocol.metadata_version import LATEST
-from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.process import listen
 from tests.simulation.world import MILLISECOND, Violation
 
@@ -30,7 +31,7 @@ AGED: Final = 0.5
 class Founder:
     """`founding_id`: the one that it orders, when `ordered`; `aged`: the disks were begun without one.
 
-    `recorded`: the one in the log.
+    `recorded`: the one in the log. `hears`: nothing is handed out before that.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -46,6 +47,7 @@ class Founder:
         if self.aged:
             for voter in self.voters:
                 cluster.members[voter].age()
+        self.hears = cluster.swarm.founding_hearing_ms > 0 and not self.aged
 
     def start(self) -> None:
         """Order it soon, and in some seeds only after other things have happened."""
@@ -53,8 +55,11 @@ class Founder:
             self.world.at(self.rng.randrange(self.rng.choice((200, 200, 200, 5_000)) * MILLISECOND), self._ask)
 
     def committed(self, records: list[Record]) -> None:
-        """The quorum has a founding in its log: the one that was ordered, if any was."""
+        """The quorum has a founding in its log: the one that was ordered, if any was, and before it hands out."""
         for record in records:
+            hands_out = isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord)
+            if hands_out and self.recorded is None and self.hears:
+                raise Violation("handed-out-unheard", f"{record} before the founding was recorded")
             if isinstance(record, FoundingRecord):
                 if self.recorded is not None or not (self.aged or record.founding_id == self.founding_id):
                     raise Violation("founding-recorded", f"{record} after {self.recorded}, not {self.founding_id}")

@@ -341,6 +341,7 @@ def _settings(cluster: Cluster, node_id: int, voters: tuple[int, ...]) -> Member
         timing=PROFILES["lan"],
         block_size=swarm.block_size,
         broker_session_timeout_ms=swarm.session_ticks * 10,
+        founding_hearing_ms=swarm.founding_hearing_ms,
         snapshot_entries=swarm.snapshot_entries,
         snapshot_allocations=swarm.snapshot_allocations,
         snapshot_bytes=swarm.snapshot_bytes,

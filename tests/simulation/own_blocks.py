@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import FeatureLevelRecord, Record
@@ -44,15 +45,17 @@ class Moment(NamedTuple):
 
 
 class OwnBlocks:
-    """What the log says of them. `bridge`: the quorum is to begin in ZooKeeper, and takes nothing before.
+    """What the log says of them. `bridge`: the quorum is to begin in ZooKeeper, and takes nothing before. `hears`: it
+    takes nothing before its founding is in the log.
 
     `by_candidate`: the IDs that came from agents; `owners`: who was given each of the others, in order.
     """
 
-    def __init__(self, commits: Iterable[Commit], *, bridge: bool) -> None:
+    def __init__(self, commits: Iterable[Commit], *, bridge: bool, hears: bool) -> None:
         self.by_candidate: set[int] = set()
         self.owners: list[Owner] = []
         self._bridge = bridge
+        self._hears = hears
         self._version = BASE
         self._phase = MigrationPhase.NONE
         self._left: deque[range] = deque()
@@ -74,7 +77,8 @@ class OwnBlocks:
         return self._moments[max(0, first) : end]
 
     def _moment(self, time: int) -> Moment:
-        waits = self._phase in _MUST_WAIT or (self._bridge and self._phase is MigrationPhase.NONE)
+        begins = self._bridge and self._phase is MigrationPhase.NONE
+        waits = self._phase in _MUST_WAIT or begins or self._hears
         return Moment(time, self._version, waits and not self._left)
 
     def _replay(self, offset: int, record: Record) -> None:
@@ -82,6 +86,8 @@ class OwnBlocks:
             self._version = record.metadata_version
         elif isinstance(record, MigrationRecord):
             self._phase = record.phase
+        elif isinstance(record, FoundingRecord):
+            self._hears = False
         elif isinstance(record, TransactionalBlockRecord):
             if len(self._left) > 1 or record.producer_id_end < record.producer_id_start:
                 raise Violation("own-block", f"{record} at offset {offset}, while {self._left} are left")

@@ -110,6 +110,7 @@ class Swarm(msgspec.Struct, frozen=True):
     election_ticks: int
     link_lost_ticks: int
     session_ticks: int
+    founding_hearing_ms: int
     chunk_bytes: int
     max_inflight: int
     max_append_bytes: int
@@ -173,6 +174,7 @@ def draw(rng: random.Random) -> Swarm:
         clock_rates=tuple(rng.choice((1.0, 1.0, rng.uniform(0.6, 1.6))) for _ in range(members + spares)),
         fault_interval=rng.choice((300, 700, 1_200, 2_000, 4_000)) * MILLISECOND,
         weights=chosen,
+        founding_hearing_ms=rng.choice((0, 300, 2_000)),
     )
 
 

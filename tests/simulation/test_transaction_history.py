@@ -76,7 +76,7 @@ class Story:
         self.told(operation, given)
 
     def check(self) -> int:
-        own_blocks = OwnBlocks(self.history.commits, bridge=False)
+        own_blocks = OwnBlocks(self.history.commits, bridge=False, hears=False)
         checker = TransactionChecker(
             self.history.commits, self.history.transactional, self.written, MAX_EPOCH, own_blocks
         )

@@ -75,6 +75,7 @@ class LoopbackCluster:
             "timing": PROFILES["lan"],
             "block_size": 10,
             "broker_session_timeout_ms": 60_000,
+            "founding_hearing_ms": 0,
             "snapshot_entries": 10_000,
             "snapshot_allocations": 20_000,
             "segment_bytes": 1 << 20,

@@ -47,6 +47,7 @@ SETTINGS: Final = MemberSettings(
     timing=PROFILES["lan"],
     block_size=10,
     broker_session_timeout_ms=6_000,
+    founding_hearing_ms=2_000,
     snapshot_entries=1_000,
     snapshot_allocations=1_000,
     segment_bytes=1 << 20,

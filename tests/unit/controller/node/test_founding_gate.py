@@ -252,6 +252,48 @@ async def test_a_blank_member_among_founded_ones_joins_their_founding(blank: Loo
     assert await blank.allocate(epoch) == [10]
 
 
+async def test_the_operator_is_answered_when_all_voters_have_joined(blank: LoopbackCluster) -> None:
+    """What the disk of one member alone knows is lost with it: then all are blank again, under an operator who thinks
+    that they are founded."""
+    held_back = blank.members[3]
+    begin, held_back.gate._begin = held_back.gate._begin, lambda founding: None  # type: ignore[method-assign]
+    answer = MemberInterface(blank.members[1]).found(FoundQuorumRequest(FOUNDING_ID, [1, 2, 3]))
+    await eventually(lambda: blank.members[2].gate.founding is not None)
+    await eventually(lambda: blank.members[1].links.peers[2].founding_id == FOUNDING_ID)
+    for _ in range(100):
+        blank.members[1].gate.tick()
+    assert not answer.done()
+    held_back.gate._begin = begin  # type: ignore[method-assign]
+    held_back.gate.introduced(1)
+    assert (await asyncio.wait_for(answer, 20)).founding_id == FOUNDING_ID
+    assert founding_on_disk(held_back) == FOUNDING_ID
+
+
+async def test_a_founding_whose_only_disk_was_lost_can_be_ordered_again(blank: LoopbackCluster) -> None:
+    for node_id in (2, 3):
+        blank.members[node_id].gate._begin = lambda founding: None  # type: ignore[method-assign]
+    answer = MemberInterface(blank.members[1]).found(FoundQuorumRequest(FOUNDING_ID, [1, 2, 3]))
+    await eventually(lambda: founding_on_disk(blank.members[1]) == FOUNDING_ID)
+    await blank.stop(hand_over=False)
+    assert not answer.done()
+    blank.wipe(1)
+    await blank.start()
+    await connected(blank)
+    assert_nothing_happened(blank)
+    assert await found(blank.members[1], 1, 2, 3) == FoundQuorumResponse(FOUNDING_ID, [1, 2, 3])
+
+
+async def test_an_order_that_was_carried_out_long_ago_is_answered_whoever_the_voters_are_now(
+    blank: LoopbackCluster,
+) -> None:
+    await found(blank.members[1], 1, 2, 3)
+    await blank.settled()
+    await eventually(lambda: all(one.machine.foundings.founding is not None for one in blank.members.values()))
+    await blank.stop(3)
+    await eventually(lambda: 3 not in blank.members[1].links.peers)
+    assert await found(blank.members[1], 1, 2, 3) == FoundQuorumResponse(FOUNDING_ID, [1, 2, 3])
+
+
 async def test_who_was_not_there_when_the_others_were_founded_joins_later(blank: LoopbackCluster) -> None:
     """Its process was killed after it had said that it is blank."""
     await found(blank.members[1], 1, 2, 3)

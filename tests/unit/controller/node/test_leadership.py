@@ -19,6 +19,7 @@ from pidkeeper.controller.state.requests import (
     BrokerHeartbeat,
     FenceBroker,
     ForgetTransactionalId,
+    InitProducerId,
     RaiseMetadataVersion,
     RecordFounding,
     RegisterBroker,
@@ -27,6 +28,7 @@ from pidkeeper.controller.state.requests import (
 )
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.metadata_version import BASE, FOUNDING, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, Record, encode_batch
@@ -302,14 +304,123 @@ def test_the_metadata_version_rises_when_everybody_reads_the_next(monkeypatch: p
     assert waiting(leader) == []
 
 
+HEARING_TICKS = SETTINGS.timing.ticks(SETTINGS.founding_hearing_ms)
+FOUNDING_ID = uuid.UUID(int=5)
+
+
+def knows(leader: MemoryLeader, foundings: list[uuid.UUID | None]) -> None:
+    """Of which foundings the members are that are connected."""
+    leader.leadership.founding._foundings = lambda: foundings
+
+
+def just_founded() -> MemoryLeader:
+    """The leader of a quorum that an operator has founded, and whose log does not say so yet."""
+    quorum = MemoryQuorum(version=FOUNDING - 1)
+    quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
+    leader = MemoryLeader(quorum)
+    leader.machine.foundings = NOT_FOUNDED
+    knows(leader, [FOUNDING_ID])
+    return leader
+
+
+def test_a_quorum_that_was_just_founded_hears_its_brokers_before_it_hands_out() -> None:
+    leader = just_founded()
+    pass_time(leader, DUTY_TICKS)
+    for _ in range(3):
+        assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
+        pass_time(leader, HEARING_TICKS // 3 - 1)
+        assert waiting(leader) == []
+    assert "hears which IDs its brokers hold before it hands out any: for 2000 ms" in (
+        leader.leadership.founding.trouble() or ""
+    )
+    pass_time(leader, 2 * DUTY_TICKS)
+    assert [type(one) for one in waiting(leader)] == [RecordFounding]
+    assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY, "until the end of the hearing is committed"
+    leader.settle()
+    assert leader.leadership.founding.trouble() is None
+    answer = leader.ask()
+    leader.settle()
+    assert answer.result().producer_id_start == 0
+
+
+def test_who_holds_what_was_not_handed_out_is_heard_meanwhile() -> None:
+    leader = just_founded()
+    held = HeldIds(uuid.UUID(int=6), 5_000)
+    answer = leader.leadership.submit(AllocateProducerIds(1, 0, held=held))
+    leader.settle()
+    with pytest.raises(RequestError) as told:
+        answer.result()
+    assert told.value.code is ErrorCode.EVIDENCE_OPEN
+    pass_time(leader, HEARING_TICKS + 2 * DUTY_TICKS)
+    leader.settle()
+    assert leader.machine.foundings.founding_id == FOUNDING_ID
+    assert refused(leader.leadership) is ErrorCode.EVIDENCE_OPEN
+
+
+def test_a_new_leader_hears_the_brokers_anew() -> None:
+    leader = just_founded()
+    pass_time(leader, HEARING_TICKS - DUTY_TICKS)
+    leader.depose()
+    leader.core.role, leader.core.serving = Role.LEADER, True
+    leader.leadership.observe()
+    pass_time(leader, HEARING_TICKS - DUTY_TICKS)
+    assert waiting(leader) == []
+    pass_time(leader, 3 * DUTY_TICKS)
+    assert [type(one) for one in waiting(leader)] == [RecordFounding]
+
+
+def test_the_hearing_begins_when_evidence_can_be_committed() -> None:
+    leader = just_founded()
+    leader.machine.metadata_version = FOUNDING - 1
+    pass_time(leader, HEARING_TICKS)
+    assert "begins when all members are connected and run this build" in (leader.leadership.founding.trouble() or "")
+    leader.decider.fail(RequestError(ErrorCode.NOT_CONTROLLER))
+    leader.machine.metadata_version = FOUNDING
+    pass_time(leader, HEARING_TICKS - DUTY_TICKS)
+    assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
+    assert waiting(leader) == []
+
+
+def test_who_holds_ids_gets_none_either_before_that_can_be_committed() -> None:
+    leader = just_founded()
+    leader.machine.metadata_version = FOUNDING - 1
+    request = AllocateProducerIds(1, 0, held=HeldIds(uuid.UUID(int=6), 5_000))
+    assert refused(leader.leadership, request) is ErrorCode.FOUNDING_UNDER_WAY
+
+
+def test_no_transactional_producer_gets_an_id_before_the_brokers_were_heard() -> None:
+    leader = just_founded()
+    request = InitProducerId(1, 0, "t", 60_000, -1, -1, candidate=-1)
+    for expected in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None):
+        answer = leader.leadership.submit(request)
+        leader.settle()
+        if expected is not None:
+            with pytest.raises(RequestError) as told:
+                answer.result()
+            assert told.value.code is expected
+        else:
+            assert answer.result().producer_id == 0
+        pass_time(leader, HEARING_TICKS + 2 * DUTY_TICKS)
+        leader.settle()
+
+
+def test_a_quorum_that_an_early_build_began_is_not_kept_waiting() -> None:
+    leader = just_founded()
+    knows(leader, [None])
+    answer = leader.ask()
+    leader.settle()
+    assert answer.result().producer_id_start == 0
+
+
 def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -> None:
     """Where nobody knows one, an early build began the quorum: it gets one when all of its members are there."""
     founding_id = uuid.UUID(int=5)
-    for known, connected, recorded in (
+    cases: list[tuple[list[uuid.UUID | None], dict[int, int], bool]] = [
         ([None, founding_id], {}, True),
         ([None, None], {}, False),
         ([None, None], {2: LATEST}, True),
-    ):
+    ]
+    for known, connected, recorded in cases:
         quorum = MemoryQuorum(version=FOUNDING - 1)
         quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
         leader = MemoryLeader(quorum)
@@ -318,8 +429,8 @@ def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -
         members[1] = type(members[0])(2, None, "", "", True)
         leader.core.contacts = lambda members=members: members  # type: ignore[misc,method-assign]
         leader.leadership._versions = lambda connected=connected: connected  # type: ignore[misc]
-        leader.leadership._foundings = lambda known=known: known  # type: ignore[misc]
-        pass_time(leader, 3 * DUTY_TICKS)
+        knows(leader, known)
+        pass_time(leader, HEARING_TICKS + 3 * DUTY_TICKS)
         asked = waiting(leader)
         assert len(asked) == recorded, "it is asked for once, however long that takes"
         leader.settle()
@@ -333,6 +444,7 @@ def test_a_founding_that_could_not_be_recorded_is_asked_for_again(quorum: Memory
     quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
     leader = MemoryLeader(quorum)
     leader.machine.foundings = NOT_FOUNDED
+    knows(leader, [None])
     pass_time(leader, DUTY_TICKS)
     leader.depose()
     leader.core.role, leader.core.serving = Role.LEADER, True

@@ -1,0 +1,121 @@
+"""The leader puts the quorum's founding into the log; one that was just founded hears its brokers before that.
+
+All disks may have been lost under live brokers. Whoever founds the quorum anew then need not know that: before it hands
+out its first ID, every broker that lives has had the time to say which IDs it holds (docs/decisions/0026). Soft state
+of the leader; the end of the hearing is the FoundingRecord. Pure.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from pidkeeper.controller.node.settings import MemberSettings
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.foundings import is_news
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.metadata_version import FOUNDING
+
+logger = logging.getLogger(__name__)
+
+_HEARING: Final = "the quorum was founded just now, and hears which IDs its brokers hold before it hands out any"
+
+
+class Ask(Protocol):
+    """Have a request of the leader's own decided; `refused` is called if that fails."""
+
+    def __call__(self, request: requests.Request, refused: Callable[[], None]) -> None: ...
+
+
+class FoundingDuty:
+    """The duty of one member while it leads.
+
+    `foundings()`: of which foundings this member and those connected to it are, None where one has none; an operator
+    has ordered any that is there. `everybody_connected()`: whether all members are.
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        settings: MemberSettings,
+        new_founding_id: Callable[[], uuid.UUID],
+        ask: Ask,
+        *,
+        foundings: Callable[[], Iterable[uuid.UUID | None]],
+        everybody_connected: Callable[[], bool],
+    ) -> None:
+        self._machine = machine
+        self._settings = settings
+        self._new_founding_id = new_founding_id
+        self._ask = ask
+        self._foundings = foundings
+        self._everybody_connected = everybody_connected
+        self._hearing_ticks = settings.timing.ticks(settings.founding_hearing_ms)
+        self._heard_since: int | None = None
+        self._recording = False
+
+    def lead(self) -> None:
+        """This member serves from now on. What the leader before it has heard is in the log, if it was evidence."""
+        self._heard_since = None
+
+    def hearing(self) -> bool:
+        """Whether nothing is handed out yet: the quorum was founded by an order, and that is not in the log."""
+        recorded = self._machine.foundings.founding_id is not None
+        return not recorded and self._hearing_ticks > 0 and bool(self._ordered())
+
+    def trouble(self) -> str | None:
+        """What an operator is told while that is so."""
+        if not self.hearing():
+            return None
+        if self._machine.metadata_version < FOUNDING:
+            return f"{_HEARING}: that begins when all members are connected and run this build"
+        return f"{_HEARING}: for {self._settings.founding_hearing_ms} ms"
+
+    def check(self, request: requests.Request) -> None:
+        """Raise FOUNDING_UNDER_WAY for a request of a block while nothing is handed out.
+
+        A broker that holds what was not handed out is let through where that can be committed: it gets nothing, but it
+        is to be heard.
+        """
+        if not isinstance(request, requests.AllocateProducerIds) or not self.hearing():
+            return
+        machine = self._machine
+        heard = machine.metadata_version >= FOUNDING and is_news(request.held, machine.producer_ids.next_producer_id)
+        if not heard:
+            raise RequestError(ErrorCode.FOUNDING_UNDER_WAY, f"{_HEARING}; ask again")
+
+    def prepared(self, request: requests.Request) -> requests.Request:
+        """`request`, which must not take a block for transactional producers while nothing is handed out."""
+        if isinstance(request, requests.InitProducerId) and self.hearing():
+            return replace(request, may_take_block=False)
+        return request
+
+    def tick(self, ticks: int) -> None:
+        """Ask for the record when it is due; called now and then while this member serves."""
+        machine = self._machine
+        if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None or self._recording:
+            return
+        self._heard_since = ticks if self._heard_since is None else self._heard_since
+        known = self._ordered()
+        assert len(known) <= 1, f"members of the foundings {sorted(known)} are connected to each other"
+        due = ticks - self._heard_since >= self._hearing_ticks if known else self._everybody_connected()
+        if due:
+            self._record(known.pop() if known else self._new_founding_id())
+
+    def _ordered(self) -> set[uuid.UUID]:
+        return {one for one in self._foundings() if one is not None}
+
+    def _record(self, founding_id: uuid.UUID) -> None:
+        logger.info("this quorum is of founding %s", founding_id)
+        self._recording = True
+        settings = self._settings
+        self._ask(requests.RecordFounding(founding_id, settings.block_size, settings.bridge), self._not_recorded)
+
+    def _not_recorded(self) -> None:
+        """The next look asks again; until then a quorum that cannot commit is not asked once more with each."""
+        self._recording = False
