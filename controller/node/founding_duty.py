@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.state.foundings import is_news
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import FOUNDING
@@ -79,14 +78,10 @@ class FoundingDuty:
     def check(self, request: requests.Request) -> None:
         """Raise FOUNDING_UNDER_WAY for a request of a block while nothing is handed out.
 
-        A broker that holds what was not handed out is let through where that can be committed: it gets nothing, but it
-        is to be heard.
+        Not even for the sake of the evidence that it may carry: the floor could pass that in the same batch, and then
+        the request would be granted. Heartbeats carry the same.
         """
-        if not isinstance(request, requests.AllocateProducerIds) or not self.hearing():
-            return
-        machine = self._machine
-        heard = machine.metadata_version >= FOUNDING and is_news(request.held, machine.producer_ids.next_producer_id)
-        if not heard:
+        if isinstance(request, requests.AllocateProducerIds) and self.hearing():
             raise RequestError(ErrorCode.FOUNDING_UNDER_WAY, f"{_HEARING}; ask again")
 
     def prepared(self, request: requests.Request) -> requests.Request:

@@ -42,6 +42,7 @@ from tests.simulation.producer import draw as draw_transactional
 from tests.simulation.quorum_operator import QuorumOperator
 from tests.simulation.slow_disks import SlowDisks
 from tests.simulation.swarm import Migrating, Swarm, draw, draw_migrating, draw_mistrusted, draw_slow_disks
+from tests.simulation.total_loss import TotalLoss
 from tests.simulation.transaction_history import TransactionChecker, Written
 from tests.simulation.transaction_model import ONGOING, OUTCOME
 from tests.simulation.world import MILLISECOND, SECOND, Violation, World
@@ -225,6 +226,9 @@ class Cluster:
             self._own_blocks,
         )
         self.transactional_answers = checker.check(claims)
+        loss = TotalLoss(self)
+        if loss.happens:
+            loss.run()
         return self.result(blocks, None)
 
     def result(self, blocks: int, violation: str | None) -> Result:

@@ -31,7 +31,7 @@ FAR: Final = (2 * MAX_FLOOR_JUMP, MAX_PRODUCER_ID - 1)
 
 
 class Witnesses:
-    """The false witnesses, and their judge."""
+    """The false witnesses, and their judge, as long as he `judges`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -41,6 +41,7 @@ class Witnesses:
         self._endpoint = Endpoint(cluster, self._rng)
         self._patience = 0
         self._asked = False
+        self.judges = True
 
     def start(self) -> None:
         """Begin to lie, in some of the seeds, and to judge."""
@@ -71,7 +72,7 @@ class Witnesses:
         """What `pidkeeper health` shows. Another leader may know more, or nothing yet."""
         self._world.at(LOOK, self._look)
         leader = self._cluster.leader()
-        if leader is None or self._asked:
+        if leader is None or self._asked or not self.judges:
             return
         machine = leader.machine
         found = machine.foundings.open(machine.producer_ids.next_producer_id)

@@ -39,7 +39,7 @@ class Founder:
         self.world = cluster.world
         self.rng: random.Random = cluster.world.stream("founder")
         self.founding_id = uuid.UUID(int=self.rng.getrandbits(128))
-        self.voters = list(cluster.voters)
+        self.voters = sorted(cluster.voters)
         self.recorded: uuid.UUID | None = None
         self.ordered = False
         self.done = False

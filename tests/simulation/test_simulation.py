@@ -66,6 +66,7 @@ def test_no_promise_is_broken_in_known_seeds_and_every_kind_of_fault_fires(known
         "request_or_answer_late",
         "agent_unregistered",
         "agent_restart",
+        "all_disks_lost",
         "power_cut_within_work",
         "tail_torn",
         "disk_replaced_after_refusal",

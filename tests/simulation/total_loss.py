@@ -1,0 +1,162 @@
+"""All disks are lost while brokers live, once everything else of a seed is done; an operator founds the quorum anew.
+
+The quorum cannot know what it handed out. Brokers that live do, and one of them is started again meanwhile and knows
+nothing. The operator does as little as gets IDs handed out again: raises the floor just above what is shown.
+
+- Blank members hand out nothing, and elect nobody, until the operator has founded a quorum of them.
+- Nothing that it hands out lies below what a broker that lives has ever held; so no ID leaves two brokers.
+- It does hand out IDs soon after that, to each of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
+
+from pidkeeper.controller.state.requests import RaiseFloor
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import AllocateProducerIdsRecord
+from tests.simulation.agent import Agent
+from tests.simulation.client import Endpoint
+from tests.simulation.founder import Founder
+from tests.simulation.history import History
+from tests.simulation.invariants import Monitor
+from tests.simulation.world import MILLISECOND, SECOND, Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.cluster import Cluster
+
+SHARE: Final = 0.2
+"""Of the seeds without ZooKeeper, whose znode would tell what was handed out."""
+
+FIRST_INCARNATION: Final = 1_000
+USED: Final = 10 * SECOND
+"""Until every broker has handed out some IDs."""
+
+BLANK: Final = 2 * SECOND
+"""For how long nobody founds the quorum."""
+
+HEARING_MS: Final = 10_000
+"""The product's own. An agent that meets nobody who leads may take some seconds until it asks again."""
+
+PATIENCE: Final = 30 * SECOND
+"""From the order to found until every broker hands out IDs of the new quorum."""
+
+LOOK: Final = 200 * MILLISECOND
+
+
+class TotalLoss:
+    """The end of one seed, in some of them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._rng = cluster.world.stream("total-loss")
+        self.happens = not cluster.migrating.present and self._rng.random() < SHARE
+        self._highest = -1
+        self._raising = False
+
+    def run(self) -> None:
+        """Lose everything, and found it anew. Raises Violation."""
+        cluster = self._cluster
+        self._begin()
+        self._run_until(self._all_hand_out, USED, "every broker hands out IDs")
+        self._lose_all_disks()
+        self._world.run(self._world.now + BLANK)
+        self._found()
+        self._run_until(self._all_hand_out, PATIENCE, "every broker hands out IDs of the new quorum")
+        self._check_no_repeats()
+        cluster.loaded = False
+        self._world.run(self._world.now + SECOND)
+
+    def _begin(self) -> None:
+        """Brokers that know what they hold come into use: of this build, and without transactional producers."""
+        cluster = self._cluster
+        cluster.loaded = True
+        cluster.witnesses.judges = False
+        cluster.transactional = replace(cluster.transactional, ids=0)
+        cluster.swarm = replace(cluster.swarm, first_build=LATEST, founding_hearing_ms=HEARING_MS, claims_per_second=20)
+        cluster.gone += cluster.agents
+        cluster.agents = [Agent(cluster, number, FIRST_INCARNATION) for number in range(max(2, len(cluster.agents)))]
+        for agent in cluster.agents:
+            agent.start()
+
+    def _lose_all_disks(self) -> None:
+        """Every machine loses its power and its disk, and one broker is started again; not the one that knows most."""
+        cluster = self._cluster
+        self._world.fault("all_disks_lost")
+        self._highest = max(last for agent in cluster.agents for _, last in agent.claims.blocks)
+        for member in cluster.machines():
+            member.crash(power=True, restart_after=None)
+        cluster.history = History(self._world)
+        cluster.monitor = Monitor(self._world, cluster.history, cluster.voters, cluster.swarm.spares)
+        cluster.founder = Founder(cluster)
+        cluster.monitor.on_commit.append(cluster.founder.committed)
+        for member in cluster.machines():
+            if member.node_id not in cluster.voters:
+                member.retire()
+                continue
+            member.monitor = cluster.monitor
+            member.install(LATEST)
+            member.replace_disk()
+            # A new quorum begins: nobody has anything to recover.
+            member.damaged = member.damage_is_latent = False
+            self._world.at(self._rng.randrange(200 * MILLISECOND), member.start)
+        knows_most = max(cluster.agents, key=lambda agent: max(last for _, last in agent.claims.blocks))
+        forgets = self._rng.choice([agent for agent in cluster.agents if agent is not knows_most])
+        self._world.at(self._rng.randrange(BLANK), self._start_again, forgets)
+
+    def _start_again(self, agent: Agent) -> None:
+        agent.stop()
+        cluster = self._cluster
+        new = Agent(cluster, agent.broker_id, agent.incarnation + 1)
+        cluster.gone.append(agent)
+        cluster.agents[cluster.agents.index(agent)] = new
+        new.start()
+
+    def _found(self) -> None:
+        if self._cluster.leader() is not None or self._cluster.monitor.committed:
+            raise Violation("founded-by-itself", "a leader of blank members")
+        self._cluster.founder.start()
+        self._world.at(LOOK, self._look)
+
+    def _look(self) -> None:
+        """What `pidkeeper health` shows is all that the operator looks at."""
+        self._world.at(LOOK, self._look)
+        leader = self._cluster.leader()
+        if leader is None or self._raising:
+            return
+        machine = leader.machine
+        shown = machine.foundings.open(machine.producer_ids.next_producer_id)
+        if shown:
+            self._raising = True
+            floor = max(one.highest_producer_id for one in shown) + 1
+            Endpoint(self._cluster, self._rng).call(RaiseFloor(floor), self._raised)
+
+    def _raised(self, _: Any, error: RequestError | None) -> None:
+        self._raising = False
+
+    def _all_hand_out(self) -> bool:
+        """Whether every broker has handed out an ID above those that were lost."""
+        return all(agent.claims.runs and agent.claims.runs[-1][1] > self._highest for agent in self._cluster.agents)
+
+    def _run_until(self, holds: Any, limit: int, what: str) -> None:
+        self._world.run(self._world.now + limit, holds)
+        if not holds():
+            facts = [(agent.claims.name, agent.broker_epoch, agent.claims.runs[-2:]) for agent in self._cluster.agents]
+            raise Violation("total-loss", f"not within {limit // SECOND} s: {what}: {facts}, above {self._highest}")
+
+    def _check_no_repeats(self) -> None:
+        for commit in self._cluster.history.commits:
+            record = commit.record
+            if isinstance(record, AllocateProducerIdsRecord) and record.producer_id_start <= self._highest:
+                raise Violation("total-loss", f"{record}, but a broker that lives held IDs up to {self._highest}")
+        everybody = (*self._cluster.agents, *self._cluster.gone)
+        claims = [agent.claims for agent in everybody if agent.incarnation >= FIRST_INCARNATION]
+        runs = sorted((first, last, one.name) for one in claims for first, last in one.runs)
+        for (_, end, one), (start, _, other) in itertools.pairwise(runs):
+            if start <= end:
+                raise Violation("repeated-id", f"ID {start} left {one} and {other}")
