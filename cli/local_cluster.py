@@ -30,6 +30,8 @@ from pidkeeper.snapshots.files import OsFiles, write_durably
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS: Final = 30.0
+FOUND_ATTEMPT_SECONDS: Final = 1.0
+"""Between two looks whether the members that are to be founded still run."""
 LISTEN_PORTS: Final = range(20_000, 32_768)
 """Below those that Linux gives to outgoing connections, one of which could get such a port before it is listened on."""
 STOP_SECONDS: Final = 10.0
@@ -285,13 +287,17 @@ class LocalCluster:
         self.found(seconds=seconds)
         for member in members or self.members():
             while not self.ready(member):
-                if not self.running(member):
-                    raise CommandError(f"{member_name(member)} ended while starting:\n{self.log_end(member)}")
+                self._check_running(member)
                 if time.monotonic() > deadline:
                     raise CommandError(
                         f"{member_name(member)} is not ready after {seconds:g} s:\n{self.log_end(member)}"
                     )
                 time.sleep(0.02)
+
+    def _check_running(self, *members: Member) -> None:
+        for member in members:
+            if not self.running(member):
+                raise CommandError(f"{member_name(member)} ended while starting:\n{self.log_end(member)}")
 
     def found(self, *, seconds: float = READY_SECONDS) -> None:
         """Found the quorum of a new directory, which all its controllers must run for; an older one has its quorum.
@@ -303,13 +309,17 @@ class LocalCluster:
         voters = [one for one in self.layout.controllers if not one.learner]
         first = min(voters, key=lambda one: one.id)
         request = FoundQuorumRequest(self.layout.to_found, [one.id for one in voters])
-        try:
-            founder = Controllers(first.http, None, seconds, self._token_file())
-            founder.ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
-        except CommandError as error:
-            logs = "\n".join(f"{member_name(one)}:\n{self.log_end(one)}" for one in voters if not self.ready(one))
-            raise CommandError(f"the quorum cannot be founded: {error}\n{logs}") from error
-        self.layout.to_found = None
+        founder = Controllers(first.http, None, min(seconds, FOUND_ATTEMPT_SECONDS), self._token_file())
+        deadline = time.monotonic() + seconds
+        while self.layout.to_found is not None:
+            try:
+                founder.ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
+                self.layout.to_found = None
+            except CommandError as error:
+                self._check_running(*voters)
+                if error.exit_code != ExitCode.UNREACHABLE or time.monotonic() > deadline:
+                    logs = "\n".join(f"{member_name(one)}:\n{self.log_end(one)}" for one in voters)
+                    raise CommandError(f"the quorum cannot be founded: {error}\n{logs}") from error
         self._save()
 
     def _token_file(self) -> Path | None:

@@ -188,11 +188,11 @@ class Draft:
         """
         name = record.transactional_id
         before = self.transaction(name)
-        added = 0 if before is None else -before.partition_bytes
+        added = 0 if before is None else -before.kept_bytes
         if isinstance(record, ForgetTransactionRecord):
             self._transactions[name] = None
         else:
-            added += record.partition_bytes
+            added += record.kept_bytes
             self._check_room(added, new=before is None)
             if self.metadata_version >= TRANSACTIONAL_BLOCKS and gets_new_id(before, record):
                 self._take_own_id(record.producer_id)

@@ -26,13 +26,13 @@ MAX_TRANSACTIONAL_IDS: Final = 200_000
 """Ids kept. At 300 bytes each (the longest id takes 249) they fill a quarter of the largest snapshot."""
 
 MAX_PARTITION_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of all partitions of all transactions: another quarter of the largest snapshot."""
+"""Of memory, for all partitions of all transactions. In a snapshot they take no more."""
 
 
 class TransactionsState:
     """The newest record of every transactional id.
 
-    `partition_bytes`: of the partitions in all of them. `by_status[status]`: how many ids are in it.
+    `partition_bytes`: of memory, for the partitions in all of them. `by_status[status]`: how many ids are in it.
     """
 
     __slots__ = ("_names", "_names_sorted", "_records", "_users", "by_status", "partition_bytes")
@@ -111,13 +111,13 @@ class TransactionsState:
             self._names.append(record.transactional_id)
             self._names_sorted = False
         self._records[record.transactional_id] = record
-        self.partition_bytes += record.partition_bytes
+        self.partition_bytes += record.kept_bytes
         self.by_status[record.status] += 1
         for producer_id in ids:
             self._users[producer_id] = record.transactional_id
 
     def _let_go(self, record: TransactionRecord) -> None:
-        self.partition_bytes -= record.partition_bytes
+        self.partition_bytes -= record.kept_bytes
         self.by_status[record.status] -= 1
         for producer_id in (record.producer_id, record.last_producer_id):
             self._users.pop(producer_id, None)

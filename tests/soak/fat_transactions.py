@@ -144,7 +144,7 @@ def soak(
         finally:
             callers.stop()
         report.calls, report.transactions = callers.calls, callers.transactions
-        report.restart_seconds = _restart(cluster)
+        report.restart_seconds = restart(cluster)
     return report
 
 
@@ -173,7 +173,7 @@ def _watch(
         time.sleep(SAMPLE_SECONDS)
 
 
-def _restart(cluster: LocalCluster) -> float:
+def restart(cluster: LocalCluster) -> float:
     """Kill all members and start them again; seconds until all are ready."""
     cluster.kill(*cluster.layout.controllers)
     begun = time.monotonic()
@@ -184,8 +184,17 @@ def _restart(cluster: LocalCluster) -> float:
 
 def resident_bytes(pid: int) -> int:
     """The resident memory of a process, as the kernel counts it."""
+    return _memory(pid, "VmRSS:")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most that it ever was."""
+    return _memory(pid, "VmHWM:")
+
+
+def _memory(pid: int, field: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(field):
             return int(line.split()[1]) * 1024
     raise AssertionError(f"process {pid} has no memory")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import msgpack  # type: ignore[import-untyped]
 import pytest
 
@@ -69,3 +71,36 @@ def test_numbers_that_are_seldom_are_kept_as_they_are() -> None:
     for numbers in ((5, 2**31 - 1), (2**16, 5), (2**16 - 1,), (2**16,)):
         assert shared(numbers) == numbers
     assert shared(()) == ()
+
+
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [
+        ([f"{n:05}" for n in range(300)], (0,)),
+        ([f"{n:05}" + "x" * 244 for n in range(100)], (0, 1)),
+        ([f"{n:05}" + "\U0001f600" * 244 for n in range(30)], (0,)),
+        ([f"{n:05}" + "\u0101" * 244 for n in range(30)], (0,)),
+        (["x"], tuple(range(60_000, 65_536))),
+        (["x"], tuple(range(65_500, 71_000))),
+        (["x"], tuple(range(70_000, 79_000))),
+    ],
+    ids=["many topics", "long names", "emoji", "two-byte letters", "shared numbers", "few are shared", "large numbers"],
+)
+def test_what_partitions_are_said_to_take_they_do_not_take_more_of(names: list[str], numbers: tuple[int, ...]) -> None:
+    """A topic of one partition takes nine times the memory of its encoding: with those counted, 64 MiB were 560."""
+    topics = tuple(TopicPartitions(name, numbers) for name in names)
+    batch = encode_batch([TransactionRecord("tx", 7, 0, -1, -1, 1, 1, 5, topics, 4)])
+    kept: list[TransactionRecord] = []
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(20):
+            (record,) = decode_batch(batch)
+            assert isinstance(record, TransactionRecord)
+            kept.append(lean(record))
+        del record
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken <= sum(one.kept_bytes for one in kept) + 20 * 400, "400 bytes for the id itself"
+    assert taken > 0.5 * kept[0].kept_bytes * len(kept)

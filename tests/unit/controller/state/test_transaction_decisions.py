@@ -323,7 +323,7 @@ def test_ids_are_bounded_and_known_ones_go_on(machine: StateMachine, monkeypatch
 def test_the_partitions_of_all_are_bounded_within_a_batch_too(
     machine: StateMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = ADD.topics[0].encoded_bytes
+    size = ADD.topics[0].kept_bytes
     monkeypatch.setattr(draft_module, "MAX_PARTITION_BYTES", 2 * size)
     names = [("a", 1), ("b", 2), ("c", 3)]
     batch(machine, *[replace(INIT, transactional_id=name, candidate=number) for name, number in names])
@@ -342,7 +342,7 @@ def test_all_partitions_together_reach_just_the_bound(machine: StateMachine, mon
     """A new id takes no part of it, nor gives any."""
     other = replace(INIT, transactional_id="other", candidate=8)
     added = replace(ADD, transactional_id="other", producer_id=8)
-    size = ADD.topics[0].encoded_bytes
+    size = ADD.topics[0].kept_bytes
     monkeypatch.setattr(draft_module, "MAX_PARTITION_BYTES", size)
     assert batch(machine, INIT, ADD, other, added) == [
         InitProducerIdResponse(0, 7, 0),

@@ -42,7 +42,7 @@ def check_counts(state: TransactionsState) -> None:
     """What the state counts along, counted anew."""
     records = state.all()
     assert len(state) == len(records)
-    assert state.partition_bytes == sum(record.partition_bytes for record in records)
+    assert state.partition_bytes == sum(record.kept_bytes for record in records)
     assert state.by_status == [sum(record.status == status for record in records) for status in S]
     users = {
         producer_id: record.transactional_id
@@ -59,7 +59,7 @@ def test_the_newest_record_counts() -> None:
     assert state.get("other") is OTHER
     assert state.get("nobody") is None
     assert state.all() == [OTHER, ONGOING]
-    assert state.partition_bytes == ONGOING.partition_bytes == 8 + 5 + 2 * 5
+    assert state.partition_bytes == ONGOING.kept_bytes == 160 + 5 + 2 * 8
     check_counts(state)
 
 
