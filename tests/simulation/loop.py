@@ -35,15 +35,25 @@ def enter(loop: asyncio.AbstractEventLoop | None) -> None:
 class SimLoop(asyncio.BaseEventLoop):
     """The loop of one process.
 
-    `rate`: how many seconds of the world a second of this process's clock takes. Until `paused_until`, in the world's
-    time, nothing of the process happens. `turned()` is called at the end of each turn.
+    `rate`: how many seconds of the world a second of this process's clock takes. `whole` makes microseconds whole.
+    Until `paused_until`, in the world's time, nothing of the process happens. `turned()` is called at the end of each
+    turn.
     """
 
-    def __init__(self, world: World, *, rate: float = 1.0, turned: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        rate: float = 1.0,
+        whole: Callable[[float], int] = round,
+        turned: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__()
         self.world = world
         self.paused_until = 0
         self._rate = rate
+        self._second = SECOND * rate
+        self._whole = whole
         self._turned = turned
         self._due: deque[Handle] = deque()
         self._turn_due = False
@@ -91,7 +101,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         """Seconds on this process's monotonic clock."""
-        return self.world.now / (SECOND * self._rate)
+        return self.world.now / self._second
 
     def call_soon(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
@@ -107,8 +117,9 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = Handle(self.time() + delay, callback, args, context)
-        self.world.at(max(0, round(delay * SECOND * self._rate)), self._fire, timer)
+        world, wait = self.world, self._whole(delay * SECOND * self._rate)
+        timer = Handle(world.now / self._second + delay, callback, args, context)
+        world.at(max(0, wait), self._fire, timer)
         return timer
 
     def call_at(

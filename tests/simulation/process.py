@@ -257,13 +257,15 @@ class Process:
 
     def watch(self) -> None:
         """Look at the core after an event."""
-        core = self.core
-        if self.member.founding is None and self.node.gate.founding is not None:
-            self.member.founded(self, self.node.gate.founding)
-        if core.term != self.seen_term or core.role is not self.seen_role or core.commit != self.seen_commit:
-            self.member.monitor.changed(self)
-        if core.memberships_version != self.seen_memberships:
-            self.member.monitor.reconfigured(self)
+        core, member = self.core, self.member
+        # Past the properties of the core, for this is called at every event.
+        term, log = core._hard.term, core.log
+        if member.founding is None and self.node.gate.founding is not None:
+            member.founded(self, self.node.gate.founding)
+        if term != self.seen_term or core.role is not self.seen_role or log.commit != self.seen_commit:
+            member.monitor.changed(self)
+        if log.memberships.version != self.seen_memberships:
+            member.monitor.reconfigured(self)
 
     def serve(self, request: HttpRequest, operation: Operation | None, served: Callable[[HttpResponse], None]) -> None:
         """Answer a request of HTTP, in which `operation` is asked for; never if the process ends before."""
