@@ -175,7 +175,7 @@ class Leadership:
         led_term = None if core.leadership is None else core.term
         if self._led_term is None and led_term is None:
             return
-        if self._led_term is not None and self._led_term != led_term:
+        if self._led_term not in {None, led_term}:
             self._proposals.deposed()
             self.decider.fail(not_controller())
             self.migration.deposed()
