@@ -95,6 +95,7 @@ class ClusterMember:
         )
         self.gate = FoundingGate(settings, storage, self.driver, self.links, self.writer)
         self._ticker: asyncio.TimerHandle | None = None
+        self._tick_seconds = settings.timing.tick_ms / 1000
 
     @property
     def node_id(self) -> int:
@@ -153,7 +154,7 @@ class ClusterMember:
 
     def _tick(self) -> None:
         # One tick per call, however late: a member that was paused must not catch up and time out at once.
-        self._ticker = self.ports.loop.call_later(self.settings.timing.tick_ms / 1000, self._tick)
+        self._ticker = self.ports.loop.call_later(self._tick_seconds, self._tick)
         self.gate.tick()
         self.disk_watch.tick()
         self.writer.prepare_segment()

@@ -54,5 +54,6 @@ class DiskWatch:
         self._note_handover(self._core.transferring if disk.slow else None)
 
     def _note_handover(self, successor: int | None) -> None:
-        self.handovers += successor not in {None, self._successor}
-        self._successor = successor
+        if successor != self._successor:
+            self.handovers += successor is not None
+            self._successor = successor

@@ -285,9 +285,10 @@ class Driver:
 
     def _watch_leader(self) -> None:
         core = self._core
-        if core.leader_id == self._leader:
+        leader = core.leader_id
+        if leader == self._leader:
             return
-        self._leader = core.leader_id
+        self._leader = leader
         if self._leader in {None, core.node_id}:
             self.led_by_another.clear()
         else:

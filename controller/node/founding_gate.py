@@ -18,6 +18,7 @@ from pidkeeper.controller.node.ports import Links
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.messages import Message
+from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.controller.transport.frames import FoundingTerms
 from pidkeeper.controller.transport.links import Peer
@@ -70,6 +71,7 @@ class FoundingGate:
         self._writer = writer
         self.founding: Founding | None = storage.founding
         self._writing: Founding | None = None
+        self._compared: Foundings | None = None
         self._answers: list[Answer] = []
 
     # What the links and the clock say.
@@ -92,13 +94,17 @@ class FoundingGate:
     def tick(self) -> None:
         """Let one tick pass."""
         if self.founding is not None:
-            self._compare(self.founding)
-            self._answer(self.founding)
+            foundings = self._machine.foundings
+            if foundings is not self._compared:
+                self._compare(self.founding, foundings)
+                self._compared = foundings
+            if self._answers:
+                self._answer(self.founding)
             self._consensus.tick()
 
-    def _compare(self, founding: Founding) -> None:
+    def _compare(self, founding: Founding, foundings: Foundings) -> None:
         """The log of a quorum that an early build began says of which founding it is, once that is committed."""
-        committed = self._machine.foundings.founding_id
+        committed = foundings.founding_id
         if committed is None:
             return
         assert founding.founding_id in {None, committed}, (
@@ -167,7 +173,7 @@ class FoundingGate:
         self._links.redial()
 
     def _answer(self, founding: Founding) -> None:
-        if not self._answers or not self._joined(founding):
+        if not self._joined(founding):
             return
         answers, self._answers = self._answers, []
         for answer in answers:

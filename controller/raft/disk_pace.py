@@ -40,4 +40,4 @@ class DiskPace:
         """10 ms have passed; `oldest_write`: the token of the oldest write under way, 0 if there is none."""
         self.age = self.age + 1 if oldest_write and oldest_write == self._write else 0
         self._write = oldest_write
-        self._calm = 0 if self.stalled else self._calm + 1
+        self._calm = 0 if self.age > self._limit else self._calm + 1

@@ -76,7 +76,9 @@ class DurabilityLag:
         self._ends.append(last_index)
         if len(self._ends) == self._ends.maxlen:
             end = self._ends[0]
-            self._lagged.update((peer, now) for peer, one in progress.items() if one.match < end)
+            for peer, one in progress.items():
+                if one.match < end:
+                    self._lagged[peer] = now
 
     def _mark(self, now: int, log: RaftLog) -> None:
         marked = self._not_durable[-1].index if self._not_durable else log.stable

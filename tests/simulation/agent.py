@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, TypeVarTuple
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.broker_agent.agent import Agent as ShippedAgent
 from pidkeeper.broker_agent.controllers.client import ControllerClient
@@ -26,7 +26,7 @@ from tests.simulation.agent_transport import PRODUCER, AgentTransport
 from tests.simulation.history import AgentClaims, Operation
 from tests.simulation.loop import SimLoop
 from tests.simulation.member import base_url
-from tests.simulation.world import SECOND, Violation
+from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -36,7 +36,6 @@ STEP_SECONDS: Final = 1.0
 """How often somebody claims IDs, many at a time."""
 
 TransactionalRequest = InitProducerIdRequest | AddPartitionsToTxn | EndTxn
-_Ts = TypeVarTuple("_Ts")
 Done = Callable[[Any, RequestError | None], None]
 
 
@@ -49,7 +48,8 @@ class Agent:
         self.incarnation = incarnation
         self.claims = AgentClaims(f"agent {broker_id}.{incarnation}")
         self._rng = rng = cluster.world.stream(f"agent-{broker_id}-{incarnation}")
-        self._loop = _AgentLoop(cluster.world)
+        # Its timers are never early, not by part of a microsecond: who waits for a moment may look at the clock.
+        self._loop = SimLoop(cluster.world, whole=math.ceil)
         self._newest_epoch: int | None = None
         transport = AgentTransport(cluster, rng, self._observe)
         settings = PrefetchSettings(
@@ -141,15 +141,6 @@ class Agent:
 
     def _offered(self, block: ProducerIdBlock) -> None:
         self.claims.offered(block.first, block.last, self._newest_epoch)
-
-
-class _AgentLoop(SimLoop):
-    """Its timers are never early, not by part of a microsecond: who waits for a moment may look at the clock."""
-
-    def call_later(
-        self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        return super().call_later(math.ceil(delay * SECOND) / SECOND, callback, *args, context=context)
 
 
 class _WatchedReserve:

@@ -418,7 +418,15 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
     logging.disable(logging.CRITICAL)
     gc.collect()
     gc.disable()
-    cluster = Cluster(seed, trace=trace, bug=bug)
+    try:
+        return _simulate(Cluster(seed, trace=trace, bug=bug))
+    finally:
+        # Only now that nothing holds the cluster: it is looked through once, and not kept for another look.
+        gc.enable()
+        logging.disable(disabled)
+
+
+def _simulate(cluster: Cluster) -> Result:
     try:
         with (
             patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),
@@ -435,5 +443,3 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
             if member.process is not None:
                 member.process.end()
         enter(None)
-        gc.enable()
-        logging.disable(disabled)

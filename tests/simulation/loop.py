@@ -11,21 +11,33 @@ import contextvars
 from asyncio import _set_running_loop
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, NoReturn, TypeVarTuple
+from typing import Any, TypeVarTuple
 
-from tests.simulation.world import SECOND, Violation, World
-
-enter: Final = _set_running_loop
-"""Make a loop the one that asyncio names as running; None at the end."""
+from tests.simulation.handle import Handle
+from tests.simulation.world import SECOND, World
 
 _Ts = TypeVarTuple("_Ts")
+
+
+class _Running:
+    """The loop that asyncio names as running. Only another one is told to asyncio, which asks the system each time."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+def enter(loop: asyncio.AbstractEventLoop | None) -> None:
+    """Make a loop the one that asyncio names as running; None at the end."""
+    if _Running.loop is not loop:
+        _Running.loop = loop
+        _set_running_loop(loop)
 
 
 class SimLoop(asyncio.BaseEventLoop):
     """The loop of one process.
 
-    `rate`: how many seconds of the world a second of this process's clock takes. `paused()`: for how many microseconds
-    from now on nothing of the process happens. `turned()` is called at the end of each turn.
+    `rate`: how many seconds of the world a second of this process's clock takes. `whole` makes microseconds whole.
+    Until `paused_until`, in the world's time, nothing of the process happens. `turned()` is called at the end of each
+    turn.
     """
 
     def __init__(
@@ -33,15 +45,17 @@ class SimLoop(asyncio.BaseEventLoop):
         world: World,
         *,
         rate: float = 1.0,
-        paused: Callable[[], int] = lambda: 0,
+        whole: Callable[[float], int] = round,
         turned: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.world = world
+        self.paused_until = 0
         self._rate = rate
-        self._paused = paused
+        self._second = SECOND * rate
+        self._whole = whole
         self._turned = turned
-        self._due: deque[asyncio.Handle] = deque()
+        self._due: deque[Handle] = deque()
         self._turn_due = False
         # As `is_closed()`, which would be a call at every event.
         self._ended = False
@@ -52,10 +66,12 @@ class SimLoop(asyncio.BaseEventLoop):
         """Call `callback` as an event from outside, now or when the pause is over. `callback` may end the process."""
         if self._ended:
             return
-        if pause := self._paused():
-            self.world.at(pause, self.run_event, callback, *args)
+        world = self.world
+        if self.paused_until > world.now:
+            world.at(self.paused_until - world.now, self.run_event, callback, *args)
             return
-        enter(self)
+        if _Running.loop is not self:
+            enter(self)
         callback(*args)
         if not self._ended:
             self._turned()
@@ -63,13 +79,12 @@ class SimLoop(asyncio.BaseEventLoop):
     def _turn(self) -> None:
         """Run what is ready by now. What becomes ready meanwhile runs in the next turn."""
         self._turn_due = False
-        for _ in range(len(self._due)):
-            handle = self._due.popleft()
-            if not handle._cancelled:
-                handle._run()
+        due = self._due
+        for _ in range(len(due)):
+            due.popleft().run()
             if self._ended:
                 return
-        if self._due:
+        if due:
             self._schedule_turn()
 
     def _schedule_turn(self) -> None:
@@ -77,26 +92,21 @@ class SimLoop(asyncio.BaseEventLoop):
             self._turn_due = True
             self.world.at(0, self.run_event, self._turn)
 
-    def _fire(self, timer: asyncio.TimerHandle) -> None:
+    def _fire(self, timer: Handle) -> None:
         # Most timers are time limits that were not reached. Those are no event of the process.
         if not timer._cancelled:
-            self.run_event(self._expire, timer)
-
-    @staticmethod
-    def _expire(timer: asyncio.TimerHandle) -> None:
-        if not timer._cancelled:  # since the pause that it waited for
-            timer._run()
+            self.run_event(timer.run)
 
     # What asyncio and the product call.
 
     def time(self) -> float:
         """Seconds on this process's monotonic clock."""
-        return self.world.now / (SECOND * self._rate)
+        return self.world.now / self._second
 
     def call_soon(
         self, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = Handle(0.0, callback, args, context)
         if not self._ended:
             self._due.append(handle)
             self._schedule_turn()
@@ -107,8 +117,9 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: contextvars.Context | None = None
     ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(self.time() + delay, callback, args, self, context)
-        self.world.at(max(0, round(delay * SECOND * self._rate)), self._fire, timer)
+        world, wait = self.world, self._whole(delay * SECOND * self._rate)
+        timer = Handle(world.now / self._second + delay, callback, args, context)
+        world.at(max(0, wait), self._fire, timer)
         return timer
 
     def call_at(
@@ -117,9 +128,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.call_later(when - self.time(), callback, *args, context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """A callback failed: a fault of the product. What a task or future leaves behind unread is nobody's concern."""
-        if "handle" in context:
-            _raise(context)
+        """What a task or future leaves behind unread is nobody's concern."""
 
     def close(self) -> None:
         """The process is gone: nothing of it happens any more."""
@@ -129,10 +138,3 @@ class SimLoop(asyncio.BaseEventLoop):
             # Else the interpreter would find, and tell, that they never came to their end, or even began.
             task.get_coro().close()
         self._due.clear()
-
-
-def _raise(context: dict[str, Any]) -> NoReturn:
-    error = context.get("exception")
-    if isinstance(error, BaseException) and not isinstance(error, Exception):
-        raise error
-    raise Violation("callback-failed", f"{context.get('message')}: {error!r}") from error

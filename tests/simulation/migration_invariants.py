@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import bisect
+import functools
 import json
 from typing import TYPE_CHECKING, Final
 
@@ -48,9 +49,15 @@ class Block:
         return self.last == MAX_PRODUCER_ID
 
 
+@functools.lru_cache(maxsize=1024)
+def _block(data: bytes) -> Block:
+    """The block in `data`. The same few are looked at with every proposal."""
+    return Block(data)
+
+
 def end_of(data: bytes | None) -> int:
     """The ID after the znode's block."""
-    return 0 if data is None else Block(data).last + 1
+    return 0 if data is None else _block(data).last + 1
 
 
 class MigrationMonitor:
@@ -83,7 +90,7 @@ class MigrationMonitor:
         self._finalizing: list[tuple[Process, int, bool]] = []
         """Orders under way: at which member, since when, and whether forced."""
         if zookeeper.znode.data is not None:
-            first = Block(zookeeper.znode.data).first
+            first = _block(zookeeper.znode.data).first
             self._own(first, self._brokers_next - 1, "somebody before")
 
     @property
@@ -120,7 +127,7 @@ class MigrationMonitor:
     def _check_claim(self, wanted: Write) -> None:
         if wanted.data is None or wanted.kind != "claim":
             raise Violation("strange-write", f"{wanted}")
-        block = Block(wanted.data)
+        block = _block(wanted.data)
         if block.first < self._brokers_next or block.sealed or block.claimed_by != self.name:
             raise Violation("claim", f"{wanted} by {self.name}, but others have what is below {self._brokers_next}")
         self._claims.append((block.first, block.last))
@@ -133,7 +140,7 @@ class MigrationMonitor:
         self._set_back_version = before.version
 
     def _check_seal(self, wanted: Write) -> None:
-        block = None if wanted.data is None else Block(wanted.data)
+        block = None if wanted.data is None else _block(wanted.data)
         if block is None or not block.sealed or block.claimed_by != self.name:
             raise Violation("seal", f"{wanted} is no seal of {self.name}")
         if self._log_next < self._brokers_next:
@@ -146,7 +153,7 @@ class MigrationMonitor:
 
     def exhausted(self, data: bytes) -> None:
         """An old broker finds nothing left, and stops."""
-        if not Block(data).sealed:
+        if not _block(data).sealed:
             raise Violation("exhausted", f"an old broker stops at {data!r}")
 
     # The log.
@@ -154,7 +161,6 @@ class MigrationMonitor:
     def proposed(self, process: Process, records: list[Record]) -> None:
         """A leader proposes: whatever it hands out is covered by what was answered to it."""
         phase = process.storage.machine.migration.phase
-        claims = [block for block in map(Block, process.seen_of_znode()) if block.claimed_by == self.name]
         for record in records:
             if isinstance(record, MigrationRecord):
                 if phase is MigrationPhase.DUAL_WRITE and record.phase is MigrationPhase.FINALIZING:
@@ -162,6 +168,7 @@ class MigrationMonitor:
                 phase = record.phase
             elif isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord) and phase in CLAIMING:
                 first, last = record.producer_id_start, record.producer_id_end
+                claims = [block for block in map(_block, process.seen_of_znode()) if block.claimed_by == self.name]
                 if not any(block.first <= first and last <= block.last for block in claims):
                     raise Violation("proposed-unclaimed", f"member {process.node_id} proposes {record} in {phase.name}")
 
@@ -218,7 +225,7 @@ class MigrationMonitor:
         if phase in PAUSED:
             self._pausing = record
         elif phase is MigrationPhase.FINALIZED:
-            block = None if self.zookeeper.znode.data is None else Block(self.zookeeper.znode.data)
+            block = None if self.zookeeper.znode.data is None else _block(self.zookeeper.znode.data)
             if block is None or not block.sealed or block.claimed_by != self.name:
                 raise Violation("finalized-unsealed", f"the znode is {self.zookeeper.znode}")
         elif phase is MigrationPhase.ROLLED_BACK:

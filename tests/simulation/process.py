@@ -46,7 +46,7 @@ class MemberLoop(SimLoop):
     """The loop of a member. Work for other threads takes as long as the disk does."""
 
     def __init__(self, process: Process, rate: float) -> None:
-        super().__init__(process.world, rate=rate, paused=process.pause, turned=process.watch)
+        super().__init__(process.world, rate=rate, turned=process.watch)
         self._process = process
         self.at_once = False
         """Whether work for other threads is done without time passing: for a look at the end of a run."""
@@ -134,7 +134,6 @@ class Process:
         self.node_id: int = member.node_id
         self.storage = storage
         self.alive = True
-        self.paused_until = 0
         self.jobs: list[Job] = []
         self.points: dict[str, str] = {}
         self.zookeeper: Session | None = None
@@ -183,16 +182,21 @@ class Process:
 
     # Events. Each happens in the process's loop, at the earliest when a pause is over.
 
-    def pause(self) -> int:
-        """Microseconds until the process goes on."""
-        until, now = self.paused_until, self.world.now
-        return until - now if until > now else 0
+    @property
+    def paused_until(self) -> int:
+        """The moment at which the process goes on."""
+        return self.loop.paused_until
+
+    @paused_until.setter
+    def paused_until(self, moment: int) -> None:
+        self.loop.paused_until = moment
 
     def runs(self, call: Callable[..., None], *args: Any) -> bool:
         """Whether this process runs now; if it is paused, `call` comes again at its end."""
         if not self.alive:
             return False
-        if pause := self.pause():
+        pause = self.loop.paused_until - self.world.now
+        if pause > 0:
             self.world.at(pause, call, *args)
             return False
         enter(self.loop)
@@ -253,13 +257,15 @@ class Process:
 
     def watch(self) -> None:
         """Look at the core after an event."""
-        core = self.core
-        if self.member.founding is None and self.node.gate.founding is not None:
-            self.member.founded(self, self.node.gate.founding)
-        if core.term != self.seen_term or core.role is not self.seen_role or core.commit != self.seen_commit:
-            self.member.monitor.changed(self)
-        if core.memberships_version != self.seen_memberships:
-            self.member.monitor.reconfigured(self)
+        core, member = self.core, self.member
+        # Past the properties of the core, for this is called at every event.
+        term, log = core._hard.term, core.log
+        if member.founding is None and self.node.gate.founding is not None:
+            member.founded(self, self.node.gate.founding)
+        if term != self.seen_term or core.role is not self.seen_role or log.commit != self.seen_commit:
+            member.monitor.changed(self)
+        if log.memberships.version != self.seen_memberships:
+            member.monitor.reconfigured(self)
 
     def serve(self, request: HttpRequest, operation: Operation | None, served: Callable[[HttpResponse], None]) -> None:
         """Answer a request of HTTP, in which `operation` is asked for; never if the process ends before."""
