@@ -92,7 +92,6 @@ NODE_BUGS: Final = (
         "a check behind what cannot be undone",
         (delete(MIGRATION, "Migration.claim_for", "check_floor(_, _, _, forced=_)"),),
         ("tests/unit/controller/migration/test_member_side.py",),
-        unseen="nobody in it raises the floor far",
     ),
     Planted(
         "force-for-everybody",
@@ -100,7 +99,6 @@ NODE_BUGS: Final = (
         "a dangerous flag that protects from nobody",
         (replace("controller/api", "_check_force", "Access.OVERRIDE not in _", "False"),),
         ("tests/unit/controller/api/test_app.py",),
-        unseen="its operators are not authenticated",
     ),
     Planted(
         "forgetting-stops-after-its-first-batch",

@@ -25,6 +25,7 @@ from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import Client
 from tests.simulation.evidence import Witnesses
+from tests.simulation.floors import Floors
 from tests.simulation.founder import Founder
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
@@ -111,7 +112,8 @@ class Cluster:
         self.producers = Producers(self)
         self.founder = Founder(self)
         self.witnesses = Witnesses(self)
-        self.monitor.on_commit.append(self.founder.committed)
+        self.floors = Floors(self)
+        self.monitor.on_commit += [self.founder.committed, self.floors.committed]
         self.migration_operator = MigrationOperator(self, self.zookeeper)
         self.nemesis = Nemesis(self)
         self.healed = False
@@ -185,6 +187,7 @@ class Cluster:
             self.world.at(self.rng.randrange(200 * MILLISECOND), member.start)
         self.founder.start()
         self.witnesses.start()
+        self.floors.start()
         for client in self.clients:
             client.start()
         for agent in self.agents:
@@ -206,7 +209,9 @@ class Cluster:
         self._demand(self._registered, "not-registered", PROGRESS)
         self.world.run(self.world.now + CONVERGENCE, self._sound)
         self._demand(self._sound, "no-convergence", CONVERGENCE)
-        if self.may_allocate():
+        self.world.run(self.world.now + PROGRESS, self.floors.agents_know)
+        self._demand(self.floors.agents_know, "exhaustion-untold", PROGRESS)
+        if self.may_allocate() and not self.floors.exhausted():
             SlowDisks(self).run()
         self.loaded = False
         self.world.run(self.world.now + CONVERGENCE, self._converged)
@@ -287,8 +292,8 @@ class Cluster:
             self.zookeeper.switch_off()
 
     def _progressed(self) -> bool:
-        allocated = self.history.newest_invocation >= self.swarm.safety_time
-        return (allocated or not self.may_allocate()) and self.migration.phase not in STEPPING
+        answered = self.history.newest_invocation >= self.swarm.safety_time
+        return (answered or not self.may_allocate()) and self.migration.phase not in STEPPING
 
     def _registered(self) -> bool:
         """Whether the quorum knows every agent as the agent knows itself, so that all of them are given blocks."""
@@ -376,6 +381,7 @@ class Cluster:
         for node in self.voters:
             process = self.members[node].process
             assert process is not None, f"member {node} is down after convergence"
+            self.floors.check_health(process)
             images.add(msgspec.json.encode(process.machine.image(0, 0)))
             page: AllocatedBlocksPage = _answer(process, process.node.ledger.page(-1, len(expected) + 1))
             found = [block for block in page.blocks if block.first >= page.complete_from]

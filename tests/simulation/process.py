@@ -148,7 +148,11 @@ class Process:
         self.node = node = ClusterMember(member.settings, storage, self._ports(), config)
         self.interface = MemberInterface(node)
         self.app = build_app(
-            self.interface, limits=ApiLimits(), token=None, clock_ns=lambda: int(self.loop.time() * 1_000_000_000)
+            self.interface,
+            limits=ApiLimits(),
+            token=None,
+            operator_token=member.cluster.floors.operator_token,
+            clock_ns=lambda: int(self.loop.time() * 1_000_000_000),
         )
         self.core, self.driver, self.machine = node.core, node.driver, node.machine
         assert isinstance(node.writer, SimWriter), f"{node.writer} is not in virtual time"
