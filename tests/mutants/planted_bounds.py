@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, replace
+from tests.mutants.edits import delete, insert_after, replace
 from tests.mutants.planted import Planted
 
 AGENT: Final = "broker_agent"
@@ -80,4 +80,59 @@ FLOOR_BUGS: Final = (
     ),
 )
 
-BOUND_BUGS: Final = FLOOR_BUGS
+_IDLE_ALONE: Final = "an id is forgotten only while it is idle"
+_ROOM: Final = "idle transactional ids make room"
+
+EXPIRY_BUGS: Final = (
+    Planted(
+        "forgetting-without-a-window",
+        "requests of brokers find room beside the leader's own",
+        "all that is due at once, however much that is",
+        (replace(NODE, "TransactionDuties._forget_idle", "len(self._forgetting) < MAX_FORGETTING", "True"),),
+    ),
+    Planted(
+        "a-window-at-each-look",
+        _ROOM,
+        "a bound on what is found, where one on what is under way was meant",
+        (
+            insert_after(
+                NODE,
+                "TransactionDuties._find_idle",
+                "self._idle = _",
+                "self._idle = deque(islice(self._idle, MAX_FORGETTING))",
+            ),
+        ),
+    ),
+    Planted(
+        "used-ids-forgotten",
+        _IDLE_ALONE,
+        "the state of an id is looked at, and its age is not",
+        (replace(NODE, "_is_idle", "_1 and _.update_ms < oldest", "_1"),),
+    ),
+    Planted(
+        "ids-forgotten-in-the-midst-of-a-transaction",
+        _IDLE_ALONE,
+        "the age of an id is looked at, and its state is not",
+        (
+            replace(NODE, "_is_idle", "_ in IDLE and _2", "_2"),
+            replace(STATE, "forget_transactional_id", "_.status not in IDLE", "False"),
+            replace(
+                STATE, "TransactionsState.replay", "_1 is not None and TransactionStatus.DEAD in _", "_1 is not None"
+            ),
+        ),
+    ),
+    Planted(
+        "table-without-a-bound",
+        "no more transactional ids are kept than fit into a snapshot",
+        "a bound that nobody checks",
+        (replace(STATE, "Draft._check_room", "new and _ >= MAX_TRANSACTIONAL_IDS", "False"),),
+    ),
+    Planted(
+        "table-full-at-its-half",
+        _ROOM,
+        "a bound below the one that is meant",
+        (replace(STATE, "Draft._check_room", "_1 >= MAX_TRANSACTIONAL_IDS", "_1 >= MAX_TRANSACTIONAL_IDS // 2"),),
+    ),
+)
+
+BOUND_BUGS: Final = (*FLOOR_BUGS, *EXPIRY_BUGS)

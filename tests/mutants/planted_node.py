@@ -106,7 +106,6 @@ NODE_BUGS: Final = (
         "a window that is never opened again",
         (delete(NODE, "TransactionDuties.applied", "self._forgetting.pop(_, None)"),),
         ("tests/unit/controller/node/test_transaction_duties.py",),
-        unseen="an id that is kept for longer breaks no promise",
     ),
     Planted(
         "full-disk-untold",

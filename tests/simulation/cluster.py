@@ -25,6 +25,8 @@ from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import Client
 from tests.simulation.evidence import Witnesses
+from tests.simulation.expiry import Crowd, Crowding, Expiry, bounds
+from tests.simulation.expiry import draw as draw_crowding
 from tests.simulation.floors import Floors
 from tests.simulation.founder import Founder
 from tests.simulation.history import History
@@ -92,6 +94,7 @@ class Cluster:
         self.migrating: Migrating = draw_migrating(self.world.stream("migrating"))
         self.swarm: Swarm = self._swarm()
         self.transactional: Transactional = draw_transactional(self.world.stream("transactional"))
+        self.crowding: Crowding = draw_crowding(self.world.stream("crowding"), self.transactional)
         self.written: list[Written] = []
         self.bug = bug
         self.operator = QuorumOperator(self, tuple(range(1, self.swarm.members + 1)))
@@ -113,7 +116,11 @@ class Cluster:
         self.founder = Founder(self)
         self.witnesses = Witnesses(self)
         self.floors = Floors(self)
+        self.expiry = Expiry(self)
+        self.crowd = Crowd(self)
         self.monitor.on_commit += [self.founder.committed, self.floors.committed]
+        if self.transactional.ids:
+            self.monitor.on_commit.append(self.expiry.committed)
         self.migration_operator = MigrationOperator(self, self.zookeeper)
         self.nemesis = Nemesis(self)
         self.healed = False
@@ -188,6 +195,7 @@ class Cluster:
         self.founder.start()
         self.witnesses.start()
         self.floors.start()
+        self.crowd.start()
         for client in self.clients:
             client.start()
         for agent in self.agents:
@@ -211,6 +219,7 @@ class Cluster:
         self._demand(self._sound, "no-convergence", CONVERGENCE)
         self.world.run(self.world.now + PROGRESS, self.floors.agents_know)
         self._demand(self.floors.agents_know, "exhaustion-untold", PROGRESS)
+        self.crowd.check()
         if self.may_allocate() and not self.floors.exhausted():
             SlowDisks(self).run()
         self.loaded = False
@@ -425,6 +434,7 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
         with (
             patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),
             patch.object(transaction_duties, "FORGET_CHECK_MS", cluster.transactional.forget_check_ms),
+            bounds(cluster.crowding),
         ):
             return cluster.run()
     except Violation as violation:
