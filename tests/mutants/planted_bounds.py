@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, insert_after, replace
+from tests.mutants.edits import delete, insert_after, insert_before, replace
 from tests.mutants.planted import Planted
 
 AGENT: Final = "broker_agent"
@@ -135,4 +135,63 @@ EXPIRY_BUGS: Final = (
     ),
 )
 
-BOUND_BUGS: Final = (*FLOOR_BUGS, *EXPIRY_BUGS)
+_TOLD: Final = "a full disk is told before the member ends, and as long as it is full"
+_WORKS_ON: Final = "a full disk costs nothing before the segment is full"
+
+FULL_DISK_BUGS: Final = (
+    Planted(
+        "room-asked-for-at-every-tick",
+        _TOLD,
+        "a hundred attempts and lines in a second, on a disk that is full already",
+        (delete(NODE, "StorageWorker._prepare_segment", "self._prepare_at = _"),),
+    ),
+    Planted(
+        "full-disk-logged-at-every-attempt",
+        _TOLD,
+        "what lasts for hours, as a line in each second and more",
+        (
+            insert_before(
+                NODE,
+                "StorageWorker.prepare_segment",
+                "if self._preparing is not None:",
+                "if self.no_room is not None:\n    logger.error(self.no_room)",
+            ),
+        ),
+    ),
+    Planted(
+        "full-disk-not-in-readiness",
+        _TOLD,
+        "a condition that the member knows, and nobody else",
+        (replace(NODE, "status.readiness", "member.writer.no_room", "None"),),
+    ),
+    Planted(
+        "member-ends-at-the-first-refusal",
+        _WORKS_ON,
+        "any trouble of the disk taken for the last one",
+        (
+            insert_before(
+                NODE, "StorageWorker._prepare_segment", "if self.no_room is None:", "self.events.fault(error)"
+            ),
+        ),
+    ),
+    Planted(
+        "unready-for-ever",
+        "a member is ready again by itself",
+        "a flag that is set and never taken back",
+        (delete(NODE, "StorageWorker._has_room", "self.no_room = None"),),
+    ),
+    Planted(
+        "room-that-an-append-found-untold",
+        "a member is ready again by itself",
+        "this project: the flag was taken back only where the segment was made ahead",
+        (delete(NODE, "StorageWorker.prepare_segment", "if not self.failed:"),),
+    ),
+    Planted(
+        "refused-segment-asked-for-no-more",
+        "a member is ready again by itself",
+        "a failure that is taken for final",
+        (replace(NODE, "StorageWorker._prepare_segment", "ROOM_CHECK_SECONDS", "1e9"),),
+    ),
+)
+
+BOUND_BUGS: Final = (*FLOOR_BUGS, *EXPIRY_BUGS, *FULL_DISK_BUGS)

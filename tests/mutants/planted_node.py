@@ -113,6 +113,5 @@ NODE_BUGS: Final = (
         "a failure that is logged and nowhere else to be seen",
         (replace(NODE, "StorageWorker._prepare_segment", "self.no_room is None", "False"),),
         ("tests/unit/controller/node/test_storage_worker.py",),
-        unseen="nobody in it asks for readiness",
     ),
 )

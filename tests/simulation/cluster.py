@@ -12,7 +12,7 @@ from unittest.mock import patch
 import msgspec
 from msgspec.structs import replace
 
-from pidkeeper.controller.node import transaction_duties
+from pidkeeper.controller.node import storage_worker, transaction_duties
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import transitions
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
@@ -29,6 +29,7 @@ from tests.simulation.expiry import Crowd, Crowding, Expiry, bounds
 from tests.simulation.expiry import draw as draw_crowding
 from tests.simulation.floors import Floors
 from tests.simulation.founder import Founder
+from tests.simulation.full_disks import FullDisks, Lines
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
 from tests.simulation.kill_points import KillPoints
@@ -116,6 +117,7 @@ class Cluster:
         self.founder = Founder(self)
         self.witnesses = Witnesses(self)
         self.floors = Floors(self)
+        self.full_disks = FullDisks(self)
         self.expiry = Expiry(self)
         self.crowd = Crowd(self)
         self.monitor.on_commit += [self.founder.committed, self.floors.committed]
@@ -215,12 +217,13 @@ class Cluster:
         self.recovered_after = self.world.now - self.swarm.safety_time
         self.world.run(self.world.now + PROGRESS, self._registered)
         self._demand(self._registered, "not-registered", PROGRESS)
-        self.world.run(self.world.now + CONVERGENCE, self._sound)
-        self._demand(self._sound, "no-convergence", CONVERGENCE)
+        self.world.run(self.world.now + CONVERGENCE, self.sound)
+        self._demand(self.sound, "no-convergence", CONVERGENCE)
         self.world.run(self.world.now + PROGRESS, self.floors.agents_know)
         self._demand(self.floors.agents_know, "exhaustion-untold", PROGRESS)
         self.crowd.check()
         if self.may_allocate() and not self.floors.exhausted():
+            self.full_disks.check()
             SlowDisks(self).run()
         self.loaded = False
         self.world.run(self.world.now + CONVERGENCE, self._converged)
@@ -313,7 +316,7 @@ class Cluster:
         epochs = {agent.broker_id: agent.broker_epoch for agent in self.agents if agent.broker_epoch is not None}
         return len(epochs) == len(self.agents) and epochs.items() <= known.items()
 
-    def _sound(self) -> bool:
+    def sound(self) -> bool:
         """Whether each voter runs, is not recovering and holds what is committed."""
         leader = self.leader()
         processes = [self.members[voter].process for voter in self.voters]
@@ -434,6 +437,7 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
         with (
             patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),
             patch.object(transaction_duties, "FORGET_CHECK_MS", cluster.transactional.forget_check_ms),
+            patch.object(storage_worker, "logger", Lines()),
             bounds(cluster.crowding),
         ):
             return cluster.run()

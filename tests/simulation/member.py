@@ -239,6 +239,7 @@ class Member:
     def faulted(self, process: Process, error: BaseException) -> None:
         """The process found that it must stop."""
         self._count_disk_faults()
+        self.cluster.full_disks.ended(process, error)
         if isinstance(error, UnsupportedMetadataVersion):
             self._upgrade_late(error)
             self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)

@@ -28,6 +28,7 @@ def observe(process: Process) -> None:
     _observe_snapshots(process)
     _observe_deposed(process)
     _observe_requests(process)
+    process.member.cluster.full_disks.watch(process)
 
 
 def _observe_proposals(process: Process) -> None:

@@ -26,6 +26,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from tests.simulation.full_disks import Room
 from tests.simulation.history import SERVED, Operation
 from tests.simulation.loop import SimLoop, enter
 from tests.simulation.observing import observe
@@ -47,7 +48,7 @@ class MemberLoop(SimLoop):
 
     def __init__(self, process: Process, rate: float) -> None:
         super().__init__(process.world, rate=rate, paused=process.pause, turned=process.watch)
-        self._process = process
+        self.process = process
         self.at_once = False
         """Whether work for other threads is done without time passing: for a look at the end of a run."""
 
@@ -56,7 +57,7 @@ class MemberLoop(SimLoop):
         if self.at_once:
             done.set_result(func(*args))
             return done
-        self._process.start_job(functools.partial(func, *args), done)
+        self.process.start_job(functools.partial(func, *args), done)
         return done
 
 
@@ -137,6 +138,7 @@ class Process:
         self.paused_until = 0
         self.jobs: list[Job] = []
         self.points: dict[str, str] = {}
+        self.room = Room(self)
         self.zookeeper: Session | None = None
         self.durable_last = storage.wal.next_index - 1
         self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
