@@ -136,6 +136,7 @@ EXPIRY_BUGS: Final = (
 )
 
 _TOLD: Final = "a full disk is told before the member ends, and as long as it is full"
+_WORKER: Final = ("tests/unit/controller/node/test_storage_worker.py",)
 _WORKS_ON: Final = "a full disk costs nothing before the segment is full"
 
 FULL_DISK_BUGS: Final = (
@@ -185,12 +186,15 @@ FULL_DISK_BUGS: Final = (
         "a member is ready again by itself",
         "this project: the flag was taken back only where the segment was made ahead",
         (delete(NODE, "StorageWorker.prepare_segment", "if not self.failed:"),),
+        _WORKER,
     ),
     Planted(
         "refused-segment-asked-for-no-more",
         "a member is ready again by itself",
         "a failure that is taken for final",
         (replace(NODE, "StorageWorker._prepare_segment", "ROOM_CHECK_SECONDS", "1e9"),),
+        _WORKER,
+        unseen="within seconds an append fills the segment there, and finds the room by itself",
     ),
 )
 

@@ -21,6 +21,7 @@ from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
+    from tests.simulation.member import Member
     from tests.simulation.process import Process
 
 SHARE: Final = 0.25
@@ -33,6 +34,9 @@ LEAST_PAUSE: Final = int(0.9 * SECOND)
 
 PATIENCE: Final = 8 * SECOND
 """Until a member whose disk has room, and is not slow, knows that. An attempt may have begun while it was slow."""
+
+SOON: Final = 0.6
+"""Of those: there is room again soon after the first refusal."""
 
 LENGTH: Final = 6 * SECOND
 """For which a disk is full at the end, at least; half of the seeds fill a segment in it."""
@@ -164,17 +168,30 @@ class FullDisks:
         self._world.note(f"the disk of member {member.node_id} is full")
         self._world.fault("disk_full_at_the_end")
         member.disk.arm(full=True)
-        self._world.run(self._world.now + LENGTH)
+        if self._rng.random() < SOON:
+            self._wait_for_a_refusal(member)
+        else:
+            self._world.run(self._world.now + LENGTH)
+            self._check_others(member)
+        member.disk.arm(full=False)
+        self._world.run(self._world.now + RECOVERED, self.recovered)
+        if not self.recovered():
+            raise Violation("full-disk-stays", f"{RECOVERED // SECOND} s after member {member.node_id} has room again")
+
+    def _wait_for_a_refusal(self, member: Member) -> None:
+        """There is room again soon after it was missed: before the segment is full, or just when it is."""
+        process = member.process
+        assert process is not None, f"member {member.node_id} of a sound cluster is down"
+        self._world.run(self._world.now + LENGTH, lambda: process.room.refused or not process.alive)
+        self._world.run(self._world.now + self._rng.randrange(MILLISECOND, 2 * LOOK))
+
+    def _check_others(self, member: Member) -> None:
         since, history = self._world.now, self._cluster.history
         self._world.run(since + ALLOCATED, lambda: history.newest_invocation >= since)
         if history.newest_invocation < since:
             raise Violation(
                 "full-disk-stops-all", f"no block in {ALLOCATED // SECOND} s, member {member.node_id} is full"
             )
-        member.disk.arm(full=False)
-        self._world.run(self._world.now + RECOVERED, self.recovered)
-        if not self.recovered():
-            raise Violation("full-disk-stays", f"{RECOVERED // SECOND} s after member {member.node_id} has room again")
 
     def recovered(self) -> bool:
         """Whether all voters are sound, and none says that its disk is full."""
