@@ -31,6 +31,7 @@ from tests.simulation.floors import Floors
 from tests.simulation.founder import Founder
 from tests.simulation.full_disks import FullDisks, Lines
 from tests.simulation.history import History
+from tests.simulation.impostor import Impostor
 from tests.simulation.invariants import Monitor
 from tests.simulation.kill_points import KillPoints
 from tests.simulation.loop import enter
@@ -116,6 +117,7 @@ class Cluster:
         self.producers = Producers(self)
         self.founder = Founder(self)
         self.witnesses = Witnesses(self)
+        self.impostor = Impostor(self)
         self.floors = Floors(self)
         self.full_disks = FullDisks(self)
         self.expiry = Expiry(self)
@@ -196,6 +198,7 @@ class Cluster:
             self.world.at(self.rng.randrange(200 * MILLISECOND), member.start)
         self.founder.start()
         self.witnesses.start()
+        self.impostor.start()
         self.floors.start()
         self.crowd.start()
         for client in self.clients:
