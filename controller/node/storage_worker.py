@@ -88,13 +88,11 @@ class StorageWorker:
 
     def prepare_segment(self) -> None:
         """Have the log's next segment preallocated on another thread in time, so that no append has to wait for it."""
-        if self._preparing is not None:
-            return
         if not self.wal.wants_next_segment:
             # An append may have found room and made the segment itself, which may take days to be half full.
             if not self.failed:
                 self._has_room()
-        elif self._loop.time() >= self._prepare_at:
+        elif self._preparing is None and self._loop.time() >= self._prepare_at:
             self._preparing = self._loop.create_task(self._prepare_segment(), name="prepare-segment")
 
     async def _prepare_segment(self) -> None:

@@ -154,7 +154,7 @@ FULL_DISK_BUGS: Final = (
             insert_before(
                 NODE,
                 "StorageWorker.prepare_segment",
-                "if self._preparing is not None:",
+                "if not self.wal.wants_next_segment:",
                 "if self.no_room is not None:\n    logger.error(self.no_room)",
             ),
         ),

@@ -54,7 +54,10 @@ NO_ROOM: Final = b"no room for a log segment"
 
 
 class Room:
-    """What one process was told about room for its next segment. `excused`: until when it could not know better."""
+    """What one process was told about room for its next segment, and since when (`changed`).
+
+    `excused`: until when it could not know better.
+    """
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -63,6 +66,7 @@ class Room:
         self.lines = 0
         self.excused = 0
         self.newest = -SECOND
+        self.changed = 0
 
 
 class FullDisks:
@@ -99,7 +103,7 @@ class FullDisks:
     def _made(self, room: Room) -> None:
         """Its disk had room for a segment, made ahead or by an append."""
         if room.refused:
-            room.refused = False
+            room.refused, room.changed = False, self._world.now
             self._world.fault("segment_made_after_refusal", f"member {room.process.node_id}")
             self._world.at(SETTLE, self._look, room)
 
@@ -111,7 +115,7 @@ class FullDisks:
         room.newest = now
         room.attempts += 1
         if not room.refused:
-            room.refused, room.excused = True, now
+            room.refused, room.excused, room.changed = True, now, now
             self._world.at(SETTLE, self._look, room)
 
     def _look(self, room: Room) -> None:
@@ -125,6 +129,12 @@ class FullDisks:
         if room.refused:
             self._check_excuse(room)
             self._world.at(LOOK, self._look, room)
+        elif process.storage.wal.wants_next_segment:
+            # What an append has just made is half full already: the next attempt will tell.
+            self._world.at(LOOK, self._look, room)
+            return
+        if self._world.now < room.changed + SETTLE:
+            return
 
         def served(response: HttpResponse) -> None:
             self._check_told(room, response)
