@@ -88,7 +88,11 @@ class StorageWorker:
 
     def prepare_segment(self) -> None:
         """Have the log's next segment preallocated on another thread in time, so that no append has to wait for it."""
-        if self._preparing is None and self.wal.wants_next_segment and self._loop.time() >= self._prepare_at:
+        if not self.wal.wants_next_segment:
+            # An append may have found room and made the segment itself, which may take days to be half full.
+            if not self.failed:
+                self._has_room()
+        elif self._preparing is None and self._loop.time() >= self._prepare_at:
             self._preparing = self._loop.create_task(self._prepare_segment(), name="prepare-segment")
 
     async def _prepare_segment(self) -> None:
@@ -102,11 +106,14 @@ class StorageWorker:
         except Exception as error:  # noqa: BLE001 - the same disk holds the log
             self.events.fault(error)
         else:
-            if self.no_room is not None:
-                self.no_room = None
-                logger.info("there is room for the next segment of the log again")
+            self._has_room()
         finally:
             self._preparing = None
+
+    def _has_room(self) -> None:
+        if self.no_room is not None:
+            self.no_room = None
+            logger.info("there is room for the next segment of the log again")
 
     async def stop(self) -> None:
         """Finish what is queued, then end the thread."""

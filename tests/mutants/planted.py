@@ -81,6 +81,7 @@ def plant(bug: Planted, tree: Path) -> None:
 def catalogue() -> Sequence[Planted]:
     """All planted bugs."""
     from tests.mutants.planted_agent import AGENT_BUGS
+    from tests.mutants.planted_bounds import BOUND_BUGS
     from tests.mutants.planted_consensus import CONSENSUS_BUGS
     from tests.mutants.planted_founding import FOUNDING_BUGS
     from tests.mutants.planted_listeners import LISTENER_BUGS
@@ -94,5 +95,5 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_transactions import TRANSACTION_BUGS
 
     ids = (*STATE_BUGS, *TRANSACTION_BUGS, *OWN_ID_BUGS, *MIGRATION_BUGS)
-    processes = (*NODE_BUGS, *FOUNDING_BUGS, *AGENT_BUGS, *LISTENER_BUGS)
+    processes = (*NODE_BUGS, *FOUNDING_BUGS, *AGENT_BUGS, *LISTENER_BUGS, *BOUND_BUGS)
     return (*CONSENSUS_BUGS, *SLOW_DISK_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *processes)

@@ -92,7 +92,6 @@ NODE_BUGS: Final = (
         "a check behind what cannot be undone",
         (delete(MIGRATION, "Migration.claim_for", "check_floor(_, _, _, forced=_)"),),
         ("tests/unit/controller/migration/test_member_side.py",),
-        unseen="nobody in it raises the floor far",
     ),
     Planted(
         "force-for-everybody",
@@ -100,7 +99,6 @@ NODE_BUGS: Final = (
         "a dangerous flag that protects from nobody",
         (replace("controller/api", "_check_force", "Access.OVERRIDE not in _", "False"),),
         ("tests/unit/controller/api/test_app.py",),
-        unseen="its operators are not authenticated",
     ),
     Planted(
         "forgetting-stops-after-its-first-batch",
@@ -108,7 +106,6 @@ NODE_BUGS: Final = (
         "a window that is never opened again",
         (delete(NODE, "TransactionDuties.applied", "self._forgetting.pop(_, None)"),),
         ("tests/unit/controller/node/test_transaction_duties.py",),
-        unseen="an id that is kept for longer breaks no promise",
     ),
     Planted(
         "full-disk-untold",
@@ -116,6 +113,5 @@ NODE_BUGS: Final = (
         "a failure that is logged and nowhere else to be seen",
         (replace(NODE, "StorageWorker._prepare_segment", "self.no_room is None", "False"),),
         ("tests/unit/controller/node/test_storage_worker.py",),
-        unseen="nobody in it asks for readiness",
     ),
 )

@@ -27,7 +27,6 @@ STATE_BUGS: Final = (
         "a floor at the end of the space, accepted from anybody",
         (replace(STATE, "check_floor", "at_least > MAX_PRODUCER_ID - block_size", "False"),),
         (_STATE + "test_machine.py",),
-        unseen="nobody in it raises the floor far",
     ),
     Planted(
         "floor-far-above-without-force",
@@ -35,7 +34,6 @@ STATE_BUGS: Final = (
         "a slip of a digit, accepted",
         (replace(STATE, "check_floor", "at_least - next_producer_id > MAX_FLOOR_JUMP", "False"),),
         (_STATE + "test_machine.py",),
-        unseen="nobody in it raises the floor far",
     ),
     Planted(
         "snapshot-carries-the-current-block",
@@ -207,7 +205,6 @@ STATE_BUGS: Final = (
         "KIP-730: next > 2^63-1-1000 is refused",
         (replace(STATE, "check_block_left", "_1 > MAX_PRODUCER_ID - _", "_1 < 0"),),
         (_STATE + "test_producer_ids.py", _STATE + "test_machine.py"),
-        unseen="no seed gets near 2^63",
     ),
     Planted(
         "history-loses-the-last-row-of-a-snapshot",

@@ -79,6 +79,11 @@ class Agent:
         """That of its registration; before the first it cannot be asked for transactions."""
         return self._agent.session.broker_epoch
 
+    def lets_come_again(self) -> bool:
+        """Whether it has no ID, and tells whoever wants one to come again."""
+        reserve = self._agent.reserve
+        return not reserve.remaining and reserve.refusal.retriable
+
     def start(self) -> None:
         """Register, then run."""
         self._loop.create_task(self._agent.run()).add_done_callback(self._ended)
@@ -129,6 +134,7 @@ class Agent:
         for _ in range(int(self.cluster.swarm.claims_per_second * STEP_SECONDS * 2 * self._rng.random())):
             claimed = claim()
             if claimed == NO_ID:
+                self.cluster.floors.found_none(self, self._agent.reserve.refusal)
                 return
             self.claims.claimed(claimed)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from tests.simulation.client_link import ELSEWHERE, ClientLink
+from tests.simulation.history import NOBODY
 from tests.simulation.world import MILLISECOND
 
 if TYPE_CHECKING:
@@ -33,9 +34,9 @@ class Endpoint:
         self._link = ClientLink(cluster, rng)
         self._leader = rng.choice(cluster.voters)
 
-    def call(self, request: requests.Request, done: Done) -> None:
-        """Ask one member, once; `done(answer, error)` is called once."""
-        operation = self._cluster.history.invoke(request)
+    def call(self, request: requests.Request, done: Done, producer: int = NOBODY) -> None:
+        """Ask one member, once; `done(answer, error)` is called once. `producer`: of whom it is a request, if any."""
+        operation = self._cluster.history.invoke(request, producer)
         target = self._leader
         waiting = True
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 import msgspec
 from msgspec.structs import replace
 
-from pidkeeper.controller.node import transaction_duties
+from pidkeeper.controller.node import storage_worker, transaction_duties
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import transitions
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
@@ -25,8 +25,13 @@ from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
 from tests.simulation.client import Client
 from tests.simulation.evidence import Witnesses
+from tests.simulation.expiry import Crowd, Crowding, Expiry, bounds
+from tests.simulation.expiry import draw as draw_crowding
+from tests.simulation.floors import Floors
 from tests.simulation.founder import Founder
+from tests.simulation.full_disks import FullDisks, Lines
 from tests.simulation.history import History
+from tests.simulation.impostor import Impostor
 from tests.simulation.invariants import Monitor
 from tests.simulation.kill_points import KillPoints
 from tests.simulation.loop import enter
@@ -92,6 +97,7 @@ class Cluster:
         self.migrating: Migrating = draw_migrating(self.world.stream("migrating"))
         self.swarm: Swarm = self._swarm()
         self.transactional: Transactional = draw_transactional(self.world.stream("transactional"))
+        self.crowding: Crowding = draw_crowding(self.world.stream("crowding"), self.transactional)
         self.written: list[Written] = []
         self.bug = bug
         self.operator = QuorumOperator(self, tuple(range(1, self.swarm.members + 1)))
@@ -112,7 +118,14 @@ class Cluster:
         self.producers = Producers(self)
         self.founder = Founder(self)
         self.witnesses = Witnesses(self)
-        self.monitor.on_commit.append(self.founder.committed)
+        self.impostor = Impostor(self)
+        self.floors = Floors(self)
+        self.full_disks = FullDisks(self)
+        self.expiry = Expiry(self)
+        self.crowd = Crowd(self)
+        self.monitor.on_commit += [self.founder.committed, self.floors.committed]
+        if self.transactional.ids:
+            self.monitor.on_commit.append(self.expiry.committed)
         self.migration_operator = MigrationOperator(self, self.zookeeper)
         self.nemesis = Nemesis(self)
         self.healed = False
@@ -186,6 +199,9 @@ class Cluster:
             self.world.at(self.rng.randrange(200 * MILLISECOND), member.start)
         self.founder.start()
         self.witnesses.start()
+        self.impostor.start()
+        self.floors.start()
+        self.crowd.start()
         for client in self.clients:
             client.start()
         for agent in self.agents:
@@ -205,9 +221,13 @@ class Cluster:
         self.recovered_after = self.world.now - self.swarm.safety_time
         self.world.run(self.world.now + PROGRESS, self._registered)
         self._demand(self._registered, "not-registered", PROGRESS)
-        self.world.run(self.world.now + CONVERGENCE, self._sound)
-        self._demand(self._sound, "no-convergence", CONVERGENCE)
-        if self.may_allocate():
+        self.world.run(self.world.now + CONVERGENCE, self.sound)
+        self._demand(self.sound, "no-convergence", CONVERGENCE)
+        self.world.run(self.world.now + PROGRESS, self.floors.agents_know)
+        self._demand(self.floors.agents_know, "exhaustion-untold", PROGRESS)
+        self.crowd.check()
+        if self.may_allocate() and not self.floors.exhausted():
+            self.full_disks.check()
             SlowDisks(self).run()
         self.loaded = False
         self.world.run(self.world.now + CONVERGENCE, self._converged)
@@ -291,8 +311,8 @@ class Cluster:
             self.zookeeper.switch_off()
 
     def _progressed(self) -> bool:
-        allocated = self.history.newest_invocation >= self.swarm.safety_time
-        return (allocated or not self.may_allocate()) and self.migration.phase not in STEPPING
+        answered = self.history.newest_invocation >= self.swarm.safety_time
+        return (answered or not self.may_allocate()) and self.migration.phase not in STEPPING
 
     def _registered(self) -> bool:
         """Whether the quorum knows every agent as the agent knows itself, so that all of them are given blocks."""
@@ -303,7 +323,7 @@ class Cluster:
         epochs = {agent.broker_id: agent.broker_epoch for agent in self.agents if agent.broker_epoch is not None}
         return len(epochs) == len(self.agents) and epochs.items() <= known.items()
 
-    def _sound(self) -> bool:
+    def sound(self) -> bool:
         """Whether each voter runs, is not recovering and holds what is committed."""
         leader = self.leader()
         processes = [self.members[voter].process for voter in self.voters]
@@ -380,6 +400,7 @@ class Cluster:
         for node in self.voters:
             process = self.members[node].process
             assert process is not None, f"member {node} is down after convergence"
+            self.floors.check_health(process)
             images.add(msgspec.json.encode(process.machine.image(0, 0)))
             page: AllocatedBlocksPage = _answer(process, process.node.ledger.page(-1, len(expected) + 1))
             found = [block for block in page.blocks if block.first >= page.complete_from]
@@ -431,6 +452,8 @@ def _simulate(cluster: Cluster) -> Result:
         with (
             patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),
             patch.object(transaction_duties, "FORGET_CHECK_MS", cluster.transactional.forget_check_ms),
+            patch.object(storage_worker, "logger", Lines()),
+            bounds(cluster.crowding),
         ):
             return cluster.run()
     except Violation as violation:

@@ -55,14 +55,15 @@ class Witnesses:
         self._world.at(self._rng.randrange(2 * SECOND, 15 * SECOND), self._lie)
         far = self._rng.random() < 0.3
         above = self._rng.choice((0, 1, 5_000, 1_000_000))
-        highest = self._rng.choice(FAR) if far else self._cluster.next_id_seen() + above
+        highest = self._rng.choice(FAR) if far else min(self._cluster.next_id_seen() + above, MAX_PRODUCER_ID - 1)
         broker_id = FIRST_WITNESS + self._rng.randrange(WITNESSES)
         held = HeldIds(uuid.UUID(int=self._rng.getrandbits(128)), highest)
         believes = self._cluster.metadata_version() >= FOUNDING
         self._world.fault("evidence_forged")
 
         def told(answer: Any, error: RequestError | None) -> None:
-            if far and believes and error is None:
+            beyond = highest - self._cluster.next_id_seen() > MAX_FLOOR_JUMP
+            if far and beyond and believes and error is None:
                 raise Violation("believed-too-much", f"{held} of broker {broker_id} was answered with {answer}")
 
         name = f"witness-{self._rng.getrandbits(32)}"
@@ -83,7 +84,7 @@ class Witnesses:
             self._endpoint.call(self._judgement(found[0].broker_id, found[0].highest_producer_id), self._judged)
 
     def _judgement(self, broker_id: int, highest: int) -> requests.Request:
-        if self._rng.random() < 0.3:
+        if self._rng.random() < 0.3 and highest < MAX_PRODUCER_ID - self._cluster.swarm.block_size:
             return requests.RaiseFloor(highest + 1)
         return requests.DismissEvidence(broker_id)
 

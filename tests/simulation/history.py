@@ -78,7 +78,7 @@ class History:
         self.transactional: list[Operation] = []
         self.commits: list[Commit] = []
         self.newest_invocation = 0
-        """When the newest request for a block was sent that was answered with one."""
+        """When the newest request for a block was sent that was answered: with one, or that there will be none."""
 
     def invoke(self, request: requests.Request, producer: int = NOBODY) -> Operation:
         """A client sends a request, or a transactional producer does."""
@@ -101,6 +101,8 @@ class History:
         """The client holds a refusal."""
         operation.returned = self.world.now
         operation.error = error.code
+        if error.code is ErrorCode.PRODUCER_IDS_EXHAUSTED:
+            self.newest_invocation = max(self.newest_invocation, operation.invoked)
 
     def commit(self, first_offset: int, records: Iterable[Record]) -> None:
         """The next entry was applied for the first time."""
@@ -116,6 +118,7 @@ class History:
         self._check_owners(acknowledged, committed)
         self._check_real_time_order()
         self._check_gaps(acknowledged, committed)
+        self._check_floors()
         self._check_registrations()
         _check_offers(claims, committed)
         _check_claims(claims)
@@ -235,6 +238,20 @@ class History:
             orphans[owner] += 1
             if bisect.bisect_right(unknown[owner], commit.time) < orphans[owner]:
                 raise Violation("unexplained-gap", f"nobody asked for {record}, committed by {commit.time}")
+
+    def _check_floors(self) -> None:
+        """Every floor was asked for, and was refused to nobody who asked for it alone."""
+        asked: dict[int, int] = {}
+        for operation in self.operations:
+            request = operation.request
+            if isinstance(request, requests.RaiseFloor) and not operation.refused:
+                asked.setdefault(request.at_least, operation.invoked)
+        for commit in self.commits:
+            record = commit.record
+            if not isinstance(record, ProducerIdFloorRecord):
+                continue
+            if asked.get(record.next_producer_id, commit.time + 1) > commit.time:
+                raise Violation("unexplained-floor", f"nobody asked for {record}, committed by {commit.time}")
 
     def _check_registrations(self) -> None:
         for operation in self.operations:

@@ -44,7 +44,7 @@ class Liar:
         claims = [agent.claims for agent in (*cluster.agents, *cluster.gone) if agent.claims.runs]
         leader = cluster.leader()
         own = None if leader is None else leader.machine.own_ids.next_id
-        beyond = cluster.next_id_seen() + rng.choice((0, 1, 5_000))
+        beyond = min(cluster.next_id_seen() + rng.choice((0, 1, 5_000)), MAX_PRODUCER_ID)
         choices = [0, beyond, MAX_PRODUCER_ID, *([] if own is None else [own, own + 1])]
         if claims and rng.random() < 0.6:
             return int(rng.choice(rng.choice(rng.choice(claims).runs)))

@@ -49,6 +49,7 @@ class Member:
     take the last one back.
     `forgot`: the last entry on the disk before it went back to an older state, until that entry is on it again.
     `copy`: an old copy of the disk, and the index of the configuration that was in force when it was taken.
+    `clock_set`: when its wall clock jumped last.
     `hangs_until`: no work on the disk ends before that. `least_disk_delay`: none takes less than that.
     `build`: the newest metadata version that the next process reads; `taken_back`: it once was a newer one.
     `founding`: the voters that the disk was founded with, None until it was; `edited`: the file says otherwise than its
@@ -81,6 +82,7 @@ class Member:
         self.damaged = False
         self.damage_is_latent = False
         self.clock_offset = 0
+        self.clock_set = -SECOND
         self.disk_slowness = 1
         self.least_disk_delay = 0
         self.hangs_until = 0
@@ -237,6 +239,7 @@ class Member:
     def faulted(self, process: Process, error: BaseException) -> None:
         """The process found that it must stop."""
         self._count_disk_faults()
+        self.cluster.full_disks.ended(process, error)
         if isinstance(error, UnsupportedMetadataVersion):
             self._upgrade_late(error)
             self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)

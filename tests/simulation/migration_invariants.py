@@ -1,5 +1,6 @@
 """What must hold of ZooKeeper and the quorum together, looked at from outside with a parser of its own.
 
+- no claim covers a floor that must be refused;
 - no two blocks overlap, whether the quorum committed them or an old broker's write was acknowledged;
 - nothing is handed out in a claiming phase that was not claimed, by a write whose acknowledgement the leader had;
 - the end of the znode's block never falls, but where the migration is rolled back;
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from pidkeeper.controller.migration.zookeeper import BROKERS_PATH, Znode
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import RaiseFloorResponse
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord, Record
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 _CONTROLLER: Final = -1
+
+_MOST_BLOCKS: Final = 4096 * DEFAULT_BLOCK_SIZE
+"""IDs in the blocks of one claim: more than any is made for."""
 
 
 class Block:
@@ -82,16 +86,18 @@ class MigrationMonitor:
         """Behind everything that the quorum handed out or skipped on demand."""
         self._log_next = 0
         """As the log says, with what it took over from ZooKeeper."""
-        self._brokers_next = end_of(zookeeper.znode.data)
+        self.brokers_next = end_of(zookeeper.znode.data)
         """Behind everything that was written for others than this quorum."""
-        self._brokers_next_at = {0: self._brokers_next}
+        self.forced = 0
+        """The highest floor that an operator asked for by force."""
+        self._brokers_next_at = {0: self.brokers_next}
         self._pausing: MigrationRecord | None = None
         self._set_back_version = -1
         self._finalizing: list[tuple[Process, int, bool]] = []
         """Orders under way: at which member, since when, and whether forced."""
         if zookeeper.znode.data is not None:
             first = _block(zookeeper.znode.data).first
-            self._own(first, self._brokers_next - 1, "somebody before")
+            self._own(first, self.brokers_next - 1, "somebody before")
 
     @property
     def phase(self) -> MigrationPhase:
@@ -112,7 +118,7 @@ class MigrationMonitor:
         if end_of(after.data) < end_of(before.data) and wanted.kind != "set_back":
             raise Violation("block-end-lowered", f"{wanted} replaces {before}")
         if wanted.node is None:
-            self._brokers_next = max(self._brokers_next, end_of(after.data))
+            self.brokers_next = max(self.brokers_next, end_of(after.data))
         elif wanted.kind == "set_back":
             self._check_set_back(wanted, before)
         elif wanted.kind == "seal":
@@ -122,29 +128,37 @@ class MigrationMonitor:
                 raise Violation("changed-before-start", f"{wanted} replaces {before}")
         else:
             self._check_claim(wanted)
-        self._brokers_next_at[after.version] = self._brokers_next
+        self._brokers_next_at[after.version] = self.brokers_next
 
     def _check_claim(self, wanted: Write) -> None:
         if wanted.data is None or wanted.kind != "claim":
             raise Violation("strange-write", f"{wanted}")
         block = _block(wanted.data)
-        if block.first < self._brokers_next or block.sealed or block.claimed_by != self.name:
-            raise Violation("claim", f"{wanted} by {self.name}, but others have what is below {self._brokers_next}")
+        if block.first < self.brokers_next or block.sealed or block.claimed_by != self.name:
+            raise Violation("claim", f"{wanted} by {self.name}, but others have what is below {self.brokers_next}")
+        self._check_size(wanted, block)
         self._claims.append((block.first, block.last))
 
+    def _check_size(self, wanted: Write, block: Block) -> None:
+        """What ZooKeeper has taken cannot be taken back, so a claim covers nothing that would be refused."""
+        claimed = self._claims[-1][1] if self._claims else 0
+        most = max(self._log_next + MAX_FLOOR_JUMP, self.forced, self.brokers_next, claimed) + _MOST_BLOCKS
+        if block.last >= most:
+            raise Violation("ids-burnt", f"{wanted}: the log is at {self._log_next}, {self.forced} was forced")
+
     def _check_set_back(self, wanted: Write, before: Znode) -> None:
-        expected = max(self._quorum_next, self._brokers_next)
+        expected = max(self._quorum_next, self.brokers_next)
         if end_of(wanted.data) != expected:
             facts = f"{wanted} replaces {before}: next is {end_of(wanted.data)}"
-            raise Violation("set-back", f"{facts}, not {expected} (of {self._quorum_next}, {self._brokers_next})")
+            raise Violation("set-back", f"{facts}, not {expected} (of {self._quorum_next}, {self.brokers_next})")
         self._set_back_version = before.version
 
     def _check_seal(self, wanted: Write) -> None:
         block = None if wanted.data is None else _block(wanted.data)
         if block is None or not block.sealed or block.claimed_by != self.name:
             raise Violation("seal", f"{wanted} is no seal of {self.name}")
-        if self._log_next < self._brokers_next:
-            raise Violation("sealed-too-early", f"{wanted}: others have {self._brokers_next - 1}, not in the log")
+        if self._log_next < self.brokers_next:
+            raise Violation("sealed-too-early", f"{wanted}: others have {self.brokers_next - 1}, not in the log")
 
     def given(self, broker_id: int, first: int, last: int, asked: int) -> None:
         """An old broker has the acknowledgement of its block."""
@@ -153,7 +167,8 @@ class MigrationMonitor:
 
     def exhausted(self, data: bytes) -> None:
         """An old broker finds nothing left, and stops."""
-        if not _block(data).sealed:
+        near_the_end = self.forced >= MAX_PRODUCER_ID - MAX_FLOOR_JUMP
+        if not (_block(data).sealed or near_the_end):
             raise Violation("exhausted", f"an old broker stops at {data!r}")
 
     # The log.

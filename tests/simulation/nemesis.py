@@ -150,6 +150,7 @@ class Nemesis:
 
     def _throw_clock_jump(self) -> bool:
         member = self._machine()
+        member.clock_set = self.world.now
         member.clock_offset = self.rng.randrange(-10 * _YEAR, 10 * _YEAR)
         return True
 

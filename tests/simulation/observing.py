@@ -28,6 +28,7 @@ def observe(process: Process) -> None:
     _observe_snapshots(process)
     _observe_deposed(process)
     _observe_requests(process)
+    process.member.cluster.full_disks.watch(process)
 
 
 def _observe_proposals(process: Process) -> None:
@@ -37,6 +38,8 @@ def _observe_proposals(process: Process) -> None:
     def observed(records: list[Record], outcomes: Outcomes) -> Proposal:
         if cluster.migrating.present:
             cluster.migration.proposed(process, records)
+        if cluster.transactional.ids:
+            cluster.expiry.proposed(process, records)
         proposal = propose(records, outcomes)
         if cluster.migrating.present:
             cluster.kill_points.proposed(process, records)

@@ -26,6 +26,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from tests.simulation.full_disks import Room
 from tests.simulation.history import SERVED, Operation
 from tests.simulation.loop import SimLoop, enter
 from tests.simulation.observing import observe
@@ -47,7 +48,7 @@ class MemberLoop(SimLoop):
 
     def __init__(self, process: Process, rate: float) -> None:
         super().__init__(process.world, rate=rate, turned=process.watch)
-        self._process = process
+        self.process = process
         self.at_once = False
         """Whether work for other threads is done without time passing: for a look at the end of a run."""
 
@@ -56,7 +57,7 @@ class MemberLoop(SimLoop):
         if self.at_once:
             done.set_result(func(*args))
             return done
-        self._process.start_job(functools.partial(func, *args), done)
+        self.process.start_job(functools.partial(func, *args), done)
         return done
 
 
@@ -136,6 +137,7 @@ class Process:
         self.alive = True
         self.jobs: list[Job] = []
         self.points: dict[str, str] = {}
+        self.room = Room(self)
         self.zookeeper: Session | None = None
         self.durable_last = storage.wal.next_index - 1
         self.seen_term = self.seen_commit = self.seen_applied = self.seen_next_id = 0
@@ -147,7 +149,11 @@ class Process:
         self.node = node = ClusterMember(member.settings, storage, self._ports(), config)
         self.interface = MemberInterface(node)
         self.app = build_app(
-            self.interface, limits=ApiLimits(), token=None, clock_ns=lambda: int(self.loop.time() * 1_000_000_000)
+            self.interface,
+            limits=ApiLimits(),
+            token=None,
+            operator_token=member.cluster.floors.operator_token,
+            clock_ns=lambda: int(self.loop.time() * 1_000_000_000),
         )
         self.core, self.driver, self.machine = node.core, node.driver, node.machine
         assert isinstance(node.writer, SimWriter), f"{node.writer} is not in virtual time"

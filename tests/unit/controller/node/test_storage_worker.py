@@ -313,3 +313,25 @@ async def test_a_full_disk_is_told_once_and_asked_now_and_then_until_there_is_ro
     assert bench.worker.no_room is None
     assert not bench.wal.wants_next_segment
     await bench.stop()
+
+
+async def test_a_segment_that_an_append_made_shows_that_there_is_room_again() -> None:
+    bench = Bench()
+    almost_full(bench)
+    bench.files.before = fail_on("preallocate", OSError(errno.ENOSPC, "No space left on device"))
+    bench.worker.start(bench)
+    bench.worker.prepare_segment()
+    assert bench.worker._preparing is not None
+    await bench.worker._preparing
+    told = bench.worker.no_room
+    assert told is not None
+    bench.files.before = lambda kind, path: None
+    segments, index, appends = bench.wal.segment_count, bench.wal.next_index, bench.wal.appends
+    while bench.wal.segment_count == segments:
+        bench.worker.append(index, entries(index, index, size=100_000), None)
+        await bench.until(lambda: len(bench.synced) == bench.wal.appends - appends > 0)
+        index += 1
+    assert not bench.wal.wants_next_segment, "the new segment is half full already"
+    bench.worker.prepare_segment()
+    assert bench.worker.no_room is None
+    await bench.stop()
