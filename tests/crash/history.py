@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, Self
 
 import msgspec
 
+from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
 from pidkeeper.controller.node.snapshot_due import SnapshotEvery
@@ -21,6 +22,7 @@ from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot
 from pidkeeper.controller.state.machine import allocations
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.records import decode_batch
 from pidkeeper.snapshots.files import Files
@@ -29,12 +31,13 @@ from pidkeeper.snapshots.snapshot_format import encode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.background import Gate
 from tests.crash.book import Book
-from tests.crash.facts import CLUSTER_ID, Facts, Recoverer
+from tests.crash.facts import CLUSTER_ID, Facts, Recoverer, settings
 from tests.crash.oracle import Hole, Oracle, View
 from tests.support.memory_files import PowerCut
 
 DIRECTORY_ID: Final = uuid.UUID(int=0xC7A54)
 RESTARTS: Final = ("close", "kill", "cut")
+FOUNDING_ID: Final = uuid.UUID(int=0xF0)
 CHUNKS: Final = 3
 MAX_KILL_CALLS: Final = 12
 """How many changing calls of the operation that is killed are made at most."""
@@ -212,6 +215,7 @@ class History:
     async def _live(self, operations: int) -> None:
         asyncio.get_running_loop().set_exception_handler(self._on_lost_exception)
         format_directory(self.disk, self._data_dir, CLUSTER_ID, 1, directory_id=DIRECTORY_ID)
+        write_founding(self.disk, self._data_dir, founding_by(settings(self._data_dir), FOUNDING_ID))
         await self._start(self.disk)
         while self.operations < operations and not self.violations:
             self.operations += 1
