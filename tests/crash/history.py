@@ -20,7 +20,7 @@ from pidkeeper.controller.node.opening import OpenedStorage
 from pidkeeper.controller.node.snapshot_due import SnapshotEvery
 from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot
-from pidkeeper.controller.state.machine import allocations
+from pidkeeper.controller.state.machine import allocations, owners
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
@@ -46,13 +46,15 @@ MAX_KILL_CALLS: Final = 12
 class Kind(msgspec.Struct, frozen=True):
     """A kind of history: how often it does what, after how many entries it takes a snapshot, and what runs meanwhile.
 
-    `interleaved`: snapshots are taken while other operations go on, rather than between them.
+    `interleaved`: snapshots are taken while other operations go on, rather than between them. `own_ids`: transactional
+    ids get IDs, so that there are files of owners.
     """
 
     name: str
     weights: dict[str, int]
     snapshot_entries: int = 1_000_000
     interleaved: bool = False
+    own_ids: bool = False
 
 
 KINDS: Final = (
@@ -78,6 +80,13 @@ KINDS: Final = (
         },
         snapshot_entries=8,
         interleaved=True,
+    ),
+    Kind(
+        "owners",
+        {"append": 70, "replace": 6, "vote": 2, "install": 2, "close": 4, "kill": 8, "cut": 8},
+        snapshot_entries=5,
+        interleaved=True,
+        own_ids=True,
     ),
 )
 
@@ -135,9 +144,9 @@ class Member:
     def apply(self, entry: Entry) -> None:
         """As the driver applies a committed entry."""
         records = decode_batch(entry.data)
-        first_offset = self.machine.next_offset
+        first_offset, version = self.machine.next_offset, self.machine.metadata_version
         self.machine.replay(records)
-        self.ledger.record(allocations(records, first_offset))
+        self.ledger.record(allocations(records, first_offset), owners(records, first_offset, version))
         self.applied = entry.index
         self.keeper.applied(entry)
 
@@ -184,9 +193,9 @@ class History:
         self.violations: list[str] = []
         self.operations = 0
         self.calls = 0
-        self._book = book = Book()
+        self._book = book = Book(own_ids=kind.own_ids)
         self.oracle.images, self.oracle.offsets, self.oracle.labels = book.images, book.offsets, book.labels
-        self.recoverer = Recoverer(data_dir, book.blocks)
+        self.recoverer = Recoverer(data_dir, book.blocks, book.owners)
         self._data_dir = data_dir
         self._visit = visit
         self._rng = random.Random(f"{kind.name}/{seed}")
@@ -237,6 +246,7 @@ class History:
         """`snapshot` is acknowledged, and the log may go up to `keep_from`."""
         self.oracle.snapshot, self.oracle.keep_from = snapshot, keep_from
         self.oracle.covered_to = self._book.images[snapshot].next_offset
+        self.oracle.owners_to = self._member.storage.owners.covered_to
         self._acknowledge()
 
     def snapshot_installed(self, snapshot: SnapshotId) -> None:
@@ -454,7 +464,7 @@ class History:
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Count the allocations that are committed and that this disk is answerable for."""
+        """Count what was given by entries that are committed and that this disk is answerable for."""
         on_disk = max(self.oracle.durable.last, self.oracle.snapshot.index)
         answerable = min(len(self._book.committed), self._commit, on_disk)
         if answerable <= self._counted:
