@@ -54,9 +54,12 @@ def targets() -> list[Target]:
             "node",
             tuple(
                 f"controller/node/{name}.py"
-                for name in ("leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")
+                for name in ("founding_gate", "leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")
             ),
-            _tests("controller/node", ("leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")),
+            _tests(
+                "controller/node",
+                ("founding_gate_alone", "leadership", "decider", "own_ids_duty", "proposals", "snapshot_due"),
+            ),
         ),
         Target(
             "listeners",
