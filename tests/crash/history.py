@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, Final, Protocol, Self
+from unittest import mock
 
 import msgspec
 
@@ -21,6 +22,7 @@ from pidkeeper.controller.node.snapshot_due import SnapshotEvery
 from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot
 from pidkeeper.controller.state.machine import allocations, owners
+from pidkeeper.controller.storage import owner_archive
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
@@ -47,7 +49,7 @@ class Kind(msgspec.Struct, frozen=True):
     """A kind of history: how often it does what, after how many entries it takes a snapshot, and what runs meanwhile.
 
     `interleaved`: snapshots are taken while other operations go on, rather than between them. `own_ids`: transactional
-    ids get IDs, so that there are files of owners.
+    ids get IDs, so that there are files of owners, merged two at a time. `most_operations`: that a history has.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Kind(msgspec.Struct, frozen=True):
     snapshot_entries: int = 1_000_000
     interleaved: bool = False
     own_ids: bool = False
+    most_operations: int = 1_000_000
 
 
 KINDS: Final = (
@@ -87,6 +90,7 @@ KINDS: Final = (
         snapshot_entries=5,
         interleaved=True,
         own_ids=True,
+        most_operations=80,
     ),
 )
 
@@ -213,8 +217,10 @@ class History:
     async def run(self, operations: int) -> None:
         """Do `operations` of them, or less if a promise is broken."""
         self._gate = Gate()
+        few = 1 if self.kind.own_ids else owner_archive.MAX_SMALL_FILES
         try:
-            await self._live(operations)
+            with mock.patch.object(owner_archive, "MAX_SMALL_FILES", few):
+                await self._live(min(operations, self.kind.most_operations))
         finally:
             self._killed = True
             self._gate.open()

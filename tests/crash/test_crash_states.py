@@ -7,7 +7,6 @@ from pathlib import PurePath
 import pytest
 
 import pidkeeper.controller.storage.archive
-import pidkeeper.controller.storage.owner_archive
 from tests.crash.disk import CrashDisk
 from tests.crash.enumerate_states import LyingDisk, run_history
 from tests.crash.history import KINDS
@@ -22,8 +21,7 @@ FILE = PurePath("/data/file")
 
 @pytest.fixture(autouse=True)
 def _early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (pidkeeper.controller.storage.archive, pidkeeper.controller.storage.owner_archive):
-        monkeypatch.setattr(module, "MAX_SMALL_FILES", 1)
+    monkeypatch.setattr(pidkeeper.controller.storage.archive, "MAX_SMALL_FILES", 1)
 
 
 @pytest.mark.parametrize("kind", [kind.name for kind in KINDS if not kind.own_ids])
