@@ -173,7 +173,8 @@ def decode_owners(data: bytes) -> list[Owner]:
     for at in range(0, len(rows), OWNER_ROW_BYTES):
         place = decode_place(rows[at : at + OWNER_ROW_BYTES])
         owners.append(place.owner(names[place.name_at : place.name_at + place.name_bytes]))
-    _check_ascending(owners, header.from_offset, header.to_offset)
+    if encode_owners(header.cluster_id, header.from_offset, header.to_offset, owners) != data:
+        raise OwnerError("its names or its empty fields are not laid out as a member writes them")
     return owners
 
 
@@ -188,10 +189,13 @@ def decode_place(row: bytes) -> Place:
 
 
 def moved(rows: bytes, by: int) -> bytes:
-    """The rows, with their names `by` bytes further on."""
+    """The rows, with their names `by` bytes further on. Raises OwnerError for a name that would be in no file."""
     changed = bytearray(rows)
     for at in range(_PLACE_AT, len(rows), OWNER_ROW_BYTES):
-        _PLACE.pack_into(changed, at, _PLACE.unpack_from(rows, at)[0] + by)
+        place = _PLACE.unpack_from(rows, at)[0] + by
+        if place >= MAX_OWNER_FILE_BYTES:
+            raise OwnerError(f"a name at byte {place} of the names is in no file")
+        _PLACE.pack_into(changed, at, place)
     return bytes(changed)
 
 

@@ -49,8 +49,8 @@ class _Known(msgspec.Struct, frozen=True):
 class OwnerArchive:
     """The archive in the directory `path`, which must exist.
 
-    Opening verifies every file, and raises OwnerError naming the one that is damaged or another cluster's; so does
-    `find` if what it reads changed since.
+    Opening verifies every file, and raises OwnerError naming the one that is damaged or another cluster's; so do
+    `find` and `append` if what they read changed since.
     """
 
     def __init__(self, files: Files, path: PurePath, cluster_id: str) -> None:
@@ -104,10 +104,7 @@ class OwnerArchive:
         try:
             owner = self._first_from(producer_id, handle, known.header.rows)
         except OwnerError as error:
-            raise OwnerError(
-                f"file of owners {self._path / known.name} changed since it was opened ({error}): the disk is failing. "
-                "Move the member to another one"
-            ) from error
+            raise self._changed(known, error) from error
         finally:
             self._files.close(handle)
         return owner if owner.producer_id == producer_id else None
@@ -171,8 +168,8 @@ class OwnerArchive:
         old = self._known[run]
         rows, names = b"", b""
         for one in old:
-            _, more, after = split_owners(self._files.read_bytes(self._path / one.name))
-            rows, names = rows + moved(more, len(names)), names + after
+            more, after = self._moved(one, len(names))
+            rows, names = rows + more, names + after
         data = assembled(self._cluster_id, old[0].header.from_offset, old[-1].header.to_offset, rows, names)
         merged = _known(data)
         write_durably(self._files, self._path / merged.name, data)
@@ -180,6 +177,20 @@ class OwnerArchive:
         for one in old:
             self._files.unlink(self._path / one.name)
         self._files.fsync_directory(self._path)
+
+    def _moved(self, known: _Known, by: int) -> tuple[bytes, bytes]:
+        """Rows and names of a file, the names to be `by` bytes further on."""
+        try:
+            _, rows, names = split_owners(self._files.read_bytes(self._path / known.name))
+            return moved(rows, by), names
+        except OwnerError as error:
+            raise self._changed(known, error) from error
+
+    def _changed(self, known: _Known, error: OwnerError) -> OwnerError:
+        return OwnerError(
+            f"file of owners {self._path / known.name} changed since it was opened ({error}): the disk is failing. "
+            "Move the member to another one"
+        )
 
     def _oldest_run(self) -> slice | None:
         """The oldest two or more files in a row without a hole between them that fit into one file."""

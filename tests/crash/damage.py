@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from pidkeeper.controller.storage.owner_archive import SUFFIX
 from tests.crash.disk import SECTOR, CrashDisk, Image
 from tests.support.memory_files import Inode, _write
 
@@ -36,8 +37,10 @@ class Damage(NamedTuple):
 
     @property
     def area(self) -> str:
-        """What was damaged: wal, snapshots, archive, or meta."""
+        """What was damaged: wal, snapshots, archive, owners, or meta."""
         name = self.paths[0].parent.name
+        if self.paths[0].suffix == SUFFIX:
+            return "owners"
         return name if name in {"wal", "snapshots", "archive"} else "meta"
 
 

@@ -25,7 +25,7 @@ from pidkeeper.controller.node.opening import InconsistentStorage
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.storage import frames, segment
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
-from pidkeeper.snapshots import archive_format, snapshot_format
+from pidkeeper.snapshots import archive_format, owner_format, snapshot_format
 from pidkeeper.snapshots.archive_format import ArchiveError
 from tests.crash.damage import Damage, RecordingDisk
 from tests.crash.disk import CrashDisk, key
@@ -67,11 +67,15 @@ class DamageResult(msgspec.Struct):
 
 
 class Damager:
-    """Goes through one history: first to see how many settled disks it has, then to damage some of them."""
+    """Goes through one history: first to see how many settled disks it has, then to damage some of them.
 
-    def __init__(self, kind: str, seed: int, deadline: float | None) -> None:
+    `area`: the only one that is damaged; None: all.
+    """
+
+    def __init__(self, kind: str, seed: int, deadline: float | None, area: str | None) -> None:
         self.result = DamageResult(kind, seed)
         self._deadline = deadline
+        self._area = area
         self._logs: list[View] = []
         self._written: dict[int, set[Entry]] = {}
         self._noted: View | None = None
@@ -126,6 +130,8 @@ class Damager:
             if self._deadline is not None and time.monotonic() > self._deadline:
                 self.result.unfinished = True
                 return
+            if self._area not in {None, damage.area}:
+                continue
             self.result.states += 1
             where = f"{self.result.kind}:{self.result.seed}, operation {self.history.operations}, {damage.fault}"
             try:
@@ -187,7 +193,7 @@ class Damager:
         if any(index not in known for index in range(found.snapshot.index + 1, found.next_index)):
             return f"the log does not reach from {found.snapshot} to {found.next_index}"
         if lost := clean.labels - found.labels - self._replayed(found):
-            return f"{len(lost)} allocations are in neither archive nor log"
+            return f"{len(lost)} allocations or owners are in neither archive nor log"
         return None
 
     def _is_acknowledged(self, found: Facts) -> bool:
@@ -223,10 +229,17 @@ def _check_named(refusal: Exception, damage: Damage) -> None:
 
 
 def run_damage(
-    kind: str, seed: int, operations: int = OPERATIONS, disks: int = DISKS, *, deadline: float | None = None
+    kind: str,
+    seed: int,
+    operations: int = OPERATIONS,
+    disks: int = DISKS,
+    *,
+    area: str | None = None,
+    deadline: float | None = None,
 ) -> DamageResult:
-    """Damage `disks` disks of one history in every way. After `deadline` (monotonic seconds) it stops looking."""
-    damager = Damager(kind, seed, deadline)
+    """Damage `disks` disks of one history in every way, or one `area` of them. After `deadline` (monotonic seconds) it
+    stops looking."""
+    damager = Damager(kind, seed, deadline, area)
     logging.disable(logging.CRITICAL)  # most of what happens is an error to the member
     try:
         damager.run(operations, disks)
@@ -252,7 +265,7 @@ class _NoChecksums:
 @contextlib.contextmanager
 def no_checksums() -> Iterator[None]:
     """A control: nobody compares checksums. The enumeration has to find that out."""
-    users: tuple[Any, ...] = (frames, segment, archive_format, snapshot_format)
+    users: tuple[Any, ...] = (frames, segment, archive_format, owner_format, snapshot_format)
     with contextlib.ExitStack() as stack:
         for user in users:
             stack.enter_context(mock.patch.object(user, "google_crc32c", _NoChecksums))

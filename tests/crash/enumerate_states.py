@@ -38,12 +38,13 @@ class Result(msgspec.Struct):
 
 
 class Enumerator:
-    """Checks every state at a boundary."""
+    """Checks every state at a boundary, from operation `since` on."""
 
-    def __init__(self, kind: Kind, result: Result, disk: CrashDisk, deadline: float | None) -> None:
+    def __init__(self, kind: Kind, result: Result, disk: CrashDisk, deadline: float | None, since: int) -> None:
         self.history = History(kind, result.seed, disk, DATA, self._visit)
         self.result = result
         self._deadline = deadline
+        self._since = since
         self._known: dict[int, Facts | Broken] = {}
 
     def _visit(self) -> None:
@@ -52,7 +53,7 @@ class Enumerator:
         assert isinstance(disk, CrashDisk), f"{disk} has no images"
         if self._deadline is not None and time.monotonic() > self._deadline:
             self.result.unfinished = True
-        if history.violations or self.result.unfinished:
+        if history.violations or self.result.unfinished or history.operations < self._since:
             return
         self.result.boundaries += 1
         for description, image in disk.images():
@@ -79,11 +80,18 @@ class Enumerator:
 
 
 def run_history(
-    kind: str, seed: int, operations: int = OPERATIONS, *, deadline: float | None = None, disk: CrashDisk | None = None
+    kind: str,
+    seed: int,
+    operations: int = OPERATIONS,
+    *,
+    since: int = 0,
+    deadline: float | None = None,
+    disk: CrashDisk | None = None,
 ) -> Result:
-    """Enumerate one history. After `deadline` (monotonic seconds) it goes on without looking."""
+    """Enumerate one history from operation `since` on. After `deadline` (monotonic seconds) it goes on without
+    looking."""
     result = Result(kind, seed)
-    history = Enumerator(_kind(kind), result, disk or CrashDisk(), deadline).history
+    history = Enumerator(_kind(kind), result, disk or CrashDisk(), deadline, since).history
     logging.disable(logging.CRITICAL)  # thousands of torn ends are expected
     try:
         asyncio.run(history.run(operations))

@@ -13,11 +13,13 @@ from pidkeeper.controller.node.opening import OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.owner_archive import SUFFIX, OwnerArchive
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.owner_format import Owner, OwnerError, decode_owners
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.disk import CrashDisk, Image
 
@@ -47,7 +49,10 @@ def settings(data_dir: PurePath) -> MemberSettings:
 
 
 class Facts(NamedTuple):
-    """What was found. `image`: the restored state; `labels`: the timestamps in the archive's rows, each unique."""
+    """What was found. `image`: the restored state; `labels`: the timestamps in the rows of both archives, each unique.
+
+    `covered_to` is the end of the allocation archive, `owners_to` that of the owners'.
+    """
 
     hard_state: HardState
     entries: list[Entry]
@@ -55,6 +60,7 @@ class Facts(NamedTuple):
     snapshot: SnapshotId
     image: StateImage
     covered_to: int
+    owners_to: int
     labels: frozenset[int]
     truncated: bool
 
@@ -64,11 +70,13 @@ class Broken(Exception):  # noqa: N818 - a finding about the storage under test
 
 
 class Recoverer:
-    """Opens disks and reads everything back. `blocks` says what each archived row must be, by its timestamp."""
+    """Opens disks and reads everything back. `blocks` and `owners` say what each archived row must be, by its
+    timestamp."""
 
-    def __init__(self, data_dir: PurePath, blocks: dict[int, AllocatedBlock]) -> None:
+    def __init__(self, data_dir: PurePath, blocks: dict[int, AllocatedBlock], owners: dict[int, Owner]) -> None:
         self._settings = settings(data_dir)
         self._blocks = blocks
+        self._owners = owners
         self._archives: dict[int, frozenset[int]] = {}
 
     def open(self, disk: Files) -> tuple[OpenedStorage, Facts]:
@@ -107,7 +115,7 @@ class Recoverer:
         return found
 
     def read(self, disk: Files, storage: OpenedStorage) -> Facts:
-        """What was found. Raises Broken if the archive holds what was never committed."""
+        """What was found. Raises Broken if an archive holds what was never committed."""
         return Facts(
             hard_state=storage.log.hard_state,
             entries=storage.log.entries,
@@ -115,19 +123,42 @@ class Recoverer:
             snapshot=storage.snapshot,
             image=storage.machine.image(storage.snapshot.index, storage.snapshot.term),
             covered_to=storage.archive.covered_to,
-            labels=self._labels(disk, storage.directory.archive, storage.archive),
+            owners_to=storage.owners.covered_to,
+            labels=self._labels(disk, storage.directory.archive, storage),
             truncated=storage.log.truncated is not None,
         )
 
-    def _labels(self, disk: Files, path: PurePath, archive: AllocationArchive) -> frozenset[int]:
+    def _labels(self, disk: Files, path: PurePath, storage: OpenedStorage) -> frozenset[int]:
         content = hash(tuple((name, disk.read_bytes(path / name)) for name in disk.listdir(path)))
         if content not in self._archives:
-            rows = list(archive)
-            for row in rows:
-                if self._blocks.get(row.timestamp_ms) != row:
-                    raise Broken(f"the archive holds {row}, which was never committed")
-            self._archives[content] = frozenset(row.timestamp_ms for row in rows)
+            owners = self._owned(disk, path, storage.owners)
+            self._archives[content] = frozenset((*self._allocated(storage.archive), *owners))
         return self._archives[content]
+
+    def _allocated(self, archive: AllocationArchive) -> list[int]:
+        rows = list(archive)
+        for row in rows:
+            if self._blocks.get(row.timestamp_ms) != row:
+                raise Broken(f"the archive holds {row}, which was never committed")
+        return [row.timestamp_ms for row in rows]
+
+    def _owned(self, disk: Files, path: PurePath, archive: OwnerArchive) -> list[int]:
+        """Those of the owners, each of which is found by its ID."""
+        labels = []
+        for name in disk.listdir(path):
+            if not name.endswith(SUFFIX):
+                continue
+            try:
+                owners = decode_owners(disk.read_bytes(path / name))
+            except OwnerError as error:
+                raise Broken(f"{name} was opened, but is not whole: {error}") from error
+            for owner in owners:
+                if self._owners.get(owner.timestamp_ms) != owner:
+                    raise Broken(f"{name} holds {owner}, which was never committed")
+                if archive.find(owner.producer_id) != owner:
+                    raise Broken(f"{owner} is in {name}, and is not found")
+            labels += [owner.timestamp_ms for owner in owners]
+        return labels
 
 
 def go_on(wal: WriteAheadLog) -> tuple[Entry, HardState]:

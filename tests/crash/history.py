@@ -11,16 +11,20 @@ import uuid
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, Final, Protocol, Self
+from unittest import mock
 
 import msgspec
 
+from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
 from pidkeeper.controller.node.snapshot_due import SnapshotEvery
 from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot
-from pidkeeper.controller.state.machine import allocations
+from pidkeeper.controller.state.machine import allocations, owners
+from pidkeeper.controller.storage import owner_archive
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.records import decode_batch
 from pidkeeper.snapshots.files import Files
@@ -29,12 +33,13 @@ from pidkeeper.snapshots.snapshot_format import encode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.background import Gate
 from tests.crash.book import Book
-from tests.crash.facts import CLUSTER_ID, Facts, Recoverer
+from tests.crash.facts import CLUSTER_ID, Facts, Recoverer, settings
 from tests.crash.oracle import Hole, Oracle, View
 from tests.support.memory_files import PowerCut
 
 DIRECTORY_ID: Final = uuid.UUID(int=0xC7A54)
 RESTARTS: Final = ("close", "kill", "cut")
+FOUNDING_ID: Final = uuid.UUID(int=0xF0)
 CHUNKS: Final = 3
 MAX_KILL_CALLS: Final = 12
 """How many changing calls of the operation that is killed are made at most."""
@@ -43,13 +48,16 @@ MAX_KILL_CALLS: Final = 12
 class Kind(msgspec.Struct, frozen=True):
     """A kind of history: how often it does what, after how many entries it takes a snapshot, and what runs meanwhile.
 
-    `interleaved`: snapshots are taken while other operations go on, rather than between them.
+    `interleaved`: snapshots are taken while other operations go on, rather than between them. `own_ids`: transactional
+    ids get IDs, so that there are files of owners, merged two at a time. `most_operations`: that a history has.
     """
 
     name: str
     weights: dict[str, int]
     snapshot_entries: int = 1_000_000
     interleaved: bool = False
+    own_ids: bool = False
+    most_operations: int = 1_000_000
 
 
 KINDS: Final = (
@@ -75,6 +83,14 @@ KINDS: Final = (
         },
         snapshot_entries=8,
         interleaved=True,
+    ),
+    Kind(
+        "owners",
+        {"append": 70, "replace": 6, "vote": 2, "install": 2, "close": 4, "kill": 8, "cut": 8},
+        snapshot_entries=5,
+        interleaved=True,
+        own_ids=True,
+        most_operations=80,
     ),
 )
 
@@ -132,9 +148,9 @@ class Member:
     def apply(self, entry: Entry) -> None:
         """As the driver applies a committed entry."""
         records = decode_batch(entry.data)
-        first_offset = self.machine.next_offset
+        first_offset, version = self.machine.next_offset, self.machine.metadata_version
         self.machine.replay(records)
-        self.ledger.record(allocations(records, first_offset))
+        self.ledger.record(allocations(records, first_offset), owners(records, first_offset, version))
         self.applied = entry.index
         self.keeper.applied(entry)
 
@@ -181,9 +197,9 @@ class History:
         self.violations: list[str] = []
         self.operations = 0
         self.calls = 0
-        self._book = book = Book()
+        self._book = book = Book(own_ids=kind.own_ids)
         self.oracle.images, self.oracle.offsets, self.oracle.labels = book.images, book.offsets, book.labels
-        self.recoverer = Recoverer(data_dir, book.blocks)
+        self.recoverer = Recoverer(data_dir, book.blocks, book.owners)
         self._data_dir = data_dir
         self._visit = visit
         self._rng = random.Random(f"{kind.name}/{seed}")
@@ -201,8 +217,10 @@ class History:
     async def run(self, operations: int) -> None:
         """Do `operations` of them, or less if a promise is broken."""
         self._gate = Gate()
+        few = 1 if self.kind.own_ids else owner_archive.MAX_SMALL_FILES
         try:
-            await self._live(operations)
+            with mock.patch.object(owner_archive, "MAX_SMALL_FILES", few):
+                await self._live(min(operations, self.kind.most_operations))
         finally:
             self._killed = True
             self._gate.open()
@@ -212,6 +230,7 @@ class History:
     async def _live(self, operations: int) -> None:
         asyncio.get_running_loop().set_exception_handler(self._on_lost_exception)
         format_directory(self.disk, self._data_dir, CLUSTER_ID, 1, directory_id=DIRECTORY_ID)
+        write_founding(self.disk, self._data_dir, founding_by(settings(self._data_dir), FOUNDING_ID))
         await self._start(self.disk)
         while self.operations < operations and not self.violations:
             self.operations += 1
@@ -233,6 +252,7 @@ class History:
         """`snapshot` is acknowledged, and the log may go up to `keep_from`."""
         self.oracle.snapshot, self.oracle.keep_from = snapshot, keep_from
         self.oracle.covered_to = self._book.images[snapshot].next_offset
+        self.oracle.owners_to = self._member.storage.owners.covered_to
         self._acknowledge()
 
     def snapshot_installed(self, snapshot: SnapshotId) -> None:
@@ -450,7 +470,7 @@ class History:
         self._acknowledge()
 
     def _acknowledge(self) -> None:
-        """Count the allocations that are committed and that this disk is answerable for."""
+        """Count what was given by entries that are committed and that this disk is answerable for."""
         on_disk = max(self.oracle.durable.last, self.oracle.snapshot.index)
         answerable = min(len(self._book.committed), self._commit, on_disk)
         if answerable <= self._counted:

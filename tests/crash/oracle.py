@@ -55,9 +55,9 @@ class Oracle:
     """`durable`: the log as acknowledged; `wanted`: the same after the call that is running.
 
     `snapshot`: the newest acknowledged one; `images`: what each snapshot that was ever begun holds; `keep_from`: from
-    this index on the log keeps everything; `covered_to`: the acknowledged end of the archive; `needed`: the
-    acknowledged allocations, by timestamp; `offsets`: their offsets; `labels`: timestamps of the allocations in an
-    entry's data.
+    this index on the log keeps everything; `covered_to`, `owners_to`: the acknowledged ends of the two archives;
+    `needed`: the acknowledged allocations and owners, by timestamp; `offsets`: their offsets; `labels`: timestamps of
+    those in an entry's data.
     """
 
     def __init__(self) -> None:
@@ -67,6 +67,7 @@ class Oracle:
         self.images: dict[SnapshotId, StateImage] = {}
         self.keep_from = 1
         self.covered_to = 0
+        self.owners_to = 0
         self.needed: frozenset[int] = frozenset()
         self.offsets: dict[int, int] = {}
         self.labels: dict[bytes, list[int]] = {}
@@ -91,6 +92,7 @@ class Oracle:
         self.snapshot = facts.snapshot
         self.keep_from = max(self.keep_from, start + 1)
         self.covered_to = facts.covered_to
+        self.owners_to = facts.owners_to
 
     def _check_snapshot(self, facts: Facts) -> None:
         if facts.snapshot.index < self.snapshot.index:
@@ -100,6 +102,8 @@ class Oracle:
             raise Broken(f"snapshot {facts.snapshot} holds {facts.image}, not {expected}")
         if facts.covered_to < self.covered_to:
             raise Broken(f"the archive ends at offset {facts.covered_to}, {self.covered_to} was acknowledged")
+        if facts.owners_to < self.owners_to:
+            raise Broken(f"the owners end at offset {facts.owners_to}, {self.owners_to} was acknowledged")
 
     def _difference(self, view: View, facts: Facts) -> str | None:
         """Why `facts` is not what a start makes of `view`."""
@@ -136,7 +140,7 @@ class Oracle:
                 found.update(self.labels[entry.data])
         missing = {label for label in self.needed - found if not self._excused(label, facts)}
         if missing:
-            raise Broken(f"allocations at offsets {sorted(self.offsets[label] for label in missing)} are nowhere")
+            raise Broken(f"what was given at offsets {sorted(self.offsets[label] for label in missing)} is nowhere")
 
     def _excused(self, label: int, facts: Facts) -> bool:
         offset = self.offsets[label]

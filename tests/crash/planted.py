@@ -11,25 +11,28 @@ import msgspec
 import pytest
 
 import pidkeeper.controller.storage.archive
+import pidkeeper.controller.storage.owner_archive
 import pidkeeper.controller.storage.wal
 import pidkeeper.snapshots.catalog
 from pidkeeper.controller.node import opening
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.controller.storage.recovery import LogReader
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.snapshots.catalog import RawSnapshotWriter
 
 
 class Mistake(msgspec.Struct, frozen=True):
-    """Replacements in the function `name` of `owners`, and a history in which it matters."""
+    """Replacements in the function `name` of `owners`, and a history in which it matters, from operation `since` on."""
 
     owners: tuple[Any, ...]
     name: str
     replacements: tuple[tuple[str, str], ...]
     kind: str
     seed: int = 1
+    since: int = 0
 
     def make(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Compile the function anew with the mistake in it."""
@@ -47,6 +50,9 @@ class Mistake(msgspec.Struct, frozen=True):
 
 _SYNC_DIRECTORY: Final = "self._files.fsync_directory(self._path)"
 _RESTART: Final = "wal.restart_at(chunk.snapshot, msgspec.structs.replace(wal.hard_state, commit=chunk.snapshot.index))"
+
+_WITH_OWNERS: Final = (12, 8)
+"""The seed of a history whose files of owners are merged early, and the operation where the first one is written."""
 
 MISTAKES: Final = {
     "append-without-sync": Mistake(
@@ -145,6 +151,62 @@ MISTAKES: Final = {
         ),
         "snapshot",
     ),
+    "owners-renamed-before-their-sync": Mistake(
+        (pidkeeper.controller.storage.owner_archive,),
+        "write_durably",
+        (("files.fdatasync(handle)", "pass"),),
+        "owners",
+        *_WITH_OWNERS,
+    ),
+    "name-of-merged-owners-not-synced": Mistake(
+        (pidkeeper.controller.storage.owner_archive,),
+        "write_durably",
+        (("files.fsync_directory(path.parent)", "pass"),),
+        "owners",
+        *_WITH_OWNERS,
+    ),
+    "owner-files-removed-before-the-merged-one-is-there": Mistake(
+        (OwnerArchive,),
+        "_merge",
+        (
+            ("write_durably(", "write = lambda: write_durably("),
+            (_SYNC_DIRECTORY, f"{_SYNC_DIRECTORY}; write()"),
+        ),
+        "owners",
+        *_WITH_OWNERS,
+    ),
+    "names-of-merged-owners-left-where-they-were": Mistake(
+        (OwnerArchive,), "_moved", (("moved(rows, by)", "rows"),), "owners", *_WITH_OWNERS
+    ),
+    "owners-behind-the-snapshot": Mistake(
+        (SnapshotKeeper,),
+        "_take",
+        (
+            (
+                "await self._ledger.archive(image.next_offset)",
+                (
+                    "owners, self._ledger._recent_owners = self._ledger._recent_owners, []; "
+                    "await self._ledger.archive(image.next_offset); self._ledger._recent_owners = owners"
+                ),
+            ),
+            (
+                "self._save, image)",
+                (
+                    "self._save, image); "
+                    "await asyncio.to_thread(self._ledger._owners.append, owners, 0, image.next_offset)"
+                ),
+            ),
+        ),
+        "owners",
+        *_WITH_OWNERS,
+    ),
+    "owner-left-out-of-the-archive": Mistake(
+        (Ledger,),
+        "archive",
+        (("self._owner_position(next_offset)]", "max(0, self._owner_position(next_offset) - 1)]"),),
+        "owners",
+        *_WITH_OWNERS,
+    ),
     "received-snapshot-not-synced": Mistake(
         (RawSnapshotWriter,), "install", (("self._files.fdatasync(self._handle)", "pass"),), "install"
     ),
@@ -186,6 +248,12 @@ DAMAGE_MISTAKES: Final = {
             ),
         ),
         "snapshot",
+    ),
+    "owners-not-verified-at-open": Mistake(
+        (pidkeeper.controller.storage.owner_archive,),
+        "split_owners",
+        ((" or google_crc32c.value(body) != header.checksum", ""),),
+        "owners",
     ),
     "segments-not-tied-to-each-other": Mistake(
         (LogReader,),

@@ -15,6 +15,7 @@ from tests.crash.planted import MISTAKES
 SEED = 7
 OPERATIONS = 20
 PLANTED_OPERATIONS = 40
+OWNERS_SEED, OWNERS_SINCE = 12, 8
 FILE = PurePath("/data/file")
 
 
@@ -23,9 +24,15 @@ def _early_merges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pidkeeper.controller.storage.archive, "MAX_SMALL_FILES", 1)
 
 
-@pytest.mark.parametrize("kind", [kind.name for kind in KINDS])
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS if not kind.own_ids])
 def test_no_power_cut_breaks_a_promise(kind: str) -> None:
     result = run_history(kind, SEED, OPERATIONS)
+    assert not result.violations, "\n".join(result.violations)
+    assert result.states > 500
+
+
+def test_no_power_cut_loses_an_owner() -> None:
+    result = run_history("owners", OWNERS_SEED, OPERATIONS, since=OWNERS_SINCE)
     assert not result.violations, "\n".join(result.violations)
     assert result.states > 500
 
@@ -34,7 +41,7 @@ def test_no_power_cut_breaks_a_promise(kind: str) -> None:
 def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake = MISTAKES[name]
     mistake.make(monkeypatch)
-    assert run_history(mistake.kind, mistake.seed, PLANTED_OPERATIONS).violations
+    assert run_history(mistake.kind, mistake.seed, PLANTED_OPERATIONS, since=mistake.since).violations
 
 
 def test_a_disk_that_syncs_nothing_is_found_out() -> None:

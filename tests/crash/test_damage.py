@@ -17,10 +17,11 @@ OPERATIONS = 16
 DISKS = 1
 PLANTED_OPERATIONS = 24
 PLANTED_DISKS = 4
+AREAS = {"owners-not-verified-at-open": "owners"}
 DIRECTORY = PurePath("/data/wal")
 
 
-@pytest.mark.parametrize("kind", [kind.name for kind in KINDS])
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS if not kind.own_ids])
 def test_no_damage_is_served(kind: str) -> None:
     result = run_damage(kind, SEED, OPERATIONS, DISKS)
     assert not result.violations, "\n".join(result.violations)
@@ -28,6 +29,13 @@ def test_no_damage_is_served(kind: str) -> None:
     assert {name.partition(" ")[0] for name in result.counts} == set(FAULTS)
     for name, verdicts in result.counts.items():
         assert Verdict.UNDETECTABLE.value not in verdicts or not name.startswith("flipped")
+
+
+def test_no_damage_of_the_owners_is_served() -> None:
+    result = run_damage("owners", SEED, OPERATIONS, DISKS, area="owners")
+    assert not result.violations, "\n".join(result.violations)
+    assert result.counts.keys() == {"flipped owners", "zeroed owners", "misdirected owners"}
+    assert all(verdicts.keys() == {Verdict.REFUSED.value} for verdicts in result.counts.values())
 
 
 def test_a_member_that_compares_no_checksums_is_found_out() -> None:
@@ -39,7 +47,7 @@ def test_a_member_that_compares_no_checksums_is_found_out() -> None:
 def test_a_mistake_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mistake = DAMAGE_MISTAKES[name]
     mistake.make(monkeypatch)
-    assert run_damage(mistake.kind, mistake.seed, PLANTED_OPERATIONS, PLANTED_DISKS).violations
+    assert run_damage(mistake.kind, mistake.seed, PLANTED_OPERATIONS, PLANTED_DISKS, area=AREAS.get(name)).violations
 
 
 def test_every_fault_is_listed_once() -> None:

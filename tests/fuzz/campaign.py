@@ -21,6 +21,7 @@ import msgspec
 from tests.fuzz.http_bodies import AgentHttpTarget, ControllerHttpTarget
 from tests.fuzz.kafka_requests import KafkaTarget
 from tests.fuzz.mutator import Mutator
+from tests.fuzz.owner_files import OwnersTarget
 from tests.fuzz.peer_links import HandshakeTarget
 from tests.fuzz.raft_core import CoreTarget, PeerFrameTarget
 from tests.fuzz.record_batches import RecordTarget
@@ -36,6 +37,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "dump": DumpTarget,
     "snapshot": SnapshotTarget,
     "archive": ArchiveTarget,
+    "owners": OwnersTarget,
     "records": RecordTarget,
     "znode": ZnodeTarget,
     "kafka": KafkaTarget,

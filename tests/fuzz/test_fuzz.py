@@ -17,7 +17,9 @@ from typing import Final
 import msgspec
 import pytest
 
+from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.snapshots import snapshot_format
+from pidkeeper.snapshots.owner_format import Owner
 from tests.fuzz.campaign import MAX_GROWTH_KIB, TARGETS, Outcome, Watch, feed_one, limit_memory, run
 from tests.fuzz.http_bodies import ControllerHttpTarget
 from tests.fuzz.mutator import Mutator, Parts
@@ -27,6 +29,8 @@ from tests.fuzz.target import StepCount, Target, Violation
 
 PINNED: Final = Path(__file__).with_name("pinned")
 SLICE: Final = 150_000
+DEEP: Final = 20_000
+"""Deeper than every Python lets C code nest: 3.13 takes 5000 without a word."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -182,8 +186,29 @@ def test_control_an_uncaught_recursion_error_is_found(monkeypatch: pytest.Monkey
         return msgspec.msgpack.Decoder(snapshot_format._Version).decode(data[100:-4])
 
     monkeypatch.setattr("tests.fuzz.storage_files.decode_snapshot", decode)
+    target = SnapshotTarget()
+    header = target.corpus[0][0]
     with pytest.raises(Violation, match="RecursionError"):
-        feed_one(SnapshotTarget(), (PINNED / "snapshot-nested.bin").read_bytes())
+        feed_one(target, target.assemble((header, b"\x82\xa1x" + b"\x91" * DEEP)))
+
+
+def test_control_a_merge_that_leaves_names_where_they_were_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.owner_files.moved", lambda rows, by: rows)
+    assert "were merged" in "\n".join(run("owners", "seed", 500).violations)
+
+
+def test_control_a_search_that_passes_by_its_row_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = OwnerArchive._first_from
+
+    def late(self: OwnerArchive, producer_id: int, handle: int, rows: int) -> Owner:
+        return search(self, min(producer_id + 1, _last_id(self)), handle, rows)
+
+    monkeypatch.setattr(OwnerArchive, "_first_from", late)
+    assert "was found for ID" in "\n".join(run("owners", "seed", 500).violations)
+
+
+def _last_id(archive: OwnerArchive) -> int:
+    return archive._known[-1].last
 
 
 def test_control_a_write_to_damaged_files_is_found() -> None:

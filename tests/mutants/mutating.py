@@ -38,7 +38,7 @@ class Target(msgspec.Struct, frozen=True):
 
 def targets() -> list[Target]:
     """What is mutated: the consensus core, the replicated state, the pure part of the migration, the leader's side of a
-    member, the reserve and the prefetch policy."""
+    member, who gives way at a listener, the reserve and the prefetch policy."""
     return [
         Target("raft", _sources("controller/raft"), ("tests/unit/controller/raft", "tests/raft_paper")),
         Target("state", _sources("controller/state"), ("tests/unit/controller/state",)),
@@ -54,9 +54,17 @@ def targets() -> list[Target]:
             "node",
             tuple(
                 f"controller/node/{name}.py"
-                for name in ("leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")
+                for name in ("founding_gate", "leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")
             ),
-            _tests("controller/node", ("leadership", "decider", "own_ids_duty", "proposals", "snapshot_due")),
+            _tests(
+                "controller/node",
+                ("founding_gate_alone", "leadership", "decider", "own_ids_duty", "proposals", "snapshot_due"),
+            ),
+        ),
+        Target(
+            "listeners",
+            tuple(f"service/{name}.py" for name in ("patience", "places", "shared_bytes")),
+            ("tests/unit/service/test_places.py",),
         ),
         Target(
             "agent",

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pidkeeper.service.patience import Patience
+from pidkeeper.service.patience import CUTS_AT_ONCE, PAUSE_SECONDS, Patience, cut_overdue
 from pidkeeper.service.places import Places
 from pidkeeper.service.shared_bytes import SharedBytes
 
@@ -63,6 +64,42 @@ def test_who_asks_again_and_again_outstays_those_that_asked_once() -> None:
     assert places.take("s") == "regular", "before somebody is refused"
 
 
+def again(places: Places[str], name: str) -> None:
+    places.next_period()
+    places.set_busy(name)
+    places.set_idle(name)
+
+
+def test_who_shows_life_without_asking_becomes_no_regular_and_stays_one() -> None:
+    places: Places[str] = Places(3)
+    asked(places, "regular")
+    again(places, "regular")
+    asked(places, "once", "other")
+    for name in ("regular", "once"):
+        places.set_idle(name)
+    assert [places.take("n"), places.take("o")] == ["other", "n"]
+    places.leave("o")
+    assert places.take("p") is None
+    places.set_busy("p")
+    assert [places.take("q"), places.take("r")] == ["once", "q"]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_who_comes_back_is_as_new_as_on_the_first_day(leaves: bool) -> None:
+    places: Places[str] = Places(1)
+    asked(places, "back")
+    if leaves:
+        places.leave("back")
+    else:
+        assert places.take("other") == "back"
+        places.leave("other")
+    places.next_period()
+    asked(places, "back")
+    assert list(places._idle) == ["back"], "it asked in one period since it came"
+    places.leave("back")
+    assert not places._first_asked, "nothing is kept of those that are gone"
+
+
 def test_the_busy_give_way_to_nobody_and_the_last_newcomer_does() -> None:
     places: Places[str] = Places(2)
     for name in "ab":
@@ -112,6 +149,15 @@ def test_who_holds_little_is_never_cut_and_the_oldest_of_the_others_is() -> None
     assert held.used == 0
 
 
+def test_nobody_is_cut_for_the_last_byte_that_all_may_hold() -> None:
+    held: SharedBytes[str] = SharedBytes(free=10, shared=100)
+    assert held.hold("old", 60) == []
+    assert held.hold("new", 110) == ["old"]
+    assert held.used == 100
+    held.drop("one that held little")
+    assert held.used == 100
+
+
 def test_one_that_holds_more_than_all_may_is_cut_itself() -> None:
     held: SharedBytes[str] = SharedBytes(free=10, shared=100)
     assert held.hold("a", 111) == ["a"]
@@ -139,3 +185,21 @@ def test_patience_is_measured_from_the_first_call_and_ends_with_the_wait() -> No
     assert list(patience.overdue(10.0)) == ["a"]
     patience.end("b")
     assert list(patience.overdue(99.0)) == []
+
+
+async def test_a_crowd_that_is_overdue_is_cut_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    heads: Patience[int] = Patience(10.0)
+    answers: Patience[int] = Patience(5.0)
+    for holder in range(20):
+        heads.wait(holder, 0.0)
+    answers.wait(20, 5.0)
+    cut: list[tuple[str, int]] = []
+    pauses: list[tuple[float, int]] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append((seconds, len(cut)))
+
+    monkeypatch.setattr("pidkeeper.service.patience.asyncio.sleep", sleep)
+    await cut_overdue({"head": heads, "answer": answers}, lambda reason, holder: cut.append((reason, holder)), 10.0)
+    assert cut == [*(("head", holder) for holder in range(20)), ("answer", 20)]
+    assert pauses == [(PAUSE_SECONDS, CUTS_AT_ONCE), (PAUSE_SECONDS, 2 * CUTS_AT_ONCE)]

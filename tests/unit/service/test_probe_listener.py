@@ -55,6 +55,20 @@ async def test_a_crowd_of_its_own_does_not_fill_it(app: App) -> None:
             writer.close()
 
 
+async def test_it_says_where_it_listens_and_is_gone_with_what_it_serves(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    async with probes_served(app, ANY) as listen:
+        assert listen is not None
+        assert f"probes and metrics on {listen}" in caplog.text
+        reader, writer = await asyncio.open_connection(listen.host, listen.port)
+    assert await reader.read() == b""
+    writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(listen.host, listen.port)
+
+
 async def test_without_an_address_nothing_listens(app: App) -> None:
     async with probes_served(app, None) as listen:
         assert listen is None

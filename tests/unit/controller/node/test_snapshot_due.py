@@ -25,6 +25,17 @@ def test_each_of_the_three_is_enough(entries: int, payload: int, allocations: in
     assert not applied(SnapshotDue(EVERY), max(entries - 1, 0), payload).now(max(allocations - 1, 0))
 
 
+def test_a_byte_less_is_not_enough_and_a_tenth_to_the_byte_is_not_either() -> None:
+    assert not applied(SnapshotDue(EVERY), 1, 1_000_000 - ENTRY_BYTES - 1).now(0)
+    due = SnapshotDue(EVERY)
+    due.failed()
+    assert not applied(due, 1, 100_000 - ENTRY_BYTES).now(0)
+
+
+def test_a_quarter_stays_in_the_log() -> None:
+    assert (EVERY.kept_entries, EVERY.kept_bytes) == (25, 250_000)
+
+
 def test_begun_counts_anew() -> None:
     due = applied(SnapshotDue(EVERY), 100, 10_000)
     due.begun()

@@ -241,6 +241,12 @@ def test_only_what_had_not_joined_before_goes_into_the_log() -> None:
     assert joining(record, ("s", 2), ("t", 0))[1] is None
 
 
+def test_partitions_that_join_between_those_that_had_are_put_in_order() -> None:
+    record, _ = joining(EMPTY, ("t", 1), ("t", 5))
+    record, _ = joining(record, ("t", 3), ("t", 9))
+    assert record.partitions == (TopicPartitions("t", (1, 3, 5, 9)),)
+
+
 def test_a_topic_without_partitions_is_none() -> None:
     topics = [TopicPartitions("t", ()), TopicPartitions("u", (1,)), TopicPartitions("u", (1, 0))]
     record, _ = transitions.add_partitions(EMPTY, "tx", producer=(7, 10), topics=topics, now_ms=50)

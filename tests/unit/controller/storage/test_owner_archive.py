@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path, PurePath
 
+import google_crc32c
 import pytest
 from msgspec.structs import replace
 
@@ -18,6 +20,8 @@ from pidkeeper.snapshots.owner_format import (
     OwnerError,
     decode_owners,
     encode_owners,
+    moved,
+    split_owners,
 )
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at
 
@@ -170,6 +174,52 @@ def test_every_flipped_bit_is_refused_at_open_and_when_it_is_read() -> None:
             except OwnerError:
                 continue
             assert answer == owner, "right, or an error"
+
+
+def test_a_merge_names_the_file_that_decayed_since_it_was_opened() -> None:
+    files = new_disk()
+    archive = opened(files)
+    filled(archive, MAX_SMALL_FILES)
+    third = PATH / names(files)[2]
+    files.replace_content(third, files.read_bytes(third)[:-1] + b"?")
+    with pytest.raises(OwnerError, match=rf"file of owners {third} changed since it was opened .*the disk is failing"):
+        archive.append(given(MAX_SMALL_FILES, 1), 2 * MAX_SMALL_FILES, 2 * MAX_SMALL_FILES + 2)
+    assert len(names(files)) == MAX_SMALL_FILES + 1, "nothing is removed"
+
+
+def sealed(header: bytes, body: bytes) -> bytes:
+    """A file with good checksums."""
+    header = header[:108] + struct.pack(">I", google_crc32c.value(body)) + header[112:116]
+    return header + struct.pack(">I", google_crc32c.value(header)) + body
+
+
+def test_a_file_that_no_member_lays_out_like_that_is_not_whole() -> None:
+    data = encode_owners("c", 0, 20, given(0, 2))
+    header, first, rest = data[:116], data[120:160], data[160:]
+    assert decode_owners(sealed(header, first + rest)) == given(0, 2)
+    places = len(given(0, 1)[0].transactional_id.encode())
+    more = header[:100] + struct.pack(">q", len(rest) - 40 + places) + header[108:]
+    behind = first[:24] + struct.pack(">I", len(rest) - 40) + first[28:]
+    odd = [
+        sealed(header[:10] + b"\1" + header[11:], first + rest),
+        sealed(header[:115] + b"\1", first + rest),
+        sealed(header, first[:30] + b"\1" + first[31:] + rest),
+        sealed(header, first[:39] + b"\1" + rest),
+        sealed(more, behind + rest + rest[40 : 40 + places]),
+    ]
+    for one in odd:
+        with pytest.raises(OwnerError, match="not laid out"):
+            decode_owners(one)
+
+
+def test_a_name_beyond_every_file_is_not_merged() -> None:
+    _, rows, _ = split_owners(encode_owners("c", 0, 20, given(0, 2)))
+    far = rows[:24] + struct.pack(">I", 2**32 - 1) + rows[28:]
+    with pytest.raises(OwnerError, match="is in no file"):
+        moved(far, 1)
+    with pytest.raises(OwnerError, match="is in no file"):
+        moved(rows, owner_format.MAX_OWNER_FILE_BYTES)
+    assert moved(moved(rows, 1000), -1000) == rows
 
 
 WRONG = [

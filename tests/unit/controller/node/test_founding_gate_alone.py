@@ -1,0 +1,195 @@
+"""What the gate hands on, and what it has made durable before: with stand-ins, one call at a time."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Callable
+from pathlib import PurePath
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from pidkeeper.controller.answers import Callback
+from pidkeeper.controller.node.durable_voters import founding_by
+from pidkeeper.controller.node.founding_gate import FoundingGate, founding_terms
+from pidkeeper.controller.node.settings import MemberSettings, Voter
+from pidkeeper.controller.state.foundings import Foundings
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.storage.founding import Founding
+from pidkeeper.controller.transport.frames import FoundingTerms
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+from tests.crash.facts import settings
+
+FOUNDING_ID, OTHER_ID = uuid.UUID(int=5), uuid.UUID(int=6)
+TOLD = ["received", "link_up", "link_lost", "tick"]
+
+
+class World:
+    """Everything beside the gate; `calls` in their order. Jobs of the storage thread wait in `jobs`."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.jobs: list[Callable[[], None]] = []
+        self.peers: dict[int, Any] = {}
+        self.identity = SimpleNamespace(founding_id=None)
+        self.machine = StateMachine("c")
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: self.calls.append(name)
+
+    def run(self, job: Callable[[], None]) -> None:
+        self.jobs.append(job)
+
+    def report(self, callback: Callable[[], None]) -> None:
+        callback()
+
+    def found(self, founding: Founding) -> None:
+        self.calls.append(f"durable {founding.founding_id}")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def gate_of(world: World, voters: int, *, own: int = 1, founding: Founding | None = None) -> FoundingGate:
+    """Of member `own`, whose file names the voters 1 to `voters`."""
+    storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=founding)
+    stand_in: Any = world
+    return FoundingGate(file_of(voters, own), storage, stand_in, stand_in, stand_in)
+
+
+def file_of(voters: int, own: int = 1) -> MemberSettings:
+    named = tuple(Voter(one, HostPort("h", one), f"http://h:{one}") for one in range(1, voters + 1))
+    return replace(settings(PurePath("/data")), node_id=own, voters=named)
+
+
+@pytest.fixture
+def gate(world: World) -> FoundingGate:
+    return gate_of(world, 1)
+
+
+def blank(voters: int) -> Any:
+    return SimpleNamespace(blank=founding_terms(file_of(voters)), founding_id=None)
+
+
+def ask(gate: FoundingGate, *voters: int, founding_id: uuid.UUID = FOUNDING_ID) -> list[Any]:
+    """What is answered, in time."""
+    answers: list[Any] = []
+    gate.found(FoundQuorumRequest(founding_id, list(voters)), Callback(lambda answer, refusal: answers.append(answer)))
+    return answers
+
+
+def refusal(gate: FoundingGate, *voters: int, founding_id: uuid.UUID = FOUNDING_ID) -> str:
+    with pytest.raises(RequestError) as caught:
+        ask(gate, *voters, founding_id=founding_id)
+    assert caught.value.detail is not None
+    return f"{caught.value.code.name}: {caught.value.detail}"
+
+
+def say_everything(gate: FoundingGate) -> None:
+    gate.received([])
+    gate.link_up(2)
+    gate.link_lost(2)
+    gate.tick()
+
+
+def test_everything_is_handed_on_once_the_founding_is_durable_and_nothing_before(
+    gate: FoundingGate, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    say_everything(gate)
+    answers = ask(gate, 1)
+    assert f"founding a new quorum, {FOUNDING_ID}, of the voters [1]" in caplog.text
+    say_everything(gate)
+    assert (world.calls, answers) == ([], [])
+    (job,) = world.jobs
+    job()
+    assert world.calls == [f"durable {FOUNDING_ID}", "introduce_as", "redial"]
+    assert [answer.founding_id for answer in answers] == [FOUNDING_ID]
+    say_everything(gate)
+    assert world.calls[3:] == TOLD
+
+
+def test_who_joins_says_whom(gate: FoundingGate, world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world.peers[1] = blank(1)
+    gate.introduced(1)
+    assert not world.jobs, "that one is blank itself"
+    world.peers[1] = SimpleNamespace(blank=None, founding_id=FOUNDING_ID)
+    gate.introduced(1)
+    assert f"joining founding {FOUNDING_ID}, of which member 1 is" in caplog.text
+    assert len(world.jobs) == 1
+    gate.introduced(1)
+    assert len(world.jobs) == 1, "it joins once"
+    gate = gate_of(world, 1)
+    world.peers[9] = world.peers[1]
+    for stranger in (9, 10):
+        gate.introduced(stranger)
+    assert len(world.jobs) == 1, "one that no file names, and one that is gone already"
+
+
+def test_one_that_joins_members_of_an_earlier_build_gets_no_id(
+    gate: FoundingGate, world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    world.peers[1] = SimpleNamespace(blank=None, founding_id=None)
+    gate.introduced(1)
+    world.jobs.pop()()
+    assert "joining founding without an id" in caplog.text
+    assert world.calls[0] == "durable None"
+    assert "belongs to a quorum already: of [1]; nothing was founded" in refusal(gate, 1)
+
+
+def test_all_who_ask_for_the_same_are_answered_and_others_refused(world: World) -> None:
+    gate = gate_of(world, 2)
+    world.peers[2] = blank(2)
+    first, second = ask(gate, 2, 1, 2), ask(gate, 1, 2)
+    taken = f"FOUNDING_REFUSED: member 1 belongs to a quorum already: founding {FOUNDING_ID}, of the voters [1, 2]"
+    assert refusal(gate, 1, 2, founding_id=OTHER_ID) == f"{taken}; nothing was founded"
+    (job,) = world.jobs
+    job()
+    third = ask(gate, 1, 2)
+    assert first == second == third == [FoundQuorumResponse(FOUNDING_ID, [1, 2])]
+    assert refusal(gate, 1, 2, founding_id=OTHER_ID).startswith(taken)
+    assert world.jobs == [job]
+
+
+def test_a_quorum_is_founded_by_the_lowest_of_its_voters_with_all_of_them(world: World) -> None:
+    assert "the file of member 1 names the voters [1, 2, 3], not [1, 2]" in refusal(gate_of(world, 3), 1, 2)
+    lowest = "member 1 founds a quorum of [1, 2, 3], for its id is the lowest: ask http://h:1"
+    assert lowest in refusal(gate_of(world, 3, own=2), 1, 2, 3)
+    assert not world.jobs
+
+
+@pytest.mark.parametrize("odd", [2, 3])
+def test_every_other_voter_must_be_there_blank_and_of_the_same_file(world: World, odd: int) -> None:
+    gate = gate_of(world, 3)
+    world.peers |= {2: blank(3), 3: blank(3)}
+    del world.peers[odd]
+    assert refusal(gate, 1, 2, 3).startswith(f"VOTERS_NOT_CONNECTED: member {odd} is not connected: start it")
+    world.peers[odd] = SimpleNamespace(blank=None)
+    assert f"member {odd} is not blank" in refusal(gate, 1, 2, 3)
+    terms = founding_terms(file_of(2))
+    world.peers[odd] = SimpleNamespace(blank=FoundingTerms(terms.voters, terms.block_size, bridge=True))
+    says = f"the file of member {odd} says voters [1, 2], block_size 10, mode zookeeper, not voters [1, 2, 3], "
+    assert refusal(gate, 1, 2, 3) == f"FOUNDING_REFUSED: {says}block_size 10, mode quorum; nothing was founded"
+    world.peers[odd] = blank(3)
+    assert not world.jobs
+    ask(gate, 1, 2, 3)
+    assert len(world.jobs) == 1
+
+
+def test_a_founding_that_the_log_brings_is_told_once(world: World) -> None:
+    gate = gate_of(world, 1, founding=founding_by(file_of(1)))
+    gate.tick()
+    world.machine.foundings = Foundings(FoundingRecord(FOUNDING_ID, 10, False, 0))
+    gate.tick()
+    world.identity.founding_id = FOUNDING_ID
+    gate.tick()
+    assert world.calls == ["tick", "introduce_as", "tick", "tick"]
