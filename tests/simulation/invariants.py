@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.raft.messages import (
+    MAX_ENTRY_BYTES,
     AppendEntriesReply,
     Entry,
     HardState,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 ANY_TERM = -1
+LARGE_ENTRY_BYTES = MAX_ENTRY_BYTES * 3 // 4
 
 
 _State = tuple[int, int, MigrationRecord | None, tuple[IdRange, ...]]
@@ -285,6 +287,8 @@ class Monitor:
         if not any(one.has_majority(holders) for one in counted[: None if record is None else 1]):
             raise Violation("commit-without-majority", f"entry {entry.index} of {entry.term}, held by {holders} alone")
         self.committed.append((entry.term, entry.data))
+        if len(entry.data) > LARGE_ENTRY_BYTES:
+            self.world.fault("large_entry")
         before = self._commit_terms[-1] if self._commit_terms else 0
         self._commit_terms.append(max(before, process.core.term))
         self._states.append(state)

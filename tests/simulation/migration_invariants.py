@@ -64,6 +64,10 @@ def end_of(data: bytes | None) -> int:
     return 0 if data is None else _block(data).last + 1
 
 
+LONGEST_ZNODE_BLOCK: Final = 2**31 - 1
+"""Kafka's brokers read its length as an int."""
+
+
 class MigrationMonitor:
     """Watches the znode and the committed records. Raises Violation in the event in which a promise was broken.
 
@@ -127,17 +131,19 @@ class MigrationMonitor:
             if after.data != before.data:
                 raise Violation("changed-before-start", f"{wanted} replaces {before}")
         else:
-            self._check_claim(wanted)
+            self._check_claim(wanted, before)
         self._brokers_next_at[after.version] = self.brokers_next
 
-    def _check_claim(self, wanted: Write) -> None:
+    def _check_claim(self, wanted: Write, before: Znode) -> None:
         if wanted.data is None or wanted.kind != "claim":
             raise Violation("strange-write", f"{wanted}")
         block = _block(wanted.data)
         if block.first < self.brokers_next or block.sealed or block.claimed_by != self.name:
             raise Violation("claim", f"{wanted} by {self.name}, but others have what is below {self.brokers_next}")
         self._check_size(wanted, block)
-        self._claims.append((block.first, block.last))
+        # Of a longer claim the znode has the end alone.
+        whole = block.last - block.first + 1 < LONGEST_ZNODE_BLOCK
+        self._claims.append((block.first if whole else end_of(before.data), block.last))
 
     def _check_size(self, wanted: Write, block: Block) -> None:
         """What ZooKeeper has taken cannot be taken back, so a claim covers nothing that would be refused."""

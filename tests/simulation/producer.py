@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.controllers.client import CALL_SECONDS
 from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndTxn
@@ -31,6 +32,16 @@ PATIENCE: Final = int(CALL_SECONDS * SECOND) + SECOND
 SHARE: Final = 1 / 3
 """Of the seeds, which have transactional producers."""
 
+FAT: Final = 3_000
+"""Partitions that join with one request in a few seeds: with four times as many a transaction is near its limit."""
+
+FAT_IDS: Final = 16
+FAT_FIRST: Final = 70_000
+"""From here on a number takes five bytes in the log."""
+
+TOGETHER: Final = 500 * MILLISECOND
+"""Then the producers all ask at the same moments: entries of the log become as large as any may be."""
+
 WEEK_MS: Final = 7 * 24 * 3_600_000
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 _AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
@@ -44,7 +55,7 @@ class Transactional(msgspec.Struct, frozen=True):
     `fresh`: share of instances that come with an id of their own; `init_share`: of requests that ask for a new pair.
     `late`: share of all clients' requests, and of their answers, that come late where there are transactional ids.
     `liars`: share of the agents that name foreign IDs as candidates; `old_agents`: of those of the build before.
-    `at_once`: partitions that join with one request; so many that the largest transactions are nearly as large as any.
+    `at_once`: partitions that join with one request.
     """
 
     ids: int
@@ -67,7 +78,7 @@ class Transactional(msgspec.Struct, frozen=True):
 def draw(rng: random.Random) -> Transactional:
     """Settings for one seed."""
     forgetful = rng.random() < 0.3
-    return Transactional(
+    drawn = Transactional(
         ids=rng.randint(2, 4) if rng.random() < SHARE else 0,
         think_time=rng.choice((200, 300, 600)) * MILLISECOND,
         instance_time=rng.choice((2, 5, 10)) * SECOND,
@@ -80,10 +91,11 @@ def draw(rng: random.Random) -> Transactional:
         fresh=rng.choice((0.0, 0.2, 0.6)),
         init_share=rng.choice((0.2, 0.2, 0.6)),
         late=rng.choice((0.0, 0.05, 0.2)),
-        at_once=rng.choice((1, 1, 1, 1, 1, 1, 30, 3_000)),
+        at_once=rng.choice((1, 1, 1, 1, 1, 1, 30, FAT)),
         liars=rng.choice((0.0, 0.3, 1.0)),
         old_agents=rng.choice((0.0, 0.3, 1.0)),
     )
+    return replace(drawn, ids=FAT_IDS, fresh=0.0) if drawn.ids and drawn.at_once == FAT else drawn
 
 
 class Producers:
@@ -154,7 +166,7 @@ class Producer:
         if chance < self.init_share + 0.08 or (self.ongoing and chance < self.init_share + 0.4):
             return EndTxn(self.name, *self.pair, self.rng.random() < 0.7)
         at_once = self.cluster.transactional.at_once
-        first = self.rng.randrange(PARTITIONS) * at_once
+        first = self.rng.randrange(PARTITIONS) * at_once + (FAT_FIRST if at_once == FAT else 0)
         topic = TransactionTopic("t", list(range(first, first + at_once)))
         return AddPartitionsToTxn(self.name, *self.pair, [topic])
 
@@ -196,4 +208,8 @@ class Producer:
             self.ongoing = isinstance(wanted, AddPartitionsToTxn)
 
     def _rest(self) -> None:
-        self.world.at(int(self.cluster.transactional.think_time * (0.2 + 1.6 * self.rng.random())), self.act)
+        settings = self.cluster.transactional
+        rest = int(settings.think_time * (0.2 + 1.6 * self.rng.random()))
+        if settings.at_once == FAT:
+            rest += -(self.world.now + rest) % TOGETHER
+        self.world.at(rest, self.act)

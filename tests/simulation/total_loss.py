@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.state.requests import RaiseFloor
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.simulation.agent import Agent
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 SHARE: Final = 0.2
-"""Of the seeds without ZooKeeper, whose znode would tell what was handed out."""
+"""Of the seeds without ZooKeeper, whose znode would tell what was handed out, and without floors so high that nobody
+would believe a broker that holds such IDs."""
 
 FIRST_INCARNATION: Final = 1_000
 USED: Final = 10 * SECOND
@@ -55,7 +57,8 @@ class TotalLoss:
         self._cluster = cluster
         self._world = cluster.world
         self._rng = cluster.world.stream("total-loss")
-        self.happens = not cluster.migrating.present and self._rng.random() < SHARE
+        believed = cluster.next_id_seen() < MAX_FLOOR_JUMP // 2
+        self.happens = not cluster.migrating.present and believed and self._rng.random() < SHARE
         self._highest = -1
         self._raising = False
 
