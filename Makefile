@@ -37,6 +37,7 @@ audit: $(VENV)/.audit  ## the same, and then an audit of all that its cluster le
 run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
 	$(BIN)/pidkeeper dev --dir build/cluster
 
+WORKERS ?= 2
 test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, with Maven and a JDK a Kafka broker and the Java client run too
 	@if command -v go >/dev/null && ! command -v helm >/dev/null && [ ! -x .tools/bin/helm ]; then \
 	    deploy/install-helm.sh || echo "helm could not be built: the chart tests that need it are skipped" >&2; fi
@@ -50,7 +51,7 @@ test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, wit
 	    tools/fetch-jars hadoop || echo "HDFS cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \
 	    tools/fetch-jars s3 || echo "Hadoop's s3a cannot be had: the tests that need it are skipped" >&2; fi
-	$(BIN)/python -m pytest -q
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
 	$(BIN)/ruff check .

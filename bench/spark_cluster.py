@@ -121,7 +121,7 @@ class SparkCluster:
 
     def _spawn(self, role: str, *arguments: str) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
-        java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{spark_home()}/jars/*"]
+        java = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{spark_home()}/jars/*"]
         main = f"org.apache.spark.deploy.{role}.{role.capitalize()}"
         with (self._directory / "cluster.log").open("ab") as log:
             process = subprocess.Popen(

@@ -31,7 +31,7 @@ def _sockets_of_kafka_python() -> Iterator[None]:
         gc.collect()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     with running_cluster(tmp_path_factory.mktemp("clients"), agents=2) as cluster:
         yield cluster

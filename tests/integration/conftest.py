@@ -1,4 +1,4 @@
-"""The cluster that tests share which leave it as they found it."""
+"""The cluster that the tests of a file share which leave it as they found it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pidkeeper.cli.local_cluster import LocalCluster
 from tests.support.cluster import bring_back, running_cluster, wait_until
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    # One for the whole run would take more by idling for a quarter of an hour than the starts do.
     # The patient profile: no test here is about elections, and none may be disturbed by one.
     options = {"profile": "wan"}
     with running_cluster(tmp_path_factory.mktemp("healthy"), agents=1, controller_options=options) as cluster:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.real_producers import write_everything
 from tests.support import kafka_broker, s3, zookeeper
 from tests.support.kafka_broker import HOST, KafkaBroker
+from tests.support.spark_driver import FORGETFUL, SHORT_LIVED
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 SPARK_SETTINGS: Final = {
@@ -80,7 +81,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, aws_credentials: Path) -> It
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
             "spark.jars": ",".join(s3.jars()),
         }
-        for name, value in (SPARK_SETTINGS | found).items():
+        for name, value in (SPARK_SETTINGS | SHORT_LIVED | FORGETFUL | found).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
     from pidkeeper.pipeline.sources import register

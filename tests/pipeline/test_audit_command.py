@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,17 @@ from pidkeeper.pipeline.directory_lock import locked
 from pidkeeper.protocol.messages import AllocatedBlock
 from tests.pipeline.conftest import REPOSITORY, why_no_spark
 from tests.support.member_files import CLUSTER, MemberFiles
+from tests.support.spark_driver import write_defaults
 from tests.support.terminal_program import CTRL_C, TerminalProgram
 
 COMMAND_SECONDS = 280.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SPARK_CONF_DIR", str(write_defaults(tmp_path_factory.mktemp("spark") / "conf")))
+        yield
 
 
 def pidkeeper(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

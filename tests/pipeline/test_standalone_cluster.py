@@ -22,6 +22,7 @@ from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.archive_format import encode_archive
 from tests.support.quorum_tables import tiny_tables
+from tests.support.spark_driver import SHORT_LIVED
 
 pytestmark = pytest.mark.timeout(600)
 LOAD: Final = Workload(blocks=2000, batches=4000)
@@ -77,7 +78,7 @@ def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_p
         "-o",
         "json",
     ]
-    settings = SMALL | {"spark.executor.memory": EXECUTOR_MEMORY, "spark.sql.session.timeZone": "CET"}
+    settings = SMALL | SHORT_LIVED | {"spark.executor.memory": EXECUTOR_MEMORY, "spark.sql.session.timeZone": "CET"}
     with SparkCluster(tmp_path / "cluster", memory="512m", settings=settings) as cluster:
         out = str(tmp_path / "out")
         ran = subprocess.run(
