@@ -58,6 +58,9 @@ LATE_MS: Final = 6_000
 """An id that is older than its time by this was to be removed by then, for the same reason."""
 
 SERVED: Final = 3 * SECOND
+MEMBERS: Final = 10
+"""Attempts to find the one that leads."""
+
 JUMPED: Final = SECOND
 """For so long a decision may rest on what the clock said before it was set."""
 
@@ -221,9 +224,7 @@ class Crowd:
         leader = self._cluster.leader()
         if not self._size or leader is None:
             return
-        self.granted.clear()
-        self.come()
-        self._world.run(self._world.now + ASKING, lambda: not self.waits())
+        self._come_to_the_leader(ASKING)
         names, expiry = set(self.granted), self._cluster.expiry
         self._world.run(self._world.now + GONE, lambda: not (names & expiry.known.keys()))
         if self._cluster.leader() is not leader:
@@ -236,12 +237,20 @@ class Crowd:
             )
         self._check_served()
 
+    def _come_to_the_leader(self, limit: int, size: int = 0) -> None:
+        """Ask until somebody is given an ID: all of a crowd asks the same member, perhaps one that does not lead."""
+        self.granted.clear()
+        end = self._world.now + limit
+        for _ in range(MEMBERS):
+            self.come(size)
+            self._world.run(end, lambda: not self.waits())
+            if self.granted or self._world.now >= end:
+                return
+
     def _check_served(self) -> None:
         """Who comes behind the crowd is given an ID, where the quorum may take one by itself."""
         if self._cluster.migrating.present or self._cluster.floors.exhausted():
             return
-        self.granted.clear()
-        self.come(size=3)
-        self._world.run(self._world.now + SERVED, lambda: not self.waits())
+        self._come_to_the_leader(SERVED, size=3)
         if not self.granted:
             raise Violation("not-served-again", f"{SERVED // SECOND} s after all others were forgotten")

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 ANY_TERM = -1
-LARGE_ENTRY_BYTES = MAX_ENTRY_BYTES * 3 // 4
+LARGE_ENTRY_BYTES = MAX_ENTRY_BYTES // 2
 
 
 _State = tuple[int, int, MigrationRecord | None, tuple[IdRange, ...]]

@@ -42,6 +42,9 @@ FAT_FIRST: Final = 70_000
 TOGETHER: Final = 500 * MILLISECOND
 """Then the producers all ask at the same moments: entries of the log become as large as any may be."""
 
+ENDED: Final = 6
+"""Of these moments, one at which all transactions end."""
+
 WEEK_MS: Final = 7 * 24 * 3_600_000
 _FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING})
 _AGAIN: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS})
@@ -95,7 +98,12 @@ def draw(rng: random.Random) -> Transactional:
         liars=rng.choice((0.0, 0.3, 1.0)),
         old_agents=rng.choice((0.0, 0.3, 1.0)),
     )
-    return replace(drawn, ids=FAT_IDS, fresh=0.0) if drawn.ids and drawn.at_once == FAT else drawn
+    return _fat(drawn) if drawn.ids and drawn.at_once == FAT else drawn
+
+
+def _fat(drawn: Transactional) -> Transactional:
+    """Of a few ids that stay, so that their transactions grow together."""
+    return replace(drawn, ids=FAT_IDS, fresh=0.0, init_share=0.05, think_time=100 * MILLISECOND, timeouts_ms=(5_000,))
 
 
 class Producers:
@@ -159,6 +167,9 @@ class Producer:
         if self.pair == NOBODY:
             return self._init(NOBODY)
         chance = self.rng.random()
+        if self.cluster.transactional.at_once == FAT and self.ongoing:
+            # Nothing ends for a while, then all do.
+            chance = 0.99 if self.world.now // TOGETHER % ENDED else self.init_share + 0.06
         if chance < self.init_share:
             return self._init(self.pair)
         if chance < self.init_share + 0.05:
