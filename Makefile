@@ -74,8 +74,9 @@ migration: $(VENV)/.dev  ## the migration from a real ZooKeeper, again and again
 	$(BIN)/python -m tests.migration.soak --runs $(RUNS)
 
 MINUTES ?= 15
-soak: $(VENV)/.dev  ## fat transactions for a quarter of an hour: memory, log and restart of the members
+soak: $(VENV)/.dev  ## fat transactions for a quarter of an hour, and all that a member may keep: memory, log, restart
 	$(BIN)/python -m tests.soak.fat_transactions --minutes $(MINUTES)
+	$(BIN)/python -m tests.soak.at_the_limits
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run

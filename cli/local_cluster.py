@@ -194,7 +194,7 @@ class LocalCluster:
             ],
             **({} if self.layout.zookeeper is None else _in_zookeeper(self.layout.zookeeper)),
             # Its agents are as new as the directory: there is nobody to hear.
-            **({} if self.layout.to_found is None else {"founding_hearing_ms": 0}),
+            "founding_hearing_ms": 0,
             **self.controller_options,
         }
 

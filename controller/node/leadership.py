@@ -25,7 +25,7 @@ from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.sessions import BrokerSessions
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.transaction_duties import TransactionDuties
-from pidkeeper.controller.raft.core import RaftCore
+from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
@@ -181,7 +181,7 @@ class Leadership:
     def observe(self) -> None:
         """The core may have come to lead, or lead no more. Called after every round of its work."""
         core = self._core
-        led_term = None if core.leadership is None else core.term
+        led_term = core.term if core.role is Role.LEADER else None
         if self._led_term is None and led_term is None:
             return
         if self._led_term not in {None, led_term}:

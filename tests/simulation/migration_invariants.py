@@ -68,6 +68,11 @@ LONGEST_ZNODE_BLOCK: Final = 2**31 - 1
 """Kafka's brokers read its length as an int."""
 
 
+def is_whole(block: Block) -> bool:
+    """Whether the znode has all of a claim. Of a longer one it has the end alone."""
+    return block.last - block.first + 1 < LONGEST_ZNODE_BLOCK
+
+
 class MigrationMonitor:
     """Watches the znode and the committed records. Raises Violation in the event in which a promise was broken.
 
@@ -141,9 +146,7 @@ class MigrationMonitor:
         if block.first < self.brokers_next or block.sealed or block.claimed_by != self.name:
             raise Violation("claim", f"{wanted} by {self.name}, but others have what is below {self.brokers_next}")
         self._check_size(wanted, block)
-        # Of a longer claim the znode has the end alone.
-        whole = block.last - block.first + 1 < LONGEST_ZNODE_BLOCK
-        self._claims.append((block.first if whole else end_of(before.data), block.last))
+        self._claims.append((block.first if is_whole(block) else end_of(before.data), block.last))
 
     def _check_size(self, wanted: Write, block: Block) -> None:
         """What ZooKeeper has taken cannot be taken back, so a claim covers nothing that would be refused."""
@@ -190,7 +193,8 @@ class MigrationMonitor:
             elif isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord) and phase in CLAIMING:
                 first, last = record.producer_id_start, record.producer_id_end
                 claims = [block for block in map(_block, process.seen_of_znode()) if block.claimed_by == self.name]
-                if not any(block.first <= first and last <= block.last for block in claims):
+                # Where a claim begins of which the znode has the end alone is known when it is committed.
+                if not any((block.first <= first or not is_whole(block)) and last <= block.last for block in claims):
                     raise Violation("proposed-unclaimed", f"member {process.node_id} proposes {record} in {phase.name}")
 
     def finalize_ordered(self, process: Process, forced: bool) -> None:

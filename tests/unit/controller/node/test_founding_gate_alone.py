@@ -111,9 +111,9 @@ def test_everything_is_handed_on_once_the_founding_is_durable_and_nothing_before
     (job,) = world.jobs
     job()
     assert world.calls == [f"durable {FOUNDING_ID}", "introduce_as", "redial"]
-    assert [answer.founding_id for answer in answers] == [FOUNDING_ID]
     say_everything(gate)
     assert world.calls[3:] == TOLD
+    assert [answer.founding_id for answer in answers] == [FOUNDING_ID]
 
 
 def test_who_joins_says_whom(gate: FoundingGate, world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,6 +155,12 @@ def test_all_who_ask_for_the_same_are_answered_and_others_refused(world: World) 
     (job,) = world.jobs
     job()
     third = ask(gate, 1, 2)
+    for joined in (None, SimpleNamespace(blank=None, founding_id=None), blank(2)):
+        world.peers = {} if joined is None else {2: joined}
+        gate.tick()
+        assert not first, "not everybody has joined"
+    world.peers[2] = SimpleNamespace(blank=None, founding_id=FOUNDING_ID)
+    gate.tick()
     assert first == second == third == [FoundQuorumResponse(FOUNDING_ID, [1, 2])]
     assert refusal(gate, 1, 2, founding_id=OTHER_ID).startswith(taken)
     assert world.jobs == [job]
