@@ -226,7 +226,7 @@ class Cluster:
         self.world.run(self.world.now + PROGRESS, self.floors.agents_know)
         self._demand(self.floors.agents_know, "exhaustion-untold", PROGRESS)
         self.crowd.check()
-        if self.may_allocate() and not self.floors.exhausted():
+        if self.may_allocate() and self.floors.plenty_left():
             self.full_disks.check()
             SlowDisks(self).run()
         self.loaded = False

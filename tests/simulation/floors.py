@@ -49,6 +49,9 @@ TENTH: Final = MAX_PRODUCER_ID // 10
 PATH: Final = "/v1/producer-ids/floor"
 RETRY: Final = 300 * MILLISECOND
 FAR: Final = (10**9, 10**15, 2**62)
+PLENTY: Final = 10_000
+"""Blocks."""
+
 FORBIDDEN: Final = "forbidden"
 LAWFUL: Final = "lawful"
 _UNKNOWN: Final = ELSEWHERE | {ErrorCode.REQUEST_TIMED_OUT}
@@ -204,6 +207,11 @@ class Floors:
         """Whether no block is left to anybody."""
         used = max(self._cluster.next_id_seen(), self._cluster.migration.brokers_next)
         return used > self._highest
+
+    def plenty_left(self) -> bool:
+        """Whether so many blocks are left that nobody uses them up within seconds."""
+        used = max(self._cluster.next_id_seen(), self._cluster.migration.brokers_next)
+        return MAX_PRODUCER_ID - used > PLENTY * self._size
 
     def found_none(self, agent: Agent, told: ErrorCode) -> None:
         """Somebody claimed an ID at `agent`, which has none, and is told so."""
