@@ -38,8 +38,8 @@ BROKER: Final = 50
 NAME: Final = "transactional-id-{:019}"
 """36 characters."""
 
-MAX_MEMORY_BYTES: Final = (65 + MAX_PARTITION_BYTES // MIB + 128) * MIB
-"""Resident, of one member that has come to rest: ids and partitions, and 128 MiB for all else."""
+MAX_MEMORY_BYTES: Final = (65 + MAX_PARTITION_BYTES // MIB + 192) * MIB
+"""Resident, of one member: ids and partitions, and for all else what a snapshot takes for a moment as well."""
 
 MAX_LOG_BYTES: Final = 128 * MIB
 REST_SECONDS: Final = 5.0
@@ -58,7 +58,6 @@ class Report(msgspec.Struct):
 
     ids: int = 0
     transactions: int = 0
-    partition_bytes: int = 0
     fill_seconds: float = 0.0
     memory_bytes: int = 0
     peak_bytes: int = 0
