@@ -103,14 +103,16 @@ class Cluster:
         self.operator = QuorumOperator(self, tuple(range(1, self.swarm.members + 1)))
         self.budget = Budget(self)
         self.history = History(self.world)
-        self.monitor = Monitor(self.world, self.history, self.voters, self.swarm.spares)
+        machines = range(1, len(self.swarm.clock_rates) + 1)
+        self.monitor = Monitor(self.world, self.history, self.voters, machines)
         self.zookeeper = ZooKeeper(self.world, self.migrating)
         self.migration = self.zookeeper.monitor = MigrationMonitor(self.world, self.zookeeper)
         if self.migrating.present:
             self.monitor.on_commit.append(self.migration.committed)
         self.kill_points = KillPoints(self)
         self.network = Network(self.world, self.swarm)
-        self.members = {node: Member(self, node, rate) for node, rate in enumerate(self.swarm.clock_rates, 1)}
+        clocks = zip(machines, self.swarm.clock_rates, strict=True)
+        self.members = {node: Member(self, node, rate) for node, rate in clocks}
         self.network.members = self.members
         self.clients = [Client(self, 100 + number) for number in range(self.swarm.clients)]
         self.agents = [Agent(self, number, 0) for number in range(self.swarm.agents)]

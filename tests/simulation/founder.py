@@ -31,13 +31,14 @@ AGED: Final = 0.5
 class Founder:
     """`founding_id`: the one that it orders, when `ordered`; `aged`: the disks were begun without one.
 
-    `recorded`: the one in the log. `hears`: nothing is handed out before that.
+    `recorded`: the one in the log. `hears`: nothing is handed out before that. `name`: of this order; the next one
+    makes another founding.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, name: str = "founder") -> None:
         self.cluster = cluster
         self.world = cluster.world
-        self.rng: random.Random = cluster.world.stream("founder")
+        self.rng: random.Random = cluster.world.stream(name)
         self.founding_id = uuid.UUID(int=self.rng.getrandbits(128))
         self.voters = sorted(cluster.voters)
         self.recorded: uuid.UUID | None = None

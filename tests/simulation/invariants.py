@@ -84,7 +84,7 @@ class Configuration:
 class Monitor:
     """Watches all members. Raises Violation in the event in which a promise was broken."""
 
-    def __init__(self, world: World, history: History, voters: tuple[int, ...], spares: int) -> None:
+    def __init__(self, world: World, history: History, voters: tuple[int, ...], machines: Iterable[int]) -> None:
         self.world = world
         self.history = history
         self.elections = 0
@@ -103,9 +103,8 @@ class Monitor:
         """Those that leaders appended, by term and index."""
         self._votes: dict[int, set[tuple[int, int]]] = {}
         """By term: (voter, candidate), as they became durable."""
-        nodes = range(1, len(voters) + spares + 1)
-        self._held: dict[int, dict[int, int]] = {node: {} for node in nodes}
-        self._disks = {node: _Disk() for node in nodes}
+        self._disks = {node: _Disk() for node in machines}
+        self._held: dict[int, dict[int, int]] = {node: {} for node in self._disks}
 
     @property
     def configuration(self) -> Configuration:

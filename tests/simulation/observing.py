@@ -38,8 +38,7 @@ def _observe_proposals(process: Process) -> None:
     def observed(records: list[Record], outcomes: Outcomes) -> Proposal:
         if cluster.migrating.present:
             cluster.migration.proposed(process, records)
-        if cluster.transactional.ids:
-            cluster.expiry.proposed(process, records)
+        cluster.expiry.proposed(process, records)
         proposal = propose(records, outcomes)
         if cluster.migrating.present:
             cluster.kill_points.proposed(process, records)

@@ -95,8 +95,9 @@ class TotalLoss:
         for member in cluster.machines():
             member.crash(power=True, restart_after=None)
         cluster.history = History(self._world)
-        cluster.monitor = Monitor(self._world, cluster.history, cluster.voters, cluster.swarm.spares)
-        cluster.founder = Founder(cluster)
+        cluster.monitor = Monitor(self._world, cluster.history, cluster.voters, cluster.members)
+        lost, cluster.founder = cluster.founder, Founder(cluster, "founder-of-the-next")
+        assert cluster.founder.founding_id != lost.founding_id, "agents could not tell the two quorums apart"
         cluster.monitor.on_commit.append(cluster.founder.committed)
         for member in cluster.machines():
             if member.node_id not in cluster.voters:

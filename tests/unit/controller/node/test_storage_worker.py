@@ -57,6 +57,11 @@ class Bench:
                 self.changed.clear()
                 await self.changed.wait()
 
+    async def append(self, index: int, *, size: int) -> None:
+        """Append one entry, and wait until it is durable: what piles up would be one write."""
+        self.worker.append(index, entries(index, index, size=size), None)
+        await self.until(lambda: index in self.tokens())
+
     def tokens(self) -> list[int]:
         return [token for tokens in self.synced for token in tokens]
 
@@ -326,10 +331,9 @@ async def test_a_segment_that_an_append_made_shows_that_there_is_room_again() ->
     told = bench.worker.no_room
     assert told is not None
     bench.files.before = lambda kind, path: None
-    segments, index, appends = bench.wal.segment_count, bench.wal.next_index, bench.wal.appends
+    segments, index = bench.wal.segment_count, bench.wal.next_index
     while bench.wal.segment_count == segments:
-        bench.worker.append(index, entries(index, index, size=100_000), None)
-        await bench.until(lambda: len(bench.synced) == bench.wal.appends - appends > 0)
+        await bench.append(index, size=100_000)
         index += 1
     assert not bench.wal.wants_next_segment, "the new segment is half full already"
     bench.worker.prepare_segment()
