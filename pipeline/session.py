@@ -114,7 +114,12 @@ def why_not(name: str, value: str) -> str | None:
 def _settings(master: str, memory: str | None) -> dict[str, str]:
     """A cluster is for its users to set up: it gets what belongs to this command alone, and the rest is theirs."""
     root = str(_import_root())
-    settings = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    settings = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        # Else every expression asks Java several times more, for error messages that would name a line of a check.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable

@@ -25,6 +25,8 @@ SPARK_SETTINGS: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
+    # As in the session of the product.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
 }
 

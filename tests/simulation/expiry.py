@@ -226,15 +226,17 @@ class Crowd:
             return
         self._come_to_the_leader(ASKING)
         names, expiry = set(self.granted), self._cluster.expiry
-        self._world.run(self._world.now + GONE, lambda: not (names & expiry.known.keys()))
+
+        def left() -> list[str]:
+            return [*(names & expiry.known.keys()), *expiry.overdue(leader)]
+
+        self._world.run(self._world.now + GONE, lambda: not left())
         if self._cluster.leader() is not leader:
             return
         self._world.fault("crowd_gone", f"{len(names)} ids")
-        left = [*(names & expiry.known.keys()), *expiry.overdue(leader)]
-        if left:
-            raise Violation(
-                "idle-id-stays", f"{len(left)} of {len(names)}, {left[0]} among them: {expiry.known[left[0]]}"
-            )
+        if stay := left():
+            facts = f"{len(stay)} beside {len(names)}, {stay[0]} among them: {expiry.known[stay[0]]}"
+            raise Violation("idle-id-stays", facts)
         self._check_served()
 
     def _come_to_the_leader(self, limit: int, size: int = 0) -> None:

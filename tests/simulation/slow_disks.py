@@ -20,6 +20,10 @@ LENGTH: Final = 8 * SECOND
 PATIENCE: Final = 6 * SECOND
 """Until a block is given: five of the longest election timeouts, and as long for a caller to find the leader."""
 
+AHEAD: Final = 200 * MILLISECOND
+"""By so much the disks of the others become slow before the leader's: to one whose disk is the first, the others are
+faster for once, and it hands over."""
+
 AFTERWARDS: Final = 3 * SECOND
 """Until every caller has been heard again, and nobody is late in taking over."""
 
@@ -41,14 +45,16 @@ class SlowDisks:
         self._world.run(self._world.now + self._memory())
         self._begin, self._next_id = self._world.now, self._cluster.next_id_seen()
         elections = self._cluster.monitor.elections
+        leader = self._cluster.leader()
+        assert leader is not None, "a sound cluster has a leader"
         if self._one:
-            leader = self._cluster.leader()
-            assert leader is not None, "a sound cluster has a leader"
             self._world.note(f"the disk of member {leader.node_id} hangs")
             leader.member.hangs_until = self._begin + LENGTH
         else:
-            self._world.note("all disks are slow")
+            self._slow_down(SLOW_SYNC, but=leader.node_id)
+            self._world.run(self._begin + AHEAD)
             self._slow_down(SLOW_SYNC)
+            self._world.note("all disks are slow")
         self._world.run(self._begin + PATIENCE, self._allocated)
         if not self._allocated():
             raise Violation("slow-disk", f"no block within {PATIENCE // SECOND} s: {self._what}")
@@ -68,9 +74,10 @@ class SlowDisks:
     def _what(self) -> str:
         return "the leader's disk hangs" if self._one else f"work on any disk takes {SLOW_SYNC // MILLISECOND} ms"
 
-    def _slow_down(self, least: int) -> None:
-        for member in self._cluster.members.values():
-            member.least_disk_delay = least
+    def _slow_down(self, least: int, but: int | None = None) -> None:
+        for node, member in self._cluster.members.items():
+            if node != but:
+                member.least_disk_delay = least
 
     def _allocated(self) -> bool:
         if self._one:
