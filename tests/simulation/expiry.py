@@ -39,6 +39,7 @@ BROKER: Final = 700
 FIRST: Final = 1_000_000
 """Numbers of the crowd's producers are from here on."""
 
+CROWD: Final = "crowd-"
 TIMEOUT_MS: Final = 60_000
 CROWDED: Final = 12
 """A crowd is as large as so many windows of ids that may be removed at once."""
@@ -189,7 +190,7 @@ class Crowd:
             self._world.fault("crowd_of_ids")
         for _ in range(size or self._size):
             self._asked += 1
-            self._ask(f"crowd-{self._asked}", FIRST + self._asked, self._epoch)
+            self._ask(f"{CROWD}{self._asked}", FIRST + self._asked, self._epoch)
 
     def waits(self) -> bool:
         """Whether it has not heard of all that it asked."""
@@ -224,6 +225,7 @@ class Crowd:
         leader = self._cluster.leader()
         if not self._size or leader is None:
             return
+        self._let_the_last_crowd_go()
         self._come_to_the_leader(ASKING)
         names, expiry = set(self.granted), self._cluster.expiry
 
@@ -239,6 +241,12 @@ class Crowd:
             raise Violation("idle-id-stays", facts)
         self._check_served()
 
+    def _let_the_last_crowd_go(self) -> None:
+        """One that came a moment ago may fill the table until its time is up."""
+        known = self._cluster.expiry.known
+        limit = self._world.now + self._cluster.transactional.expiration_ms * MILLISECOND + GONE
+        self._world.run(limit, lambda: not any(name.startswith(CROWD) for name in known))
+
     def _come_to_the_leader(self, limit: int, size: int = 0) -> None:
         """Ask until somebody is given an ID: all of a crowd asks the same member, perhaps one that does not lead."""
         self.granted.clear()
@@ -251,7 +259,8 @@ class Crowd:
 
     def _check_served(self) -> None:
         """Who comes behind the crowd is given an ID, where the quorum may take one by itself."""
-        if self._cluster.migrating.present or self._cluster.floors.exhausted():
+        old = self._cluster.metadata_version() < SINCE
+        if old or self._cluster.migrating.present or self._cluster.floors.exhausted():
             return
         self._come_to_the_leader(SERVED, size=3)
         if not self.granted:
