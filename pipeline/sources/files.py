@@ -268,7 +268,7 @@ def _system(root: str) -> _System:
         from pyarrow import fs
 
         system, base = fs.FileSystem.from_uri(re.sub(r"^s3a://", "s3://", root))
-    except (ImportError, NotImplementedError):  # this build of pyarrow lacks that file system; fsspec may have it
+    except (ImportError, NotImplementedError):  # this build of pyarrow has no such file system
         return _fsspec_system(root, scheme)
     except ValueError as error:
         if "?" not in root:

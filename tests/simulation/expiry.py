@@ -259,8 +259,9 @@ class Crowd:
 
     def _check_served(self) -> None:
         """Who comes behind the crowd is given an ID, where the quorum may take one by itself."""
-        old = self._cluster.metadata_version() < SINCE
-        if old or self._cluster.migrating.present or self._cluster.floors.exhausted():
+        cluster = self._cluster
+        by_itself = cluster.metadata_version() >= SINCE and not cluster.migrating.present
+        if not by_itself or cluster.floors.exhausted():
             return
         self._come_to_the_leader(SERVED, size=3)
         if not self.granted:

@@ -1,7 +1,7 @@
 """A state at its limits in real members: 200,000 transactional ids, and all the partitions that may be kept.
 
 `python -m tests.soak.at_the_limits` fills a quorum of three over HTTP until it refuses more, of ids and of partitions.
-Then it lets snapshots be taken, kills all members and times their restart. It prints what each member took at most and
+Then it kills all members and times their restart. It prints what each member took at most and
 writes build/soak-limits.json. The exit code is 1 if a bound is passed.
 """
 
@@ -22,7 +22,7 @@ import msgspec
 
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS
-from tests.soak.fat_transactions import MIB, log_bytes, peak_bytes, resident_bytes, restart
+from tests.soak.members import MIB, beyond, conclude, log_bytes, peak_bytes, restart
 from tests.support.cluster import metrics, register, running_cluster
 
 REPORT: Final = Path("build/soak-limits.json")
@@ -42,8 +42,6 @@ MAX_MEMORY_BYTES: Final = (65 + MAX_PARTITION_BYTES // MIB + 192) * MIB
 """Resident, of one member: ids and partitions, and for all else what a snapshot takes for a moment as well."""
 
 MAX_LOG_BYTES: Final = 128 * MIB
-REST_SECONDS: Final = 5.0
-"""For what was taken for a moment to be given back."""
 
 _FAST: Final = {"per_second": 1_000_000.0, "burst": 1_000_000}
 OPTIONS: Final[dict[str, Any]] = {
@@ -54,29 +52,22 @@ OPTIONS: Final[dict[str, Any]] = {
 
 
 class Report(msgspec.Struct):
-    """Of the member that took most; bytes and seconds. `peak_bytes`: at any time until the restart, or after it."""
+    """Of the member that took most; bytes and seconds. Memory: the most that it was until the restart, and since."""
 
     ids: int = 0
     transactions: int = 0
     fill_seconds: float = 0.0
     memory_bytes: int = 0
-    peak_bytes: int = 0
     log_bytes: int = 0
     snapshots: int = 0
     restart_seconds: float = 0.0
     restarted_memory_bytes: int = 0
-    restarted_peak_bytes: int = 0
 
     def broken(self) -> list[str]:
         """The bounds that were passed."""
-        found = []
-        for what, took, most in (
-            ("memory of a member", self.memory_bytes, MAX_MEMORY_BYTES),
-            ("memory of a member after its restart", self.restarted_memory_bytes, MAX_MEMORY_BYTES),
-            ("log of a member", self.log_bytes, MAX_LOG_BYTES),
-        ):
-            if took > most:
-                found.append(f"{what}: {took / MIB:.0f} MiB, {most / MIB:.0f} may be")
+        found = beyond("memory of a member", self.memory_bytes, MAX_MEMORY_BYTES)
+        found += beyond("memory of a member since its restart", self.restarted_memory_bytes, MAX_MEMORY_BYTES)
+        found += beyond("log of a member", self.log_bytes, MAX_LOG_BYTES)
         if not self.snapshots:
             found.append("no snapshot was taken")
         return found
@@ -150,20 +141,16 @@ def at_the_limits(directory: Path, show: Callable[[str], None], *, ids: int = MA
         report.transactions = asyncio.run(_fill(broker.add, report.ids))
         report.fill_seconds = time.monotonic() - begun
         show(f"{report.transactions} transactions of {PARTITIONS} partitions after {report.fill_seconds:.0f} s")
-        time.sleep(REST_SECONDS)
         _look(cluster, report)
         report.restart_seconds = restart(cluster)
-        report.restarted_peak_bytes = max(peak_bytes(one.pid) for one in cluster.layout.controllers)
-        time.sleep(REST_SECONDS)
-        report.restarted_memory_bytes = max(resident_bytes(one.pid) for one in cluster.layout.controllers)
+        report.restarted_memory_bytes = max(map(peak_bytes, cluster.layout.controllers))
     return report
 
 
 def _look(cluster: LocalCluster, report: Report) -> None:
     members = cluster.layout.controllers
-    report.memory_bytes = max(resident_bytes(one.pid) for one in members)
-    report.peak_bytes = max(peak_bytes(one.pid) for one in members)
-    report.log_bytes = max(log_bytes(one) for one in members)
+    report.memory_bytes = max(map(peak_bytes, members))
+    report.log_bytes = max(map(log_bytes, members))
     report.snapshots = int(min(metrics(one)["pidkeeper_raft_snapshots_taken_total"] for one in members))
 
 
@@ -174,11 +161,7 @@ def main(arguments: list[str]) -> int:
     ids: int = parser.parse_args(arguments).ids
     with tempfile.TemporaryDirectory(prefix="pidkeeper-soak-") as directory:
         report = at_the_limits(Path(directory), lambda line: print(line, flush=True), ids=ids)
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    broken = report.broken()
-    print(f"\n{report}\n" + ("\n".join(broken) or "all bounds were kept"))
-    return 1 if broken else 0
+    return conclude(report, REPORT)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ restart. The exit code is 1 if a bound is passed.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
 import sys
 import tempfile
 import threading
@@ -20,9 +18,10 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.cli.local_cluster import Controller, LocalCluster
+from pidkeeper.cli.local_cluster import LocalCluster
 from pidkeeper.controller.node.settings import DEFAULT_SNAPSHOT_BYTES
 from pidkeeper.controller.storage.segment import DEFAULT_SEGMENT_BYTES
+from tests.soak.members import MIB, beyond, conclude, log_bytes, resident_bytes, restart
 from tests.support.cluster import metrics, running_cluster
 from tests.support.transactional_client import TransactionalClient
 
@@ -32,7 +31,6 @@ PARTITIONS: Final = 9_000
 STEP: Final = 100
 """Partitions that join with one call: a transaction of 9,000 takes 90 calls."""
 
-MIB: Final = 1024 * 1024
 MAX_MEMORY_BYTES: Final = 128 * MIB
 """Resident, of one member; the state of five transactions is far below a MiB."""
 
@@ -62,11 +60,8 @@ class Report(msgspec.Struct):
 
     def broken(self) -> list[str]:
         """The bounds that were passed."""
-        found = []
-        if self.memory_bytes > MAX_MEMORY_BYTES:
-            found.append(f"a member took {self.memory_bytes / MIB:.0f} MiB of memory, {MAX_MEMORY_BYTES // MIB} may be")
-        if self.log_bytes > self.may_log_bytes:
-            found.append(f"a log took {self.log_bytes / MIB:.0f} MiB on disk, {self.may_log_bytes / MIB:.0f} may be")
+        found = beyond("memory of a member", self.memory_bytes, MAX_MEMORY_BYTES)
+        found += beyond("log of a member", self.log_bytes, self.may_log_bytes)
         if not self.snapshots:
             found.append("no snapshot was taken, so no bound was put to the test")
         return found
@@ -156,7 +151,7 @@ def _watch(
     sample, end, latest = 0, begun + seconds, begun + PATIENCE * seconds
     while callers.running and ((now := time.monotonic()) < end or (not report.snapshots and now < latest)):
         members = cluster.layout.controllers
-        memory = [resident_bytes(member.pid) for member in members]
+        memory = [resident_bytes(member) for member in members]
         logs = [log_bytes(member) for member in members]
         report.memory_bytes = max(report.memory_bytes, *memory)
         report.log_bytes = max(report.log_bytes, *logs)
@@ -173,42 +168,6 @@ def _watch(
         time.sleep(SAMPLE_SECONDS)
 
 
-def restart(cluster: LocalCluster) -> float:
-    """Kill all members and start them again; seconds until all are ready."""
-    cluster.kill(*cluster.layout.controllers)
-    begun = time.monotonic()
-    cluster.start()
-    cluster.wait_ready()
-    return time.monotonic() - begun
-
-
-def resident_bytes(pid: int) -> int:
-    """The resident memory of a process, as the kernel counts it."""
-    return _memory(pid, "VmRSS:")
-
-
-def peak_bytes(pid: int) -> int:
-    """The most that it ever was."""
-    return _memory(pid, "VmHWM:")
-
-
-def _memory(pid: int, field: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(f"process {pid} has no memory")
-
-
-def log_bytes(member: Controller) -> int:
-    """What the write-ahead log of a member takes on disk."""
-    total = 0
-    with os.scandir(Path(member.data_dir) / "wal") as entries:
-        for entry in entries:
-            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
-                total += entry.stat().st_blocks * 512
-    return total
-
-
 def main(arguments: list[str]) -> int:
     """Run from the command line; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -216,11 +175,7 @@ def main(arguments: list[str]) -> int:
     minutes: float = parser.parse_args(arguments).minutes
     with tempfile.TemporaryDirectory(prefix="pidkeeper-soak-") as directory:
         report = soak(Path(directory), 60 * minutes, lambda line: print(line, flush=True))
-    REPORT.parent.mkdir(exist_ok=True)
-    REPORT.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
-    broken = report.broken()
-    print(f"\n{report}\n" + ("\n".join(broken) or "all bounds were kept"))
-    return 1 if broken else 0
+    return conclude(report, REPORT)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.fat_transactions import MIB, soak
+from tests.soak.fat_transactions import soak
+from tests.soak.members import MIB
 
 
 @pytest.mark.timeout(420)

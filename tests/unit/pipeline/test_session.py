@@ -7,11 +7,14 @@ import pytest
 from pidkeeper.pipeline import session
 from pidkeeper.pipeline.session import DEFAULT_MEMORY, REQUIRED, why_not
 
+OWN = {"spark.ui.showConsoleProgress", "spark.log.level", "spark.python.sql.dataFrameDebugging.enabled"}
+"""What the driver shows and notes: nothing of these reaches the machines of a cluster."""
+
 
 @pytest.mark.parametrize("master", ["spark://host:7077", "k8s://https://host:6443", "yarn", "local-cluster[1,1,512]"])
 def test_a_cluster_gets_what_was_asked_for_and_no_more(master: str) -> None:
     settings = session._settings(master, None)
-    assert set(settings) == {"spark.ui.showConsoleProgress", "spark.log.level"}
+    assert set(settings) == OWN
     settings = session._settings(master, "3g")
     assert (settings["spark.driver.memory"], settings["spark.executor.memory"]) == ("3g", "3g")
 
