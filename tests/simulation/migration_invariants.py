@@ -4,8 +4,8 @@
 - no two blocks overlap, whether the quorum committed them or an old broker's write was acknowledged;
 - nothing is handed out in a claiming phase that was not claimed, by a write whose acknowledgement the leader had;
 - the end of the znode's block never falls, but where the migration is rolled back;
-- whoever rolls back sets the znode to exactly the next free ID: no gap stays that no committed block, floor or block of
-  an old broker explains;
+- whoever rolls back sets the znode to exactly the next free ID: no gap stays that no committed block, floor, block of
+  an old broker, or claim of which the znode has the end alone explains;
 - what ends a pausing phase was done before; behind FINALIZED nothing is ever written to the znode;
 - while a broker is registered in ZooKeeper, the end begins only if an operator forced it, and then it is not refused.
 """
@@ -93,6 +93,8 @@ class MigrationMonitor:
         self._claims: list[tuple[int, int]] = []
         self._quorum_next = 0
         """Behind everything that the quorum handed out or skipped on demand."""
+        self._skipped = 0
+        """Below it, a rollback could not tell what a claim had replaced."""
         self._log_next = 0
         """As the log says, with what it took over from ZooKeeper."""
         self.brokers_next = end_of(zookeeper.znode.data)
@@ -156,11 +158,20 @@ class MigrationMonitor:
             raise Violation("ids-burnt", f"{wanted}: the log is at {self._log_next}, {self.forced} was forced")
 
     def _check_set_back(self, wanted: Write, before: Znode) -> None:
-        expected = max(self._quorum_next, self.brokers_next)
-        if end_of(wanted.data) != expected:
+        self._skipped = max(self._skipped, self._unknown_below(before))
+        known = self._quorum_next, self.brokers_next, self._skipped
+        if end_of(wanted.data) != max(known):
             facts = f"{wanted} replaces {before}: next is {end_of(wanted.data)}"
-            raise Violation("set-back", f"{facts}, not {expected} (of {self._quorum_next}, {self.brokers_next})")
+            raise Violation("set-back", f"{facts}, not the highest of {known}")
         self._set_back_version = before.version
+
+    def _unknown_below(self, znode: Znode) -> int:
+        """Where a claim of this quorum starts of which the znode has the end alone: what it replaced, nobody can tell.
+
+        It was made for a floor that was not committed.
+        """
+        block = None if znode.data is None else _block(znode.data)
+        return 0 if block is None or block.claimed_by != self.name or is_whole(block) else block.first
 
     def _check_seal(self, wanted: Write) -> None:
         block = None if wanted.data is None else _block(wanted.data)
