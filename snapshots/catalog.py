@@ -58,7 +58,7 @@ class SnapshotCatalog:
     def save(self, image: StateImage) -> SnapshotId:
         """Write a snapshot; it is durable on return."""
         snapshot = SnapshotId(image.index, image.term)
-        write_durably(self._files, self._path / snapshot.name, encode_snapshot(self._cluster_id, image))
+        write_durably(self._files, self._path / snapshot.name, *encode_snapshot(self._cluster_id, image))
         return snapshot
 
     def prune(self, keep: int = 2) -> None:

@@ -156,14 +156,20 @@ class OsFiles:
         return Path(path).read_bytes()
 
 
-def write_durably(files: Files, path: PurePath, data: bytes) -> None:
-    """Write a whole file so that a crash leaves either the old one or the new one: temporary name, sync, rename."""
+def write_durably(files: Files, path: PurePath, *pieces: bytes) -> None:
+    """Write a whole file so that a crash leaves either the old one or the new one: temporary name, sync, rename.
+
+    It holds the `pieces`, one after the other.
+    """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     if files.exists(temporary):
         files.unlink(temporary)
     handle = files.open(temporary, create=True)
     try:
-        files.pwrite(handle, data, 0)
+        offset = 0
+        for piece in pieces:
+            files.pwrite(handle, piece, offset)
+            offset += len(piece)
         files.fdatasync(handle)
     finally:
         files.close(handle)

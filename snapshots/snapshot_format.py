@@ -34,6 +34,7 @@ MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
 _MAGIC: Final = b"PIDSNAP1"
 _HEADER: Final = struct.Struct(">8sHxx64sQQQ")
 _CHECKSUM: Final = struct.Struct(">I")
+_CHUNK_BYTES: Final = 1024 * 1024
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TRANSACTION_DECODER: Final = msgspec.msgpack.Decoder(TransactionRecord)
 
@@ -65,15 +66,20 @@ class _Version(msgspec.Struct):
 _VERSION_DECODER: Final = msgspec.msgpack.Decoder(_Version)
 
 
-def encode_snapshot(cluster_id: str, image: StateImage) -> bytes:
-    """The file that keeps `image`: the same bytes on every member. Raises SnapshotError if it would be too large."""
+def encode_snapshot(cluster_id: str, image: StateImage) -> tuple[bytes, bytes, bytes]:
+    """The file that keeps `image`, the same bytes on every member: header, body and checksum, to be written in turn.
+
+    Raises SnapshotError if it would be too large.
+    """
+    # Joined, they would be one more copy of a state that may fill a member's memory.
     body = _ENCODER.encode(image)
-    data = (
-        _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, pack_cluster_id(cluster_id), image.index, image.term, len(body)) + body
-    )
-    if len(data) + _CHECKSUM.size > MAX_SNAPSHOT_BYTES:
-        raise SnapshotError(f"a snapshot of {len(data)} bytes is above the limit of {MAX_SNAPSHOT_BYTES}")
-    return data + _CHECKSUM.pack(google_crc32c.value(data))
+    fields = image.index, image.term, len(body)
+    header = _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, pack_cluster_id(cluster_id), *fields)
+    size = len(header) + len(body) + _CHECKSUM.size
+    if size > MAX_SNAPSHOT_BYTES:
+        raise SnapshotError(f"a snapshot of {size} bytes is above the limit of {MAX_SNAPSHOT_BYTES}")
+    checksum = google_crc32c.extend(google_crc32c.value(header), body)
+    return header, body, _CHECKSUM.pack(checksum)
 
 
 def decode_snapshot(data: bytes, name: str, cluster_id: str | None) -> StateImage:
@@ -94,21 +100,29 @@ def check_snapshot(data: bytes, name: str, cluster_id: str) -> None:
         raise SnapshotError(f"snapshot {name}: {error}") from error
 
 
-def _split(data: bytes, cluster_id: str | None) -> tuple[int, int, bytes]:
+def _checksum(data: bytes) -> int:
+    """Of all but the checksum. Piece by piece: a member at its limits has no room for one more copy of its state."""
+    checksum, end = 0, len(data) - _CHECKSUM.size
+    for offset in range(0, end, _CHUNK_BYTES):
+        checksum = google_crc32c.extend(checksum, data[offset : min(offset + _CHUNK_BYTES, end)])
+    return checksum
+
+
+def _split(data: bytes, cluster_id: str | None) -> tuple[int, int, memoryview]:
     """Index, term and body."""
     if len(data) < _HEADER.size + _CHECKSUM.size:
         raise ValueError(f"the file ends after {len(data)} bytes, within the header")
     magic, version, cluster_field, index, term, body_bytes = _HEADER.unpack_from(data)
     if magic != _MAGIC:
         raise ValueError(f"the file does not start with {_MAGIC!r} but with {magic!r}: it is no snapshot")
-    if data[-_CHECKSUM.size :] != _CHECKSUM.pack(google_crc32c.value(data[: -_CHECKSUM.size])):
+    if data[-_CHECKSUM.size :] != _CHECKSUM.pack(_checksum(data)):
         raise ValueError("the checksum does not match the content: the file is damaged or incomplete")
     if version != SNAPSHOT_VERSION:
         raise ValueError(f"unknown snapshot version {version}: this build reads version {SNAPSHOT_VERSION}")
     found = unpack_cluster_id(cluster_field)
     if cluster_id is not None and found != cluster_id:
         raise ValueError(f"it is of cluster {found}, not of {cluster_id}")
-    body = data[_HEADER.size : -_CHECKSUM.size]
+    body = memoryview(data)[_HEADER.size : -_CHECKSUM.size]
     if len(body) != body_bytes:
         raise ValueError(f"the header names {body_bytes} bytes of content, the file holds {len(body)}")
     return index, term, body

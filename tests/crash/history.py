@@ -29,13 +29,13 @@ from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.records import decode_batch
 from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.image import StateImage
-from pidkeeper.snapshots.snapshot_format import encode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.background import Gate
 from tests.crash.book import Book
 from tests.crash.facts import CLUSTER_ID, Facts, Recoverer, settings
 from tests.crash.oracle import Hole, Oracle, View
 from tests.support.memory_files import PowerCut
+from tests.support.snapshot_file import snapshot_file
 
 DIRECTORY_ID: Final = uuid.UUID(int=0xC7A54)
 RESTARTS: Final = ("close", "kill", "cut")
@@ -337,7 +337,7 @@ class History:
         snapshot = SnapshotId(last, self._book.committed[last].term)
         image = self._book.images[snapshot]
         self.oracle.holes.append(Hole(last, self.oracle.covered_to, image.next_offset))
-        data = encode_snapshot(CLUSTER_ID, image)
+        data = snapshot_file(CLUSTER_ID, image)
         size = -(-len(data) // CHUNKS)
         for offset in range(0, len(data), size):
             done = offset + size >= len(data)

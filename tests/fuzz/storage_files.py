@@ -27,11 +27,12 @@ from pidkeeper.protocol.records import LeaderChangeRecord, QuorumMember, Record,
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive, encode_archive
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
-from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot, encode_snapshot
+from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot
 from tests.fuzz.mutator import Parts
 from tests.fuzz.record_batches import VOTERS
 from tests.fuzz.target import Target, Violation
 from tests.support.log_builder import META, SMALL, WAL, entries, hard_state, new_disk, open_log, segments
+from tests.support.snapshot_file import snapshot_file
 
 ARCHIVE: Final = PurePath("/data/archive")
 _U32: Final = struct.Struct(">I")
@@ -268,7 +269,7 @@ class SnapshotTarget(Target):
     steps_per_byte = 2
 
     def __init__(self) -> None:
-        files = [encode_snapshot("cluster-a", image) for image in images()]
+        files = [snapshot_file("cluster-a", image) for image in images()]
         self.corpus: list[Parts] = [(data[:92], data[100:-4]) for data in files]
 
     def assemble(self, parts: Parts) -> bytes:
@@ -281,7 +282,7 @@ class SnapshotTarget(Target):
         image = decode_snapshot(data, "one", "cluster-a")
         machine = StateMachine("cluster-a")
         machine.restore(image)
-        if decode_snapshot(encode_snapshot("cluster-a", machine.image(image.index, image.term)), "two", None) != image:
+        if decode_snapshot(snapshot_file("cluster-a", machine.image(image.index, image.term)), "two", None) != image:
             raise Violation("the state restored from a snapshot gives another snapshot")
 
 

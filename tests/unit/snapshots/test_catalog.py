@@ -10,9 +10,10 @@ from pidkeeper.snapshots import catalog as catalog_module
 from pidkeeper.snapshots.catalog import RawSnapshotWriter, SnapshotCatalog
 from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
-from pidkeeper.snapshots.snapshot_format import NewerSnapshot, SnapshotError, encode_snapshot
+from pidkeeper.snapshots.snapshot_format import NewerSnapshot, SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
+from tests.support.snapshot_file import snapshot_file
 
 SNAPSHOTS = PurePath("/data/snapshots")
 
@@ -138,11 +139,11 @@ def test_chunks_carry_a_snapshot_over(size: int) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (encode_snapshot("cluster-a", image(42))[:-1], "checksum"),
+        (snapshot_file("cluster-a", image(42))[:-1], "checksum"),
         (b"", "ends after 0"),
-        (encode_snapshot("cluster-b", image(42)), "of cluster cluster-b"),
-        (encode_snapshot("cluster-a", image(43)), "holds the state at 43"),
-        (encode_snapshot("cluster-a", msgspec.structs.replace(image(42), term=9)), "of term 9"),
+        (snapshot_file("cluster-b", image(42)), "of cluster cluster-b"),
+        (snapshot_file("cluster-a", image(43)), "holds the state at 43"),
+        (snapshot_file("cluster-a", msgspec.structs.replace(image(42), term=9)), "of term 9"),
     ],
 )
 def test_received_snapshot_is_verified_before_it_counts(data: bytes, message: str) -> None:
@@ -186,7 +187,7 @@ def test_chunk_of_a_snapshot_that_is_gone_or_beyond_its_end() -> None:
 
 
 def _receive(files: MemoryFiles) -> None:
-    data = encode_snapshot("cluster-a", image(42))
+    data = snapshot_file("cluster-a", image(42))
     receiver: RawSnapshotWriter = opened(files).receive(SnapshotId(42, 5))
     receiver.add(0, data[:50])
     receiver.add(50, data[50:])

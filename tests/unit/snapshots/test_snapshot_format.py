@@ -20,8 +20,8 @@ from pidkeeper.snapshots.snapshot_format import (
     SnapshotError,
     check_snapshot,
     decode_snapshot,
-    encode_snapshot,
 )
+from tests.support.snapshot_file import snapshot_file
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 IMAGE = StateImage(
@@ -54,12 +54,12 @@ counts = st.integers(0, 2**63)
 @given(counts, counts, counts, st.integers(0, MAX_PRODUCER_ID), brokers)
 def test_round_trip(index: int, term: int, offset: int, next_producer_id: int, found: list[BrokerRegistration]) -> None:
     image = StateImage(1, index, term, offset, next_producer_id, None, found)
-    assert decode_snapshot(encode_snapshot("cluster-a", image), "x.snap", "cluster-a") == image
+    assert decode_snapshot(snapshot_file("cluster-a", image), "x.snap", "cluster-a") == image
 
 
 def test_format_is_pinned() -> None:
     golden = (GOLDEN / "snapshot.bin").read_bytes()
-    assert encode_snapshot("cluster-a", IMAGE) == golden
+    assert snapshot_file("cluster-a", IMAGE) == golden
     assert decode_snapshot(golden, "x.snap", None) == IMAGE
 
 
@@ -69,7 +69,7 @@ VOTERS = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
 def test_a_configuration_needs_a_metadata_version_that_has_one() -> None:
     for voters in (VOTERS, None):
         image = msgspec.structs.replace(IMAGE, version=MEMBERSHIP, voters=voters)
-        assert decode_snapshot(encode_snapshot("cluster-a", image), "x.snap", None) == image
+        assert decode_snapshot(snapshot_file("cluster-a", image), "x.snap", None) == image
     with pytest.raises(ValueError, match="image of version 1 with voters"):
         msgspec.structs.replace(IMAGE, version=BASE, voters=VOTERS)
 
@@ -80,7 +80,7 @@ ONGOING = TransactionRecord("b", 8, 2, 8, 1, 60_000, 1, 9, (TopicPartitions("t",
 
 def test_transactions_come_back_as_they_went() -> None:
     image = msgspec.structs.replace(IMAGE, version=TRANSACTIONS, transactions=[EMPTY, ONGOING])
-    data = encode_snapshot("cluster-a", image)
+    data = snapshot_file("cluster-a", image)
     assert decode_snapshot(data, "x.snap", None) == image
     assert type(decode_snapshot(data, "x.snap", None)) is StateImage
     check_snapshot(data, "x.snap", "cluster-a")
@@ -98,7 +98,7 @@ def test_transactions_that_no_member_writes_are_refused(damage: str) -> None:
     else:
         state["transactions"][1] = [3, None] if damage == "type" else {**dict.fromkeys("ab")}
     body = msgspec.msgpack.encode(state)
-    whole = encode_snapshot("cluster-a", image)
+    whole = snapshot_file("cluster-a", image)
     data = whole[:92] + len(body).to_bytes(8, "big") + body
     data += google_crc32c.value(data).to_bytes(4, "big")
     check_snapshot(data, "x.snap", "cluster-a")
@@ -110,13 +110,13 @@ def test_transactions_that_no_member_writes_are_refused(damage: str) -> None:
 def test_a_migration_needs_a_metadata_version_that_has_one(phase: MigrationPhase) -> None:
     record = MigrationRecord(phase, "q", 3, 5)
     image = msgspec.structs.replace(IMAGE, version=MIGRATION, migration=record)
-    data = encode_snapshot("cluster-a", image)
+    data = snapshot_file("cluster-a", image)
     assert decode_snapshot(data, "x.snap", None) == image
     assert msgspec.msgpack.decode(data[100:-4])["migration"] == [phase.value, "q", 3, 5]
     with pytest.raises(ValueError, match="image of version 3 with migration"):
         msgspec.structs.replace(IMAGE, version=TRANSACTIONS, migration=record)
     # Without one, nothing of it is in the file.
-    assert b"migration" not in encode_snapshot("cluster-a", msgspec.structs.replace(IMAGE, version=MIGRATION))
+    assert b"migration" not in snapshot_file("cluster-a", msgspec.structs.replace(IMAGE, version=MIGRATION))
 
 
 OWN = msgspec.structs.replace(
@@ -130,9 +130,9 @@ OWN = msgspec.structs.replace(
 
 def test_the_format_with_own_ids_is_pinned() -> None:
     golden = (GOLDEN / "snapshot-own-ids.bin").read_bytes()
-    assert encode_snapshot("cluster-a", OWN) == golden
+    assert snapshot_file("cluster-a", OWN) == golden
     assert decode_snapshot(golden, "x.snap", None) == OWN
-    assert b"own_ids" not in encode_snapshot("cluster-a", msgspec.structs.replace(OWN, own_ids=()))
+    assert b"own_ids" not in snapshot_file("cluster-a", msgspec.structs.replace(OWN, own_ids=()))
 
 
 @pytest.mark.parametrize(
@@ -169,11 +169,11 @@ def test_a_snapshot_of_a_newer_build_is_told_from_a_damaged_one() -> None:
         NewerSnapshot,
         match=rf"x\.snap: its metadata version is {LATEST + 1}, this build reads {LATEST} at most: upgrade",
     ):
-        decode_snapshot(encode_snapshot("cluster-a", newer), "x.snap", None)
+        decode_snapshot(snapshot_file("cluster-a", newer), "x.snap", None)
 
 
 def test_every_flipped_bit_is_refused() -> None:
-    data = encode_snapshot("cluster-a", IMAGE)
+    data = snapshot_file("cluster-a", IMAGE)
     for bit in range(len(data) * 8):
         damaged = bytearray(data)
         damaged[bit // 8] ^= 1 << bit % 8
@@ -184,7 +184,7 @@ def test_every_flipped_bit_is_refused() -> None:
 
 
 def test_every_other_length_is_refused() -> None:
-    data = encode_snapshot("cluster-a", IMAGE)
+    data = snapshot_file("cluster-a", IMAGE)
     for damaged in [data[:cut] for cut in range(len(data))] + [data + b"\0", data + data]:
         with pytest.raises(SnapshotError):
             decode_snapshot(damaged, "x.snap", "cluster-a")
@@ -192,7 +192,7 @@ def test_every_other_length_is_refused() -> None:
 
 def test_another_clusters_snapshot_is_refused() -> None:
     with pytest.raises(SnapshotError, match=r"x\.snap: it is of cluster cluster-a, not of cluster-b"):
-        decode_snapshot(encode_snapshot("cluster-a", IMAGE), "x.snap", "cluster-b")
+        decode_snapshot(snapshot_file("cluster-a", IMAGE), "x.snap", "cluster-b")
 
 
 def _with_body(body: bytes, version: int = 1, length: int | None = None) -> bytes:
@@ -250,4 +250,4 @@ def test_brokers_ascend_and_the_last_block_is_below_the_next_id() -> None:
 def test_oversized_snapshot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshot_format, "MAX_SNAPSHOT_BYTES", 100)
     with pytest.raises(SnapshotError, match="above the limit of 100"):
-        encode_snapshot("c", IMAGE)
+        snapshot_file("c", IMAGE)

@@ -24,10 +24,10 @@ from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, RegisterBrokerRecord
 from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.image import StateImage
-from pidkeeper.snapshots.snapshot_format import encode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually, history
 from tests.support.memory_files import MemoryFiles
+from tests.support.snapshot_file import snapshot_file
 
 LEADER = 2
 
@@ -214,7 +214,7 @@ async def test_a_leaders_snapshot_replaces_state_and_log(clusters: list[Loopback
     member.keeper.failure = "an earlier one could not be taken"
     wanted = image(40, blocks=7)
     snapshot = SnapshotId(40, 3)
-    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, wanted), snapshot))
+    member.driver.received(chunks(snapshot_file(CLUSTER_ID, wanted), snapshot))
     await eventually(lambda: member.keeper.installed == 1)
     assert "an earlier one could not be taken" not in MemberInterface(member).describe().reasons
     assert member.machine.image(40, 3) == wanted
@@ -232,11 +232,11 @@ async def test_an_unusable_snapshot_changes_nothing_and_is_sent_anew(
     clusters: list[LoopbackCluster], caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     member = await follower(clusters)
-    good = encode_snapshot(CLUSTER_ID, image(40, blocks=7))
+    good = snapshot_file(CLUSTER_ID, image(40, blocks=7))
     bad = {
         "flipped": good[:-5] + bytes([good[-5] ^ 1]) + good[-4:],
-        "another cluster": encode_snapshot("another", image(40, blocks=7)),
-        "another index": encode_snapshot(CLUSTER_ID, image(41, blocks=7)),
+        "another cluster": snapshot_file("another", image(40, blocks=7)),
+        "another index": snapshot_file(CLUSTER_ID, image(41, blocks=7)),
     }[damage]
     snapshot = SnapshotId(40, 3)
     before = member.machine.image(0, 0)
@@ -257,7 +257,7 @@ async def test_an_unusable_snapshot_changes_nothing_and_is_sent_anew(
 
 async def test_a_transfer_that_starts_over_leaves_no_half_of_the_first(clusters: list[LoopbackCluster]) -> None:
     member = await follower(clusters)
-    old, new = encode_snapshot(CLUSTER_ID, image(30, blocks=3)), encode_snapshot(CLUSTER_ID, image(40, blocks=7))
+    old, new = snapshot_file(CLUSTER_ID, image(30, blocks=3)), snapshot_file(CLUSTER_ID, image(40, blocks=7))
     member.driver.received(chunks(old, SnapshotId(30, 3))[:2])
     parts = chunks(new, SnapshotId(40, 3))
     member.driver.received([parts[0], parts[0], parts[2], *parts[1:]])
@@ -272,10 +272,10 @@ async def test_an_older_state_from_a_leader_ends_the_member(clusters: list[Loopb
     """S6: the next ID never goes back, whoever says so."""
     member = await follower(clusters)
     ahead = image(20, blocks=9)
-    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, ahead), SnapshotId(20, 3)))
+    member.driver.received(chunks(snapshot_file(CLUSTER_ID, ahead), SnapshotId(20, 3)))
     await eventually(lambda: member.keeper.installed == 1)
     behind = msgspec.structs.replace(image(40, blocks=7), next_offset=50)
-    member.driver.received(chunks(encode_snapshot(CLUSTER_ID, behind), SnapshotId(40, 3)))
+    member.driver.received(chunks(snapshot_file(CLUSTER_ID, behind), SnapshotId(40, 3)))
     async with asyncio.timeout(10):
         fault = await member.ended
     assert "S6: a snapshot at index 40 would move the next producer ID back from 90 to 70" in str(fault)

@@ -24,7 +24,8 @@ from pidkeeper.protocol.records import (
     encode_batch,
 )
 from pidkeeper.snapshots.image import MAX_EVIDENCE, Evidence
-from pidkeeper.snapshots.snapshot_format import decode_snapshot, encode_snapshot
+from pidkeeper.snapshots.snapshot_format import decode_snapshot
+from tests.support.snapshot_file import snapshot_file
 
 NOW = 1_700_000_000_000
 OLD, NEW = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -221,7 +222,7 @@ def test_the_block_size_is_that_of_the_founding_whatever_a_member_is_told() -> N
 def test_a_snapshot_holds_the_founding_and_the_evidence(machine: StateMachine) -> None:
     batch(machine, holding(500), holding(600, broker_id=3))
     batch(machine, requests.DismissEvidence(3))
-    image = decode_snapshot(encode_snapshot("c", machine.image(9, 1)), "s", "c")
+    image = decode_snapshot(snapshot_file("c", machine.image(9, 1)), "s", "c")
     restored = StateMachine("c", 10)
     restored.restore(image)
     assert restored.foundings == machine.foundings
