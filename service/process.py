@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 import uvloop
 
+from pidkeeper.service.memory import give_back_what_is_freed
 from pidkeeper.service.settings import SettingsError, require_assertions
 
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -88,6 +89,7 @@ def run_service(
     )
     require_assertions()
     _raise_file_limit(open_files)
+    give_back_what_is_freed()
     deadline = _deadline(stop_seconds, logger)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import Final, Protocol
 
@@ -156,11 +157,13 @@ class OsFiles:
         return Path(path).read_bytes()
 
 
-def write_durably(files: Files, path: PurePath, *pieces: bytes) -> None:
-    """Write a whole file so that a crash leaves either the old one or the new one: temporary name, sync, rename.
+def write_durably(files: Files, path: PurePath, data: bytes) -> None:
+    """Write a whole file so that a crash leaves either the old one or the new one: temporary name, sync, rename."""
+    write_pieces_durably(files, path, [data])
 
-    It holds the `pieces`, one after the other.
-    """
+
+def write_pieces_durably(files: Files, path: PurePath, pieces: Iterable[bytes]) -> None:
+    """As `write_durably`: a file of these pieces, one after the other."""
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     if files.exists(temporary):
         files.unlink(temporary)

@@ -120,27 +120,27 @@ class Place(msgspec.Struct, frozen=True):
 def encode_owners(cluster_id: str, from_offset: int, to_offset: int, owners: Sequence[Owner]) -> bytes:
     """A whole file. Raises OwnerError for a range or rows that break the format."""
     _check_ascending(owners, from_offset, to_offset)
-    rows, names, at = [], [], 0
+    # Not lists of them: hundreds of thousands of small objects would take several times the file.
+    rows, names = bytearray(), bytearray()
     for owner in owners:
         name = owner.transactional_id.encode()
         key = _KEY.pack(owner.producer_id, owner.offset, owner.timestamp_ms)
         checksum = google_crc32c.value(key + name)
-        rows.append(_ROW.pack(owner.producer_id, owner.offset, owner.timestamp_ms, at, len(name), checksum))
-        names.append(name)
-        at += len(name)
-    return assembled(cluster_id, from_offset, to_offset, b"".join(rows), b"".join(names))
+        rows += _ROW.pack(owner.producer_id, owner.offset, owner.timestamp_ms, len(names), len(name), checksum)
+        names += name
+    return assembled(cluster_id, from_offset, to_offset, bytes(rows), bytes(names))
 
 
 def assembled(cluster_id: str, from_offset: int, to_offset: int, rows: bytes, names: bytes) -> bytes:
     """The file with these rows and names. Raises OwnerError if it would be too large."""
-    checksum = google_crc32c.value(rows + names)
+    checksum = google_crc32c.extend(google_crc32c.value(rows), names)
     count = len(rows) // OWNER_ROW_BYTES
     header = OwnerHeader(cluster_id, from_offset, to_offset, count, len(names), checksum)
     _check_header(header)
     packed = _HEADER.pack(
         _MAGIC, OWNER_VERSION, pack_cluster_id(cluster_id), from_offset, to_offset, count, len(names), checksum
     )
-    return packed + _CHECKSUM.pack(google_crc32c.value(packed)) + rows + names
+    return b"".join((packed, _CHECKSUM.pack(google_crc32c.value(packed)), rows, names))
 
 
 def split_owners(data: bytes) -> tuple[OwnerHeader, bytes, bytes]:
@@ -159,11 +159,12 @@ def split_owners(data: bytes) -> tuple[OwnerHeader, bytes, bytes]:
     except ValueError as error:
         raise OwnerError(str(error)) from error
     _check_header(header)
-    body = data[OWNER_HEADER_BYTES:]
-    if len(data) != header.file_bytes or google_crc32c.value(body) != header.checksum:
+    names_at = OWNER_HEADER_BYTES + header.rows * OWNER_ROW_BYTES
+    rows, names = data[OWNER_HEADER_BYTES:names_at], data[names_at:]
+    checksum = google_crc32c.extend(google_crc32c.value(rows), names)
+    if len(data) != header.file_bytes or checksum != header.checksum:
         raise OwnerError("the checksum of the rows and the names does not match, or the file is cut")
-    end = header.rows * OWNER_ROW_BYTES
-    return header, body[:end], body[end:]
+    return header, rows, names
 
 
 def decode_owners(data: bytes) -> list[Owner]:

@@ -17,6 +17,7 @@ The file ends there.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import google_crc32c
@@ -34,7 +35,7 @@ MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
 _MAGIC: Final = b"PIDSNAP1"
 _HEADER: Final = struct.Struct(">8sHxx64sQQQ")
 _CHECKSUM: Final = struct.Struct(">I")
-_CHUNK_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 1024 * 1024
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _TRANSACTION_DECODER: Final = msgspec.msgpack.Decoder(TransactionRecord)
 
@@ -66,20 +67,50 @@ class _Version(msgspec.Struct):
 _VERSION_DECODER: Final = msgspec.msgpack.Decoder(_Version)
 
 
-def encode_snapshot(cluster_id: str, image: StateImage) -> tuple[bytes, bytes, bytes]:
-    """The file that keeps `image`, the same bytes on every member: header, body and checksum, to be written in turn.
+def encode_snapshot(cluster_id: str, image: StateImage) -> Iterator[bytes]:
+    """The file that keeps `image`, the same bytes on every member, in pieces of about a MiB.
 
-    Raises SnapshotError if it would be too large.
+    A state at its limits leaves no room in a member's memory for its own encoding. Raises SnapshotError if the file
+    would be too large.
     """
-    # Joined, they would be one more copy of a state that may fill a member's memory.
-    body = _ENCODER.encode(image)
-    fields = image.index, image.term, len(body)
-    header = _HEADER.pack(_MAGIC, SNAPSHOT_VERSION, pack_cluster_id(cluster_id), *fields)
-    size = len(header) + len(body) + _CHECKSUM.size
+    body_bytes = sum(map(len, _body(image)))
+    size = _HEADER.size + body_bytes + _CHECKSUM.size
     if size > MAX_SNAPSHOT_BYTES:
         raise SnapshotError(f"a snapshot of {size} bytes is above the limit of {MAX_SNAPSHOT_BYTES}")
-    checksum = google_crc32c.extend(google_crc32c.value(header), body)
-    return header, body, _CHECKSUM.pack(checksum)
+    fields = image.index, image.term, body_bytes
+    return _pieces(_HEADER.pack(_MAGIC, SNAPSHOT_VERSION, pack_cluster_id(cluster_id), *fields), _body(image))
+
+
+def _pieces(header: bytes, body: Iterable[bytes]) -> Iterator[bytes]:
+    piece, checksum = bytearray(header), 0
+    for part in body:
+        piece += part
+        if len(piece) >= PIECE_BYTES:
+            checksum = google_crc32c.extend(checksum, bytes(piece))
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece) + _CHECKSUM.pack(google_crc32c.extend(checksum, bytes(piece)))
+
+
+def _body(image: StateImage) -> Iterator[bytes]:
+    """What msgspec makes of `image`, but each transaction for itself."""
+    fields = [field for field in msgspec.structs.fields(image) if field.required or getattr(image, field.name)]
+    yield _msgpack_head(0x80, len(fields))
+    for field in fields:
+        yield _ENCODER.encode(field.encode_name)
+        if field.name == "transactions":
+            yield _msgpack_head(0x90, len(image.transactions))
+            yield from map(_ENCODER.encode, image.transactions)
+        else:
+            yield _ENCODER.encode(getattr(image, field.name))
+
+
+def _msgpack_head(short: int, length: int) -> bytes:
+    """Of an array or a map: `short` is what its shortest head begins with."""
+    if length < 16:
+        return bytes([short | length])
+    long = 0xDC if short == 0x90 else 0xDE
+    return struct.pack(">BH", long, length) if length < 2**16 else struct.pack(">BI", long + 1, length)
 
 
 def decode_snapshot(data: bytes, name: str, cluster_id: str | None) -> StateImage:
@@ -103,8 +134,8 @@ def check_snapshot(data: bytes, name: str, cluster_id: str) -> None:
 def _checksum(data: bytes) -> int:
     """Of all but the checksum. Piece by piece: a member at its limits has no room for one more copy of its state."""
     checksum, end = 0, len(data) - _CHECKSUM.size
-    for offset in range(0, end, _CHUNK_BYTES):
-        checksum = google_crc32c.extend(checksum, data[offset : min(offset + _CHUNK_BYTES, end)])
+    for offset in range(0, end, PIECE_BYTES):
+        checksum = google_crc32c.extend(checksum, data[offset : min(offset + PIECE_BYTES, end)])
     return checksum
 
 

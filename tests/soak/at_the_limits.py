@@ -1,8 +1,9 @@
 """A state at its limits in real members: 200,000 transactional ids, and all the partitions that may be kept.
 
 `python -m tests.soak.at_the_limits` fills a quorum of three over HTTP until it refuses more, of ids and of partitions.
-Then it kills all members and times their restart. It prints what each member took at most and
-writes build/soak-limits.json. The exit code is 1 if a bound is passed.
+It ends and begins all these transactions once more, so that a snapshot of it all is taken, kills all members and times
+their restart. It prints what each member took at most and writes build/soak-limits.json. The exit code is 1 if a bound
+is passed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ from tests.support.cluster import metrics, register, running_cluster
 
 REPORT: Final = Path("build/soak-limits.json")
 CALLERS: Final = 64
+FAT_CALLERS: Final = 5
+"""Of the calls with so many partitions that each takes a leader a MiB for a moment; the other soak has as many."""
+
 PARTITIONS: Final = 9_000
 """What one call may bring, as its body has 64 KiB at most."""
 
@@ -38,8 +42,8 @@ BROKER: Final = 50
 NAME: Final = "transactional-id-{:019}"
 """36 characters."""
 
-MAX_MEMORY_BYTES: Final = (65 + MAX_PARTITION_BYTES // MIB + 192) * MIB
-"""Resident, of one member: ids and partitions, and for all else what a snapshot takes for a moment as well."""
+MAX_MEMORY_BYTES: Final = (65 + MAX_PARTITION_BYTES // MIB + 128) * MIB
+"""Resident, of one member: ids, partitions, and all else, with what requests and snapshots take for a moment."""
 
 MAX_LOG_BYTES: Final = 128 * MIB
 
@@ -96,6 +100,13 @@ class _Broker:
         body = {"producer_id": producer_id, "producer_epoch": producer_epoch, "topics": topics}
         return (await self._ask(session, "add-partitions", name, body))[0]
 
+    async def renew(self, session: aiohttp.ClientSession, name: str) -> int:
+        """EndTxn, and a transaction of the same partitions: the state stays, and the log grows; the HTTP status."""
+        producer_id, producer_epoch = self._pairs[name]
+        body = {"producer_id": producer_id, "producer_epoch": producer_epoch, "committed": False}
+        status, _ = await self._ask(session, "end", name, body)
+        return await self.add(session, name) if status == 200 else status
+
     async def _ask(self, session: aiohttp.ClientSession, call: str, name: str, more: dict[str, Any]) -> tuple[int, Any]:
         body = {"broker_id": BROKER, "broker_epoch": self._epoch, "transactional_id": name, **more}
         for _ in range(ATTEMPTS):
@@ -109,7 +120,7 @@ class _Broker:
         return response.status, answer
 
 
-async def _fill(step: Callable[[aiohttp.ClientSession, str], Any], most: int) -> int:
+async def _fill(step: Callable[[aiohttp.ClientSession, str], Any], most: int, callers: int) -> int:
     """Take this step for one name after the other until it is refused, `most` at most; how often it was taken."""
     names: Iterator[str] = map(NAME.format, range(most))
     taken = itertools.count()
@@ -122,7 +133,7 @@ async def _fill(step: Callable[[aiohttp.ClientSession, str], Any], most: int) ->
 
     timeout = aiohttp.ClientTimeout(total=60)
     async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
-        for _ in range(CALLERS):
+        for _ in range(callers):
             group.create_task(call(session))
     return next(taken)
 
@@ -136,11 +147,13 @@ def at_the_limits(directory: Path, show: Callable[[str], None], *, ids: int = MA
     with running_cluster(directory, controller_options=OPTIONS) as cluster:
         leader, begun = cluster.leader(), time.monotonic()
         broker = _Broker(leader)
-        report.ids = asyncio.run(_fill(broker.init, ids + CALLERS))
+        report.ids = asyncio.run(_fill(broker.init, ids + CALLERS, CALLERS))
         show(f"{report.ids} transactional ids after {time.monotonic() - begun:.0f} s")
-        report.transactions = asyncio.run(_fill(broker.add, report.ids))
+        report.transactions = asyncio.run(_fill(broker.add, report.ids, FAT_CALLERS))
         report.fill_seconds = time.monotonic() - begun
         show(f"{report.transactions} transactions of {PARTITIONS} partitions after {report.fill_seconds:.0f} s")
+        renewed = asyncio.run(_fill(broker.renew, report.transactions, FAT_CALLERS))
+        show(f"{renewed} of them ended and begun again after {time.monotonic() - begun:.0f} s")
         _look(cluster, report)
         report.restart_seconds = restart(cluster)
         report.restarted_memory_bytes = max(map(peak_bytes, cluster.layout.controllers))

@@ -16,10 +16,12 @@ from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots import snapshot_format
 from pidkeeper.snapshots.image import BrokerRegistration, IdRange, LastBlock, StateImage
 from pidkeeper.snapshots.snapshot_format import (
+    PIECE_BYTES,
     NewerSnapshot,
     SnapshotError,
     check_snapshot,
     decode_snapshot,
+    encode_snapshot,
 )
 from tests.support.snapshot_file import snapshot_file
 
@@ -61,6 +63,16 @@ def test_format_is_pinned() -> None:
     golden = (GOLDEN / "snapshot.bin").read_bytes()
     assert snapshot_file("cluster-a", IMAGE) == golden
     assert decode_snapshot(golden, "x.snap", None) == IMAGE
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 2**16 - 1, 2**16])
+def test_the_pieces_are_what_an_encoder_makes_of_the_whole_state(count: int) -> None:
+    transactions = [msgspec.structs.replace(EMPTY, transactional_id=f"{number:09}") for number in range(count)]
+    image = msgspec.structs.replace(IMAGE, version=LATEST, transactions=transactions)
+    pieces = list(encode_snapshot("cluster-a", image))
+    assert b"".join(pieces)[100:-4] == msgspec.msgpack.encode(image)
+    assert all(PIECE_BYTES <= len(piece) < PIECE_BYTES + 1000 for piece in pieces[:-1])
+    assert len(pieces[-1]) < PIECE_BYTES + 1000
 
 
 VOTERS = VotersRecord((QuorumMember(1, None, "h:1", "http://h:2", True),))
