@@ -128,7 +128,7 @@ class KillPoints:
         if way < 0.75:
             process.member.crash(power=way > 0.6, restart_after=back)
         elif way < 0.9:
-            process.paused_until = self.world.now + self._rng.randrange(300 * MILLISECOND, 3 * SECOND)
+            process.loop.pause(self._rng.randrange(300 * MILLISECOND, 3 * SECOND))
         else:
             nodes = [member.node_id for member in self.cluster.machines() if member is not process.member]
             links = {(process.node_id, node) for node in nodes} | {(node, process.node_id) for node in nodes}

@@ -62,6 +62,14 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # What happens when.
 
+    def pause(self, length: int) -> None:
+        """Stop the process for `length` microseconds.
+
+        A longer pause under way goes on: its end is when the timers come that it has put off. A shorter one in its
+        place would wake a process to which messages come, but no tick.
+        """
+        self.paused_until = max(self.paused_until, self.world.now + length)
+
     def run_event(self, callback: Callable[..., object], *args: Any) -> None:
         """Call `callback` as an event from outside, now or when the pause is over. `callback` may end the process."""
         if self._ended:

@@ -145,7 +145,7 @@ class Nemesis:
         process = self._leader()
         if process is None:
             return False
-        process.paused_until = self.world.now + self._later(6 * SECOND)
+        process.loop.pause(self._later(6 * SECOND))
         return True
 
     def _throw_clock_jump(self) -> bool:

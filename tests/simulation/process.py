@@ -193,10 +193,6 @@ class Process:
         """The moment at which the process goes on."""
         return self.loop.paused_until
 
-    @paused_until.setter
-    def paused_until(self, moment: int) -> None:
-        self.loop.paused_until = moment
-
     def runs(self, call: Callable[..., None], *args: Any) -> bool:
         """Whether this process runs now; if it is paused, `call` comes again at its end."""
         if not self.alive:
