@@ -54,9 +54,10 @@ NO_ROOM: Final = b"no room for a log segment"
 
 
 class Room:
-    """What one process was told about room for its next segment, and since when (`changed`).
+    """What one process was told about room for its next segment.
 
-    `excused`: until when it could not know better.
+    `changed`: when it made its newest segment, or was refused the next one for the first time. `excused`: until when it
+    could not know better.
     """
 
     def __init__(self, process: Process) -> None:
@@ -102,8 +103,10 @@ class FullDisks:
 
     def _made(self, room: Room) -> None:
         """Its disk had room for a segment, made ahead or by an append."""
+        # Each of them counts: one that is half full at once tells the member nothing, so the next one may be its first.
+        room.changed = self._world.now
         if room.refused:
-            room.refused, room.changed = False, self._world.now
+            room.refused = False
             self._world.fault("segment_made_after_refusal", f"member {room.process.node_id}")
             self._world.at(SETTLE, self._look, room)
 
@@ -127,6 +130,7 @@ class FullDisks:
             return
         if not process.runs(self._look, room) or process.node.stopping or process.driver.faulted:
             return
+        early = room.changed + SETTLE - self._world.now
         if room.refused:
             self._check_excuse(room)
             self._world.at(LOOK, self._look, room)
@@ -134,7 +138,9 @@ class FullDisks:
             # What an append has just made is half full already: the next attempt will tell.
             self._world.at(LOOK, self._look, room)
             return
-        if self._world.now < room.changed + SETTLE:
+        elif early > 0:
+            self._world.at(early, self._look, room)
+        if early > 0:
             return
 
         def served(response: HttpResponse) -> None:
