@@ -43,12 +43,24 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class Decider:
-    """Gathers requests and decides them batch by batch. `wall_clock()`: seconds since the epoch, a label in records."""
+    """Gathers requests and decides them batch by batch.
 
-    def __init__(self, machine: StateMachine, proposals: Proposals, wall_clock: Callable[[], float]) -> None:
+    `wall_clock()`: seconds since the epoch, a label in records. `prepared(request)`: the request, with what the leader
+    knows and the state cannot.
+    """
+
+    def __init__(
+        self,
+        machine: StateMachine,
+        proposals: Proposals,
+        *,
+        wall_clock: Callable[[], float],
+        prepared: Callable[[Request], Request],
+    ) -> None:
         self._machine = machine
         self._proposals = proposals
         self._wall_clock = wall_clock
+        self._prepared = prepared
         self._waiting: deque[Waiting] = deque()
         self._in_flight: Proposal | None = None
         self.batches = 0
@@ -110,7 +122,8 @@ class Decider:
         room = MAX_ENTRY_BYTES
         confirm = False
         while self._waiting:
-            request = self._waiting[0].request
+            # Not when it came: what was applied while it waited may have changed what the leader knows.
+            request = self._prepared(self._waiting[0].request)
             room -= most_bytes(draft, request)
             if room < 0 or len(draft.records) + most_records(request) > MAX_BATCH_RECORDS:
                 break

@@ -93,7 +93,7 @@ class Leadership:
         self._settings = settings
         self._versions = versions
         self._wake = wake
-        self.decider = Decider(machine, proposals, surroundings.wall_clock)
+        self.decider = Decider(machine, proposals, wall_clock=surroundings.wall_clock, prepared=self._prepared)
         self.sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
         self.transactions = TransactionDuties(
             machine,
@@ -146,7 +146,7 @@ class Leadership:
         answer = self.migration.claim_for(request)
         if answer is None:
             answer = self._surroundings.loop.create_future()
-            self._take(self.founding.prepared(self.migration.prepared(request)), answer)
+            self._take(request, answer)
         if isinstance(request, requests.InitProducerId):
             self.own_ids.wanted()
         # Only now that the request is taken: a member that refuses one keeps no session for it.
@@ -165,6 +165,9 @@ class Leadership:
     def _take(self, request: requests.Request, answer: Answer) -> None:
         self.decider.add(request, answer)
         self._wake()
+
+    def _prepared(self, request: requests.Request) -> requests.Request:
+        return self.founding.prepared(self.migration.prepared(request))
 
     def close(self) -> None:
         """Take no more requests: this member stops."""

@@ -234,6 +234,23 @@ FOUNDING_BUGS: Final = (
         _LEADER,
     ),
     Planted(
+        "hearing-judged-when-a-producer-asks",
+        "a producer is told to come again only while nothing may be handed out",
+        "this project: what the leader knows was said when the request came, and it waited for the end of the hearing",
+        (
+            replace(
+                NODE,
+                "Decider._next_batch",
+                "self._prepared(self._waiting[0].request)",
+                "self._waiting[0].request",
+            ),
+            replace(
+                NODE, "Leadership.submit", "self._take(request, answer)", "self._take(self._prepared(request), answer)"
+            ),
+        ),
+        _LEADER,
+    ),
+    Planted(
         "new-leader-counts-what-the-old-one-heard",
         _HEARING,
         "soft state of an earlier term",

@@ -60,7 +60,7 @@ class Leader:
         self.refuses = False
         self.pumps = 0
         self.proposals = Proposals(self)
-        self.decider = Decider(machine, self.proposals, wall_clock=lambda: 1.5)
+        self.decider = Decider(machine, self.proposals, wall_clock=lambda: 1.5, prepared=lambda request: request)
         self._scheduled = False
 
     @property

@@ -396,6 +396,17 @@ def test_no_transactional_producer_gets_an_id_before_the_brokers_were_heard() ->
         leader.settle()
 
 
+def test_who_asks_while_the_end_of_the_hearing_is_being_committed_is_decided_on_behind_it() -> None:
+    """Members may have applied the founding before the leader has, whose own disk is slow: the hearing is over."""
+    leader = just_founded()
+    pass_time(leader, HEARING_TICKS + 2 * DUTY_TICKS)
+    leader.loop.run()
+    assert len(leader.core.proposed) == 1
+    answer = leader.leadership.submit(InitProducerId(1, 0, "t", 60_000, -1, -1, candidate=-1))
+    leader.settle()
+    assert answer.result().producer_id == 0
+
+
 def test_a_quorum_that_an_early_build_began_is_not_kept_waiting() -> None:
     leader = just_founded()
     knows(leader, [None])
