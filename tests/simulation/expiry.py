@@ -153,9 +153,18 @@ class Expiry:
         oldest = process.member.wall_clock() * 1_000 - self._expiration_ms - LATE_MS
         return [name for name, (idle, update_ms) in self.known.items() if idle and update_ms < oldest]
 
+    def ahead(self, process: Process) -> set[str]:
+        """The ids that were used in what is the future by the clock of `process`: they stay until it has come."""
+        now_ms = process.member.wall_clock() * 1_000
+        return {name for name, (_, update_ms) in self.known.items() if update_ms > now_ms}
+
+    def has_room(self) -> bool:
+        """Whether nobody may be told that there is none."""
+        return len(self.known) + self._slack < self._room
+
     def check_full(self, asked: int) -> None:
         """Somebody who asked at `asked` was told that there is no room. Raises Violation."""
-        if len(self.known) + self._slack < self._room and self._full_until < asked:
+        if self.has_room() and self._full_until < asked:
             raise Violation("told-full", f"{len(self.known)} ids are kept, {self._room} are allowed")
 
 
@@ -225,27 +234,32 @@ class Crowd:
         leader = self._cluster.leader()
         if not self._size or leader is None:
             return
-        self._let_the_last_crowd_go()
+        self._let_the_last_crowd_go(leader)
         self._come_to_the_leader(ASKING)
-        names, expiry = set(self.granted), self._cluster.expiry
+        granted, expiry = len(self.granted), self._cluster.expiry
 
         def left() -> list[str]:
-            return [*(names & expiry.known.keys()), *expiry.overdue(leader)]
+            return [*self._known(leader), *expiry.overdue(leader)]
 
         self._world.run(self._world.now + GONE, lambda: not left())
         if self._cluster.leader() is not leader:
             return
-        self._world.fault("crowd_gone", f"{len(names)} ids")
+        self._world.fault("crowd_gone", f"{granted} ids")
         if stay := left():
-            facts = f"{len(stay)} beside {len(names)}, {stay[0]} among them: {expiry.known[stay[0]]}"
+            facts = f"{len(stay)}, {granted} were granted, {stay[0]} among them: {expiry.known[stay[0]]}"
             raise Violation("idle-id-stays", facts)
         self._check_served()
 
-    def _let_the_last_crowd_go(self) -> None:
+    def _known(self, leader: Process) -> list[str]:
+        """The ids of all crowds in the table that are to go, also those whose answer was lost."""
+        expiry = self._cluster.expiry
+        ahead = expiry.ahead(leader)
+        return [name for name in expiry.known if name.startswith(CROWD) and name not in ahead]
+
+    def _let_the_last_crowd_go(self, leader: Process) -> None:
         """One that came a moment ago may fill the table until its time is up."""
-        known = self._cluster.expiry.known
         limit = self._world.now + self._cluster.transactional.expiration_ms * MILLISECOND + GONE
-        self._world.run(limit, lambda: not any(name.startswith(CROWD) for name in known))
+        self._world.run(limit, lambda: not self._known(leader))
 
     def _come_to_the_leader(self, limit: int, size: int = 0) -> None:
         """Ask until somebody is given an ID: all of a crowd asks the same member, perhaps one that does not lead."""
@@ -261,7 +275,7 @@ class Crowd:
         """Who comes behind the crowd is given an ID, where the quorum may take one by itself."""
         cluster = self._cluster
         by_itself = cluster.metadata_version() >= SINCE and not cluster.migrating.present
-        if not by_itself or cluster.floors.exhausted():
+        if not by_itself or cluster.floors.exhausted() or not cluster.expiry.has_room():
             return
         self._come_to_the_leader(SERVED, size=3)
         if not self.granted:

@@ -42,8 +42,8 @@ BROKER: Final = 50
 NAME: Final = "transactional-id-{:019}"
 """36 characters."""
 
-MAX_MEMORY_BYTES: Final = (65 + MAX_PARTITION_BYTES // MIB + 128) * MIB
-"""Resident, of one member: ids, partitions, and all else, with what requests and snapshots take for a moment."""
+MAX_MEMORY_BYTES: Final = (50 + 65 + 3 * MAX_PARTITION_BYTES // MIB) * MIB
+"""Resident, of one member: docs/operations.md, "How large a member gets". The log in memory has as much as partitions."""
 
 MAX_LOG_BYTES: Final = 128 * MIB
 
