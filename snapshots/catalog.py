@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from pidkeeper.snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_pieces_durably
+from pidkeeper.snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import (
     MAX_SNAPSHOT_BYTES,
@@ -58,7 +58,7 @@ class SnapshotCatalog:
     def save(self, image: StateImage) -> SnapshotId:
         """Write a snapshot; it is durable on return."""
         snapshot = SnapshotId(image.index, image.term)
-        write_pieces_durably(self._files, self._path / snapshot.name, encode_snapshot(self._cluster_id, image))
+        write_durably(self._files, self._path / snapshot.name, encode_snapshot(self._cluster_id, image))
         return snapshot
 
     def prune(self, keep: int = 2) -> None:

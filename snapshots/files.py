@@ -157,20 +157,18 @@ class OsFiles:
         return Path(path).read_bytes()
 
 
-def write_durably(files: Files, path: PurePath, data: bytes) -> None:
-    """Write a whole file so that a crash leaves either the old one or the new one: temporary name, sync, rename."""
-    write_pieces_durably(files, path, [data])
+def write_durably(files: Files, path: PurePath, data: bytes | Iterable[bytes]) -> None:
+    """Write a whole file so that a crash leaves either the old one or the new one: temporary name, sync, rename.
 
-
-def write_pieces_durably(files: Files, path: PurePath, pieces: Iterable[bytes]) -> None:
-    """As `write_durably`: a file of these pieces, one after the other."""
+    `data`: what it holds, or pieces of that in their order.
+    """
     temporary = path.with_name(path.name + TEMPORARY_SUFFIX)
     if files.exists(temporary):
         files.unlink(temporary)
     handle = files.open(temporary, create=True)
     try:
         offset = 0
-        for piece in pieces:
+        for piece in [data] if isinstance(data, bytes) else data:
             files.pwrite(handle, piece, offset)
             offset += len(piece)
         files.fdatasync(handle)

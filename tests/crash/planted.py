@@ -252,7 +252,7 @@ DAMAGE_MISTAKES: Final = {
     "owners-not-verified-at-open": Mistake(
         (pidkeeper.controller.storage.owner_archive,),
         "split_owners",
-        ((" or google_crc32c.value(body) != header.checksum", ""),),
+        ((" or checksum != header.checksum", ""),),
         "owners",
     ),
     "segments-not-tied-to-each-other": Mistake(

@@ -43,7 +43,7 @@ NAME: Final = "transactional-id-{:019}"
 """36 characters."""
 
 MAX_MEMORY_BYTES: Final = (50 + 65 + 3 * MAX_PARTITION_BYTES // MIB) * MIB
-"""Resident, of one member: docs/operations.md, "How large a member gets". The log in memory has as much as partitions."""
+"""Resident, of one member, by docs/operations.md: the log may take as much as partitions, and so may a snapshot."""
 
 MAX_LOG_BYTES: Final = 128 * MIB
 
