@@ -164,9 +164,10 @@ class PeerLinks:
     async def stop(self) -> None:
         """Close everything."""
         self._stopped = True
-        for link in self._outbound.values():
+        # Meanwhile guests and members still come and go; no link is dialled any more.
+        for link in list(self._outbound.values()):
             await link.stop()
-        if self._closing:
+        while self._closing:
             await asyncio.wait(self._closing)
         if self._server is not None:
             await close_server(self._server)

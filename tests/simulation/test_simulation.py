@@ -24,7 +24,7 @@ from tests.support.side_by_side import share
 pytestmark = pytest.mark.timeout(800)
 """In a parallel run the known seeds have one core, half of it at worst, and machines differ by a factor of three."""
 
-FRESH_SEEDS = 40
+FRESH_SEEDS = 20
 KNOWN_SEEDS = range(1, 41)
 DRAWN_SEEDS = range(1, 301)
 CONTROL_SEEDS = range(1, 101)

@@ -289,6 +289,15 @@ async def test_members_come_move_and_go(net: Net) -> None:
     assert two.connected() == [1]
 
 
+async def test_members_may_come_and_go_while_it_stops(net: Net) -> None:
+    one, _ = await net.member(net.identity(1), [2, 3])
+    stopping = asyncio.create_task(net.stop(one))
+    await asyncio.sleep(0)
+    one.set_members({3: (HOST, net.ports[3]), 4: (HOST, 1)})
+    await stopping
+    assert one.connected() == []
+
+
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "\0"])
 async def test_a_host_that_is_no_name_is_a_failed_dial(net: Net, host: str) -> None:
     """An operator or a guest gave it; the resolver does not even look for it."""
