@@ -209,8 +209,11 @@ class Floors:
         return used > self._highest
 
     def plenty_left(self) -> bool:
-        """Whether so many blocks are left that nobody uses them up within seconds."""
-        used = max(self._cluster.next_id_seen(), self._cluster.migration.brokers_next)
+        """Whether so many blocks are left that nobody uses them up within seconds.
+
+        A floor that was asked for may be raised at any time: who waits for ZooKeeper is in no log yet.
+        """
+        used = max(self._cluster.next_id_seen(), self._cluster.migration.brokers_next, *self.forced)
         return MAX_PRODUCER_ID - used > PLENTY * self._size
 
     def found_none(self, agent: Agent, told: ErrorCode) -> None:
