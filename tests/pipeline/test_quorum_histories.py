@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.many_quorums import judge
 from tests.support.quorum_tables import History, QuorumTables, Row, run, three_members, tiny_tables
 
 if TYPE_CHECKING:
@@ -18,12 +19,23 @@ pytest.importorskip("pyspark")
 
 from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS
 
-EXAMPLES = settings(max_examples=4, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-"""Eleven queries for each example take seconds on a busy machine; the planted faults are the systematic part."""
+SOUND: Final = 24
+FAULTY: Final = 8
+"""Histories, and those with each kind of fault. All go into one audit, which costs what its queries cost."""
 
-STEPS = st.lists(
+Steps = list[tuple[str, int, int]]
+STEPS: Final = st.lists(
     st.tuples(st.sampled_from("aaaaaarjze"), st.integers(1, 3), st.integers(1, 5000)), min_size=12, max_size=60
 )
+
+
+class Case(NamedTuple):
+    """`fault`: the check that is to find what was spoilt at `offset`, if anything was."""
+
+    steps: Steps
+    tables: QuorumTables
+    fault: str | None = None
+    offset: int = 0
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +72,6 @@ def everything(history: History) -> QuorumTables:
     return tables
 
 
-def worse_than_notes(session: SparkSession, tables: QuorumTables) -> list[Row]:
-    return [row for row in run(QUORUM_CHECKS, tables.inputs(session)) if row["severity"] != "note"]
-
-
-@EXAMPLES
-@given(steps=STEPS)
-@pytest.mark.timeout(500)
-def test_a_sound_history_has_no_finding_above_a_note(session: SparkSession, steps: list[tuple[str, int, int]]) -> None:
-    assert worse_than_notes(session, everything(history_of(steps))) == []
-
-
 def share_an_id(tables: QuorumTables, offset: int) -> None:
     """The last block but one ends with the first ID of the last."""
     last = tables.copies(offset)[0]["last_id"]
@@ -105,17 +106,49 @@ FAULTS: dict[str, Callable[[QuorumTables, int], None]] = {
 }
 
 
-@settings(EXAMPLES, max_examples=6)
-@given(steps=STEPS, check=st.sampled_from(sorted(FAULTS)))
-@pytest.mark.timeout(500)
-def test_a_fault_anywhere_is_found_by_its_check(
-    session: SparkSession, steps: list[tuple[str, int, int]], check: str
-) -> None:
+def drawn(count: int) -> list[Steps]:
+    """So many different examples, the same ones in every run."""
+    examples: list[Steps] = []
+
+    @settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(steps=STEPS)
+    def draw(steps: Steps) -> None:
+        examples.append(steps)
+
+    draw()
+    assert len(examples) == count
+    return examples
+
+
+def spoilt(steps: Steps, check: str) -> Case:
     history = history_of(steps)
     tables = everything(history)
     offset = len(history.records) - 2
     FAULTS[check](tables, offset)
-    violations = [row for row in worse_than_notes(session, tables) if row["severity"] == "violation"]
-    assert [(row["check"], row["offset"] - offset) for row in violations] == [
-        (check, 1 if check in {"overlap", "snapshot_behind"} else 0)
-    ]
+    return Case(steps, tables, check, offset)
+
+
+@pytest.fixture(scope="module")
+def judged(session: SparkSession) -> list[tuple[Case, list[Row]]]:
+    """Each case with what is found in it above a note."""
+    sound, faulty = (examples := drawn(SOUND + FAULTY * len(FAULTS)))[:SOUND], examples[SOUND:]
+    cases = [Case(steps, everything(history_of(steps))) for steps in sound]
+    cases += [spoilt(steps, check) for steps, check in zip(faulty, sorted(FAULTS) * FAULTY, strict=True)]
+    found = judge((case.tables for case in cases), lambda tables: run(QUORUM_CHECKS, tables.inputs(session)))
+    return [(case, [row for row in rows if row["severity"] != "note"]) for case, rows in zip(cases, found, strict=True)]
+
+
+def test_a_sound_history_has_no_finding_above_a_note(judged: list[tuple[Case, list[Row]]]) -> None:
+    sound = [(case.steps, rows) for case, rows in judged if case.fault is None]
+    assert len(sound) == SOUND
+    assert [(steps, rows) for steps, rows in sound if rows] == []
+
+
+@pytest.mark.parametrize("check", sorted(FAULTS))
+def test_a_fault_anywhere_is_found_by_its_check(judged: list[tuple[Case, list[Row]]], check: str) -> None:
+    mine = [(case, rows) for case, rows in judged if case.fault == check]
+    assert len(mine) == FAULTY
+    behind = 1 if check in {"overlap", "snapshot_behind"} else 0
+    for case, rows in mine:
+        violations = [(row["check"], row["offset"]) for row in rows if row["severity"] == "violation"]
+        assert violations == [(check, case.offset + behind)], (case.steps, rows)

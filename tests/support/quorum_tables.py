@@ -13,8 +13,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pidkeeper.pipeline.checks.quorum import QUORUM_TABLES
-from pidkeeper.pipeline.checks.quorum.history import ALLOCATIONS
-from pidkeeper.pipeline.derived import keep
+from pidkeeper.pipeline.checks.quorum.history import ALLOCATIONS, block_files, distinct_blocks
+from pidkeeper.pipeline.derived import Derivation, keep
 from pidkeeper.pipeline.inputs import AuditInputs
 from pidkeeper.pipeline.schemas import (
     ARCHIVE_BLOCKS,
@@ -31,6 +31,8 @@ Row = dict[str, Any]
 Check = Callable[[AuditInputs], DataFrame]
 START_MS = 1_700_000_000_000
 STEP_MS = 60_000
+OF_RATES = (block_files, distinct_blocks)
+"""Of QUORUM_TABLES, what `storm`, `burn_down` and `quota` look at."""
 BLOCK_COLUMNS = ("first_id", "last_id", "offset", "broker_id", "broker_epoch", "timestamp_ms")
 
 
@@ -169,9 +171,11 @@ def kept_here(name: str, frame: DataFrame) -> DataFrame:
     return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
 
 
-def run(checks: Iterable[tuple[str, Check]], inputs: AuditInputs) -> list[Row]:
+def run(
+    checks: Iterable[tuple[str, Check]], inputs: AuditInputs, shared: Iterable[Derivation] = QUORUM_TABLES
+) -> list[Row]:
     """The findings of these checks, without null columns. What they share is computed once, as in an audit."""
-    inputs = keep(inputs, QUORUM_TABLES, kept_here)
+    inputs = keep(inputs, shared, kept_here)
     found: list[Row] = []
     for name, check in checks:
         rows = [
