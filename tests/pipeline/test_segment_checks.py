@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
-from pidkeeper.pipeline.checks.quorum.history import ALLOCATIONS
-from pidkeeper.pipeline.checks.segments import SEGMENT_CHECKS
+from pidkeeper.pipeline.checks.quorum.history import ALLOCATIONS, distinct_blocks
+from pidkeeper.pipeline.checks.segments import SEGMENT_CHECKS, SEGMENT_TABLES
+from pidkeeper.pipeline.checks.segments.allocation import unallocated
 from pidkeeper.pipeline.checks.segments.burning import id_burner
+from pidkeeper.pipeline.checks.segments.files import segment_files
+from pidkeeper.pipeline.checks.segments.ids import producer_epochs, producer_ids
+from pidkeeper.pipeline.checks.segments.producers import log_rows
 from pidkeeper.pipeline.checks.segments.streams import PRODUCER_ID_EXPIRATION_MS
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.inputs import AuditInputs
 from tests.pipeline.segment_rows import MAX_SEQUENCE, Log, compact, inputs, kept, lawful_logs
-from tests.support.quorum_tables import tiny_tables
+from tests.support.quorum_tables import kept_here, tiny_tables
 from tests.support.segment_builder import batch, marker
 
 pytestmark = pytest.mark.timeout(600)
 HOUR_MS: Final = 3_600_000
 P: Final = 17
 """The producer of most tests."""
+OF_IDS: Final = (distinct_blocks, segment_files, log_rows, producer_epochs, producer_ids)
+"""What `unallocated` and `id_burner` look at."""
 
 Found = tuple[Any, ...]
 
@@ -37,16 +42,17 @@ def _tiny(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-def everything(given_inputs: AuditInputs, *only: str) -> DataFrame:
-    """The findings of all checks, or of some, in one query, without the notes on brokers' shares."""
-    given_inputs = kept(given_inputs)
-    frames = [check(given_inputs) for name, check in SEGMENT_CHECKS if not only or name in only]
+def everything(given_inputs: AuditInputs) -> DataFrame:
+    """The findings of all checks in one query, without the notes on brokers' shares."""
+    given_inputs = kept(given_inputs, distinct_blocks, *SEGMENT_TABLES)
+    frames = [check(given_inputs) for _, check in SEGMENT_CHECKS]
     assert all(frame.schema.names == FINDINGS.names for frame in frames)
     return reduce(DataFrame.unionByName, frames).where("NOT (check = 'id_burner' AND severity = 'note')")
 
 
-def found(spark: SparkSession, only: str, *logs: Log, **others: Any) -> list[Found]:
-    rows = everything(inputs(spark, [row for log in logs for row in log.rows], **others), only).collect()
+def foreign(given_inputs: AuditInputs) -> list[Found]:
+    """The findings of `unallocated` alone."""
+    rows = unallocated(kept(given_inputs, *OF_IDS)).collect()
     assert all(row.detail and "?" not in row.detail and row.subject for row in rows), rows
     return sorted((row.check, row.severity, row.first_id, row.offset) for row in rows)
 
@@ -259,7 +265,10 @@ SEVERAL: Final[dict[str, tuple[Callable[[], list[Log]], list[Found]]]] = {
     ),
 }
 APART: Final = 1000
-"""Between the producers of two cases, which all go into one query."""
+"""Between the producers of two cases."""
+BY_CHANCE: Final = 1 << 20
+"""From here on are the producers of logs made by chance, each of them again so far from the next."""
+SEEDS: Final = 3
 
 
 def cases() -> dict[str, tuple[list[Log], list[Found]]]:
@@ -268,29 +277,61 @@ def cases() -> dict[str, tuple[list[Log], list[Found]]]:
     return {name: ([make()], []) for name, make in LAWFUL.items()} | single | several
 
 
+class Audited(NamedTuple):
+    """What one audit finds: in each of `cases`, and in each topic of logs made by chance with the check expected."""
+
+    cases: dict[str, list[Found]]
+    by_topic: dict[str, list[Found]]
+    expected: dict[str, str]
+
+
 @pytest.fixture(scope="module")
-def of_cases(spark: SparkSession) -> dict[str, list[Found]]:
-    """What is found in each case, each in a topic and with producers of its own."""
+def audited(spark: SparkSession) -> Audited:
+    """Everything has topics, producers and, for their clocks, members of its own, so all of it can be in one audit."""
     logs = [log.moved(f"case{n}", n * APART) for n, (case, _) in enumerate(cases().values()) for log in case]
     blocks = [(n * APART, n * APART + 500, 1) for n in range(len(cases()))]
+    expected: dict[str, str] = {}
+    for seed in range(SEEDS):
+        first = (1 + 2 * seed) * BY_CHANCE
+        made = lawful_by_chance(random.Random(seed), f"lawful{seed}-", first)
+        logs += [log.copy(f"lawful{seed}") for log in made]
+        made, wanted = edited_by_chance(random.Random(seed), f"edited{seed}-", first + BY_CHANCE)
+        logs += [log.copy(f"edited{seed}") for log in made]
+        expected |= wanted
+        blocks.append((first, first + BY_CHANCE + STRANGE - 1, 1))
     problems = [row for log in logs for row in log.problems()]
     rows = everything(inputs(spark, [row for log in logs for row in log.rows], blocks, problems)).collect()
+    assert all(row.detail and "?" not in row.detail and row.subject for row in rows), rows
+    return Audited(of_cases(rows), of_topics(rows), expected)
+
+
+def of_cases(rows: list[Row]) -> dict[str, list[Found]]:
     found: dict[str, list[Found]] = {name: [] for name in cases()}
     for row in rows:
-        assert row.detail and "?" not in row.detail and row.subject, row
-        number, producer = divmod(row.first_id, APART)
-        found[list(found)[number]].append((row.check, row.severity, producer, row.offset))
+        if row.first_id < BY_CHANCE:
+            number, producer = divmod(row.first_id, APART)
+            found[list(found)[number]].append((row.check, row.severity, producer, row.offset))
+    return found
+
+
+def of_topics(rows: list[Row]) -> dict[str, list[Found]]:
+    """Above a note."""
+    found: dict[str, list[Found]] = {}
+    for row in rows:
+        if row.first_id >= BY_CHANCE and row.severity != "note":
+            place = (row.check, row.first_id, row.partition, row.offset, row.detail)
+            found.setdefault(row.topic, []).append(place)
     return found
 
 
 @pytest.mark.parametrize("name", LAWFUL)
-def test_what_is_lawful_has_no_finding(of_cases: dict[str, list[Found]], name: str) -> None:
-    assert of_cases[name] == []
+def test_what_is_lawful_has_no_finding(audited: Audited, name: str) -> None:
+    assert audited.cases[name] == []
 
 
 @pytest.mark.parametrize("name", [*FAULTS, *SEVERAL])
-def test_a_planted_fault_is_found_once(of_cases: dict[str, list[Found]], name: str) -> None:
-    assert sorted(of_cases[name]) == (FAULTS | SEVERAL)[name][1]
+def test_a_planted_fault_is_found_once(audited: Audited, name: str) -> None:
+    assert sorted(audited.cases[name]) == (FAULTS | SEVERAL)[name][1]
 
 
 def test_ids_against_blocks(spark: SparkSession) -> None:
@@ -299,12 +340,12 @@ def test_ids_against_blocks(spark: SparkSession) -> None:
     for producer in (5, 10, 19, 20, 1 << 21, 5 << 20, (5 << 20) + 1, 1 << 40):
         log.data(producer, 0, 0)
     blocks = [(10, 19, 1), (12, 13, 1), (1 << 20, 5 << 20, 2), ((1 << 20) + 5, (1 << 20) + 6, 2)]
-    records = [
+    records: list[dict[str, Any]] = [
         {"record_type": ALLOCATIONS[0], "first_id": 20, "last_id": 20, "broker_id": 1, "committed": False},
         {"record_type": ALLOCATIONS[0], "first_id": 1 << 40, "last_id": 1 << 40, "broker_id": 1, "committed": True},
         {"next_producer_id": 3, "committed": True},
     ]
-    assert found(spark, "unallocated", log, blocks=blocks, records=records) == [
+    assert foreign(inputs(spark, log.rows, blocks, records=records)) == [
         ("unallocated", "violation", 20, 9),
         ("unallocated", "violation", (5 << 20) + 1, 18),
         ("unallocated", "warning", 5, None),
@@ -312,9 +353,8 @@ def test_ids_against_blocks(spark: SparkSession) -> None:
 
 
 def test_without_any_block_there_is_one_note(spark: SparkSession) -> None:
-    assert found(spark, "unallocated", ordered(0, 3), unknown_id().copy("2"), blocks=()) == [
-        ("unallocated", "note", P, None)
-    ]
+    rows = [*ordered(0, 3).rows, *unknown_id().copy("2").rows]
+    assert foreign(inputs(spark, rows, blocks=())) == [("unallocated", "note", P, None)]
 
 
 def test_burnt_ids_and_the_share_of_a_broker(spark: SparkSession) -> None:
@@ -323,7 +363,7 @@ def test_burnt_ids_and_the_share_of_a_broker(spark: SparkSession) -> None:
         logs[producer % 2].data(producer, 0, 0)
     logs[0].run(100, 0, (0, 3, 6))
     rows = [row for log in (*logs, logs[0].copy("2")) for row in log.rows]
-    given_inputs = kept(inputs(spark, rows, blocks=((0, 999, 1), (1000, 1999, 1))))
+    given_inputs = kept(inputs(spark, rows, blocks=((0, 999, 1), (1000, 1999, 1))), *OF_IDS)
     some = id_burner(given_inputs, many_producers=60).orderBy("severity").collect()
     assert [(row.severity, row.topic, row.broker_id, row.first_id, row.last_id) for row in some] == [
         ("note", None, 1, 0, 1999),
@@ -347,28 +387,21 @@ def test_what_a_client_may_write_does_not_end_the_run(spark: SparkSession) -> No
     everything(inputs(spark, [row for each in (log, far, other) for row in each.rows])).collect()
 
 
-# Chance: many small logs in one query, each in topics of its own.
+# Chance: many small logs, each in topics of its own.
 
 
-def allowed(spark: SparkSession, logs: Iterable[Log]) -> dict[str, list[Found]]:
-    by_topic: dict[str, list[Found]] = {}
-    rows = everything(inputs(spark, [row for log in logs for row in log.rows])).where("severity != 'note'").collect()
-    for row in rows:
-        by_topic.setdefault(row.topic, []).append((row.check, row.first_id, row.partition, row.offset, row.detail))
-    return by_topic
-
-
-@settings(max_examples=3, deadline=None, derandomize=True)
-@given(st.integers(0, 1 << 32))
-def test_lawful_logs_made_by_chance_have_no_finding(spark: SparkSession, seed: int) -> None:
-    chance = random.Random(seed)
-    logs = [log for n in range(40) for log in lawful_logs(chance, f"topic{n}", n * 10)]
+def lawful_by_chance(chance: random.Random, topic: str, first_id: int) -> list[Log]:
+    logs = [log for n in range(40) for log in lawful_logs(chance, f"{topic}{n}", first_id + n * 10)]
     for log in logs:
         if chance.random() < 0.6:
             compact(chance, log)
         if chance.random() < 0.3:
             log.rows = log.rows[chance.randrange(len(log.rows) or 1) :]
-    assert allowed(spark, logs) == {}
+    return logs
+
+
+def test_lawful_logs_made_by_chance_have_no_finding(audited: Audited) -> None:
+    assert {topic: found for topic, found in audited.by_topic.items() if topic not in audited.expected} == {}
 
 
 def newest(log: Log) -> list[dict[str, Any]]:
@@ -471,42 +504,44 @@ def hang(chance: random.Random, log: Log) -> str | None:
     return "hanging_transaction"
 
 
-def strange(chance: random.Random, log: Log) -> str | None:
-    log.data(1_000_000 + chance.randrange(10), 0, chance.choice((0, 1000)))
-    return "unallocated"
+STRANGE: Final = 1 << 16
+"""From the first producer of edited logs to one whose ID is in no block."""
 
 
-@settings(max_examples=3, deadline=None, derandomize=True)
-@given(st.integers(0, 1 << 32))
-def test_an_edit_by_chance_is_found_by_its_check(spark: SparkSession, seed: int) -> None:
-    chance = random.Random(seed)
+def edited_by_chance(chance: random.Random, topic: str, first_id: int) -> tuple[list[Log], dict[str, str]]:
+    """Lawful logs with one edit in each topic, and which check is to find it; one of them has a strange ID too."""
     edits = (again, lose, swap, fence, restart, hang)
     expected: dict[str, str] = {}
     logs = []
     for number in range(48):
-        made = lawful_logs(chance, f"topic{number}", number * 10)
+        made = lawful_logs(chance, f"{topic}{number}", first_id + number * 10)
         logs += made
         check = edits[number % len(edits)](chance, chance.choice(made))
         if check is not None:
-            expected[f"topic{number}"] = check
-    strange(chance, logs[0])
-    result = allowed(spark, logs)
-    assert "unallocated" in [each[0] for each in result[logs[0].topic]]
-    result[logs[0].topic] = [each for each in result[logs[0].topic] if each[0] != "unallocated"]
-    assert {topic: [each[0] for each in some] for topic, some in result.items() if some} == {
-        topic: [check] for topic, check in expected.items()
-    }, result
+            expected[made[0].topic] = check
+    logs[0].data(first_id + STRANGE + chance.randrange(10), 0, chance.choice((0, 1000)))
+    return logs, expected
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_an_edit_by_chance_is_found_by_its_check(audited: Audited, seed: int) -> None:
+    topic = f"edited{seed}-"
+    found = {name: some for name, some in audited.by_topic.items() if name.startswith(topic)}
+    assert [each[0] for each in found[f"{topic}0"]].count("unallocated") == 1
+    found[f"{topic}0"] = [each for each in found[f"{topic}0"] if each[0] != "unallocated"]
+    expected = {name: [check] for name, check in audited.expected.items() if name.startswith(topic)}
+    assert {name: [each[0] for each in some] for name, some in found.items() if some} == expected, found
     assert len(expected) > 30, "too few edits were possible"
 
 
 # From real bytes.
 
 
-def of_files(spark: SparkSession, path: Path, *only: str, **others: Any) -> list[Found]:
-    load = spark.read.format("kafka_segment")
+def of_files(spark: SparkSession, path: Path, blocks: Iterable[tuple[int, int, int]]) -> AuditInputs:
+    """Read once, whatever looks at them."""
+    batches = spark.read.format("kafka_segment").load(str(path))
     problems = spark.read.format("kafka_segment").option("table", "problems").load(str(path))
-    rows = everything(inputs(spark, load.load(str(path)), problems=problems, **others), *only).collect()
-    return sorted((row.check, row.severity, row.first_id, row.offset) for row in rows)
+    return inputs(spark, kept_here("batches", batches), blocks, kept_here("problems", problems))
 
 
 def write(path: Path, *batches: bytes) -> None:
@@ -527,7 +562,8 @@ def test_segments_with_a_bad_batch_and_a_torn_end(spark: SparkSession, tmp_path:
     write(
         tmp_path / "ended-0", batch(0, producer=(P + 1, 0, 0), transactional=True), marker(1, (P + 1, 0), commit=True)
     )
-    assert of_files(spark, tmp_path) == [
+    rows = everything(of_files(spark, tmp_path, [(0, 999_999, 1)])).collect()
+    assert sorted((row.check, row.severity, row.first_id, row.offset) for row in rows) == [
         ("out_of_sequence", "violation", P, 4),
         ("out_of_sequence", "warning", P, 6),
         ("out_of_sequence", "warning", P, 8),
@@ -535,5 +571,7 @@ def test_segments_with_a_bad_batch_and_a_torn_end(spark: SparkSession, tmp_path:
 
 
 def test_what_a_real_broker_wrote_is_lawful(spark: SparkSession, kafka_logs: Path) -> None:
-    assert of_files(spark, kafka_logs, blocks=((0, 5_000_000, 1),)) == []
-    assert [each[:2] for each in of_files(spark, kafka_logs, "unallocated", blocks=())] == [("unallocated", "note")]
+    given_inputs = of_files(spark, kafka_logs, [(0, 5_000_000, 1)])
+    assert everything(given_inputs).collect() == []
+    unknown = dataclasses.replace(given_inputs, archive_blocks=given_inputs.archive_blocks.limit(0))
+    assert [each[:2] for each in foreign(unknown)] == [("unallocated", "note")]
