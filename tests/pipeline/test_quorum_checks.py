@@ -707,3 +707,11 @@ def test_the_date_of_exhaustion_is_given_when_it_is_near(session: SparkSession) 
     (row,) = run([("burn_down", CHECKS["burn_down"])], three_members(history).inputs(session), OF_RATES)
     assert (row["severity"], row["subject"]) == ("warning", "90 IDs left")
     assert row["detail"].endswith("none is left on 2023-11-20")
+
+
+def test_a_rate_of_half_of_all_ids_a_day_is_one(session: SparkSession) -> None:
+    history = History(1)
+    history.allocate(1, 2**62, timestamp_ms=START_MS)
+    history.allocate(1, timestamp_ms=START_MS + 86_400_000)
+    (row,) = run([("burn_down", CHECKS["burn_down"])], three_members(history).inputs(session), OF_RATES)
+    assert row["detail"].endswith("4.61e+18 over the whole span: none is left on 2023-11-16")

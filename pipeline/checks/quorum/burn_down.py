@@ -29,7 +29,8 @@ def burn_down(inputs: AuditInputs, limits: Limits = DEFAULT) -> DataFrame:
     blocks = history(inputs)
     ends = blocks.agg(F.max("timestamp_ms").alias("newest"), F.min("timestamp_ms").alias("oldest"))
     dated = blocks.crossJoin(ends.filter("newest is not null"))
-    ids = F.col("last_id") - F.col("first_id") + 1
+    # As long, so many IDs a day times the milliseconds of one would be none from 10^11 on.
+    ids = (F.col("last_id") - F.col("first_id") + 1).cast("double")
     sums = dated.groupBy("newest", "oldest").agg(
         F.sum(ids).alias("ids"),
         F.sum(F.when(F.col("timestamp_ms") > F.col("newest") - _DAY_MS, ids).otherwise(0)).alias("day_ids"),
