@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test check fix sim soak migration crash fuzz mutants bench peers lock clean
+.PHONY: setup demo audit run test deployments check fix sim soak migration crash fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -38,7 +38,7 @@ run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
 	$(BIN)/pidkeeper dev --dir build/cluster
 
 WORKERS ?= 2
-test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, with Maven and a JDK a Kafka broker and the Java client run too
+test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, with Maven and a JDK a Kafka broker and the Java client run too
 	@if command -v go >/dev/null && ! command -v helm >/dev/null && [ ! -x .tools/bin/helm ]; then \
 	    deploy/install-helm.sh || echo "helm could not be built: the chart tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v javac >/dev/null && [ ! -d .tools/java ]; then \
@@ -47,11 +47,16 @@ test: $(VENV)/.dev  ## all tests; with Go at hand the chart is rendered too, wit
 	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka-3.9 ]; then \
 	    tools/fetch-jars kafka-3.9 || echo "Kafka's broker for ZooKeeper cannot be had: the tests that need it are skipped" >&2; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \
+	    tools/fetch-jars s3 || echo "Hadoop's s3a cannot be had: the tests that need it are skipped" >&2; fi
+	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+deployments: $(VENV)/.dev  ## whole audits on a Spark cluster, on HDFS and on S3; needs Java 17, the last two Maven as well
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/hadoop ]; then \
 	    tools/fetch-jars hadoop || echo "HDFS cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \
 	    tools/fetch-jars s3 || echo "Hadoop's s3a cannot be had: the tests that need it are skipped" >&2; fi
-	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -q tests/pipeline/deployments
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from tests.pipeline.real_producers import write_everything
 from tests.support import kafka_broker, s3, zookeeper
 from tests.support.kafka_broker import HOST, KafkaBroker
+from tests.support.s3 import BUCKET, S3
 from tests.support.spark_driver import FORGETFUL, SHORT_LIVED
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
@@ -91,3 +92,32 @@ def spark(tmp_path_factory: pytest.TempPathFactory, aws_credentials: Path) -> It
     register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def bucket(aws_credentials: Path) -> Iterator[S3]:
+    """With the user's key where pyarrow finds it, here and in Spark's workers."""
+    if (reason := s3.why_unavailable()) is not None:
+        pytest.skip(reason)
+    server = S3()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(aws_credentials))
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE"):
+            environment.delenv(name, raising=False)
+        try:
+            server.start(aws_credentials)
+            yield server
+        finally:
+            server.close()
+
+
+@pytest.fixture(scope="module")
+def s3a(spark: SparkSession, bucket: S3) -> Iterator[str]:
+    """Where Hadoop writes."""
+    if (reason := s3.why_no_s3a()) is not None:
+        pytest.skip(reason)
+    for name, value in bucket.settings.items():
+        spark.conf.set(name, value)
+    yield f"s3a://{BUCKET}"
+    for name in bucket.settings:
+        spark.conf.unset(name)
