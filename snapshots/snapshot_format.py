@@ -37,6 +37,7 @@ _HEADER: Final = struct.Struct(">8sHxx64sQQQ")
 _CHECKSUM: Final = struct.Struct(">I")
 PIECE_BYTES: Final = 1024 * 1024
 _ENCODER: Final = msgspec.msgpack.Encoder()
+_FIELDS: Final = msgspec.structs.fields(StateImage)
 _TRANSACTION_DECODER: Final = msgspec.msgpack.Decoder(TransactionRecord)
 
 
@@ -94,7 +95,7 @@ def _pieces(header: bytes, body: Iterable[bytes]) -> Iterator[bytes]:
 
 def _body(image: StateImage) -> Iterator[bytes]:
     """What msgspec makes of `image`, but each transaction for itself."""
-    fields = [field for field in msgspec.structs.fields(image) if field.required or getattr(image, field.name)]
+    fields = [field for field in _FIELDS if field.required or getattr(image, field.name)]
     yield _msgpack_head(0x80, len(fields))
     for field in fields:
         yield _ENCODER.encode(field.encode_name)
