@@ -17,8 +17,6 @@ ID_BITS: Final = 30
 BROKER_BITS: Final = 20
 """Of the first value of a case. Above the ranges that checks cut their orders by; and what is an offset, an ID or a
 broker of the case shows by its size alone, and no time, byte or member is taken for one."""
-MAX_CASES: Final = 96
-"""They have 10^11 IDs; of more, `burn_down` has no rate: times the milliseconds of a day they are no long."""
 MEMBERS: Final = ("1", "2", "3")
 _OFFSETS: Final = (
     *("offset", "index", "next_offset", "from_offset", "to_offset", "broker_epoch"),
@@ -46,7 +44,6 @@ class ManyQuorums:
     def add(self, alone: QuorumTables) -> int:
         """Behind those before; its number. No copy of its blocks may reach above them but as a fault of the last."""
         case, self._count = self._count, self._count + 1
-        assert case < MAX_CASES, "too many for one audit"
         if case:
             self._fill_up_to(case)
         moved = QuorumTables()
