@@ -154,6 +154,18 @@ async def test_a_second_founding_does_not_begin_while_the_first_is_being_written
     assert (await first).founding_id == FOUNDING_ID
 
 
+async def test_a_founding_counts_only_once_it_is_durable(blank: LoopbackCluster) -> None:
+    member = blank.members[1]
+    answer = MemberInterface(member).found(FoundQuorumRequest(FOUNDING_ID, [1, 2, 3]))
+    # The loop has not run since, so nothing can have told the member that founding.json is written.
+    member.gate.received([RequestVote(5, 3, 1, 9, 4, True)])
+    for _ in range(1000):
+        member.gate.tick()
+    assert (member.gate.founding, member.core.term) == (None, 0)
+    assert (await answer).founding_id == FOUNDING_ID
+    assert await blank.allocate(await blank.register()) == [0]
+
+
 @pytest.mark.parametrize(
     ("asked", "voters", "what"),
     [
