@@ -27,7 +27,7 @@ MAX_WAITING: Final = 8192
 """Requests waiting for the next batch: two full batches. Above it a caller is told to slow down."""
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class Waiting(msgspec.Struct, frozen=True):
     """A request and whoever waits for its answer."""
 
     request: Request

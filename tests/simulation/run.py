@@ -69,10 +69,6 @@ class Report(msgspec.Struct):
 CHUNK_SEEDS: Final = 4
 """Seeds that a worker is given at once."""
 
-CHUNKS_PER_WORKER: Final = 8
-"""After so many a worker is replaced. Requests that a killed member never answered keep some clusters in memory, and
-every seed would look through them for garbage: after 350 seeds that took as long as the seed."""
-
 
 def pinned_seeds() -> list[int]:
     """The seeds that once found something, from seeds.txt: one at the head of each line, then why."""
@@ -109,7 +105,7 @@ def run_seeds(seeds: Iterable[int], jobs: int, bug: str | None = None) -> Iterat
         yield from ((result, repeated[result.seed]) for result in results)
         return
     pool_of = multiprocessing.get_context("spawn").Pool
-    with pool_of(jobs, initializer=_start_worker, maxtasksperchild=CHUNKS_PER_WORKER) as pool:
+    with pool_of(jobs, initializer=_start_worker) as pool:
         for result in pool.imap_unordered(_run_task, tasks, chunksize=CHUNK_SEEDS):
             yield result, repeated[result.seed]
 

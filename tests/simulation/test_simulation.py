@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from tests.simulation.cluster import Result, simulate
+from tests.simulation.cluster import Cluster, Result, simulate
 from tests.simulation.kill_points import CLAIM_POINTS, POINTS
 from tests.simulation.producer import draw
 from tests.simulation.run import pinned_seeds, run_seeds
@@ -54,6 +54,14 @@ def run_good(seeds: Iterable[int]) -> dict[int, Result]:
 def known() -> dict[int, Result]:
     """The known seeds, with them the first with transactional producers and with ZooKeeper, each run once."""
     return run_good(sorted({*KNOWN_SEEDS, *TRANSACTIONAL[:10], *MIGRATING[:14]}))
+
+
+def test_a_seed_leaves_nothing_behind() -> None:
+    """Else each one slows those after it; and the product would keep what it has done with, too."""
+    (seed,) = MIGRATING[1:2]
+    assert simulate(seed).faults
+    gc.collect()
+    assert not [one for one in gc.get_objects() if isinstance(one, Cluster)]
 
 
 def test_no_promise_is_broken_in_fresh_seeds() -> None:
