@@ -123,9 +123,9 @@ def test_a_followers_hanging_disk_costs_nothing(cluster: SlowDiskCluster) -> Non
 def test_a_member_whose_disk_hangs_obeys_a_signal(cluster: SlowDiskCluster, leads: bool) -> None:
     leader = cluster.leader()
     member = leader if leads else followers(cluster, leader)[0]
+    # Before there is load, and the leader's first: one that has written what the others have not would write no more.
+    cluster.slow_down(HANGS, member, *(followers(cluster, leader) if leads else []))
     with CheckingClient(cluster) as client:
-        client.more()
-        cluster.slow_down(HANGS, *(cluster.layout.controllers if leads else [member]))
         wait_until(lambda: metrics(member)["pidkeeper_raft_disk_slow"] == 1, "the disk to count as slow")
         assert (quorum(member)["role"] == "leader") == leads
         signalled = time.monotonic()
