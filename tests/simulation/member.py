@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 
@@ -39,6 +39,14 @@ _DAMAGE = (LogCorruption, InconsistentStorage, ArchiveError, DirectoryError, Sna
 _EXPECTED_FAULTS = (OSError, LogFailed, LogFull)
 
 
+class OldCopy(NamedTuple):
+    """A copy of a member's disk, the index of the configuration in force when it was taken, and `Member.founding`."""
+
+    disk: DiskCopy
+    configuration: int
+    founding: frozenset[int] | None
+
+
 class Member:
     """`process` is None while nothing runs.
 
@@ -48,7 +56,7 @@ class Member:
     led its member to count by; `newest`: the members by the last of them, and by the one before, for a power cut may
     take the last one back.
     `forgot`: the last entry on the disk before it went back to an older state, until that entry is on it again.
-    `copy`: an old copy of the disk, and the index of the configuration that was in force when it was taken.
+    `copy`: the last copy that was taken of the disk.
     `clock_set`: when its wall clock jumped last.
     `hangs_until`: no work on the disk ends before that. `least_disk_delay`: none takes less than that.
     `build`: the newest metadata version that the next process reads; `taken_back`: it once was a newer one.
@@ -71,7 +79,7 @@ class Member:
         self.ready = False
         self.top = 0
         self.forgot: SnapshotId | None = None
-        self.copy: tuple[DiskCopy, int] | None = None
+        self.copy: OldCopy | None = None
         self.counts_by: set[frozenset[int]] = set()
         self.newest: list[frozenset[int]] = []
         self.build = cluster.swarm.first_build
@@ -109,6 +117,10 @@ class Member:
         self.disk.make_directory(self._path)
         self.directory_id = uuid.UUID(int=self._rng.getrandbits(128))
         format_directory(self.disk, self._path, CLUSTER_ID, self.node_id, directory_id=self.directory_id)
+        self._is_blank()
+
+    def _is_blank(self) -> None:
+        """Nothing on the disk says who the voters are: its member would count by those that the file names."""
         self.counts_by = {self._file}
         self.newest = [self._file]
         self.founding = None
@@ -226,7 +238,11 @@ class Member:
         if full:
             self.disk.arm(full=True)
 
-    def forget(self, end: SnapshotId, back_to: DiskCopy | None, restart_after: int) -> None:
+    def take_copy(self, configuration: int) -> None:
+        """Copy the disk, while the configuration at this index is in force."""
+        self.copy = OldCopy(self.disk.copy(), configuration, self.founding)
+
+    def forget(self, end: SnapshotId, back_to: OldCopy | None, restart_after: int) -> None:
         """Lose power and come back with the disk as it was once; None: its newest log segment is read wrongly."""
         self.crash(power=back_to is not None, restart_after=restart_after)
         self.damaged = self.damage_is_latent = True
@@ -234,7 +250,11 @@ class Member:
         if back_to is None:
             self.disk.order_stale_read(self._rng)
         else:
-            self.disk.go_back(back_to)
+            self.disk.go_back(back_to.disk)
+            if back_to.founding is None:
+                # As with a new one: whoever finds it blank asks the others who the voters are.
+                self.configure(self.cluster.operator.shown())
+                self._is_blank()
 
     def faulted(self, process: Process, error: BaseException) -> None:
         """The process found that it must stop."""

@@ -11,12 +11,11 @@ from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.log_position import MAX_NUMBER
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots.snapshot_id import SnapshotId
-from tests.simulation.disk import DiskCopy
 from tests.simulation.world import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
-    from tests.simulation.member import Member
+    from tests.simulation.member import Member, OldCopy
     from tests.simulation.process import Process
 
 _YEAR = 365 * 24 * 3_600 * SECOND
@@ -432,12 +431,12 @@ class Nemesis:
         process = member.process
         known = not index if process is None else self.cluster.budget.knows_configuration(process)
         if known and not member.damaged:
-            member.copy = member.disk.copy(), index
+            member.take_copy(index)
 
     def _throw_disk_rolled_back(self) -> bool:
         index = self.cluster.monitor.configuration.index
         fit = [(process.member, process.member.copy) for process in self.cluster.budget.may_forget()]
-        copies = [(member, copy[0]) for member, copy in fit if copy is not None and copy[1] == index]
+        copies = [(member, copy) for member, copy in fit if copy is not None and copy.configuration == index]
         if not copies:
             return False
         member, copy = self.rng.choice(copies)
@@ -450,7 +449,7 @@ class Nemesis:
             self._forget(self.rng.choice(fit).member, None)
         return False
 
-    def _forget(self, member: Member, copy: DiskCopy | None) -> None:
+    def _forget(self, member: Member, copy: OldCopy | None) -> None:
         process = member.process
         assert process is not None, f"member {member.node_id} is down: nobody knows what its disk holds"
         end = SnapshotId(process.durable_last, process.core.term_at(process.durable_last) or 0)
