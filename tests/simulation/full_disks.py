@@ -143,8 +143,12 @@ class FullDisks:
         if early > 0:
             return
 
+        as_of = room.changed
+
         def served(response: HttpResponse) -> None:
-            self._check_told(room, response)
+            # An attempt that ended while the answer was made may be in it or not.
+            if room.changed == as_of:
+                self._check_told(room, response)
 
         process.serve(READYZ, None, served)
 
