@@ -97,7 +97,7 @@ class StorageWorker:
 
     async def _prepare_segment(self) -> None:
         try:
-            await asyncio.to_thread(self.wal.prepare_next)
+            await asyncio.to_thread(self._prepare)
         except LogFull as error:
             self._prepare_at = self._loop.time() + ROOM_CHECK_SECONDS
             if self.no_room is None:
@@ -109,6 +109,11 @@ class StorageWorker:
             self._has_room()
         finally:
             self._preparing = None
+
+    def _prepare(self) -> None:
+        # An append may have made a segment since this was begun. A refusal of the one after it would be news of nothing.
+        if self.wal.wants_next_segment:
+            self.wal.prepare_next()
 
     def _has_room(self) -> None:
         if self.no_room is not None:

@@ -339,3 +339,17 @@ async def test_a_segment_that_an_append_made_shows_that_there_is_room_again() ->
     bench.worker.prepare_segment()
     assert bench.worker.no_room is None
     await bench.stop()
+
+
+async def test_an_attempt_that_an_append_has_overtaken_is_not_made(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    almost_full(bench)
+    bench.worker.prepare_segment()
+    assert bench.worker._preparing is not None
+    segments = bench.wal.segment_count
+    while bench.wal.segment_count == segments:
+        bench.wal.append([Entry(1, bench.wal.next_index, bytes(100_000))], None)
+    bench.files.before = fail_on("preallocate", OSError(errno.ENOSPC, "No space left on device"))
+    await bench.worker._preparing
+    assert bench.worker.no_room is None
+    assert caplog.text == ""
