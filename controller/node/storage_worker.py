@@ -111,7 +111,7 @@ class StorageWorker:
             self._preparing = None
 
     def _prepare(self) -> None:
-        # An append may have made a segment since this was begun. A refusal of the one after it would be news of nothing.
+        # An append may have made a segment since this was begun, and nobody needs the one after that yet.
         if self.wal.wants_next_segment:
             self.wal.prepare_next()
 
