@@ -93,15 +93,20 @@ def interval(ratios: Sequence[float], confidence: float = CONFIDENCE) -> tuple[f
 
 
 def compare(before: Sequence[Mapping[str, Figure]], after: Sequence[Mapping[str, Figure]]) -> list[Comparison]:
-    """All figures, in the order of the first run. `before` and `after` are as long, pair by pair.
+    """All figures but those `added`, in the order of the first run. `before` and `after` are as long, pair by pair.
 
     Raises ValueError if there are none, or if a run lacks one that another has: what was not compared is not good.
     """
-    names = list(before[0])
-    lacking = {name for one in (*before, *after) for name in set(names) ^ set(one)}
+    names, new = list(before[0]), added(before, after)
+    lacking = {name for one in (*before, *after) for name in set(names) ^ (set(one) - new)}
     if lacking or not names:
         raise ValueError(f"not every run has the same figures: {sorted(lacking) or 'there are none'}")
     return [_compared(name, [one[name] for one in before], [one[name] for one in after]) for name in names]
+
+
+def added(before: Sequence[Mapping[str, Figure]], after: Sequence[Mapping[str, Figure]]) -> set[str]:
+    """The figures that every run of this tree has and no run of the other: its benchmark has grown since."""
+    return set(after[0]).intersection(*after) - set().union(*before)
 
 
 def _compared(name: str, before: Sequence[Figure], after: Sequence[Figure]) -> Comparison:
@@ -184,11 +189,14 @@ def run(before: Path, pairs: int, quick: bool, only: tuple[str, ...]) -> None:
             reports[tree].append(measure(tree, only or SECTIONS, quick))
         runs = {"before": reports[trees[0]], "after": reports[trees[1]]}
         out.write_bytes(msgspec.json.format(msgspec.json.encode(runs)) + b"\n")
+    found = [[figures(report) for report in reports[tree]] for tree in trees]
     try:
-        comparisons = compare(*([figures(report) for report in reports[tree]] for tree in trees))
+        comparisons = compare(*found)
     except ValueError as error:
         raise click.ClickException(f"{error}; all runs are in {out}") from error
     print_comparisons(comparisons)
+    for name in sorted(added(*found)):
+        click.echo(f"not compared, as {before} does not measure it: {name}")
     notes = {note for tree in trees for report in reports[tree] for note in report.notes}
     for note in sorted(notes):
         click.echo(f"note: {note}")

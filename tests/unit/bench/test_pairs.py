@@ -8,7 +8,7 @@ import pytest
 from click import ClickException
 from click.testing import CliRunner
 
-from bench.pairs import Figure, compare, figures, in_turn, interval, measure, run
+from bench.pairs import Figure, added, compare, figures, in_turn, interval, measure, run
 from bench.report import Report, at_least_half, at_most
 from pidkeeper.cli.local_cluster import import_root
 
@@ -60,9 +60,15 @@ def test_what_cannot_be_compared_is_no_good_news() -> None:
     with pytest.raises(ValueError, match="gone"):
         compare(more, rates(*[1.0] * 6))
     with pytest.raises(ValueError, match="gone"):
-        compare(rates(*[1.0] * 6), more)
+        compare(rates(*[1.0] * 6), [*more[1:], *rates(1.0)])
     with pytest.raises(ValueError, match="there are none"):
         compare([{}] * 6, [{}] * 6)
+
+
+def test_what_only_this_tree_measures_is_named_and_not_compared() -> None:
+    more = [one | {"new": Figure(1.0, "ms", rate=False, tail=False)} for one in rates(*[1.0] * 6)]
+    assert added(rates(*[1.0] * 6), more) == {"new"}
+    assert [one.name for one in compare(rates(*[1.0] * 6), more)] == ["rate"]
 
 
 def test_a_tree_is_not_compared_with_itself() -> None:
