@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test deployments check fix sim soak migration crash fuzz mutants bench peers lock clean
+.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -85,6 +85,9 @@ soak: $(VENV)/.dev  ## fat transactions for a quarter of an hour, and all that a
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run
+
+explore: $(VENV)/.dev  ## the core through every state of small scopes; goes on where it was interrupted
+	$(BIN)/python -m tests.explore.run
 
 fuzz: $(VENV)/.dev  ## malformed input for every decoder
 	$(BIN)/python -m tests.fuzz.run

@@ -75,8 +75,12 @@ class Scenario(Changes):
             self._boot(member)
 
     def crash(self, args: Args) -> None:
-        """The process ends; what was not durable is gone, what has left is on its way."""
+        """The process ends; what has left is on its way, what was not durable is gone but for `kept=` writes."""
+        kept = args.number("kept", 0)
         for member in self._some(args):
+            for _ in range(min(kept, len(member.disk.pending))):
+                self.world.note(member, f"write #{member.disk.pending[0].token} is durable, unnoticed")
+                member.disk.sync_one()
             lost = [self.world.write_text(ready) for ready in member.disk.pending]
             member.down = "down"
             self.world.note(member, "crashes" + (f", losing: {' and '.join(lost)}" if lost else ""))
@@ -265,7 +269,7 @@ class Scenario(Changes):
         )
 
     def _taken(self, args: Args) -> list[Message]:
-        return self.world.take_flying(self._wanted(args), args.number("count", 1000))
+        return self.world.take_flying(self._wanted(args), args.number("skip", 0), args.number("count", 1000))
 
     def deliver(self, args: Args) -> None:
         """Messages arrive in the order in which they left; the receivers do no work yet. `copy`: they stay, too."""

@@ -246,9 +246,9 @@ class World:
             self.finish(self.members[message.to])
         raise AssertionError("the members do not come to rest")
 
-    def take_flying(self, wanted: Callable[[Message], bool], count: int) -> list[Message]:
-        """Take the first `count` messages that are `wanted` off the network; ScenarioError if there is none."""
-        taken = [message for message in self.flying if wanted(message)][:count]
+    def take_flying(self, wanted: Callable[[Message], bool], skip: int, count: int) -> list[Message]:
+        """Take `count` messages that are `wanted` off the network, behind `skip`; ScenarioError if there is none."""
+        taken = [message for message in self.flying if wanted(message)][skip : skip + count]
         if not taken:
             raise ScenarioError("no such message is on its way; `messages` lists those that are")
         self.flying = [message for message in self.flying if not any(message is one for one in taken)]

@@ -1,0 +1,163 @@
+"""One member as an automaton: its states and messages by number, and what comes of each event, found out once.
+
+Members touch each other by messages alone. So what a member does about an event is asked of the core one time,
+however many states of the cluster it happens in. For the same reason two clusters that differ in who is who are told
+to be equal without asking the core: members and messages are renamed by number, too.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from pidkeeper.controller.raft.core import RaftConfig, Role
+from pidkeeper.controller.raft.messages import Message
+from tests.explore.frozen import frozen, shape
+from tests.explore.member import FIRST_ID, Event, Member, dump, load
+from tests.explore.scope import Scope
+
+Permutation = tuple[int, ...]
+"""Who takes whose place: position i goes to position `permutation[i]`."""
+
+
+class Facts(NamedTuple):
+    """What is known of a state of a member without loading it. `recovering`: by its disk. `shape`: equal for members
+    that differ in names alone."""
+
+    leads: bool
+    term: int
+    writes: int
+    installing: bool
+    recovering: bool
+    shape: int
+    log: tuple[int, ...]
+
+
+class Step(NamedTuple):
+    """What came of an event, by number. `sent`: without what goes to nobody."""
+
+    member: int
+    sent: tuple[int, ...]
+    committed: tuple[tuple[int, int], ...]
+    elected: bool
+    broken: str | None
+
+
+class Automaton:
+    """States of members and messages of one scope, by number, and what comes of each event."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.ids: Final = tuple(range(FIRST_ID, FIRST_ID + scope.members))
+        self.facts: list[Facts] = []
+        self.messages: list[Message] = []
+        self.links: list[tuple[int, int]] = []
+        self.kinds: list[type[Message]] = []
+        self._members: list[bytes] = []
+        self._by_bytes: dict[bytes, int] = {}
+        self._by_value: dict[object, int] = {}
+        self._shapes: dict[object, int] = {}
+        self._message_numbers: dict[bytes, int] = {}
+        self._steps: dict[tuple[int, Event], Step | None] = {}
+        self._renamed: dict[tuple[int, Permutation], int] = {}
+        self._renamed_messages: dict[tuple[int, Permutation], int] = {}
+
+    def first(self) -> tuple[int, ...]:
+        """The members as they start for the first time, by position."""
+        voters, blank = self.ids[: self.scope.voters], self.scope.blank
+        return tuple(
+            self._number(Member(_config(one, voters), recovering=blank or one not in voters)) for one in self.ids
+        )
+
+    def step(self, member: int, event: Event) -> Step | None:
+        """What comes of `event`; None if it cannot happen."""
+        key = member, event
+        try:
+            return self._steps[key]
+        except KeyError:
+            found = self._steps[key] = self._find_out(member, event)
+            return found
+
+    def _find_out(self, number: int, event: Event) -> Step | None:
+        member = load(self._members[number])
+        if event[0] == "receive":
+            event = ("receive", self.messages[event[1]], event[2])
+        outcome = member.happen(event)
+        if outcome is None:
+            return None
+        if outcome.broken is not None:
+            return Step(number, (), (), False, outcome.broken)
+        return Step(
+            self._number(member),
+            tuple(dict.fromkeys(self.message(one) for one in outcome.messages)),
+            tuple(outcome.committed),
+            outcome.elected,
+            None,
+        )
+
+    # Numbers.
+
+    def message(self, message: Message) -> int:
+        """The number of a message."""
+        key = msgspec.msgpack.encode(message)
+        found = self._message_numbers.get(key)
+        if found is None:
+            found = self._message_numbers[key] = len(self.messages)
+            self.messages.append(message)
+            self.links.append((message.sender - FIRST_ID, message.to - FIRST_ID))
+            self.kinds.append(type(message))
+        return found
+
+    def _number(self, member: Member) -> int:
+        dumped = dump(member)
+        found = self._by_bytes.get(dumped)
+        if found is None:
+            value = frozen(member)
+            found = self._by_value.get(value)
+            if found is None:
+                found = self._by_value[value] = len(self._members)
+                self._members.append(dumped)
+                self.facts.append(self._facts(member))
+            self._by_bytes[dumped] = found
+        return found
+
+    def _facts(self, member: Member) -> Facts:
+        core, own = member.core, member.config.node_id
+        masked = shape(member, lambda value: value if value < FIRST_ID else FIRST_ID + (value != own))
+        log = core.log
+        return Facts(
+            leads=core.role is Role.LEADER,
+            term=core.term,
+            writes=len(member.disk.pending),
+            installing=member.installing is not None,
+            recovering=member.disk.hard_state.recovering,
+            shape=self._shapes.setdefault(masked, len(self._shapes)),
+            log=tuple(log.term(index) or 0 for index in range(1, log.last_index + 1)),
+        )
+
+    # Names.
+
+    def renamed(self, member: int, permutation: Permutation) -> int:
+        """The state in which a member is if everybody takes the place of another."""
+        key = member, permutation
+        found = self._renamed.get(key)
+        if found is None:
+            copy = load(self._members[member])
+            copy.rename({one: self.ids[place] for one, place in zip(self.ids, permutation, strict=True)})
+            found = self._renamed[key] = self._number(copy)
+        return found
+
+    def renamed_message(self, message: int, permutation: Permutation) -> int:
+        """A message, likewise."""
+        key = message, permutation
+        found = self._renamed_messages.get(key)
+        if found is None:
+            one = self.messages[message]
+            sender, to = (self.ids[permutation[place]] for place in self.links[message])
+            found = self._renamed_messages[key] = self.message(msgspec.structs.replace(one, sender=sender, to=to))
+        return found
+
+
+def _config(own: int, voters: tuple[int, ...]) -> RaftConfig:
+    return RaftConfig(own, voters, learner=own not in voters)

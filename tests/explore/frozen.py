@@ -1,0 +1,127 @@
+"""Whatever a member consists of, as one hashable value, or once more with other names in it."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import BuiltinMethodType
+from typing import Any
+
+import msgspec
+
+from pidkeeper.controller.raft.core import RaftConfig
+from pidkeeper.protocol.records import VotersRecord
+
+_LEAVES = (int, str, bytes, bool, type(None), enum.Enum)
+
+
+def frozen(value: Any) -> Any:
+    """`value` with all that it refers to, by content alone; a part that is met again is named by its class.
+
+    Raises TypeError for what has no content that could be compared.
+    """
+    return _Freezer(_itself).freeze(value)
+
+
+def shape(value: Any, rename: Callable[[int], int]) -> Any:
+    """As `frozen`, with integers renamed, and nothing kept of the order in which things of one kind are held.
+
+    So it stays the same for one who changes names that `rename` makes equal.
+    """
+    return _Freezer(rename, ordered=False).freeze(value)
+
+
+def _itself(value: int) -> int:
+    return value
+
+
+class _Freezer:
+    def __init__(self, rename: Callable[[int], int], *, ordered: bool = True) -> None:
+        self._rename = rename
+        self._ordered = ordered
+        self._met: set[int] = set()
+
+    def freeze(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is int:
+            return self._rename(value)
+        if isinstance(value, _LEAVES):
+            return value
+        if kind in {list, tuple, deque}:
+            return self._held([self.freeze(one) for one in value])
+        if kind in {set, frozenset}:
+            return frozenset([self.freeze(one) for one in value])
+        if kind is dict:
+            return self._held([(self.freeze(key), self.freeze(one)) for key, one in sorted(value.items())])
+        if kind is BuiltinMethodType:
+            return kind.__name__
+        # The same for everybody.
+        if kind is RaftConfig:
+            return self.freeze(value.node_id)
+        if id(value) in self._met:
+            return kind.__name__
+        self._met.add(id(value))
+        return (kind.__name__, *[self.freeze(getattr(value, name)) for name in _fields(value)])
+
+    def _held(self, items: list[Any]) -> tuple[Any, ...]:
+        return tuple(items if self._ordered else sorted(items, key=repr))
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    if isinstance(value, msgspec.Struct):
+        return value.__struct_fields__
+    found = tuple(name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ()))
+    found += tuple(sorted(getattr(value, "__dict__", ())))
+    if not found:
+        raise TypeError(f"{value!r} has no fields that are known")
+    return found
+
+
+def renamed(value: Any, names: Mapping[int, int]) -> Any:
+    """A copy of `value` and of all that it refers to, in which each integer that `names` has is another."""
+    return _Renamer(names).copy(value)
+
+
+class _Renamer:
+    def __init__(self, names: Mapping[int, int]) -> None:
+        self._names = names
+        self._copies: dict[int, Any] = {}
+
+    def copy(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is int:
+            return self._names.get(value, value)
+        if isinstance(value, _LEAVES):
+            return value
+        found = self._copies.get(id(value))
+        if found is None:
+            found = self._copied(value, kind)
+            self._copies[id(value)] = found
+        return found
+
+    def _copied(self, value: Any, kind: type) -> Any:
+        if kind is list:
+            # Before what is in it: others hold its methods.
+            made = self._copies[id(value)] = []
+            made += [self.copy(one) for one in value]
+            return made
+        if kind in {tuple, set, frozenset}:
+            return kind(self.copy(one) for one in value)
+        if kind is deque:
+            return deque((self.copy(one) for one in value), value.maxlen)
+        if kind is dict:
+            return {self.copy(key): self.copy(one) for key, one in value.items()}
+        if kind is BuiltinMethodType:
+            return getattr(self.copy(value.__self__), value.__name__)
+        if kind is VotersRecord:
+            return VotersRecord(tuple(sorted([self.copy(one) for one in value.members], key=lambda one: one.id)))
+        if kind is RaftConfig:
+            voters = tuple(sorted([self.copy(one) for one in value.voters]))
+            return msgspec.structs.replace(value, node_id=self.copy(value.node_id), voters=voters)
+        if isinstance(value, msgspec.Struct):
+            return kind(*[self.copy(getattr(value, name)) for name in value.__struct_fields__])
+        made = self._copies[id(value)] = object.__new__(kind)
+        for name in _fields(value):
+            setattr(made, name, self.copy(getattr(value, name)))
+        return made

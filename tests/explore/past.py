@@ -1,0 +1,72 @@
+"""What a course has shown so far, and Raft's promises about it (Raft paper, figure 3)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tests.explore.automaton import Permutation
+from tests.explore.scope import BUDGETS, Scope
+
+
+class Past(msgspec.Struct, frozen=True):
+    """What members cannot be asked for, as they may have forgotten it.
+
+    leaders: by term from 1 on, the place of who came to lead, None: nobody. committed: by index from 1 on, the term of
+    the committed entry and the lowest term in which somebody knew that it is. left: what may still happen, in the order
+    of `BUDGETS`.
+    """
+
+    leaders: tuple[int | None, ...]
+    committed: tuple[tuple[int, int], ...]
+    left: tuple[int, ...]
+
+    def spent(self, budget: str) -> Past | None:
+        """After what `budget` bounds has happened once more; None if it may not."""
+        place = BUDGETS.index(budget)
+        if not self.left[place]:
+            return None
+        left = (*self.left[:place], self.left[place] - 1, *self.left[place + 1 :])
+        return msgspec.structs.replace(self, left=left)
+
+    def renamed(self, permutation: Permutation) -> Past:
+        """The same with everybody in another's place."""
+        return msgspec.structs.replace(
+            self, leaders=tuple(None if one is None else permutation[one] for one in self.leaders)
+        )
+
+
+class BrokenError(Exception):
+    """A promise is broken."""
+
+
+def beginning(scope: Scope) -> Past:
+    """Nothing has happened."""
+    return Past((None,) * scope.terms, (), tuple(getattr(scope, name) for name in BUDGETS))
+
+
+def elected(past: Past, place: int, term: int, log: tuple[int, ...]) -> Past:
+    """The member at `place` came to lead `term`; its log has entries of these terms. Raises BrokenError."""
+    known = past.leaders[term - 1]
+    if known not in {None, place}:
+        raise BrokenError(f"election safety: two members lead term {term}")
+    for index, (of_term, since) in enumerate(past.committed, 1):
+        if since < term and (index > len(log) or log[index - 1] != of_term):
+            raise BrokenError(
+                f"leader completeness: the leader of term {term} lacks {index}@{of_term}, committed in {since}"
+            )
+    return msgspec.structs.replace(past, leaders=(*past.leaders[: term - 1], place, *past.leaders[term:]))
+
+
+def committed(past: Past, entries: tuple[tuple[int, int], ...], term: int) -> Past:
+    """A member in `term` knows that these entries, (index, term) each, are committed. Raises BrokenError."""
+    known = list(past.committed)
+    for index, of_term in entries:
+        if index > len(known):
+            known.append((of_term, term))
+        elif known[index - 1][0] != of_term:
+            raise BrokenError(
+                f"state machine safety: {index}@{of_term} and {index}@{known[index - 1][0]} are committed"
+            )
+        else:
+            known[index - 1] = of_term, min(known[index - 1][1], term)
+    return msgspec.structs.replace(past, committed=tuple(known))

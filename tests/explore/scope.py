@@ -1,0 +1,65 @@
+"""What is explored, and within which bounds. Everything that a scope allows happens in every order."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of one exploration; nothing that they name happens more often on any course.
+
+    voters: members of the quorum at first. spares: machines with empty disks that may join it. terms: the highest term.
+    timeouts: of elections, of all members together. heartbeats: rounds of them. resignations: of leaders who hear no
+    majority. proposals: entries beside the leaders' empty ones. crashes: of all members together; what was written and
+    not synced is lost from any write on. losses: disks that are replaced by empty ones. repeats: messages that arrive
+    once more. capacity: messages on their way from one member to another; one more pushes any of them out. transfers:
+    of the leadership. snapshots: taken by any member, who then drops the log behind it. changes: of the quorum, by one
+    member each. blank: all begin with empty disks, so recovering; else with founded ones. pre_votes: those travel as
+    all messages do; else they are answered at once, by any set of members, or never.
+    """
+
+    name: str
+    voters: int = 3
+    spares: int = 0
+    terms: int = 1
+    timeouts: int = 1
+    heartbeats: int = 0
+    resignations: int = 0
+    proposals: int = 0
+    crashes: int = 0
+    losses: int = 0
+    repeats: int = 0
+    capacity: int = 1
+    transfers: int = 0
+    snapshots: int = 0
+    changes: int = 0
+    blank: bool = False
+    pre_votes: bool = False
+
+    @property
+    def members(self) -> int:
+        """How many machines there are."""
+        return self.voters + self.spares
+
+
+BUDGETS: Final = (
+    "timeouts",
+    "heartbeats",
+    "resignations",
+    "proposals",
+    "crashes",
+    "losses",
+    "repeats",
+    "transfers",
+    "snapshots",
+    "changes",
+)
+"""The bounds that a course uses up, in the order in which a state keeps what is left of them."""
+
+SCOPES: Final = (
+    Scope(name="quick", terms=1, timeouts=2, crashes=1),
+    Scope(name="crash", terms=2, timeouts=2, proposals=1, crashes=1),
+)
+"""What `make explore` exhausts, the smallest first."""

@@ -1,0 +1,108 @@
+"""The explorer itself: it comes to an end, misses nothing for the sake of symmetry, and finds what is planted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pidkeeper.controller.raft.hard_state import HardStateKeeper
+from pidkeeper.controller.raft.log import RaftLog
+from pidkeeper.controller.raft.messages import Message
+from pidkeeper.controller.raft.outbox import Outbox
+from tests.explore.cluster import Cluster, State
+from tests.explore.scope import Scope
+from tests.explore.search import Finding, Search, resumed
+from tests.explore.story import Storyteller
+
+TINY = Scope(name="tiny", terms=1, timeouts=2)
+MOST_LEVELS = 200
+
+
+def searched(scope: Scope) -> Search:
+    """The search of all of `scope`, or to its first finding."""
+    search = Search(scope)
+    for _ in range(MOST_LEVELS):
+        if search.exhausted or search.finding is not None:
+            return search
+        search.deepen()
+    raise AssertionError(f"{scope.name} does not come to an end")
+
+
+def found(scope: Scope) -> Finding:
+    """What is wrong in `scope`."""
+    finding = searched(scope).finding
+    assert finding is not None, f"nothing was found in {scope}"
+    return finding
+
+
+def reachable(cluster: Cluster, *, by_shape: bool) -> set[State]:
+    """All states of a scope, those that differ in names alone taken for one or not."""
+    seen = {cluster.first()}
+    frontier = list(seen)
+    while frontier:
+        state = frontier.pop()
+        for _, after in cluster.moves(state):
+            named = cluster.canonical(after)[0] if by_shape else after
+            if named not in seen:
+                seen.add(named)
+                frontier.append(named)
+    return seen
+
+
+def test_a_scope_is_exhausted() -> None:
+    search = searched(TINY)
+    assert search.finding is None
+    assert any(facts.leads for facts in search.cluster.automaton.facts)
+    assert search.states > 1_000
+
+
+def test_what_differs_in_names_alone_is_looked_at_once_and_nothing_is_missed() -> None:
+    cluster = Cluster(Scope(name="least", terms=1, timeouts=1))
+    apart, together = reachable(cluster, by_shape=False), reachable(cluster, by_shape=True)
+    assert len(together) < len(apart) / 2
+    assert {cluster.canonical(state)[0] for state in apart} == {cluster.canonical(state)[0] for state in together}
+
+
+def test_a_search_goes_on_where_it_was_kept(tmp_path: Path) -> None:
+    path, search = tmp_path / "checkpoint", Search(TINY)
+    assert resumed(path) is None
+    for _ in range(8):
+        search.deepen()
+    search.save(path)
+    again = resumed(path)
+    assert again is not None
+    while not again.exhausted:
+        again.deepen()
+    whole = searched(TINY)
+    assert (again.states, again.moves, again.depth) == (whole.states, whole.moves, whole.depth)
+
+
+def test_votes_that_leave_before_they_are_durable_elect_two_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    def at_once(outbox: Outbox, message: Message, index: int = 0) -> None:
+        outbox.send(message)
+
+    monkeypatch.setattr(Outbox, "send_when_durable", at_once)
+    scope = Scope(name="hasty votes", terms=1, timeouts=2, crashes=1)
+    search = searched(scope)
+    assert search.finding is not None
+    assert search.finding.what == "election safety: two members lead term 1"
+    story = Storyteller(scope, search.cluster.automaton).tell(search.finding)
+    assert "both lead term 1" in story.splitlines()[-1], story
+
+
+def test_a_vote_for_a_log_that_lacks_entries_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RaftLog, "is_up_to_date", lambda *_: True)
+    scope = Scope(name="any log", terms=2, timeouts=2)
+    assert "leader completeness" in found(scope).what
+
+
+def test_a_member_that_forgets_that_it_has_forgotten_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = HardStateKeeper.__init__
+
+    def believing(self: HardStateKeeper, *given: object) -> None:
+        begin(self, *given)  # type: ignore[arg-type]
+        self.recovering, self.recovery = False, 0
+
+    monkeypatch.setattr(HardStateKeeper, "__init__", believing)
+    assert found(Scope(name="no recovery", terms=2, timeouts=2, losses=1)).what
