@@ -137,11 +137,16 @@ class Cluster:
         for question, impatient in chosen:
             peer = state.members[automaton.links[question][1]]
             answer = automaton.step(peer, ("receive", question, impatient))
+            assert answer is not None, "a question arrives always"
+            if answer.broken is not None:
+                return step._replace(broken=answer.broken)
             # An answer that waits for a write is none at once.
-            if answer is None or answer.member != peer or not answer.sent:
+            if answer.member != peer or not answer.sent:
                 return None
             after = automaton.step(step.member, ("receive", answer.sent[0], False))
             assert after is not None, "an answer arrives always"
+            if after.broken is not None:
+                return step._replace(broken=after.broken)
             step = after._replace(sent=(*step.sent, *after.sent), elected=step.elected or after.elected)
         return step
 

@@ -45,12 +45,15 @@ def beginning(scope: Scope) -> Past:
 
 
 def elected(past: Past, place: int, term: int, log: tuple[int, ...]) -> Past:
-    """The member at `place` came to lead `term`; its log has entries of these terms. Raises BrokenError."""
+    """The member at `place` came to lead `term`; its log has entries of these terms, 0 where a snapshot took the place.
+
+    Raises BrokenError.
+    """
     known = past.leaders[term - 1]
     if known not in {None, place}:
         raise BrokenError(f"election safety: two members lead term {term}")
     for index, (of_term, since) in enumerate(past.committed, 1):
-        if since < term and (index > len(log) or log[index - 1] != of_term):
+        if since < term and (index > len(log) or log[index - 1] not in {0, of_term}):
             raise BrokenError(
                 f"leader completeness: the leader of term {term} lacks {index}@{of_term}, committed in {since}"
             )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pidkeeper.controller.raft.elections import Voter
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.log import RaftLog
 from pidkeeper.controller.raft.messages import Message
@@ -89,6 +90,14 @@ def test_votes_that_leave_before_they_are_durable_elect_two_leaders(monkeypatch:
     assert search.finding.what == "election safety: two members lead term 1"
     story = Storyteller(scope, search.cluster.automaton).tell(search.finding)
     assert "both lead term 1" in story.splitlines()[-1], story
+
+
+def test_a_rule_that_a_pre_vote_breaks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise AssertionError("this rule is broken")
+
+    monkeypatch.setattr(Voter, "answer_pre_vote", broken)
+    assert found(TINY).what == "this rule is broken"
 
 
 def test_a_vote_for_a_log_that_lacks_entries_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
