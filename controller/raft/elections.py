@@ -65,11 +65,14 @@ learner with an empty disk under the id 1. Then 2 lost its disk. Of the voters {
 learner grants nothing as a voter, and acknowledges nothing as one, unless its own log says that it is a learner. If its
 log says so, then whoever takes it for the earlier voter lacks that entry, is behind it, and is refused for that.
 
-Learners that are ahead. A learner that has lost nothing agrees even with a candidate whose log ends before its own, if
-both take it for a learner. None of its acknowledgements has committed anything: a leader counts by a configuration only
-what is not before it in the log (R20), so whatever a new voter's acknowledgement helped to commit stands behind the
-entry that made it one. Otherwise a learner that is ahead of all voters would hold up every election that needs
-everybody, and nobody could remove it.
+Learners that are ahead. A learner agrees even with a candidate whose log ends before its own, if both take it for a
+learner. None of its acknowledgements has committed anything: a leader counts by a configuration only what is not before
+it in the log (R20), so whatever a new voter's acknowledgement helped to commit stands behind the entry that made it
+one. Otherwise a learner that is ahead of all voters would hold up every election that needs everybody; it cannot stand
+itself, and nobody could remove it. That holds for a learner that recovers as well. It may have lost the entry that made
+it a voter, and the candidate may lack that one, too. But then others have committed what the candidate lacks, by a
+configuration of which this member is one voter that has lost data. One of them forgot nothing, is asked as well, and
+refuses.
 
 Blank clusters. An empty disk has forgotten who the voters are, too. It is founded with the configured ones, by which
 its member counts until a leader writes to it. If those are out of date, and all of them lost their disks, they would
@@ -208,7 +211,6 @@ class Voter:
         """Whether we are for a candidate as a voter, and as a learner. `free`: only our log can be against it."""
         log, hard = self._log, self._hard
         yes = free and log.is_up_to_date(message.last_log_index, message.last_log_term)
-        if hard.recovering:
-            # We may have forgotten entries, so as a learner we agree only with a log that holds what we have left.
-            return yes and not hard.id_may_be_reused(log.memberships.newest), yes
-        return yes, yes if log.memberships.may_campaign(self._node_id) else free
+        # Whoever takes us for a learner loses nothing with entries that are ours alone, even if we recover.
+        consents = yes if log.memberships.may_campaign(self._node_id) else free
+        return yes and not hard.id_may_be_reused(log.memberships.newest), consents

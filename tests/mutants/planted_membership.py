@@ -367,6 +367,20 @@ MEMBERSHIP_BUGS: Final = (
         _CORE_TEST,
     ),
     Planted(
+        "recovering-learner-that-is-ahead-holds-up-elections",
+        "a majority that can talk elects a leader",
+        "a learner that lost the tail of its log, but holds an entry that no voter does",
+        (
+            replace(
+                RAFT,
+                "Voter._agrees",
+                "_1 if log.memberships.may_campaign(_) else free",
+                "_1 if log.memberships.may_campaign(self._node_id) or hard.recovering else free",
+            ),
+        ),
+        _CORE_TEST,
+    ),
+    Planted(
         "new-voter-counts-for-what-lies-before-its-promotion",
         "whatever a voter helped to commit stands behind the entry that made it one",
         "a learner that agrees with a candidate behind it",

@@ -88,10 +88,9 @@ class TotalLoss:
             agent.start()
 
     def _lose_all_disks(self) -> None:
-        """Every machine loses its power and its disk, and one broker is started again; not the one that knows most."""
+        """Every machine loses its power and its disk, and one broker is started again."""
         cluster = self._cluster
         self._world.fault("all_disks_lost")
-        self._highest = max(last for agent in cluster.agents for _, last in agent.claims.blocks)
         for member in cluster.machines():
             member.crash(power=True, restart_after=None)
         cluster.history = History(self._world)
@@ -109,13 +108,14 @@ class TotalLoss:
             # A new quorum begins: nobody has anything to recover.
             member.damaged = member.damage_is_latent = False
             self._world.at(self._rng.randrange(200 * MILLISECOND), member.start)
-        knows_most = max(cluster.agents, key=lambda agent: max(last for _, last in agent.claims.blocks))
-        forgets = self._rng.choice([agent for agent in cluster.agents if agent is not knows_most])
-        self._world.at(self._rng.randrange(BLANK), self._start_again, forgets)
+        self._world.at(self._rng.randrange(BLANK), self._start_one_again)
 
-    def _start_again(self, agent: Agent) -> None:
-        agent.stop()
+    def _start_one_again(self) -> None:
+        """Not the one that knows most, as of now: a block that was on its way may have come after the loss."""
         cluster = self._cluster
+        knows_most = max(cluster.agents, key=_highest_held)
+        agent = self._rng.choice([agent for agent in cluster.agents if agent is not knows_most])
+        agent.stop()
         new = Agent(cluster, agent.broker_id, agent.incarnation + 1)
         cluster.gone.append(agent)
         cluster.agents[cluster.agents.index(agent)] = new
@@ -124,6 +124,7 @@ class TotalLoss:
     def _found(self) -> None:
         if self._cluster.leader() is not None or self._cluster.monitor.committed:
             raise Violation("founded-by-itself", "a leader of blank members")
+        self._highest = max(map(_highest_held, self._cluster.agents))
         self._cluster.founder.start()
         self._world.at(LOOK, self._look)
 
@@ -164,3 +165,8 @@ class TotalLoss:
         for (_, end, one), (start, _, other) in itertools.pairwise(runs):
             if start <= end:
                 raise Violation("repeated-id", f"ID {start} left {one} and {other}")
+
+
+def _highest_held(agent: Agent) -> int:
+    """The highest ID that this process ever held, -1 before the first."""
+    return max((last for _, last in agent.claims.blocks), default=-1)

@@ -652,10 +652,11 @@ def test_an_empty_successor_acknowledges_nothing_as_the_voter_who_had_its_id() -
     assert core.commit == core.last_index
 
 
-def test_a_learner_that_is_ahead_holds_up_no_election() -> None:
+@pytest.mark.parametrize("recovering", [False, True])
+def test_a_learner_that_is_ahead_holds_up_no_election(recovering: bool) -> None:
     """Voter 2 lost its disk, and learner 1 holds more than 3: nothing that was committed needs it."""
     candidate = core_with(3, members(2, 3, learners=[1]), commit=1, voters=(2, 3))
-    ahead = core_with(1, members(2, 3, learners=[1]), commit=1, voters=(2, 3), tail=5)
+    ahead = core_with(1, members(2, 3, learners=[1]), commit=1, voters=(2, 3), recovering=recovering, tail=5)
     assert ahead.last_index > candidate.last_index
     make_candidate(candidate)
     vote_of(candidate, 2, recovery=5)
@@ -668,6 +669,16 @@ def test_a_learner_that_is_ahead_holds_up_no_election() -> None:
     assert (second.granted, second.consents) == (False, False), "it votes once in a term, as a learner too"
     candidate.step(reply)
     assert role(candidate) is Role.LEADER
+
+
+@pytest.mark.parametrize("recovering", [False, True])
+def test_a_voter_that_is_ahead_agrees_with_nobody_who_takes_it_for_a_learner(recovering: bool) -> None:
+    """What it acknowledged as a voter may be committed, and the candidate lacks the entry that made it one."""
+    records = (members(2, 3, learners=[1]), members(1, 2, 3))
+    voter = core_with(1, *records, commit=1, voters=(2, 3), recovering=recovering)
+    voter.step(RequestVote(2, 3, 1, 1, 1, False))
+    (reply,) = of(RequestVoteReply, flush(voter))
+    assert (reply.granted, reply.consents) == (False, False)
 
 
 def test_what_lies_before_a_configuration_is_committed_with_it() -> None:
