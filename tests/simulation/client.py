@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
 
 ATTEMPT: Final = 300 * MILLISECOND
+"""How long a caller waits for an answer, unless `Cluster.attempt` says otherwise."""
+
 UNREGISTERED: Final = 0.03
 """Share of a client's requests that end the registration of an agent, as an operator may who mistakes it for dead."""
 
@@ -55,7 +57,7 @@ class Endpoint:
             done(result, error)
 
         self._link.ask(target, operation, answered)
-        self._cluster.world.at(ATTEMPT, answered, None, None, None)
+        self._cluster.world.at(self._cluster.attempt, answered, None, None, None)
 
     def _move_on(self, failed: int, named: int | None) -> None:
         """Choose the member to ask after `failed` did not serve."""

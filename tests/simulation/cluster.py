@@ -23,7 +23,7 @@ from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from tests.simulation.agent import Agent
 from tests.simulation.budget import Budget
-from tests.simulation.client import Client
+from tests.simulation.client import ATTEMPT, Client
 from tests.simulation.evidence import Witnesses
 from tests.simulation.expiry import Crowd, Crowding, Expiry, bounds
 from tests.simulation.expiry import draw as draw_crowding
@@ -132,6 +132,7 @@ class Cluster:
         self.nemesis = Nemesis(self)
         self.healed = False
         self.loaded = True
+        self.attempt = ATTEMPT
         self.recovered_after = 0
         self.transactional_answers = 0
 
