@@ -15,7 +15,7 @@ from typing import Any, Final
 from pidkeeper.controller.migration.zookeeper import Connected
 from pidkeeper.controller.node.disk_watch import DiskWatch
 from pidkeeper.controller.node.driver import Driver, addresses
-from pidkeeper.controller.node.founding_gate import WAITING, FoundingGate, founding_terms
+from pidkeeper.controller.node.founding_gate import FoundingGate, founding_terms
 from pidkeeper.controller.node.leadership import Leadership
 from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.opening import OpenedStorage
@@ -111,7 +111,7 @@ class ClusterMember:
         for warning in warnings(self.settings, self.core, self.machine.foundings.founding):
             logger.warning("%s", warning)
         if self.gate.founding is None:
-            logger.warning("%s", WAITING)
+            logger.warning("%s", self.gate.waits_for)
         # Before the links: what a peer sends is to be written.
         self.keeper.start(self.driver)
         self.writer.start(self.driver)
@@ -201,7 +201,7 @@ def make_core(settings: MemberSettings, storage: OpenedStorage, config: RaftConf
 
 
 def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
-    founding, blank = storage.founding, storage.founding is None
+    founding = storage.founding
     return Identity(
         cluster_id=settings.cluster_id,
         node_id=settings.node_id,
@@ -210,5 +210,5 @@ def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
         address=settings.address(),
         metadata_version=storage.machine.supported,
         founding_id=None if founding is None else founding.founding_id,
-        blank=founding_terms(settings) if blank else None,
+        blank=founding_terms(settings) if founding is None else None,
     )

@@ -13,9 +13,17 @@ from pidkeeper.controller.node.settings import MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.directory import DirectoryMeta
-from pidkeeper.controller.storage.founding import Founding, FoundingVoter, read_founding, write_founding
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.controller.storage.founding import (
+    FOUNDING_NAME,
+    Founding,
+    FoundingVoter,
+    read_founding,
+    write_founding,
+)
 from pidkeeper.controller.storage.recovery import RecoveredLog
-from pidkeeper.protocol.records import QuorumMember, VotersRecord, read_leader, read_voters
+from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, decode_batch, read_leader, read_voters
 from pidkeeper.snapshots.files import Files
 
 
@@ -23,21 +31,35 @@ class VotersRefused(Exception):  # noqa: N818 - the file, which is what the oper
     """The configuration file cannot found this directory, or is of another quorum; the member must not start."""
 
 
+def is_blank(machine: StateMachine, log: RecoveredLog) -> bool:
+    """Whether neither log nor snapshot holds anything that somebody could rest on. Arguments as of `founding_of`."""
+    return machine.next_offset == 0 and log.hard_state.term == 0 and not log.entries
+
+
 def founding_of(
     files: Files, directory: PurePath, settings: MemberSettings, machine: StateMachine, log: RecoveredLog
 ) -> Founding | None:
-    """The founding of `directory`; None if it is blank, so that nothing of this member rests on it yet.
+    """The founding of `directory`; None if an operator has to order one: nothing of this member counts until then.
 
     `machine`: as of the newest snapshot; `log`: what goes on from there. A directory that an early build began gets
-    a founding without an id, by the settings. Raises DirectoryError; VotersRefused if the log knows of voters that the
-    settings lack; OSError.
+    a founding without an id, by the settings, unless they name this member alone. Raises DirectoryError; VotersRefused
+    if the log knows of voters that the settings lack; OSError.
     """
     founding = read_founding(files, directory)
-    if founding is not None or (machine.next_offset == 0 and log.hard_state.term == 0 and not log.entries):
+    if founding is not None or is_blank(machine, log):
         return founding
+    if (recorded := _recorded_founding(machine, log)) is not None:
+        raise DirectoryError(
+            f"{directory / FOUNDING_NAME} is missing, but the log here is of founding {recorded}: restore it from a "
+            "copy, or move the directory away and format it anew"
+        )
     # A directory of an earlier build kept no founding, and its file may have been cut down since.
-    if machine.voters is None:
+    if machine.voters is None and not any(read_voters(entry.data) is not None for entry in log.entries):
         _check_known(settings, log)
+        if named_voters(settings).keys() == {settings.node_id}:
+            # Of a member that lagged or led before others did, the disk may tell of nobody else; alone it would elect
+            # itself, and hand out what they have handed out. With others it needs some of them, who know better.
+            return None
     founding = founding_by(settings)
     write_founding(files, directory, founding)
     return founding
@@ -102,9 +124,24 @@ def check_file(settings: MemberSettings, durable: VotersRecord) -> None:
         )
 
 
+def _recorded_founding(machine: StateMachine, log: RecoveredLog) -> uuid.UUID | None:
+    """The founding that snapshot or log tell of; whichever build wrote it had made a founding.json before."""
+    if machine.foundings.founding_id is not None:
+        return machine.foundings.founding_id
+    return next((found for entry in log.entries if (found := _founding_in(entry.data)) is not None), None)
+
+
+def _founding_in(payload: bytes) -> uuid.UUID | None:
+    try:
+        records = decode_batch(payload)
+    except RecordError:
+        return None  # empty, or the replay says what is wrong with it
+    return next((record.founding_id for record in records if isinstance(record, FoundingRecord)), None)
+
+
 def _check_known(settings: MemberSettings, log: RecoveredLog) -> None:
-    # A learner's log may begin with leaders that were removed since; one whose voters were changed says who they are.
-    if settings.learner is not None or any(read_voters(entry.data) is not None for entry in log.entries):
+    # A learner's log may begin with leaders that were removed since.
+    if settings.learner is not None:
         return
     state = log.hard_state
     led = {leader for entry in log.entries if (leader := read_leader(entry.data)) is not None}

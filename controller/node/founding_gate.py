@@ -31,6 +31,11 @@ WAITING: Final = (
     "the disk is blank, and no founded member has connected: `pidkeeper quorum found` founds a new quorum, once; where "
     "one was founded before, see that its members run and that [[voters]] names them"
 )
+ALONE: Final = (
+    "an earlier build began this directory, the file names this member alone, and nothing on the disk says that the "
+    "quorum has no other members: if it has, name all of them in [[voters]] and start again; if it never had any, "
+    "`pidkeeper quorum found` says so, once"
+)
 
 
 class Consensus(Protocol):
@@ -52,7 +57,7 @@ class Consensus(Protocol):
 class FoundingGate:
     """Hands on what the links and the clock say, once the directory is founded.
 
-    `founding`: that of this directory, durable; None while it is blank.
+    `founding`: that of this directory, durable; None while it has none. `waits_for`: what is told of it until then.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class FoundingGate:
         self._links = links
         self._writer = writer
         self.founding: Founding | None = storage.founding
+        self.waits_for = WAITING if storage.blank else ALONE
         self._writing: Founding | None = None
         self._compared: Foundings | None = None
         self._answers: list[Answer] = []

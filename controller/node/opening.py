@@ -13,6 +13,7 @@ from pidkeeper.controller.node.durable_voters import (
     founding_by,
     founding_of,
     founding_record,
+    is_blank,
     joins_as_learner,
 )
 from pidkeeper.controller.node.settings import MemberSettings
@@ -40,8 +41,8 @@ class InconsistentStorage(Exception):  # noqa: N818 - the state of the directory
 class OpenedStorage(msgspec.Struct):
     """Everything that was on disk, ready for use. `snapshot` is the one that the state machine was restored from.
 
-    `founding`: None while the directory is blank. `voters`: the quorum as long as neither log nor snapshot holds
-    another; `learner`: see `joins_as_learner`.
+    `blank`: neither log nor snapshot held anything. `founding`: None until one is ordered, or joined. `voters`: the
+    quorum as long as neither log nor snapshot holds another; `learner`: see `joins_as_learner`.
     """
 
     directory: DataDirectory
@@ -52,6 +53,7 @@ class OpenedStorage(msgspec.Struct):
     owners: OwnerArchive
     machine: StateMachine
     snapshot: SnapshotId
+    blank: bool
     founding: Founding | None
     voters: VotersRecord
     learner: bool
@@ -90,9 +92,20 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
     durable = durable_record(voters, machine.voters, log.entries)
     check_file(settings, durable)
     learner = joins_as_learner(settings, directory.meta, expected, durable)
-    archive = AllocationArchive(files, directory.archive, settings.cluster_id)
-    owners = OwnerArchive(files, directory.archive, settings.cluster_id)
-    return OpenedStorage(directory, wal, log, catalog, archive, owners, machine, snapshot, founding, voters, learner)
+    return OpenedStorage(
+        directory,
+        wal,
+        log,
+        catalog,
+        AllocationArchive(files, directory.archive, settings.cluster_id),
+        OwnerArchive(files, directory.archive, settings.cluster_id),
+        machine,
+        snapshot,
+        is_blank(machine, log),
+        founding,
+        voters,
+        learner,
+    )
 
 
 def _reconciled(state: HardState, snapshot: SnapshotId) -> HardState:

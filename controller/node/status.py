@@ -7,7 +7,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.assembly import ClusterMember
-from pidkeeper.controller.node.founding_gate import WAITING
 from pidkeeper.controller.node.operator_warnings import warnings
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state.foundings import is_open, said_of
@@ -41,7 +40,7 @@ def readiness(member: ClusterMember) -> list[HealthCheck]:
     behind = core.commit - core.applied
     if member.gate.founding is None:
         # Nothing else can be said of it, and all else follows from this.
-        return [HealthCheck("founded", False, WAITING)]
+        return [HealthCheck("founded", False, member.gate.waits_for)]
     return [
         HealthCheck(
             "member", core.node_id in core.membership.members, "not in the quorum: add this member, or stop it"

@@ -17,7 +17,7 @@ from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
-from pidkeeper.controller.storage.founding import Founding
+from pidkeeper.controller.storage.founding import FOUNDING_NAME, Founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.metadata_version import LATEST
@@ -131,6 +131,12 @@ class Member:
         log, _ = WriteAheadLog.open(self.disk, self._path / "wal", meta, segment_bytes=self.settings.segment_bytes)
         log.append([], HardState(1, None, 0, recovering=True))
         log.close()
+
+    def unfound(self) -> None:
+        """Take the founding off the disk, as a build that kept none leaves it; nothing runs at this time."""
+        self.disk.unlink(self._path / FOUNDING_NAME)
+        self.disk.fsync_directory(self._path)
+        self.founding = None
 
     def configure(self, voters: tuple[int, ...], *, edited: bool = False) -> None:
         """Write the configuration file anew; it is read at the next start. `edited`: by mistake."""
@@ -334,9 +340,9 @@ class Member:
         return blank and self.node_id in self.cluster.operator.shown()
 
     def _file_refused(self, error: VotersRefused) -> None:
-        """Right where the file names nobody of the quorum; any other difference must not keep a member down."""
+        """Right where the file names nobody of the quorum; any other difference must not keep a founded member down."""
         names_nobody = any(self._file.isdisjoint(members) for members in self.newest)
-        if not self.edited or not (names_nobody or self.damaged):
+        if not self.edited or not (names_nobody or self.damaged or self.founding is None):
             raise Violation("refused-file", f"member {self.node_id} does not start: {error}") from error
         self.world.fault("file_refused", f"member {self.node_id}: {error}")
         self.configure(self.cluster.voters)

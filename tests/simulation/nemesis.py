@@ -9,7 +9,7 @@ from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.raft.messages import HeartbeatReply, PreVote, PreVoteReply, RequestVote, RequestVoteReply
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.log_position import MAX_NUMBER
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.world import MILLISECOND, SECOND
 
@@ -59,7 +59,7 @@ class Nemesis:
             member.cut_next_open = False
             member.install(LATEST)
             if member.edited:
-                member.configure(self.cluster.voters)
+                self._mend_file(member)
             if member.wrongly_a_learner:
                 member.crash(power=False, restart_after=None)
                 member.replace_disk()
@@ -207,6 +207,27 @@ class Nemesis:
             member.configure(tuple(sorted({member.node_id, *named})), edited=True)
             self._crash(member.process, power=False)
         return True
+
+    def _throw_alone_in_its_file(self) -> bool:
+        """A member's disk is as builds without foundings keep it, and somebody names that member alone in its file."""
+        process = self._running()
+        old = self.cluster.founder.aged and self.cluster.metadata_version() < FOUNDING
+        if not old or process is None or process.member.founding is None:
+            return False
+        member = process.member
+        member.crash(power=False, restart_after=self._later(SECOND))
+        member.unfound()
+        member.configure((member.node_id,), edited=True)
+        self.world.at(self._later(8 * SECOND), self._mend_file, member)
+        return True
+
+    def _mend_file(self, member: Member) -> None:
+        """The file is as it was. A member that waits, as by the edited one it belongs to nobody, is started again."""
+        if not member.edited:
+            return
+        member.configure(self.cluster.voters)
+        if member.process is not None and member.process.node.gate.founding is None:
+            self._crash(member.process, power=False)
 
     def _throw_term_forged(self) -> bool:
         """A member that knows the key sends a term of its own making; only what could not break anything else."""

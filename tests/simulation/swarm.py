@@ -70,8 +70,10 @@ ZOOKEEPER_FAULTS = {
 MISTRUSTED = {
     "files_edited": 3.0,
     "term_forged": 2.0,
+    "alone_in_its_file": 4.0,
 }
-"""What nobody has a reason to believe: files that were edited, and a faulty member. Each in a third of the seeds."""
+"""What nobody has a reason to believe: files that were edited, and a faulty member. Each in a third of the seeds. The
+last one needs disks of a build without foundings, so it is tried more often."""
 
 MAX_SPARES = 2
 """Members beyond the first voters: machines that stand ready to be added."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import PurePath
 
 import msgspec
@@ -14,9 +15,11 @@ from pidkeeper.controller.node.opening import OpenedStorage, open_storage
 from pidkeeper.controller.node.settings import MemberSettings, Voter
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, write_founding
 from pidkeeper.protocol.addresses import HostPort
-from pidkeeper.protocol.metadata_version import MEMBERSHIP
+from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.metadata_version import FOUNDING, MEMBERSHIP
 from pidkeeper.protocol.records import FeatureLevelRecord, LeaderChangeRecord, QuorumMember, VotersRecord, encode_batch
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.memory_files import MemoryFiles
@@ -162,6 +165,53 @@ def test_a_directory_of_an_earlier_build_refuses_a_file_that_lacks_a_voter_it_kn
         restart(old, file_of(1))
     assert not old.cut_power().exists(PurePath(DATA) / FOUNDING_NAME)
     restart(old, file_of(1, 2, 3))
+
+
+def led_once(storage: OpenedStorage) -> None:
+    write(storage, LeaderChangeRecord(1), vote=1)
+
+
+def followed(storage: OpenedStorage) -> None:
+    """The term came with a leader's snapshot, without a vote."""
+    storage.machine.replay([FeatureLevelRecord(MEMBERSHIP)])
+    storage.catalog.save(storage.machine.image(2, 1))
+    storage.wal.restart_at(SnapshotId(2, 1), HardState(1, None, 2))
+
+
+@pytest.mark.parametrize("past", [led_once, followed])
+def test_a_directory_of_an_earlier_build_is_not_founded_by_a_file_that_names_its_member_alone(
+    disk: MemoryFiles, past: Callable[[OpenedStorage], None]
+) -> None:
+    """The hole was: of others who went on without it the disk knows nothing, so it elected itself and began again."""
+    past(founded(disk, file_of(1, 2, 3)))
+    old, storage = restart(founded_by_an_earlier_build(disk), file_of(1))
+    assert (storage.founding, storage.blank) == (None, False)
+    assert not old.cut_power().exists(PurePath(DATA) / FOUNDING_NAME)
+    _, mended = restart(old, file_of(1, 2, 3))
+    assert mended.founding == founding_by(file_of(1, 2, 3))
+
+
+def test_a_log_that_names_its_only_voter_needs_no_file_for_it(disk: MemoryFiles) -> None:
+    storage = founded(disk, file_of(1, 2))
+    write(storage, VotersRecord((member(1),)))
+    _, storage = restart(founded_by_an_earlier_build(disk), file_of(1))
+    assert storage.founding == founding_by(file_of(1))
+
+
+@pytest.mark.parametrize("where", ["in the log", "in a snapshot"])
+def test_a_directory_that_has_lost_its_founding_is_refused(disk: MemoryFiles, where: str) -> None:
+    """Who the voters were stood there alone, and the file may say anything."""
+    storage = founded(disk, file_of(1, 2, 3))
+    record = FoundingRecord(FOUNDING_ID, 1000, False, 0)
+    if where == "in the log":
+        first = Entry(1, 1, encode_batch([LeaderChangeRecord(2)]))
+        storage.wal.append([first, Entry(1, 2, encode_batch([record]))], HardState(1, None))
+    else:
+        storage.machine.replay([FeatureLevelRecord(FOUNDING), record])
+        storage.catalog.save(storage.machine.image(2, 1))
+        storage.wal.restart_at(SnapshotId(2, 1), HardState(1, None, 2))
+    with pytest.raises(DirectoryError, match=f"missing, but the log here is of founding {FOUNDING_ID}"):
+        restart(founded_by_an_earlier_build(disk), file_of(1, 2, 3))
 
 
 def test_a_directory_of_an_earlier_build_is_opened_with_the_voters_of_its_log(disk: MemoryFiles) -> None:

@@ -16,11 +16,12 @@ from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState, Message, RequestVote
 from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.storage.directory import format_directory, read_meta
-from pidkeeper.controller.storage.founding import read_founding
+from pidkeeper.controller.storage.founding import FOUNDING_NAME, read_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+from pidkeeper.protocol.metadata_version import FOUNDING
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually
@@ -105,6 +106,26 @@ async def test_a_blank_member_alone_founds_nothing_either(make: Make) -> None:
     assert_nothing_happened(cluster)
     assert await found(cluster.members[1], 1) == FoundQuorumResponse(FOUNDING_ID, [1])
     assert await cluster.allocate(await cluster.register()) == [0]
+
+
+async def test_a_member_of_an_earlier_build_that_is_alone_in_its_file_waits_for_an_operators_word(make: Make) -> None:
+    """There may be others that went on without it. If there never were, it goes on where it was."""
+    cluster = make(voters=1)
+    await cluster.start(supported=FOUNDING - 1)
+    epoch = await cluster.register()
+    assert await cluster.allocate(epoch, 2) == [0, 10]
+    await cluster.stop()
+    (Path(cluster.settings(1).data_dir) / FOUNDING_NAME).unlink()
+    await cluster.start()
+    member = cluster.members[1]
+    term = member.core.term
+    for _ in range(1000):
+        member.gate.tick()
+    assert (member.core.term, member.core.leader_id, founding_on_disk(member)) == (term, None, None)
+    (reason,) = MemberInterface(member).describe().reasons
+    assert "name all of them in [[voters]] and start again" in reason
+    assert await found(member, 1) == FoundQuorumResponse(FOUNDING_ID, [1])
+    assert await cluster.allocate(epoch) == [20]
 
 
 async def test_a_blank_member_gives_no_vote_and_takes_no_entry(blank: LoopbackCluster) -> None:

@@ -60,7 +60,7 @@ def world() -> World:
 
 def gate_of(world: World, voters: int, *, own: int = 1, founding: Founding | None = None) -> FoundingGate:
     """Of member `own`, whose file names the voters 1 to `voters`."""
-    storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=founding)
+    storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=founding, blank=True)
     stand_in: Any = world
     return FoundingGate(file_of(voters, own), storage, stand_in, stand_in, stand_in)
 
