@@ -176,6 +176,30 @@ def test_a_golden_member_that_lags_hands_out_nothing_until_it_has_caught_up(gold
     assert_known(cluster, told)
 
 
+def test_a_golden_member_that_lags_and_is_alone_in_its_file_waits(golden: tuple[LocalCluster, Told]) -> None:
+    """Its disk knows nobody else; it had elected itself, and handed out what the others have handed out."""
+    cluster, told = golden
+    lagging = next(one for one in cluster.layout.controllers if one.id == told.lagging)
+    cluster.controller_options["voters"] = [{"id": lagging.id, "peer": lagging.peer, "http": lagging.http}]
+    cluster.start(lagging)
+    wait_until(lambda: quorum(lagging), "an answer")
+    until = time.monotonic() + OBSERVED_SECONDS
+    while time.monotonic() < until:
+        described = quorum(lagging)
+        assert (described["leader_id"], described["healthy"]) == (None, False)
+        assert register(lagging, 7, "alone").status == 421
+    assert any("an earlier build began this directory" in reason for reason in described["reasons"])
+    assert not (Path(lagging.data_dir) / "founding.json").exists()
+
+    cluster.kill(lagging)
+    del cluster.controller_options["voters"]
+    cluster.start()
+    cluster.wait_ready()
+    risen(cluster)
+    assert granted(cluster.leader(), "three of three") >= told.next_producer_id
+    assert_known(cluster, told)
+
+
 def test_a_golden_member_that_knows_of_another_leader_refuses_a_file_without_it(
     golden: tuple[LocalCluster, Told],
 ) -> None:
