@@ -148,9 +148,13 @@ def test_the_older_of_two_incarnations_is_refused_for_good(healthy: LocalCluster
     ids=["truncated", "giant", "negative", "chunks", "long-line", "long-header", "tls", "noise"],
 )
 def test_a_broken_http_request_changes_nothing(healthy: LocalCluster, request_bytes: bytes) -> None:
+    leader = healthy.leader()
+    before = log_of(healthy, leader)
     with nothing_changes(healthy):
-        answer = exchange(healthy.leader().http, request_bytes, end=True)
+        answer = exchange(leader.http, request_bytes, end=True)
     assert not answer or re.match(rb"HTTP/1\.[01] 4\d\d ", answer), answer[:200]
+    told = log_of(healthy, leader).removeprefix(before)
+    assert "Traceback" not in told and "UNKNOWN_SERVER_ERROR" not in told, "whoever sent that is at fault, not we"
 
 
 def hello(cluster: LocalCluster, **changes: Any) -> bytes:

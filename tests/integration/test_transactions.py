@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
+from pidkeeper.controller.node.transaction_duties import MAX_FORGETTING
 from tests.support.cluster import (
     allocate,
     bring_back,
@@ -142,6 +145,21 @@ def test_whose_a_producer_id_was_is_told_also_when_the_id_is_forgotten(tmp_path:
         assert json.loads(offline.stdout) == owner
         free = pidkeeper("ids", "owner", str(owner["last"]), "--cluster", cluster.directory)
         assert "none yet" in free.stdout
+
+
+def test_more_idle_ids_than_are_removed_at_once_are_gone_after_one_look(tmp_path: Path) -> None:
+    """A leader looks when it comes to lead, and then an hour later."""
+    forgetful = OPTIONS | {"transactional_id_expiration_ms": 1000}
+    with running_cluster(tmp_path, controllers=1, agents=0, controller_options=forgetful) as cluster:
+        client = TransactionalClient(cluster)
+        names = [f"idle-{number}" for number in range(MAX_FORGETTING + 50)]
+        with ThreadPoolExecutor(8) as pool:
+            assert len(set(pool.map(client.pair, names))) == len(names)
+        newest_idle_at = time.time() + 1
+        wait_until(lambda: time.time() > newest_idle_at, "the newest id to be idle for a second")
+        cluster.kill(*cluster.layout.controllers)
+        bring_back(cluster)
+        wait_until(lambda: not client.ask("GET", "/v1/transactions").json()["transactions"], "the end of all ids")
 
 
 def test_a_transaction_outlives_its_leader(cluster: LocalCluster, client: TransactionalClient) -> None:
