@@ -67,7 +67,8 @@ class QuorumOperator:
     def shown(self) -> tuple[int, ...]:
         """The voters as a majority of the members shows them to whoever asks; else those that the operator knows of."""
         running = [self.cluster.members[voter].process for voter in self.voters]
-        views = Counter(one.core.membership.voters for one in running if one is not None and not one.core.recovering)
+        # One that lost just the end of its log shows what its log says; one whose disk is blank shows its file.
+        views = Counter(one.core.membership.voters for one in running if one is not None and one.core.last_index)
         for voters, count in views.most_common(1):
             if 2 * count > len(self.voters):
                 return tuple(sorted(voters))
