@@ -23,7 +23,7 @@ from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
-from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
+from pidkeeper.protocol.metadata_version import BASE, FOUNDING, LATEST
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually
@@ -478,3 +478,26 @@ async def test_members_of_two_foundings_do_not_speak_to_each_other(
     await eventually(lambda: f"belongs to founding {other} of the cluster, not to {cluster.founding_id}" in caplog.text)
     assert 3 not in cluster.members[1].links.peers
     assert not cluster.members[3].links.peers
+
+
+async def test_a_member_lost_before_the_founding_is_in_the_log_is_replaced_and_not_removed(make: Make) -> None:
+    """Until all members were connected to one leader the log holds no change of voters, and nothing is handed out."""
+    cluster = make(founding_hearing_ms=200)
+    await cluster.start(1, 2)
+    await cluster.start(3, supported=BASE)
+    await cluster.leader()
+    await eventually(lambda: all(not one.core.recovering for one in cluster.members.values()))
+    await cluster.stop(3)
+    leader = await cluster.leader()
+    epoch = await cluster.register()
+    with pytest.raises(RequestError, match="that begins when all members are connected and run this build"):
+        await cluster.allocate(epoch)
+    with pytest.raises(RequestError, match=r"UNSUPPORTED_VERSION: .*see that all members \[1, 2, 3\] run"):
+        await MemberInterface(leader).remove_voter(3)
+    assert leader.machine.metadata_version == BASE
+
+    cluster.wipe(3)
+    await cluster.start(3)
+    await eventually(lambda: leader.machine.foundings.founding_id == cluster.founding_id)
+    assert await cluster.allocate(epoch) == [0]
+    assert (await MemberInterface(leader).remove_voter(3)).id == 3
