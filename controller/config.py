@@ -127,7 +127,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         if len(voters) + (learner is not None) != len(self.voters):
             raise SettingsError(f"voters: an id stands there twice: {[table.id for table in self.voters]}")
         if learner is None and self.node_id not in voters:
-            raise SettingsError(f"voters: member {self.node_id} itself is not among {sorted(voters)}")
+            raise SettingsError(
+                f"voters: member {self.node_id} itself is not among {sorted(voters)}: check node_id. One that joins "
+                "them has a table of its own with learner = true, until `pidkeeper quorum add-voter` has made it "
+                "a voter. Voters are changed by `pidkeeper quorum add-voter` and `remove-voter`, never by a file"
+            )
         if self.http_advertised is not None and learner is None:
             voters[self.node_id] = msgspec.structs.replace(voters[self.node_id], http=self.http_advertised.rstrip("/"))
         return MemberSettings(

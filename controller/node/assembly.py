@@ -162,8 +162,12 @@ class ClusterMember:
     def _versions(self) -> dict[int, int]:
         return {peer: facts.metadata_version for peer, facts in self.links.peers.items()}
 
-    def _foundings(self) -> list[uuid.UUID | None]:
-        return [self.links.identity.founding_id, *(facts.founding_id for facts in self.links.peers.values())]
+    def _foundings(self) -> dict[int, uuid.UUID]:
+        # Members alone: whoever knows the peer key can connect as a guest, and say what it likes of itself.
+        members = {member.id for member in self.core.contacts()}
+        said = {peer: facts.founding_id for peer, facts in self.links.peers.items() if peer in members}
+        said[self.node_id] = self.links.identity.founding_id
+        return {member: founding_id for member, founding_id in said.items() if founding_id is not None}
 
     def _wake(self) -> None:
         self.driver.pump_soon()

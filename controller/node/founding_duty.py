@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -24,6 +24,11 @@ logger = logging.getLogger(__name__)
 
 _HEARING: Final = "the quorum was founded just now, and hears which IDs its brokers hold before it hands out any"
 
+_OF_TWO: Final = (
+    "nothing is handed out, because members belong to different foundings: stop those that are of another quorum, and "
+    "format their directories anew"
+)
+
 
 class Ask(Protocol):
     """Have a request of the leader's own decided; `refused` is called if that fails."""
@@ -34,8 +39,8 @@ class Ask(Protocol):
 class FoundingDuty:
     """The duty of one member while it leads.
 
-    `foundings()`: of which foundings this member and those connected to it are, None where one has none; an operator
-    has ordered any that is there. `everybody_connected()`: whether all members are.
+    `foundings()`: of which founding this member is and those connected to it are, by id, without those that have none;
+    an operator has ordered any that is there. `everybody_connected()`: whether all members are.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class FoundingDuty:
         new_founding_id: Callable[[], uuid.UUID],
         ask: Ask,
         *,
-        foundings: Callable[[], Iterable[uuid.UUID | None]],
+        foundings: Callable[[], Mapping[int, uuid.UUID]],
         everybody_connected: Callable[[], bool],
     ) -> None:
         self._machine = machine
@@ -64,13 +69,19 @@ class FoundingDuty:
 
     def hearing(self) -> bool:
         """Whether nothing is handed out yet: the quorum was founded by an order, and that is not in the log."""
-        recorded = self._machine.foundings.founding_id is not None
-        return not recorded and self._hearing_ticks > 0 and bool(self._ordered())
+        if self._machine.foundings.founding_id is not None:
+            return False
+        orders = len(self._ordered())
+        # Of two orders one founded another quorum, which may hand out the same IDs: an operator has to tell which.
+        return orders > 1 or (orders == 1 and self._hearing_ticks > 0)
 
     def trouble(self) -> str | None:
         """What an operator is told while that is so."""
         if not self.hearing():
             return None
+        if len(self._ordered()) > 1:
+            said = ", ".join(f"member {member} of {one}" for member, one in sorted(self._foundings().items()))
+            return f"{_OF_TWO}: {said}"
         if self._machine.metadata_version < FOUNDING:
             return f"{_HEARING}: that begins when all members are connected and run this build"
         return f"{_HEARING}: for {self._settings.founding_hearing_ms} ms"
@@ -81,8 +92,8 @@ class FoundingDuty:
         Not even for the sake of the evidence that it may carry: the floor could pass that in the same batch, and then
         the request would be granted. Heartbeats carry the same.
         """
-        if isinstance(request, requests.AllocateProducerIds) and self.hearing():
-            raise RequestError(ErrorCode.FOUNDING_UNDER_WAY, f"{_HEARING}; ask again")
+        if isinstance(request, requests.AllocateProducerIds) and (trouble := self.trouble()) is not None:
+            raise RequestError(ErrorCode.FOUNDING_UNDER_WAY, f"{trouble}; ask again")
 
     def prepared(self, request: requests.Request) -> requests.Request:
         """`request`, which must not take a block for transactional producers while nothing is handed out."""
@@ -95,15 +106,18 @@ class FoundingDuty:
         machine = self._machine
         if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None or self._recording:
             return
-        self._heard_since = ticks if self._heard_since is None else self._heard_since
         known = self._ordered()
-        assert len(known) <= 1, f"members of the foundings {sorted(known)} are connected to each other"
+        if len(known) > 1:
+            # Neither is recorded before the other has been gone for a whole hearing, and not just for a moment.
+            self._heard_since = None
+            return
+        self._heard_since = ticks if self._heard_since is None else self._heard_since
         due = ticks - self._heard_since >= self._hearing_ticks if known else self._everybody_connected()
         if due:
             self._record(known.pop() if known else self._new_founding_id())
 
     def _ordered(self) -> set[uuid.UUID]:
-        return {one for one in self._foundings() if one is not None}
+        return set(self._foundings().values())
 
     def _record(self, founding_id: uuid.UUID) -> None:
         logger.info("this quorum is of founding %s", founding_id)

@@ -69,9 +69,9 @@ class Surroundings(Protocol):
 class Leadership:
     """The leader's side of one member, of which nothing happens while another member leads.
 
-    `versions()`: the newest metadata version that each connected peer reads, by id. `foundings()`: of which foundings
-    this member and they are, None where one has none. `wake()` has the driver call
-    `decide` at the end of this turn of the event loop, so that whatever else arrives in it joins the batch.
+    `versions()`: the newest metadata version that each connected peer reads, by id. `foundings()`: as in
+    `FoundingDuty`. `wake()` has the driver call `decide` at the end of this turn of the event loop, so that whatever
+    else arrives in it joins the batch.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Leadership:
         surroundings: Surroundings,
         *,
         versions: Callable[[], Mapping[int, int]],
-        foundings: Callable[[], Iterable[uuid.UUID | None]],
+        foundings: Callable[[], Mapping[int, uuid.UUID]],
         wake: Callable[[], None],
     ) -> None:
         self._core = core

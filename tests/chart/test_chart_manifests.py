@@ -215,11 +215,23 @@ def test_the_first_install_founds_the_quorum_and_no_upgrade_does(render: Any) ->
     pod = rendered.one("Job", "pidkeeper-founding")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     urls = ",".join(voter["http"] for voter in controller_config(rendered)["voters"])
-    assert container["args"] == ["quorum", "found", "--voters=1,2,3,4,5", f"--controllers={urls}", "--wait=600"]
+    wanted = ["--voters=1,2,3,4,5", "--founding-id=$(FOUNDING_ID)", f"--controllers={urls}", "--wait=600"]
+    assert container["args"] == ["quorum", "found", *wanted]
     assert "command" not in container
     assert pod["restartPolicy"] == "Never"
     for other in (render(options=("--is-upgrade",)), render("controller.found=false")):
         assert not [manifest for manifest in other.all() if manifest["kind"] == "Job"]
+
+
+def test_all_pods_of_the_job_order_one_founding_and_another_install_orders_another(render: Any) -> None:
+    """A pod may die when its order was carried out: the next one asks for the same, and is granted it."""
+    job = render().one("Job", "pidkeeper-founding")
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    label = "batch.kubernetes.io/controller-uid"
+    assert environment(container)["FOUNDING_ID"] == {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}
+    # Kubernetes sets it to the uid of the job, which no other job ever has, unless the chart says otherwise.
+    assert label not in job["spec"]["template"]["metadata"]["labels"]
+    assert "manualSelector" not in job["spec"]
 
 
 def test_the_job_that_founds_is_not_asked_again_after_a_refusal(render: Any) -> None:

@@ -193,7 +193,7 @@ class MemoryLeader:
             msgspec.structs.replace(SETTINGS, bridge=quorum.bridge),
             MemorySurroundings(self.loop, quorum.znode, quorum.new_name),
             versions=dict,
-            foundings=list,
+            foundings=dict,
             wake=lambda: self.loop.call_soon(self._decide),
         )
         self.leadership.observe()

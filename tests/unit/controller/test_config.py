@@ -81,7 +81,8 @@ def test_values_that_cannot_be(tmp_path: Path, changes: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"node_id": 4}, r"member 4 itself is not among \[1, 2, 3\]"),
+        ({"node_id": 4}, r"member 4 itself is not among \[1, 2, 3\]: .*learner = true.*`pidkeeper quorum add-voter`"),
+        ({"node_id": 4}, "Voters are changed by `pidkeeper quorum add-voter` and `remove-voter`, never by a file"),
         ({"voters": [*VOTERS, VOTERS[0]]}, r"an id stands there twice: \[3, 1, 2, 3\]"),
         ({"voters": [{**VOTERS[2], "peer": "nowhere"}]}, "voters.peer: 'nowhere' is not host:port"),
         ({"peer_listen": "127.0.0.1:70000"}, "peer_listen: '127.0.0.1:70000' is not host:port"),

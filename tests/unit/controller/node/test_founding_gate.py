@@ -13,15 +13,17 @@ import pytest
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.interface import MemberInterface
+from pidkeeper.controller.node.leadership import DUTY_TICKS
+from pidkeeper.controller.node.status import describe
 from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState, Message, RequestVote
 from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.storage.directory import format_directory, read_meta
-from pidkeeper.controller.storage.founding import FOUNDING_NAME, read_founding
+from pidkeeper.controller.storage.founding import FOUNDING_NAME, read_founding, write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
-from pidkeeper.protocol.metadata_version import FOUNDING
+from pidkeeper.protocol.metadata_version import BASE, FOUNDING, LATEST
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually
@@ -372,10 +374,15 @@ async def test_a_blank_member_cannot_found_beside_one_that_is_not(make: Make) ->
     assert refusal.detail == "member 2 is not blank: this member joins the quorum of that one; nothing was founded"
 
 
-async def begun_by_an_earlier_build(cluster: LoopbackCluster, node_id: int) -> None:
-    """A term in its log, and no founding."""
-    path = Path(cluster.settings(node_id).data_dir)
+async def begun_by_an_earlier_build(
+    cluster: LoopbackCluster, node_id: int, founding_id: uuid.UUID | None = None
+) -> None:
+    """A term in its log, and no founding; or one of another quorum."""
+    settings = cluster.settings(node_id)
+    path = Path(settings.data_dir)
     format_directory(OsFiles(), path, CLUSTER_ID, node_id)
+    if founding_id is not None:
+        write_founding(OsFiles(), path, founding_by(settings, founding_id))
     log, _ = WriteAheadLog.open(OsFiles(), path / "wal", read_meta(OsFiles(), path), segment_bytes=1 << 20)
     log.append([], HardState(1, None, 0, recovering=True))
     log.close()
@@ -407,6 +414,45 @@ async def test_a_quorum_that_an_earlier_build_began_gets_a_founding_that_blank_m
     await eventually(lambda: cluster.members[2].gate.founding is not None)
     assert founding_on_disk(cluster.members[2]) == founding_id
     await eventually(lambda: not cluster.members[2].core.recovering)
+
+
+async def test_guests_of_other_foundings_neither_stop_a_quorum_without_one_nor_found_it(make: Make) -> None:
+    """Any process that knows the peer key is let in as a guest, and says what it likes of its founding."""
+    cluster = make(learners=2, blank=True, founding_hearing_ms=60_000)
+    for node_id, founding_id in {1: None, 2: None, 3: None, 4: uuid.UUID(int=8), 5: uuid.UUID(int=9)}.items():
+        await begun_by_an_earlier_build(cluster, node_id, founding_id)
+    await cluster.start(1, 2, 3, supported=FOUNDING - 1)
+    leader = await cluster.leader()
+    await cluster.start(4, 5)
+    await eventually(lambda: {4, 5} <= leader.links.peers.keys())
+    assert leader.leadership.founding.trouble() is None
+    assert await cluster.allocate(await cluster.register()) == [0]
+    assert leader._foundings() == {}
+
+
+async def test_members_of_two_foundings_leave_a_leader_that_says_so_and_hands_out_nothing(make: Make) -> None:
+    cluster = make(blank=True)
+    others = {2: uuid.UUID(int=8), 3: uuid.UUID(int=9)}
+    for node_id in (1, 2, 3):
+        await begun_by_an_earlier_build(cluster, node_id, others.get(node_id))
+    await cluster.start()
+    leader = await cluster.leader()
+    await eventually(lambda: leader.machine.metadata_version == LATEST)
+    looked = leader.leadership.ticks
+    await eventually(lambda: leader.leadership.ticks > looked + 2 * DUTY_TICKS)
+    assert leader.leadership.serving()
+    assert leader.machine.foundings.founding_id is None
+    (told,) = describe(leader).reasons
+    assert "nothing is handed out, because members belong to different foundings" in told
+    assert all(f"member {member} of {founding_id}" in told for member, founding_id in others.items())
+    epoch = await cluster.register()
+    with pytest.raises(RequestError, match="FOUNDING_UNDER_WAY: nothing is handed out"):
+        await cluster.allocate(epoch)
+    await cluster.stop(3)
+    cluster.wipe(3)
+    await cluster.start(3)
+    await eventually(lambda: leader.machine.foundings.founding_id == others[2])
+    assert await cluster.allocate(epoch) == [0]
 
 
 async def test_a_log_of_another_founding_than_the_directory_stops_the_member(make: Make) -> None:
@@ -452,3 +498,26 @@ async def test_members_of_two_foundings_do_not_speak_to_each_other(
     await eventually(lambda: f"belongs to founding {other} of the cluster, not to {cluster.founding_id}" in caplog.text)
     assert 3 not in cluster.members[1].links.peers
     assert not cluster.members[3].links.peers
+
+
+async def test_a_member_lost_before_the_founding_is_in_the_log_is_replaced_and_not_removed(make: Make) -> None:
+    """Until all members were connected to one leader the log holds no change of voters, and nothing is handed out."""
+    cluster = make(founding_hearing_ms=200)
+    await cluster.start(1, 2)
+    await cluster.start(3, supported=BASE)
+    await cluster.leader()
+    await eventually(lambda: all(not one.core.recovering for one in cluster.members.values()))
+    await cluster.stop(3)
+    leader = await cluster.leader()
+    epoch = await cluster.register()
+    with pytest.raises(RequestError, match="that begins when all members are connected and run this build"):
+        await cluster.allocate(epoch)
+    with pytest.raises(RequestError, match=r"UNSUPPORTED_VERSION: .*see that all members \[1, 2, 3\] run"):
+        await MemberInterface(leader).remove_voter(3)
+    assert leader.machine.metadata_version == BASE
+
+    cluster.wipe(3)
+    await cluster.start(3)
+    await eventually(lambda: leader.machine.foundings.founding_id == cluster.founding_id)
+    assert await cluster.allocate(epoch) == [0]
+    assert (await MemberInterface(leader).remove_voter(3)).id == 3

@@ -309,8 +309,9 @@ FOUNDING_ID = uuid.UUID(int=5)
 
 
 def knows(leader: MemoryLeader, foundings: list[uuid.UUID | None]) -> None:
-    """Of which foundings the members are that are connected."""
-    leader.leadership.founding._foundings = lambda: foundings
+    """Of which foundings the members are that are connected, from member 1 on."""
+    said = {member: one for member, one in enumerate(foundings, start=1) if one is not None}
+    leader.leadership.founding._foundings = lambda: said
 
 
 def just_founded() -> MemoryLeader:
@@ -413,6 +414,30 @@ def test_a_quorum_that_an_early_build_began_is_not_kept_waiting() -> None:
     answer = leader.ask()
     leader.settle()
     assert answer.result().producer_id_start == 0
+
+
+@pytest.mark.parametrize("hearing_ticks", [0, HEARING_TICKS])
+def test_members_of_two_foundings_stop_what_is_handed_out_and_no_leader(hearing_ticks: int) -> None:
+    """One of them is of another quorum, and an operator alone can tell which. It was an assertion in every leader."""
+    leader, other = just_founded(), uuid.UUID(int=6)
+    leader.leadership.founding._hearing_ticks = hearing_ticks
+    pass_time(leader, hearing_ticks - 2 * DUTY_TICKS)
+    knows(leader, [None, FOUNDING_ID, other])
+    pass_time(leader, 4 * DUTY_TICKS)
+    assert waiting(leader) == [], "neither is the founding of this quorum yet"
+    assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
+    told = leader.leadership.founding.trouble() or ""
+    assert told.startswith("nothing is handed out, because members belong to different foundings: stop those")
+    assert told.endswith(f"member 2 of {FOUNDING_ID}, member 3 of {other}")
+    assert leader.leadership.serving()
+
+    knows(leader, [None, FOUNDING_ID])
+    pass_time(leader, hearing_ticks)
+    assert waiting(leader) == [], "it may be gone for a moment only"
+    pass_time(leader, 2 * DUTY_TICKS)
+    assert [one.founding_id for one in waiting(leader) if isinstance(one, RecordFounding)] == [FOUNDING_ID]
+    leader.settle()
+    assert leader.leadership.founding.trouble() is None
 
 
 def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -> None:
