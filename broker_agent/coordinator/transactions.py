@@ -2,7 +2,8 @@
 
 The quorum decides. The agent refuses what needs no decision, and gives a candidate along as long as it has not heard
 that the quorum takes these IDs itself. It keeps the controllers' troubles from the producer: whatever does not concern
-its transaction is COORDINATOR_LOAD_IN_PROGRESS, the one code on which every client library comes again.
+its transaction is COORDINATOR_LOAD_IN_PROGRESS, the one code on which every client library comes again. That no ID is
+left is no such trouble: nobody need come again.
 """
 
 from __future__ import annotations
@@ -39,16 +40,17 @@ KINDS: Final[dict[type, str]] = {
     EndTxn: "end",
 }
 
-_ABOUT_THE_TRANSACTION: Final = frozenset(
+_TOLD_AS_THEY_ARE: Final = frozenset(
     {
         ErrorCode.PRODUCER_FENCED,
         ErrorCode.CONCURRENT_TRANSACTIONS,
         ErrorCode.INVALID_PRODUCER_ID_MAPPING,
         ErrorCode.INVALID_TXN_STATE,
         ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.PRODUCER_IDS_EXHAUSTED,
     }
 )
-"""The controllers' refusals that a producer is told as they are."""
+"""The controllers' refusals that a producer is told: what is wrong with its transaction, and what never passes."""
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
@@ -166,7 +168,7 @@ class Transactions:
 
     def _told(self, error: RequestError, epoch: int) -> RequestError:
         """What the producer is told when the controllers answer `error`."""
-        if error.code in _ABOUT_THE_TRANSACTION:
+        if error.code in _TOLD_AS_THEY_ARE:
             return RequestError(error.code, error.detail)
         if error.code in STALE:
             self._session.doubt_epoch(epoch)

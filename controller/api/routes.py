@@ -183,7 +183,12 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=Operations.init_producer_id,
         request=TransactionalInitRequest,
         response=InitProducerIdResponse,
-        errors=(*_PRODUCER, ErrorCode.INVALID_TRANSACTION_TIMEOUT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS),
+        errors=(
+            *_PRODUCER,
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+            ErrorCode.PRODUCER_IDS_EXHAUSTED,
+        ),
     ),
     Route(
         method="POST",

@@ -46,6 +46,14 @@ AGENT_BUGS: Final = (
         (_UNIT + "test_agent.py",),
     ),
     Planted(
+        "transactional-producers-come-again-for-ever",
+        "who needs an ID when none is left is told so for good",
+        "this project: COORDINATOR_LOAD_IN_PROGRESS until the end of time",
+        (replace(AGENT, "_TOLD_AS_THEY_ARE", "ErrorCode.PRODUCER_IDS_EXHAUSTED", "ErrorCode.MESSAGE_TOO_LARGE"),),
+        (_UNIT + "test_transactions.py",),
+        unseen="no judge asks whether a producer that comes again will ever be served",
+    ),
+    Planted(
         "unknown-outcome-called-certain",
         "a candidate ID is in one request at most",
         "a retry of an InitProducerId is counted as its only attempt",

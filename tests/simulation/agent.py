@@ -19,7 +19,7 @@ from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve, RejectedBloc
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.addresses import HostPort
-from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest, RegisterBrokerResponse
 from tests.simulation.agent_transport import PRODUCER, AgentTransport
@@ -104,6 +104,8 @@ class Agent:
             error = task.exception()
             if error is not None and not isinstance(error, RequestError):
                 raise error
+            if error is not None and error.code is ErrorCode.PRODUCER_IDS_EXHAUSTED:
+                self.cluster.floors.found_none(self, error.code)
             done(None if error is not None else task.result(), error)
 
         context = copy_context()

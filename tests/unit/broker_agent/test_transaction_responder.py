@@ -149,9 +149,19 @@ async def test_a_fenced_producer_is_told_so_in_the_words_of_its_version(request_
         assert code == (90 if version >= knows_fenced else 47), version
 
 
+async def test_where_no_id_is_left_every_version_is_told_so() -> None:
+    whole = direct_agent(quorum := StubQuorum())
+    for version in range(6):
+        quorum.refusals.append(RequestError(ErrorCode.PRODUCER_IDS_EXHAUSTED))
+        assert await over_the_wire(whole, INIT, version) == (-1, -1, -1)
+    async with http_of(whole) as client:
+        quorum.refusals.append(RequestError(ErrorCode.PRODUCER_IDS_EXHAUSTED))
+        assert await by_http(client, INIT) == (-1, -1, -1)
+
+
 @pytest.mark.parametrize("kind", list(API))
 async def test_no_version_is_told_of_an_error_that_it_does_not_know(kind: Any) -> None:
-    """Neither TRANSACTION_ABORTABLE (120), nor any code of the controllers' own."""
+    """Neither TRANSACTION_ABORTABLE (120), nor any code of the controllers' own, but UNKNOWN_SERVER_ERROR (-1)."""
     whole = direct_agent(quorum := StubQuorum())
     requests: dict[Any, Request] = {
         InitProducerIdRequest: INIT,
@@ -162,7 +172,7 @@ async def test_no_version_is_told_of_an_error_that_it_does_not_know(kind: Any) -
     for code, version in itertools.product(ErrorCode, range(API[kind][2] + 1)):
         quorum.refusals.append(RequestError(code))
         told, _, _ = await over_the_wire(whole, requests[kind], version)
-        assert told in {14, 51, 47, 48, 49, 90, 10}, code
+        assert told in {14, 51, 47, 48, 49, 90, 10} or (told, code) == (-1, ErrorCode.PRODUCER_IDS_EXHAUSTED), code
         assert told != 90 or version >= 2
 
 

@@ -14,11 +14,14 @@ from pidkeeper.broker_agent.coordinator import transactions as module
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
 from pidkeeper.broker_agent.coordinator.transactions import MAX_CANDIDATES
 from pidkeeper.controller.state import requests as asked
-from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.controller.state.own_ids import NO_OWN_IDS
+from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.controller.state.transitions import MAX_EPOCH, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
 from pidkeeper.protocol.metadata_version import BASE, TRANSACTIONAL_BLOCKS
-from pidkeeper.protocol.transactions import MAX_TIMEOUT_MS, ForgetTransactionRecord
+from pidkeeper.protocol.transactions import MAX_TIMEOUT_MS, ForgetTransactionRecord, TransactionRecord
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 from tests.support.whole_agent import WholeAgent, direct_agent, whole_agent
@@ -235,6 +238,26 @@ async def test_the_controllers_troubles_are_14_to_a_producer(code: ErrorCode) ->
         assert "secret" not in str(caught.value)
     kept = code is not ErrorCode.INVALID_REQUEST
     assert (len(whole.agent.candidates), whole.agent.candidates.lost) == (int(kept), int(not kept))
+
+
+async def test_without_any_id_left_who_needs_one_is_told_so_for_good_and_all_others_go_on() -> None:
+    """It was 14 until the end of time: every client came again, and no producer ever failed."""
+    whole = direct_agent(quorum := StubQuorum())
+    quorum.machine.metadata_version = TRANSACTIONAL_BLOCKS
+    pair = await init(whole)
+    quorum.machine.own_ids, quorum.next_producer_id = NO_OWN_IDS, MAX_PRODUCER_ID
+    for _ in range(2):
+        with refused("PRODUCER_IDS_EXHAUSTED") as caught:
+            await init(whole, "u")
+        assert not caught.value.code.retriable
+    await add(whole, pair, 0)
+    await end(whole, pair)
+    assert await init(whole) == (pair[0], 1)
+    exhausted = TransactionRecord("t", pair[0], MAX_EPOCH, -1, -1, 60_000, TransactionStatus.EMPTY, 1)
+    quorum.machine.transactions = TransactionsState([exhausted])
+    with refused("PRODUCER_IDS_EXHAUSTED"):
+        await init(whole, pair=(pair[0], MAX_EPOCH))
+    assert whole.transactions.outcomes["init_producer_id", "PRODUCER_IDS_EXHAUSTED"] == 3
 
 
 async def test_a_candidate_that_the_controllers_do_not_take_is_not_sent_again(

@@ -14,6 +14,8 @@ from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.routes import ROUTES
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
 from pidkeeper.controller.state.transactions import TransactionsState
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.service.throttle import Rate
@@ -162,3 +164,14 @@ async def test_another_cluster_is_an_announced_refusal(api: Api) -> None:
         answer = await api.call("POST", path, json={**(body or {}), "cluster_id": "elsewhere"})
         assert answer.status == 409
         check(document, answer, "POST", template)
+
+
+async def test_that_no_id_is_left_is_an_announced_refusal(api: Api, member: MemoryMember) -> None:
+    document = await document_of(api)
+    member.next_id = MAX_PRODUCER_ID
+    member.machine.metadata_version = TRANSACTIONAL_BLOCKS
+    calls = {template: body for _, template, _, body in CALLS[:-PLAIN]}
+    for path in ("/v1/brokers/{id}/register", "/v1/producer-ids/allocate", "/v1/transactions/init-producer-id"):
+        answer = await api.call("POST", path.replace("{id}", "1"), json=calls[path])
+        assert answer.status == (200 if path.endswith("register") else 507), answer.text
+        check(document, answer, "POST", path)
