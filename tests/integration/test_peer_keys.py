@@ -7,9 +7,14 @@ import threading
 from pathlib import Path
 from typing import Any, Self
 
+import pytest
+
 from pidkeeper.cli.local_cluster import Agent, LocalCluster
-from tests.support.cluster import exit_code, log_of, quorum, running_cluster, wait_until
-from tests.support.http_calls import call
+from pidkeeper.controller.raft.messages import RequestVote
+from pidkeeper.controller.transport.frames import NONCE_BYTES, PROTOCOL_VERSION, Hello, Proof, frame
+from pidkeeper.protocol.log_position import MAX_NUMBER
+from tests.support.cluster import allocate, exit_code, followers, log_of, quorum, register, running_cluster, wait_until
+from tests.support.http_calls import call, exchange
 
 
 class Claims:
@@ -79,3 +84,35 @@ def test_a_key_is_introduced_and_changed_under_load(tmp_path: Path) -> None:
         cluster.start(left)
         wait_until(lambda: "does not know the cluster key" in log_of(cluster, left), "its refusal")
         assert not cluster.ready(left)
+
+
+def test_a_member_with_peers_does_not_start_without_a_key(tmp_path: Path) -> None:
+    cluster = LocalCluster(tmp_path, agents=0, controller_options={"peer_key_file": None})
+    first = cluster.layout.controllers[0]
+    cluster.start(first)
+    assert exit_code(cluster, first) == 2
+    assert "say insecure = true where nobody else can reach the peer ports" in log_of(cluster, first)
+
+
+@pytest.mark.parametrize("keys", [{}, {"peer_key_file": None, "insecure": True}], ids=["with a key", "insecure"])
+def test_a_vote_request_of_the_last_term_ends_no_quorum(tmp_path: Path, keys: dict[str, Any]) -> None:
+    """From a stranger who calls itself a member. Behind that term there is none in which anybody could be elected."""
+    with running_cluster(tmp_path, agents=0, controller_options=keys) as cluster:
+        leader = cluster.leader()
+        target, pretended = followers(cluster, leader)
+        epoch = register(leader, 5, "before").json()["broker_epoch"]
+        terms = [quorum(one)["term"] for one in cluster.layout.controllers]
+        first = allocate(leader, 5, epoch).json()["producer_id_start"]
+        link = (
+            Hello(
+                PROTOCOL_VERSION, cluster.layout.cluster_id, pretended.id, target.id, "a-directory", bytes(NONCE_BYTES)
+            ),
+            Proof(b""),
+            RequestVote(MAX_NUMBER - 1, pretended.id, target.id, 2**40, MAX_NUMBER - 2, True),
+        )
+        exchange(target.peer, b"".join(map(frame, link)))
+        if keys:
+            wait_until(lambda: "terms that no election can have led to" in log_of(cluster, target), "its refusal")
+        assert allocate(cluster.leader(), 5, epoch).json()["producer_id_start"] > first
+        assert [quorum(one)["term"] for one in cluster.layout.controllers] == terms
+        assert all(cluster.running(one) for one in cluster.layout.controllers)
