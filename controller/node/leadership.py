@@ -90,7 +90,6 @@ class Leadership:
         self._machine = machine
         self._proposals = proposals
         self._surroundings = surroundings
-        self._settings = settings
         self._versions = versions
         self._wake = wake
         self.decider = Decider(machine, proposals, wall_clock=surroundings.wall_clock, prepared=self._prepared)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.answers import Callback
 from pidkeeper.controller.node.durable_voters import founding_by
-from pidkeeper.controller.node.founding_gate import FoundingGate, founding_terms
+from pidkeeper.controller.node.founding_gate import ALONE, WAITING, FoundingGate, founding_terms
 from pidkeeper.controller.node.settings import MemberSettings, Voter
 from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import StateMachine
@@ -58,9 +58,11 @@ def world() -> World:
     return World()
 
 
-def gate_of(world: World, voters: int, *, own: int = 1, founding: Founding | None = None) -> FoundingGate:
+def gate_of(
+    world: World, voters: int, *, own: int = 1, founding: Founding | None = None, blank: bool = True
+) -> FoundingGate:
     """Of member `own`, whose file names the voters 1 to `voters`."""
-    storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=founding, blank=True)
+    storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=founding, blank=blank)
     stand_in: Any = world
     return FoundingGate(file_of(voters, own), storage, stand_in, stand_in, stand_in)
 
@@ -199,3 +201,20 @@ def test_a_founding_that_the_log_brings_is_told_once(world: World) -> None:
     world.identity.founding_id = FOUNDING_ID
     gate.tick()
     assert world.calls == ["tick", "introduce_as", "tick", "tick"]
+
+
+def test_it_says_for_what_it_waits(world: World) -> None:
+    assert gate_of(world, 1).waits_for == WAITING
+    assert gate_of(world, 1, blank=False).waits_for == ALONE
+
+
+def test_what_the_log_says_is_answered_although_the_others_have_gone(world: World) -> None:
+    """They had joined, or the founding would not be there; meanwhile the voters may be others."""
+    gate = gate_of(world, 2, founding=founding_by(file_of(2), FOUNDING_ID))
+    answers = ask(gate, 1, 2)
+    gate.tick()
+    assert answers == []
+    world.machine.foundings = Foundings(FoundingRecord(FOUNDING_ID, 10, False, 0))
+    world.identity.founding_id = FOUNDING_ID
+    gate.tick()
+    assert [answer.founding_id for answer in answers] == [FOUNDING_ID]

@@ -8,11 +8,13 @@ import pytest
 
 from pidkeeper.controller.answers import Answer
 from pidkeeper.controller.migration.znode import encode, seal
+from pidkeeper.controller.node.leadership import DUTY_TICKS
 from pidkeeper.controller.node.own_ids_duty import RETRY_LOOKS, OwnIdsDuty
+from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import ForgetTransactionalId, InitProducerId
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, LATEST
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, LATEST, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import CLAIMING, MigrationPhase
 from pidkeeper.protocol.records import decode_batch
 from pidkeeper.protocol.transactions import TransactionalBlockRecord
@@ -306,3 +308,35 @@ def test_who_comes_to_lead_asks_at_once_and_knows_of_no_trouble() -> None:
     asked[0].set_result(True)
     duty.tick()
     assert len(asked) == 2, "after one that succeeded there is no rest"
+
+
+def test_the_first_version_that_has_blocks_of_its_own_fills_them() -> None:
+    quorum = quorum_in(P.DUAL_WRITE, 999, TRANSACTIONAL_BLOCKS)
+    assert init(quorum) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    look(quorum)
+    assert init(quorum) == 1000
+
+
+def test_the_leader_looks_now_and_then_but_not_while_it_hears_its_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = quorum_in(P.DUAL_WRITE, 999)
+    assert init(quorum) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    leadership = quorum.leader.leadership
+    for hearing, expected in ((True, ()), (False, (IdRange(1000, 1009),))):
+        monkeypatch.setattr(leadership.founding, "hearing", lambda hears=hearing: hears)
+        for _ in range(DUTY_TICKS):
+            leadership.tick()
+        quorum.settle()
+        assert left(quorum) == expected
+
+
+def test_who_comes_to_lead_has_no_trouble_of_an_earlier_time() -> None:
+    quorum = quorum_in(P.DUAL_WRITE, 999)
+    leader = quorum.leader
+    assert init(quorum) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    leader.leadership.own_ids.tick()
+    leader.depose()
+    leader.leadership.observe()
+    assert leader.leadership.own_ids.trouble is not None
+    leader.core.role, leader.core.serving = Role.LEADER, True
+    leader.leadership.observe()
+    assert leader.leadership.own_ids.trouble is None

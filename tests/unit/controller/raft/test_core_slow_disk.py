@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.raft.disk_pace import CALM_TIMEOUTS
+from pidkeeper.controller.raft.durability_lag import DurabilityLag
 from pidkeeper.controller.raft.messages import (
     AppendEntriesReply,
     Heartbeat,
@@ -21,6 +25,7 @@ from tests.support.raft_network import (
     append,
     flush,
     make_core,
+    make_leader,
     members,
     of,
     replicating_leader,
@@ -188,6 +193,17 @@ def test_whoever_lags_for_less_than_a_timeout_is_steady() -> None:
     assert core.transferring == 2
 
 
+@pytest.mark.parametrize(("held", "lags"), [(1, False), (0, True)])
+def test_whoever_holds_what_there_was_a_timeout_ago_does_not_lag(held: int, lags: bool) -> None:
+    lag = DurabilityLag(TIMEOUT)
+    log: Any = SimpleNamespace(last_index=0, commit=0, stable=100)
+    peers: Any = {2: SimpleNamespace(match=held, counted=held)}
+    for now in range(1, TIMEOUT + 1):
+        log.last_index = now
+        lag.tick(now, log, peers)
+    assert list(lag._lagged) == ([2] if lags else [])
+
+
 def test_time_alone_makes_no_marks() -> None:
     core = leader()
     for _ in range(2):
@@ -274,6 +290,19 @@ def test_who_does_not_take_over_is_asked_again_after_the_others() -> None:
         if core.transferring is not None and core.transferring not in targets[-1:]:
             targets.append(core.transferring)
     assert targets == [2, 3, 2]
+
+
+def test_the_first_to_be_asked_is_the_lowest() -> None:
+    core = make_core(2, election_ticks=TIMEOUT, heartbeat_ticks=HEARTBEAT)
+    make_leader(core)
+    for peer in (1, 3):
+        core.step(accepted(core, peer, core.last_index))
+    flush(core)
+    index = propose_unsynced(core)
+    for peer in (1, 3):
+        core.step(accepted(core, peer, index))
+    pass_time(core, TIMEOUT + 2, 1, 3)
+    assert core.transferring == 1
 
 
 def test_a_handover_that_an_operator_asked_for_is_not_disturbed() -> None:

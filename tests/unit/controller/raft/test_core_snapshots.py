@@ -85,6 +85,11 @@ def test_compact_drops_entries_and_keeps_the_newest_snapshot() -> None:
     assert (core.first_index, core.snapshot) == (4, SnapshotId(4, 1))
 
 
+def test_the_tail_that_stays_behind_a_snapshot_is_that_of_the_log() -> None:
+    core = make_core(1, terms=[1, 1, 1, 1, 1])
+    assert core.tail(4, 2, 1_000) == 3
+
+
 def test_a_snapshot_never_covers_more_than_was_applied() -> None:
     core = make_core(1, terms=[1] * 6, commit=5)
     with pytest.raises(InvariantViolation, match=r"^R12:"):

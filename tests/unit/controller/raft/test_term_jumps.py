@@ -94,6 +94,15 @@ def test_a_second_jump_of_the_same_peer_waits_and_another_peer_does_not() -> Non
     assert (core.leader_id, core.terms_refused) == (2, {2: 2})
 
 
+def test_who_may_not_jump_gets_no_vote_in_a_term_of_ours_either() -> None:
+    core = make_core(1, term=1)
+    jump = SMALL_TERM_JUMP + 1
+    core.step(AppendEntriesReply(1 + jump, 2, 1, False, 0, 0, 0, 0, 0))
+    flush(core)
+    core.step(RequestVote(1 + 2 * jump, 2, 1, 0, 0, True))
+    assert seen(core) == (1 + jump, None, Role.FOLLOWER, True)
+
+
 def test_small_steps_are_never_limited() -> None:
     core = make_core(1, term=1)
     for _ in range(100):
