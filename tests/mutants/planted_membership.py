@@ -66,7 +66,7 @@ MEMBERSHIP_BUGS: Final = (
         "a directory of a build without foundings, started with a file that was cut down",
         (delete(NODE, "founding_of", "_check_known(...)"),),
         _FILE_TEST,
-        unseen="every simulated disk is founded by this build",
+        unseen="who has an old directory opens it before its file is edited, and that makes a founding",
     ),
     Planted(
         "learner-a-voter-as-soon-as-its-file-says-so",

@@ -34,6 +34,7 @@ from tests.simulation.history import History
 from tests.simulation.impostor import Impostor
 from tests.simulation.invariants import Monitor
 from tests.simulation.kill_points import KillPoints
+from tests.simulation.kinds import check_kinds
 from tests.simulation.log_bounds import check_files
 from tests.simulation.loop import enter
 from tests.simulation.member import Member
@@ -253,6 +254,7 @@ class Cluster:
         loss = TotalLoss(self)
         if loss.happens:
             loss.run()
+        check_kinds(kind for kind, _ in self.world.faults)
         return self.result(blocks, None)
 
     def result(self, blocks: int, violation: str | None) -> Result:
