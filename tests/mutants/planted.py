@@ -17,9 +17,9 @@ from tests.mutants.anchors import NoAnchorError, PatchError, elsewhere, sources_
 from tests.mutants.edits import Edit, edited
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-CODE: Final = ("protocol", "snapshots", "service", "controller", "broker_agent")
-PARTS: Final = ("pidkeeper", *CODE, "tests")
-"""What the simulator and the directed tests need of the tree."""
+CODE: Final = ("protocol", "snapshots", "service", "controller", "broker_agent", "cli")
+PARTS: Final = ("pidkeeper", *CODE, "pipeline", "tests")
+"""What the simulator and the directed tests need of the tree: no bug is planted in the audit, but `cli` imports it."""
 
 
 SIMULATOR: Final = Path("tests/simulation")
@@ -89,11 +89,12 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_migration import MIGRATION_BUGS
     from tests.mutants.planted_node import NODE_BUGS
     from tests.mutants.planted_own_ids import OWN_ID_BUGS
+    from tests.mutants.planted_processes import PROCESS_BUGS
     from tests.mutants.planted_slow_disks import SLOW_DISK_BUGS
     from tests.mutants.planted_state import STATE_BUGS
     from tests.mutants.planted_storage import STORAGE_BUGS
     from tests.mutants.planted_transactions import TRANSACTION_BUGS
 
     ids = (*STATE_BUGS, *TRANSACTION_BUGS, *OWN_ID_BUGS, *MIGRATION_BUGS)
-    processes = (*NODE_BUGS, *FOUNDING_BUGS, *AGENT_BUGS, *LISTENER_BUGS, *BOUND_BUGS)
+    processes = (*NODE_BUGS, *FOUNDING_BUGS, *AGENT_BUGS, *LISTENER_BUGS, *PROCESS_BUGS, *BOUND_BUGS)
     return (*CONSENSUS_BUGS, *SLOW_DISK_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *processes)

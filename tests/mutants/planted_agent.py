@@ -99,6 +99,6 @@ AGENT_BUGS: Final = (
         "a leader that was cut off calls the IDs exhausted",
         (delete(AGENT, "BlockReserve.offer", "self.exhausted = False"),),
         (_UNIT + "test_agent.py",),
-        unseen="no simulated quorum runs out of IDs",
+        unseen="the simulated IDs that are used up are used up for good",
     ),
 )

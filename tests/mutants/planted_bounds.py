@@ -198,4 +198,55 @@ FULL_DISK_BUGS: Final = (
     ),
 )
 
-BOUND_BUGS: Final = (*FLOOR_BUGS, *EXPIRY_BUGS, *FULL_DISK_BUGS)
+_LOG: Final = "the log is bounded in bytes"
+_DUE: Final = "tests/unit/controller/node/test_snapshot_due.py"
+_KEEPER: Final = "tests/unit/controller/node/test_snapshot_keeper.py"
+
+LOG_BUGS: Final = (
+    Planted(
+        "snapshot-never-due-by-bytes",
+        _LOG,
+        "this project: 10,000 entries of a transaction with 9,000 partitions each",
+        (replace(NODE, "SnapshotDue.now", "self._bytes >= _", "False"),),
+        (_DUE, _KEEPER),
+    ),
+    Planted(
+        "bytes-of-payloads-alone-counted",
+        _LOG,
+        "entries that are empty cost nothing",
+        (replace(NODE, "SnapshotDue.applied", "ENTRY_BYTES + _1", "_1"),),
+        (_DUE, _KEEPER),
+    ),
+    Planted(
+        "bytes-counted-since-the-start",
+        "a snapshot costs now and then",
+        "an over-reaction: from the first bound on there is a snapshot with every entry",
+        (replace(NODE, "SnapshotDue.begun", "self._entries = self._bytes = 0", "self._entries = 0"),),
+        (_DUE,),
+        unseen="snapshots that nobody needs cost time alone",
+    ),
+    Planted(
+        "kept-behind-a-snapshot-whatever-it-takes",
+        _LOG,
+        "a number of entries, and each may have 256 KiB",
+        (replace(NODE, "SnapshotKeeper._compact", "self._core.tail(_1, _2, _)", "self._core.tail(_1, _2, 2**62)"),),
+        (_KEEPER,),
+    ),
+    Planted(
+        "log-on-disk-never-cut",
+        _LOG,
+        "PySyncObj 0.3.17 without a full dump: the journal grows for ever",
+        (delete(NODE, "SnapshotKeeper._compact", "self._worker.run(_)"),),
+        (_KEEPER,),
+    ),
+    Planted(
+        "partitions-without-a-bound",
+        "what is kept of transactions fits into memory",
+        "a bound on the number of ids, and each may have 9,000 partitions",
+        (replace(STATE, "Draft._check_room", "_1 or (_ > 0 and _ > MAX_PARTITION_BYTES)", "_1"),),
+        ("tests/unit/controller/state/test_transaction_decisions.py",),
+        unseen="nobody in it has as many partitions as there may be",
+    ),
+)
+
+BOUND_BUGS: Final = (*FLOOR_BUGS, *EXPIRY_BUGS, *FULL_DISK_BUGS, *LOG_BUGS)

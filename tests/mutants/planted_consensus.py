@@ -25,6 +25,36 @@ CONSENSUS_BUGS: Final = (
         needs="term_forged",
     ),
     Planted(
+        "any-term-of-a-leader-believed",
+        "no message ends the cluster for good",
+        "one of eleven kinds of message is judged elsewhere, and forgotten there",
+        (
+            replace(
+                RAFT,
+                "RaftCore._settle_term",
+                "not self._term_jumps.bears(_1, _2)",
+                "kind not in _FROM_LEADER and not self._term_jumps.bears(_1, _2)",
+            ),
+        ),
+        (f"{_UNIT}test_term_jumps.py",),
+        needs="term_forged",
+    ),
+    Planted(
+        "any-term-of-an-acknowledgement-believed",
+        "no message ends the cluster for good",
+        "as above",
+        (
+            replace(
+                RAFT,
+                "RaftCore._settle_term",
+                "not self._term_jumps.bears(_1, _2)",
+                "kind is not AppendEntriesReply and not self._term_jumps.bears(_1, _2)",
+            ),
+        ),
+        (f"{_UNIT}test_term_jumps.py",),
+        needs="term_forged",
+    ),
+    Planted(
         "jumps-of-the-term-not-limited",
         "no member can use the terms up",
         "as above, with many messages instead of one",

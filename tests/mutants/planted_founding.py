@@ -37,7 +37,6 @@ FOUNDING_BUGS: Final = (
         _SILENTLY,
         (replace(NODE, "FoundingGate.received", "self.founding is not None", "True"),),
         _GATE,
-        unseen="nobody asks a blank member for a vote but who is founded, and then it has joined before",
     ),
     Planted(
         "founding-counts-before-it-is-durable",
@@ -52,7 +51,7 @@ FOUNDING_BUGS: Final = (
         "a bootstrap that expects so many members, and goes on with fewer",
         (delete(NODE, "FoundingGate.found", "_check_peer(_, _, _)"),),
         _GATE,
-        unseen="the simulated operator orders one founding alone, so whoever joins late joins that one",
+        unseen="the simulated operator orders one founding of a quorum, so whoever joins late joins that one",
     ),
     Planted(
         "every-voter-founds",
@@ -60,7 +59,7 @@ FOUNDING_BUGS: Final = (
         "two members that bootstrap at the same time, each a cluster of its own",
         (replace(NODE, "FoundingGate._check_own", "own != voters[0]", "False"),),
         _GATE,
-        unseen="the simulated operator gives each of its requests the same id",
+        unseen="the simulated operator gives each of its requests to found a quorum the same id",
     ),
     Planted(
         "founded-again-under-another-id",
@@ -68,7 +67,7 @@ FOUNDING_BUGS: Final = (
         "a request that is sent again does its work twice",
         (replace(NODE, "FoundingGate.found", "begun.founding_id != wanted.founding_id", "False"),),
         _GATE,
-        unseen="the simulated operator gives each of its requests the same id",
+        unseen="the simulated operator gives each of its requests to found a quorum the same id",
     ),
     Planted(
         "joins-the-founding-of-a-stranger",
@@ -76,7 +75,7 @@ FOUNDING_BUGS: Final = (
         "a removed member that still runs",
         (replace(NODE, "FoundingGate.introduced", "peer not in named_voters(self._settings)", "False"),),
         _GATE,
-        unseen="no removed member of another founding is in the simulation",
+        unseen="once a quorum of it is founded anew, the removed members of the lost one are gone",
     ),
     Planted(
         "members-of-two-foundings-speak",
@@ -84,7 +83,7 @@ FOUNDING_BUGS: Final = (
         "elastic/elasticsearch: two clusters that were bootstrapped apart are joined, and one loses its data",
         (replace(TRANSPORT, "PeerLinks.judge", "(reason := _) is not None", "False"),),
         _GATE,
-        unseen="the simulation has one founding",
+        unseen="its network refuses by itself whom `PeerLinks` is to refuse",
     ),
     Planted(
         "evidence-taken-and-nothing-stopped",
@@ -131,7 +130,6 @@ FOUNDING_BUGS: Final = (
         _FORGOTTEN,
         (delete(STATE, "heartbeat", "_take_evidence(draft, request)"),),
         _EVIDENCE,
-        unseen="no quorum of the simulation is restored from an old copy as a whole",
     ),
     Planted(
         "agent-keeps-the-ids-of-another-founding",
@@ -139,7 +137,6 @@ FOUNDING_BUGS: Final = (
         "a client that goes on with a session of the cluster that was there before",
         (delete(AGENT, "Session._heard", "self._let_go()"),),
         ("tests/unit/broker_agent/test_agent.py",),
-        unseen="the simulation has one founding",
     ),
     Planted(
         "agent-forgets-what-it-held",
@@ -147,7 +144,7 @@ FOUNDING_BUGS: Final = (
         "what is let go of is forgotten, and accepted again",
         (insert_after(AGENT, "BlockReserve.discard", "self._held_behind = 0", "self.highest_held = NO_ID"),),
         ("tests/unit/broker_agent/test_reserve.py",),
-        unseen="the simulation has one founding",
+        unseen="it has told the new quorum what it held before it lets go, and no quorum is lost twice",
     ),
     Planted(
         "whatever-a-broker-says-is-believed",

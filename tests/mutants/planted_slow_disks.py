@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, replace
+from tests.mutants.edits import delete, insert_after, replace
 from tests.mutants.planted import Planted
 
+NODE: Final = "controller/node"
 RAFT: Final = "controller/raft"
 _CORE: Final = "tests/unit/controller/raft/test_core_slow_disk.py"
 _PACE: Final = "tests/unit/controller/raft/test_disk_pace.py"
+_TOLD: Final = "a disk that hangs is told"
+_STATUS: Final = "tests/unit/controller/node/test_status.py"
 _COSTS_TIME: Final = (
     "it costs an election more, and the simulator counts them only while disks are slow and all else is well"
 )
@@ -140,6 +143,66 @@ SLOW_DISK_BUGS: Final = (
         "a mark for life",
         (replace(RAFT, "DiskPace.tick", "self._calm + 1", "0"),),
         (_CORE, _PACE),
+    ),
+    Planted(
+        "a-leader-whose-disk-stalls-resigns",
+        "equally slow disks change no leader",
+        "an over-reaction: whoever is slow goes, whether anybody else is faster or not",
+        (
+            replace(
+                RAFT, "RaftCore.tick", "not self.leadership.tick()", "not self.leadership.tick() or self.disk.stalled"
+            ),
+        ),
+        (_CORE,),
+    ),
+    Planted(
+        "a-slow-member-never-stands-again",
+        "all slow disks still elect a leader",
+        "an over-reaction: a vice that is held against a member for life",
+        (
+            replace(RAFT, "_become_pre_candidate", "_1 or self.disk.stalled", "_1 or self.disk.slow"),
+            delete(RAFT, "DiskPace.tick", "self._calm = _"),
+            insert_after(RAFT, "DiskPace.tick", "self._write = _", "self._calm = 0 if self.stalled else self._calm"),
+        ),
+        (_CORE, _PACE),
+    ),
+    Planted(
+        "nobody-with-a-slow-disk-stands",
+        "all slow disks still elect a leader",
+        "an over-reaction: a rule for one slow disk among sound ones, and all are slow",
+        (replace(RAFT, "_become_pre_candidate", "_1 or self.disk.stalled", "_1 or self.disk.slow"),),
+        (_CORE,),
+        unseen="no leader is lost in it while all disks are slow and all else is well",
+    ),
+    Planted(
+        "the-disk-is-not-watched",
+        _TOLD,
+        "a watch that nobody winds up",
+        (delete(NODE, "ClusterMember._tick", "self.disk_watch.tick()"),),
+        (_STATUS,),
+    ),
+    Planted(
+        "slow-disk-not-in-readiness",
+        _TOLD,
+        "a condition that the member knows, and nobody else",
+        (replace(NODE, "status.readiness", "_1.disk_watch.trouble()", "None"),),
+        (_STATUS,),
+    ),
+    Planted(
+        "slow-disk-of-a-leader-not-in-health",
+        _TOLD,
+        "a leader that is ready since it has to be, so that nothing is said at all",
+        (replace(NODE, "status._judge", "_1.disk_watch.trouble()", "None"),),
+        (_STATUS,),
+        unseen="a leader that can hand over does not lead any more by the time it has to tell",
+    ),
+    Planted(
+        "nobody-ready-where-all-disks-are-slow",
+        _TOLD,
+        "an over-reaction: a load balancer that is left with nobody",
+        (replace(NODE, "status.readiness", "leads or _1", "_1", occurrence=1),),
+        (_STATUS,),
+        unseen="nobody in it asks whether a leader is ready while its disk is slow",
     ),
     Planted(
         "stop-without-a-deadline",

@@ -34,6 +34,8 @@ from tests.simulation.history import History
 from tests.simulation.impostor import Impostor
 from tests.simulation.invariants import Monitor
 from tests.simulation.kill_points import KillPoints
+from tests.simulation.kinds import check_kinds
+from tests.simulation.log_bounds import check_files
 from tests.simulation.loop import enter
 from tests.simulation.member import Member
 from tests.simulation.migration_invariants import MigrationMonitor
@@ -252,6 +254,7 @@ class Cluster:
         loss = TotalLoss(self)
         if loss.happens:
             loss.run()
+        check_kinds(kind for kind, _ in self.world.faults)
         return self.result(blocks, None)
 
     def result(self, blocks: int, violation: str | None) -> Result:
@@ -404,6 +407,7 @@ class Cluster:
             process = self.members[node].process
             assert process is not None, f"member {node} is down after convergence"
             self.floors.check_health(process)
+            check_files(process)
             images.add(msgspec.json.encode(process.machine.image(0, 0)))
             page: AllocatedBlocksPage = _answer(process, process.node.ledger.page(-1, len(expected) + 1))
             found = [block for block in page.blocks if block.first >= page.complete_from]

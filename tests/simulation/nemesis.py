@@ -6,11 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pidkeeper.controller.raft.core import Role
-from pidkeeper.controller.raft.messages import HeartbeatReply, PreVote, PreVoteReply, RequestVote, RequestVoteReply
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.log_position import MAX_NUMBER
 from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 from pidkeeper.snapshots.snapshot_id import SnapshotId
+from tests.simulation.forged_terms import forged
 from tests.simulation.world import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
@@ -230,21 +229,12 @@ class Nemesis:
             self._crash(member.process, power=False)
 
     def _throw_term_forged(self) -> bool:
-        """A member that knows the key sends a term of its own making; only what could not break anything else."""
+        """A member that knows the key sends a term of its own making."""
         target = self._running()
         others = [] if target is None else [node for node in self._nodes() if node != target.node_id]
         if target is None or not others:
             return False
-        ahead = self.rng.choice((2**33, 2**62, MAX_NUMBER - 1 - target.core.term, self.rng.randrange(2**17, 2**32)))
-        term, sender, to = target.core.term + ahead, self.rng.choice(others), target.node_id
-        forged = (
-            RequestVote(term, sender, to, 0, 0, True),
-            RequestVoteReply(term, sender, to, False, 0),
-            HeartbeatReply(term, sender, to, 0),
-            PreVote(term, sender, to, 0, 0),
-            PreVoteReply(term, sender, to, False, False),
-        )
-        self.network.send([self.rng.choice(forged)])
+        self.network.send([forged(self.rng, target.core.term, self.rng.choice(others), target.node_id)])
         return True
 
     def _restart_member(self, member: Member) -> None:

@@ -15,6 +15,7 @@ from pidkeeper.protocol.records import Record, decode_batch
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.history import SERVED
+from tests.simulation.log_bounds import LogBounds
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _observe_proposals(process: Process) -> None:
 
 def _observe_applied(process: Process) -> None:
     driver, cluster = process.driver, process.member.cluster
-    apply = driver._apply
+    apply, bounds = driver._apply, LogBounds(process)
 
     def observed(entry: Entry) -> None:
         if cluster.migrating.present:
@@ -59,6 +60,7 @@ def _observe_applied(process: Process) -> None:
             cluster.kill_points.applied(process, decode_batch(entry.data))
         apply(entry)
         process.member.monitor.applied(process, entry)
+        bounds.applied(entry)
 
     driver._apply = observed  # type: ignore[method-assign]
 

@@ -133,7 +133,7 @@ class Process:
         self.member = member
         self.world: World = member.world
         self.node_id: int = member.node_id
-        self.storage = storage
+        self.storage: OpenedStorage = storage
         self.alive = True
         self.jobs: list[Job] = []
         self.points: dict[str, str] = {}

@@ -1,6 +1,7 @@
 """Disks that hang or are slow once all other faults have ended: what the quorum owes its callers all the same.
 
-- While the leader's disk hangs, another member leads, and blocks are given; the leadership changes once.
+- While the leader's disk hangs, another member leads, and blocks are given; the leadership changes once. The member
+  whose disk it is says so in `/readyz`, and its health too, and no other one does.
 - While all disks are equally slow, nobody else comes to lead, and blocks are committed, for callers that wait for them.
 """
 
@@ -8,12 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pidkeeper.controller.node.status import describe, readiness
 from pidkeeper.controller.raft.disk_pace import CALM_TIMEOUTS
 from tests.simulation.client import ATTEMPT
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
+    from tests.simulation.process import Process
 
 LENGTH: Final = 8 * SECOND
 """How long it lasts. Less than `cluster.CONVERGENCE`, within which whoever hung has to catch up."""
@@ -65,12 +68,23 @@ class SlowDisks:
         if not self._allocated():
             raise Violation("slow-disk", f"no block within {patience // SECOND} s: {self._what}")
         self._world.run(self._begin + LENGTH)
+        if self._one:
+            self._check_told(leader)
         self._slow_down(0)
         self._cluster.attempt = ATTEMPT
         self._world.run(self._world.now + AFTERWARDS)
         changes = self._cluster.monitor.elections - elections
         if changes != self._one:
             raise Violation("slow-disk", f"{changes} elections: {self._what}")
+
+    def _check_told(self, hung: Process) -> None:
+        """Only by now: a write that stalls is a matter of health after a second, by the slowest clock some more."""
+        for process in self._cluster.processes():
+            checks = [check for check in readiness(process.node) if check.name == "disk_pace" and not check.ok]
+            told = (bool(checks), any("the disk is slow" in reason for reason in describe(process.node).reasons))
+            if told != (process is hung, process is hung):
+                facts = f"/readyz and health of member {process.node_id} tell {told} of it"
+                raise Violation("slow-disk-told", f"the disk of member {hung.node_id} hangs: {facts}")
 
     def _memory(self) -> int:
         """For how long a leader remembers who lagged, by the slowest clock."""

@@ -75,6 +75,11 @@ MISTRUSTED = {
 """What nobody has a reason to believe: files that were edited, and a faulty member. Each in a third of the seeds. The
 last one needs disks of a build without foundings, so it is tried more often."""
 
+UPGRADES = {
+    "upgrade": 3.0,
+}
+"""Of builds, in the seeds that begin with an old one; in half of these often."""
+
 MAX_SPARES = 2
 """Members beyond the first voters: machines that stand ready to be added."""
 
@@ -136,7 +141,7 @@ def draw(rng: random.Random) -> Swarm:
     # The quorum changes in a third of the seeds, and then often.
     first_build = rng.choice((BASE, ADDED_PARTITIONS, LATEST))
     if first_build < LATEST:
-        chosen["upgrade"] = rng.choice((3.0, 9.0))
+        chosen |= {kind: weight * rng.choice((1, 3)) for kind, weight in UPGRADES.items()}
     spares = rng.choice((0, 0, 0, 0, 1, MAX_SPARES))
     if spares:
         chosen |= {kind: weight * rng.choice((1, 1, 3)) for kind, weight in CHANGES.items()}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import unittest
+from collections.abc import Iterator
 
 import pytest
 
@@ -54,10 +55,23 @@ sys.exit(run_module(str, run))
 """
 
 
+STARTED: list[subprocess.Popen[str]] = []
+
+
 def start(how: str, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, *options, "-c", PROGRAM, how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    STARTED.append(process)
+    return process
+
+
+@pytest.fixture(autouse=True)
+def _no_process_outlives_its_test() -> Iterator[None]:
+    yield
+    while STARTED:
+        with STARTED.pop() as process:
+            process.kill()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import resource
 import ssl
 from pathlib import Path
@@ -146,18 +147,28 @@ async def test_upkeep_runs_while_it_is_served(app: App, arithmetic: Arithmetic) 
     assert arithmetic.upkeep == done
 
 
-async def test_a_caller_that_hangs_up_in_its_body_is_no_fault(app: App) -> None:
+async def test_a_caller_that_hangs_up_in_its_body_is_no_fault(app: App, caplog: pytest.LogCaptureFixture) -> None:
     faults: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["message"]))
     server = HttpServer(app)
-    _, writer = await asyncio.open_connection(*await server.start("127.0.0.1", 0))
-    writer.write(b"POST /greet HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    reader, writer = await asyncio.open_connection(*await server.start("127.0.0.1", 0))
+    writer.write(UPLOADING)
+    assert (await reader.readline()).startswith(b"HTTP/1.1 100 ")
+    writer.write(BODY[:1])
     await until(lambda: app.counters.connections == 1)
     await asyncio.sleep(0)
     writer.transport.abort()
     await until(lambda: app.counters.connections == 0)
     await server.stop(1.0)
-    assert faults == []
+    assert await outcomes_of_greetings(app) == {"INVALID_REQUEST": 1.0}
+    assert (faults, caplog.text) == ([], "")
+
+
+async def outcomes_of_greetings(app: App) -> dict[str, float]:
+    """How many of them were counted, by outcome; those that have happened."""
+    samples = (await app.dispatch(HttpRequest("GET", URL("/metrics"), {}))).body.decode()
+    found = re.findall(r'^pidkeeper_api_requests_total{outcome="(\w+)",route="greet"} (\S+)$', samples, re.MULTILINE)
+    return {outcome: float(count) for outcome, count in found if float(count)}
 
 
 async def test_a_client_that_waits_with_its_body_is_told_to_go_on(app: App) -> None:
