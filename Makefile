@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore fuzz mutants bench peers lock clean
+.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore spec fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -49,6 +49,8 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 	    tools/fetch-jars kafka-3.9 || echo "Kafka's broker for ZooKeeper cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \
 	    tools/fetch-jars s3 || echo "Hadoop's s3a cannot be had: the tests that need it are skipped" >&2; fi
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
+	    tools/fetch-jars spec || echo "TLC cannot be had: the tests that need it are skipped" >&2; fi
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 deployments: $(VENV)/.dev  ## whole audits on a Spark cluster, on HDFS and on S3; needs Java 17, the last two Maven as well
@@ -88,6 +90,11 @@ crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts wh
 
 explore: $(VENV)/.dev  ## the core through every state of small scopes; goes on where it was interrupted
 	$(BIN)/python -m tests.explore.run
+
+spec: $(VENV)/.dev  ## the specification through TLC; needs Java and Maven
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
+	    tools/fetch-jars spec || echo "TLC cannot be had: the specification is not checked" >&2; fi
+	$(BIN)/python -m spec.run
 
 fuzz: $(VENV)/.dev  ## malformed input for every decoder
 	$(BIN)/python -m tests.fuzz.run

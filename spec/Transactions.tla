@@ -1,0 +1,197 @@
+---------------------------- MODULE Transactions ----------------------------
+(***************************************************************************)
+(* Transactional ids (KIP-98, KIP-360, KIP-588): which pair of producer ID *)
+(* and epoch an instance of a producer is given, and what becomes of its    *)
+(* transactions, when requests are late, answers are lost and leaders die.  *)
+(*                                                                         *)
+(* One transactional id; others do not touch it, as new producer IDs come   *)
+(* from the quorum's own blocks and are used up (T5).                       *)
+(***************************************************************************)
+EXTENDS ReplicatedLog
+
+CONSTANTS
+    Instances,      \* of the producer; an older one may be a zombie
+    MaxEpoch,       \* the highest epoch that a producer is given
+    MaxRecords,     \* bounds of the model
+    MaxRequests
+
+VARIABLES
+    requests,       \* that were sent, each with a number
+    pair,           \* [Instances -> the pair that it has, or NoPair]
+    waits,          \* [Instances -> the number of the request whose answer it waits for, 0: none]
+    answered,       \* history: {<<instance, pair>>} that was given
+    outcomes        \* history: {<<pair, index of the transaction, outcome>>} that were acknowledged
+
+transactionVars == <<requests, pair, waits, answered, outcomes>>
+vars == <<logVars, transactionVars>>
+
+NoPair == <<-1, -1>>
+Unknown == [status |-> "none", pair |-> NoPair, last |-> NoPair]
+Idle == {"empty", "committed", "aborted"}
+Prepared == {"prepare commit", "prepare abort"}
+Completed(status) == IF status = "prepare commit" THEN "committed" ELSE "aborted"
+
+IsState(record) == record.type = "state"
+StateIndex(l) ==
+    LET all == {n \in 1..Len(l) : IsState(l[n])} IN IF all = {} THEN 0 ELSE CHOOSE n \in all : \A k \in all : k <= n
+StateOf(l) == IF StateIndex(l) = 0 THEN Unknown ELSE l[StateIndex(l)].state
+Applied(c) == SubSeq(committed, 1, applied[c])
+State(c) == StateOf(Applied(c))
+
+(* The next producer ID of the quorum's own (T5): how many were used.       *)
+NextId(l) == Cardinality({l[n].state.pair[1] : n \in {k \in 1..Len(l) : IsState(l[k])}} \ {-1})
+
+Init ==
+    /\ LogInit
+    /\ requests = {}
+    /\ pair = [i \in Instances |-> NoPair]
+    /\ waits = [i \in Instances |-> 0]
+    /\ answered = {}
+    /\ outcomes = {}
+
+-----------------------------------------------------------------------------
+(* The decision table. Each says the next state, and what is answered.      *)
+
+Refused == [code |-> "refused", pair |-> NoPair]
+Again == [code |-> "concurrent", pair |-> NoPair]
+Granted(p) == [code |-> "granted", pair |-> p]
+Result(state, answer) == [state |-> state, answer |-> answer]
+
+Fence(state, last) ==
+    [status |-> "prepare abort", pair |-> <<state.pair[1], state.pair[2] + 1>>, last |-> last]
+
+Initialise(state, supplied, fresh) ==
+    LET current == state.pair
+        renewed == [status |-> "empty", last |-> supplied,
+                    pair |-> IF current[2] >= MaxEpoch THEN <<fresh, 0>> ELSE <<current[1], current[2] + 1>>]
+    IN IF state = Unknown
+       THEN LET first == [status |-> "empty", pair |-> <<fresh, 0>>, last |-> NoPair] IN Result(first, Granted(first.pair))
+       ELSE IF supplied \notin {NoPair, current, state.last} THEN Result(state, Refused)
+       ELSE IF state.status \in Prepared THEN Result(state, Again)
+       ELSE IF state.status = "ongoing"
+       THEN IF supplied \notin {NoPair, current} THEN Result(state, Refused)
+            ELSE Result(Fence(state, supplied), Again)
+       ELSE IF supplied = state.last /\ supplied # NoPair /\ current[2] <= MaxEpoch
+       THEN Result(state, Granted(current))
+       ELSE Result(renewed, Granted(renewed.pair))
+
+Owned(state, p) == state # Unknown /\ state.pair = p /\ p[2] <= MaxEpoch
+
+Begin(state, p) ==
+    IF ~Owned(state, p) THEN Result(state, Refused)
+    ELSE IF state.status \in Prepared THEN Result(state, Again)
+    ELSE Result([state EXCEPT !.status = "ongoing"], Granted(p))
+
+End(state, p, wish) ==
+    LET prepared == IF wish = "committed" THEN "prepare commit" ELSE "prepare abort"
+    IN IF ~Owned(state, p) THEN Result(state, Refused)
+       ELSE IF state.status = "ongoing" THEN Result([state EXCEPT !.status = prepared], Granted(p))
+       ELSE IF state.status = wish THEN Result(state, Granted(p))
+       ELSE IF state.status = prepared THEN Result(state, Again)
+       ELSE Result(state, Refused)
+
+Decided(state, r, fresh) ==
+    CASE r.type = "init" -> Initialise(state, r.pair, fresh)
+      [] r.type = "begin" -> Begin(state, r.pair)
+      [] r.type = "end" -> End(state, r.pair, r.wish)
+
+-----------------------------------------------------------------------------
+(* The leader. Even a refusal leaves only when an entry of this leader was  *)
+(* applied behind the decision (D5), so each decision is an entry.          *)
+
+Decide(c, r) ==
+    LET result == Decided(State(c), r, NextId(Applied(c)))
+    IN /\ MayDecide(c)
+       /\ Len(committed) < MaxRecords
+       /\ Propose(c, <<IF result.state = State(c)
+              THEN [type |-> "confirmation", term |-> leads[c], request |-> r, answer |-> result.answer]
+              ELSE [type |-> "state", term |-> leads[c], state |-> result.state, request |-> r, answer |-> result.answer]>>)
+       /\ UNCHANGED <<committed, newest, leads, applied, transactionVars>>
+
+(* Duties: markers are written, and a transaction whose time is up is       *)
+(* aborted. Its producer may come back for the next epoch (KIP-588).        *)
+Duty(c, state) ==
+    /\ MayDecide(c)
+    /\ Len(committed) < MaxRecords
+    /\ Propose(c, <<[type |-> "state", term |-> leads[c], state |-> state,
+                     request |-> [number |-> 0], answer |-> Refused]>>)
+    /\ UNCHANGED <<committed, newest, leads, applied, transactionVars>>
+
+Complete(c) ==
+    LET state == State(c)
+    IN state.status \in Prepared /\ Duty(c, [state EXCEPT !.status = Completed(state.status)])
+
+TimeOut(c) == State(c).status = "ongoing" /\ Duty(c, Fence(State(c), State(c).pair))
+
+Answer(c) ==
+    LET record == batch[c].records[1]
+        r == record.request
+        i == r.instance
+        heard == r.number # 0 /\ waits[i] = r.number
+    IN /\ Apply(c)
+       /\ IF r.number = 0 THEN UNCHANGED transactionVars
+          ELSE /\ answered' = IF record.answer.code = "granted" /\ r.type = "init"
+                              THEN answered \cup {<<i, record.answer.pair>>} ELSE answered
+               /\ outcomes' = IF record.answer.code = "granted" /\ r.type = "end" /\ record.type = "state"
+                              THEN outcomes \cup {<<r.pair, batch[c].base + 1, r.wish>>} ELSE outcomes
+               /\ waits' = IF heard THEN [waits EXCEPT ![i] = 0] ELSE waits
+               /\ pair' = IF heard /\ record.answer.code = "granted" /\ r.type = "init"
+                          THEN [pair EXCEPT ![i] = record.answer.pair] ELSE pair
+               /\ UNCHANGED requests
+
+-----------------------------------------------------------------------------
+(* Instances. One request at a time; one without an answer is asked again.  *)
+
+Ask(i, r) ==
+    LET number == Cardinality(requests) + 1
+    IN /\ Cardinality(requests) < MaxRequests
+       /\ requests' = requests \cup {[r EXCEPT !.number = number]}
+       /\ waits' = [waits EXCEPT ![i] = number]
+       /\ UNCHANGED <<logVars, pair, answered, outcomes>>
+
+Wish(i, type, wish) == [type |-> type, instance |-> i, number |-> 0, pair |-> pair[i], wish |-> wish]
+
+InstanceAsks(i) ==
+    \/ Ask(i, Wish(i, "init", "none"))
+    \/ pair[i] # NoPair /\ (Ask(i, Wish(i, "begin", "none"))
+                            \/ \E wish \in {"committed", "aborted"} : Ask(i, Wish(i, "end", wish)))
+
+Next ==
+    \/ \E i \in Instances : InstanceAsks(i)
+    \/ \E c \in Controllers :
+        \/ (Elect(c) \/ Depose(c) \/ Serve(c) \/ Commit(c)) /\ UNCHANGED transactionVars
+        \/ Answer(c) \/ Complete(c) \/ TimeOut(c)
+        \/ \E r \in requests : Decide(c, r)
+
+Spec == Init /\ [][Next]_vars
+
+-----------------------------------------------------------------------------
+
+(* T1: states change as Kafka's validPreviousStates allows.                 *)
+T1 == \A n \in 1..Len(committed) : IsState(committed[n]) =>
+        LET before == StateOf(SubSeq(committed, 1, n - 1)).status
+            after == committed[n].state.status
+        IN CASE before = "none" -> after = "empty"
+             [] before \in Idle -> after \in {"empty", "ongoing"}
+             [] before = "ongoing" -> after \in {"ongoing"} \cup Prepared
+             [] OTHER -> after = Completed(before)
+
+(* T4: the epoch of a producer ID never falls and rises by one at most; a   *)
+(* new ID begins at 0, when the epochs of the old one are used up.          *)
+T4 == \A n \in 1..Len(committed) : IsState(committed[n]) =>
+        LET before == StateOf(SubSeq(committed, 1, n - 1))
+            after == committed[n].state
+        IN \/ before = Unknown
+           \/ before.pair[1] = after.pair[1] /\ after.pair[2] - before.pair[2] \in {0, 1}
+           \/ before.pair[1] < after.pair[1] /\ after.pair[2] = 0 /\ before.pair[2] >= MaxEpoch
+
+(* No pair goes to two instances.                                           *)
+OnePairOneInstance == \A one, other \in answered : one[2] = other[2] => one[1] = other[1]
+
+(* What only fences is given to nobody.                                     *)
+NobodyHasAFence == \A one \in answered : one[2][2] <= MaxEpoch
+
+(* A transaction has one outcome, and the one that was acknowledged.        *)
+AcknowledgedOutcomes ==
+    \A one \in outcomes : committed[one[2]].state.status = (IF one[3] = "committed" THEN "prepare commit" ELSE "prepare abort")
+=============================================================================
