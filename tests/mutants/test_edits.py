@@ -10,7 +10,7 @@ import pytest
 from tests.mutants.anchors import PatchError, anchors_in, shortest_suffix
 from tests.mutants.edits import Edit, define_after, delete, edited, insert_after, insert_before, replace
 from tests.mutants.patterns import as_expression, expressions, parsed
-from tests.mutants.planted import Planted, patched
+from tests.mutants.planted import CODE, Planted, patched
 
 LOG = '''
 LIMIT: Final = 3
@@ -128,8 +128,8 @@ def test_an_edit_that_does_not_fit_says_why(edit: Edit, message: str) -> None:
 
 
 def test_a_bug_that_does_not_fit_says_where_its_function_is(tmp_path: Path) -> None:
-    for folder in ("protocol", "snapshots", "service", "controller/raft", "controller/node", "broker_agent"):
-        (tmp_path / folder).mkdir(parents=True)
+    for folder in (*CODE, "controller/raft", "controller/node"):
+        (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
     (tmp_path / "controller/node/log.py").write_text(LOG)
     bug = Planted("full", "", "", (replace("controller/raft", "Log.append", "self.full", "False"),))
