@@ -45,7 +45,8 @@ def quorum() -> None:
 def found(voters: str, founding_id: uuid.UUID | None, wait: float, members: Controllers) -> None:
     """Found a new quorum of members with blank disks. Once in its life, and never to mend one.
 
-    The new quorum hands out IDs from 0. A member whose disk was lost needs no founding: it joins by itself. If all
+    The new quorum hands out IDs from 0. A quorum of one that a build without foundings began goes on where it was. A
+    member whose disk was lost needs no founding: it joins by itself. If all
     disks are lost, read docs/operations.md first.
     """
     request = FoundQuorumRequest(founding_id or uuid.uuid4(), _ids(voters))

@@ -58,7 +58,7 @@ def founding_of(
         _check_known(settings, log)
         if named_voters(settings).keys() == {settings.node_id}:
             # Of a member that lagged or led before others did, the disk may tell of nobody else; alone it would elect
-            # itself, and hand out what they have handed out. With others it needs some of them, who know better.
+            # itself, and hand out what they have handed out. With others it needs some of them (decision 0021).
             return None
     founding = founding_by(settings)
     write_founding(files, directory, founding)

@@ -139,7 +139,7 @@ def _ids(member: ClusterMember) -> Iterator[Metric]:
         "Brokers that hold IDs which this quorum has not handed out; while there are any, nothing is.",
         len(machine.foundings.open(next_id)),
     )
-    yield _gauge("pidkeeper_founded", "0 while the disk is blank.", float(member.gate.founding is not None))
+    yield _gauge("pidkeeper_founded", "0 while it waits for a founding.", float(member.gate.founding is not None))
     yield _gauge("pidkeeper_brokers_registered", "Registered brokers.", len(brokers))
     fenced = sum(broker.fenced for broker in brokers)
     yield _gauge("pidkeeper_brokers_fenced", "Registered brokers whose heartbeats stopped.", fenced)

@@ -22,8 +22,8 @@ tells it, by the number that the member drew for this recovery. The member then 
 own term is committed. A freshly formatted member starts out recovering, so a blank cluster needs all its voters for
 the first election and the first commit, and none that was wiped can help to elect an empty leader later.
 
-Why this is safe as long as, by every configuration that any member counts by, fewer voters than a majority have lost
-data and not yet recovered:
+Why this is safe as long as, by every configuration from the oldest that any member counts by to the newest, fewer
+voters than a majority have lost data and not yet recovered:
 
 Elections. An acknowledged entry is on a majority M, or was when it was committed. A winner by rule 1 has either the
 votes of a majority of members that forgot nothing, one of which is in M, holds the entry and would have refused a log

@@ -59,7 +59,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
 
     An acceptor that does not have the dialler among its members dials back there, once the dialler has proved that it
     knows the cluster key (docs/decisions/0009). `founding_id`: of the founding of its directory; null where that is
-    blank or began without one. `blank`: of a blank directory, what its configuration file says (docs/decisions/0026).
+    blank or began without one. `blank`: of a directory that waits for a founding, what its configuration file says
+    (docs/decisions/0026).
     """
 
     version: int
