@@ -149,9 +149,7 @@ class Leadership:
         if isinstance(request, requests.InitProducerId):
             self.own_ids.wanted()
         # Only now that the request is taken: a member that refuses one keeps no session for it.
-        if isinstance(request, requests.UnregisterBroker):
-            self.sessions.forget(request.broker_id)
-        elif isinstance(request, requests.SignOfLife):
+        if isinstance(request, requests.SignOfLife):
             self.sessions.heard(request.broker_id, self.ticks)
         return answer
 
@@ -203,6 +201,7 @@ class Leadership:
     def applied(self, records: list[Record]) -> None:
         """These were committed and applied."""
         if self._began and self._core.serving:
+            self.sessions.applied(records, self.ticks)
             self.transactions.applied(records, self.ticks)
 
     def tick(self) -> None:

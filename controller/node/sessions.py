@@ -8,6 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pidkeeper.protocol.records import (
+    BrokerRegistrationChangeRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
 
 class BrokerSessions:
     """The tick of every broker's last sign of life."""
@@ -24,9 +31,20 @@ class BrokerSessions:
         """The broker registered, allocated or sent a heartbeat."""
         self._seen[broker_id] = tick
 
-    def forget(self, broker_id: int) -> None:
-        """The broker unregistered."""
-        self._seen.pop(broker_id, None)
+    def applied(self, records: Iterable[Record], tick: int) -> None:
+        """These were committed: who is registered and not fenced by them has a session, who unregistered has none.
+
+        What is only asked for may be refused: to unregister an epoch that another one has replaced ends no session.
+        And whoever was silent for the whole timeout while the record was on its way has lost the one that it had.
+        """
+        for record in records:
+            match record:
+                case RegisterBrokerRecord() | BrokerRegistrationChangeRecord(fenced=False):
+                    self._seen.setdefault(record.broker_id, tick)
+                case UnregisterBrokerRecord():
+                    self._seen.pop(record.broker_id, None)
+                case _:
+                    pass
 
     def expired(self, tick: int) -> list[int]:
         """The brokers that were silent for the whole timeout, sorted; each is named once until heard again."""

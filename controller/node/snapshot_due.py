@@ -6,10 +6,7 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.controller.raft.messages import Entry
-
-ENTRY_BYTES: Final = 128
-"""Of an entry beside its payload: its frame on disk, or its object in memory, whichever is larger."""
+from pidkeeper.controller.raft.messages import ENTRY_BYTES, Entry
 
 RETRY_SHARE: Final = 10
 """After a snapshot that failed, the next one is tried after a tenth of what is usual."""

@@ -370,7 +370,7 @@ class RaftCore:
         self.log.applied_to(index)
 
     def tail(self, high: int, max_entries: int, max_bytes: int) -> int:
-        """From which index on at most `max_entries` with `max_bytes` of payload lead up to `high`; see `RaftLog`."""
+        """From which index on at most `max_entries` that take `max_bytes` lead up to `high`; see `RaftLog`."""
         return self.log.tail(high, max_entries, max_bytes)
 
     def compact(self, snapshot: SnapshotId, keep_from: int) -> None:

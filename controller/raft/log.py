@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.membership import Memberships
-from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry
+from pidkeeper.controller.raft.messages import ENTRY_BYTES, MAX_ENTRIES_PER_MESSAGE, Entry
 from pidkeeper.protocol.records import VotersRecord, read_voters
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
@@ -113,10 +113,10 @@ class RaftLog:
         return entries
 
     def tail(self, high: int, max_entries: int, max_bytes: int) -> int:
-        """From where on at most `max_entries` with `max_bytes` of payload lead up to `high`; one above if none do."""
+        """From where on at most `max_entries` that take `max_bytes` lead up to `high`; one above if none do."""
         low = high + 1
         for entry in reversed(self.slice(max(self.first_index, low - max_entries), high)):
-            max_bytes -= len(entry.data)
+            max_bytes -= ENTRY_BYTES + len(entry.data)
             if max_bytes < 0:
                 break
             low = entry.index

@@ -16,6 +16,9 @@ from pidkeeper.snapshots.snapshot_id import SnapshotId
 MAX_ENTRIES_PER_MESSAGE: Final = 1024
 """Entries in one AppendEntries. A follower that is further behind gets more messages."""
 
+ENTRY_BYTES: Final = 128
+"""Of an entry beside its payload: its frame on disk, or its object in memory, whichever is larger."""
+
 MAX_ENTRY_BYTES: Final = 256 * 1024
 """Payload of one entry: a full batch of 4096 records at 40 bytes each takes 160 KiB."""
 

@@ -11,6 +11,7 @@ from tests.mutants.planted import Planted
 AGENT: Final = "broker_agent"
 API: Final = "controller/api"
 NODE: Final = "controller/node"
+RAFT: Final = "controller/raft"
 STATE: Final = "controller/state"
 _NOT_BURNT: Final = "one call does not burn the ID space"
 _NOT_REFUSED: Final = "a lawful floor is accepted"
@@ -224,6 +225,13 @@ LOG_BUGS: Final = (
         (replace(NODE, "SnapshotDue.begun", "self._entries = self._bytes = 0", "self._entries = 0"),),
         (_DUE,),
         unseen="snapshots that nobody needs cost time alone",
+    ),
+    Planted(
+        "kept-behind-a-snapshot-by-payloads-alone",
+        _LOG,
+        "entries that are empty cost nothing",
+        (replace(RAFT, "RaftLog.tail", "ENTRY_BYTES + _1", "_1"),),
+        ("tests/unit/controller/raft/test_log.py",),
     ),
     Planted(
         "kept-behind-a-snapshot-whatever-it-takes",

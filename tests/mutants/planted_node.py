@@ -69,6 +69,28 @@ NODE_BUGS: Final = (
         _LEADERSHIP,
     ),
     Planted(
+        "session-ended-by-what-is-only-asked-for",
+        "a broker that is silent is fenced",
+        "this project: a late request to unregister an epoch that was replaced, in one of 1,150 seeds",
+        (
+            insert_before(
+                NODE,
+                "Leadership.submit",
+                "if isinstance(request, requests.SignOfLife):\n    self.sessions.heard(request.broker_id, self.ticks)",
+                "if isinstance(request, requests.UnregisterBroker):\n"
+                "    self.sessions._seen.pop(request.broker_id, None)",
+            ),
+        ),
+        _LEADERSHIP,
+    ),
+    Planted(
+        "unfenced-without-a-session",
+        "a broker that is silent is fenced",
+        "this project: a disk so slow that the session is over before the record that ends the fence is committed",
+        (delete(NODE, "Leadership.applied", "self.sessions.applied(records, self.ticks)"),),
+        _LEADERSHIP,
+    ),
+    Planted(
         "deposed-leader-keeps-what-waits",
         "an answer rests on its own entry",
         "the driver tells the leader's side nothing of a lost leadership",

@@ -277,6 +277,10 @@ class SimDisk(Files):
     def size(self, path: PurePath) -> int:
         return len(self._file(path).live)
 
+    def used(self, path: PurePath) -> int:
+        """Bytes of a file without the zeros at its end."""
+        return len(self._file(path).live.rstrip(b"\0"))
+
     def read_bytes(self, path: PurePath) -> bytes:
         if self._watching:
             self._strike("read", None)

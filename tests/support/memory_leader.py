@@ -219,7 +219,9 @@ class MemoryLeader:
             return False
         entry = self.core.proposed.pop(0)
         self.quorum.log.append(entry.data)
-        self.machine.replay(self.proposals.records_of(entry) or decode_batch(entry.data))
+        records = self.proposals.records_of(entry) or decode_batch(entry.data)
+        self.machine.replay(records)
+        self.leadership.applied(records)
         self.proposals.applied(entry)
         self.decider.decide()
         return True

@@ -170,7 +170,27 @@ def test_a_sign_of_life_keeps_a_session(leader: MemoryLeader, request_: Request)
 def test_who_unregisters_has_no_session(leader: MemoryLeader) -> None:
     leader.ask(BrokerHeartbeat(1, 0))
     leader.ask(UnregisterBroker(1, 0))
+    leader.settle()
     assert sessions(leader) == []
+
+
+def test_a_late_word_of_an_epoch_that_was_replaced_ends_no_session(leader: MemoryLeader) -> None:
+    leader.ask(RegisterBroker(1, "b"))
+    leader.settle()
+    late = leader.ask(UnregisterBroker(1, 0))
+    leader.settle()
+    assert late.refusal is not None
+    assert late.refusal.code is ErrorCode.STALE_BROKER_EPOCH
+    assert sessions(leader) == [1]
+
+
+def test_who_is_unfenced_later_than_its_session_ends_has_one_again(leader: MemoryLeader) -> None:
+    pass_time(leader, SESSION_TICKS + DUTY_TICKS)
+    leader.settle()
+    leader.ask(BrokerHeartbeat(1, 0))
+    assert sessions(leader) == [1], "it is over before the record is committed"
+    leader.settle()
+    assert sessions(leader) == [1]
 
 
 @pytest.mark.parametrize("why", ["deposed", "stopping", "full", "zookeeper"])

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pidkeeper.controller.node.sessions import BrokerSessions
+from pidkeeper.protocol.records import (
+    BrokerRegistrationChangeRecord,
+    ProducerIdFloorRecord,
+    Record,
+    RegisterBrokerRecord,
+    UnregisterBrokerRecord,
+)
 
 
 def test_a_silent_broker_expires_once_at_its_timeout() -> None:
@@ -34,8 +43,28 @@ def test_expired_brokers_are_sorted() -> None:
 def test_an_unregistered_broker_is_forgotten() -> None:
     sessions = BrokerSessions(10)
     sessions.heard(1, 0)
-    sessions.forget(1)
-    sessions.forget(1)
+    sessions.applied([UnregisterBrokerRecord(1, 0), UnregisterBrokerRecord(1, 0)], 1)
+    assert sessions.expired(100) == []
+
+
+@pytest.mark.parametrize("record", [RegisterBrokerRecord(1, 5, "a"), BrokerRegistrationChangeRecord(1, 5, False)])
+def test_who_is_registered_and_not_fenced_has_a_session(record: Record) -> None:
+    sessions = BrokerSessions(10)
+    sessions.applied([ProducerIdFloorRecord(5, 0), record], 20)
+    assert sessions.expired(29) == []
+    assert sessions.expired(30) == [1]
+
+
+def test_a_record_does_not_prolong_a_session() -> None:
+    sessions = BrokerSessions(10)
+    sessions.heard(1, 0)
+    sessions.applied([RegisterBrokerRecord(1, 5, "a")], 9)
+    assert sessions.expired(10) == [1]
+
+
+def test_who_is_fenced_gets_no_session_by_that() -> None:
+    sessions = BrokerSessions(10)
+    sessions.applied([BrokerRegistrationChangeRecord(1, 5, True)], 0)
     assert sessions.expired(100) == []
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pidkeeper.controller.node.snapshot_due import ENTRY_BYTES, SnapshotDue, SnapshotEvery
-from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
+from pidkeeper.controller.node.snapshot_due import SnapshotDue, SnapshotEvery
+from pidkeeper.controller.raft.messages import ENTRY_BYTES, MAX_ENTRY_BYTES, Entry
 
 EVERY = SnapshotEvery(entries=100, log_bytes=1_000_000, allocations=50)
 

@@ -15,9 +15,8 @@ import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
-from pidkeeper.controller.node.snapshot_due import ENTRY_BYTES
 from pidkeeper.controller.raft.core import RaftCore
-from pidkeeper.controller.raft.messages import InstallSnapshot, Message
+from pidkeeper.controller.raft.messages import ENTRY_BYTES, InstallSnapshot, Message
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
@@ -115,7 +114,7 @@ async def test_many_bytes_in_few_entries_make_a_snapshot_due(clusters: list[Loop
     await eventually(lambda: member.keeper.taken >= 2)
     core = member.core
     kept = core.log.slice(core.first_index, core.snapshot.index)
-    assert 0 < sum(len(entry.data) for entry in kept) <= 5 * (ENTRY_BYTES + 30)
+    assert 0 < sum(ENTRY_BYTES + len(entry.data) for entry in kept) <= 5 * (ENTRY_BYTES + 30)
 
 
 def _complaints(member: ClusterMember) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.log import RaftLog
 from pidkeeper.controller.raft.membership import Memberships, plain_record
-from pidkeeper.controller.raft.messages import MAX_ENTRIES_PER_MESSAGE, Entry
+from pidkeeper.controller.raft.messages import ENTRY_BYTES, MAX_ENTRIES_PER_MESSAGE, Entry
 from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, encode_batch
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.raft_network import NO_SNAPSHOT, entries_of
@@ -283,7 +283,15 @@ def test_a_single_entry_in_the_snapshots_place_is_left_out_if_it_differs() -> No
 
 @pytest.mark.parametrize(
     ("max_entries", "max_bytes", "low"),
-    [(0, 1000, 8), (3, 1000, 5), (1000, 1000, 3), (1000, 30, 5), (1000, 29, 6), (1000, 9, 8), (2, 30, 6)],
+    [
+        (0, 1000, 8),
+        (3, 1000, 5),
+        (1000, 1000, 3),
+        (1000, 3 * ENTRY_BYTES + 30, 5),
+        (1000, 3 * ENTRY_BYTES + 29, 6),
+        (1000, ENTRY_BYTES + 9, 8),
+        (2, 3 * ENTRY_BYTES + 30, 6),
+    ],
 )
 def test_a_tail_is_bounded_by_entries_and_by_bytes(max_entries: int, max_bytes: int, low: int) -> None:
     entries = [Entry(1, index, b"x" * 10) for index in range(1, 9)]
