@@ -184,6 +184,7 @@ def raft_config(settings: MemberSettings, storage: OpenedStorage) -> RaftConfig:
         node_id=settings.node_id,
         voters=tuple(voter.id for voter in storage.voters.members),
         learner=storage.learner,
+        directory_id=str(storage.directory.meta.directory_id),
         heartbeat_ticks=timing.ticks(timing.heartbeat_ms),
         election_ticks=timing.ticks(timing.election_timeout_ms),
         link_lost_ticks=timing.ticks(timing.link_lost_ms),

@@ -11,12 +11,13 @@ class RaftConfig(msgspec.Struct, frozen=True):
     """Times are ticks of 10 ms. Raises ValueError if the values cannot work together.
 
     voters: whoever votes as long as neither log nor snapshot says. learner: this member's id may be one that is used
-    again (`HardStateKeeper`). election_ticks: the timeout is drawn from [election_ticks, 2 x that). link_lost_ticks:
-    when the links to the leader broke, the followers try to succeed it one after another, so far apart and a tick of
-    jitter. max_append_bytes: payload of one AppendEntries, which always takes at least one entry.
-    max_inflight_bytes: payload sent to one peer and not acknowledged. max_uncommitted_bytes: payload that was proposed
-    and not committed, beyond which `propose` refuses. chunk_bytes: snapshot bytes in one InstallSnapshot.
-    promotion_lag: the entries that a learner may be behind when it becomes a voter, by default what one message holds.
+    again (`HardStateKeeper`). directory_id: the uuid of this member's data directory. election_ticks: the timeout is
+    drawn from [election_ticks, 2 x that). link_lost_ticks: when the links to the leader broke, the followers try to
+    succeed it one after another, so far apart and a tick of jitter. max_append_bytes: payload of one AppendEntries,
+    which always takes at least one entry. max_inflight_bytes: payload sent to one peer and not acknowledged.
+    max_uncommitted_bytes: payload that was proposed and not committed, beyond which `propose` refuses. chunk_bytes:
+    snapshot bytes in one InstallSnapshot. promotion_lag: the entries that a learner may be behind when it becomes a
+    voter, by default what one message holds.
     """
 
     node_id: int
@@ -31,6 +32,7 @@ class RaftConfig(msgspec.Struct, frozen=True):
     chunk_bytes: int = MAX_CHUNK_BYTES
     promotion_lag: int = MAX_ENTRIES_PER_MESSAGE
     learner: bool = False
+    directory_id: str | None = None
 
     def __post_init__(self) -> None:
         if not self.voters or len(set(self.voters)) != len(self.voters):

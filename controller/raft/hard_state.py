@@ -18,12 +18,13 @@ MAX_RECOVERY: Final = 2**31
 class HardStateKeeper:
     """The only place where term, vote and recovery change. `Outbox` sees to it that they are written."""
 
-    __slots__ = ("_learner", "_node_id", "recovering", "recovery", "term", "version", "vote")
+    __slots__ = ("_directory_id", "_learner", "_node_id", "recovering", "recovery", "term", "version", "vote")
 
     def __init__(self, config: RaftConfig, rng: Rng, durable: HardState) -> None:
         self._node_id = config.node_id
         # Whether this id may be a removed voter's, used again; says nothing about the configuration in force.
         self._learner = config.learner
+        self._directory_id = config.directory_id
         # The newest term that this member knows. Never falls (R1). Durable before any message that carries it leaves,
         # but for those that a crash makes harmless (see `Outbox`).
         self.term = durable.term
@@ -69,10 +70,12 @@ class HardStateKeeper:
     def id_may_be_reused(self, newest: Membership) -> bool:
         """Whether others may know another member by this one's id, a voter whose removal they have not heard of.
 
-        A learner with an empty disk may bear such an id. Until its own log says that it is a learner, it must not be
-        counted as that voter. newest: the configuration in force by its own log.
+        A learner with an empty disk may bear such an id. Until its own log says that it is a learner, or that its own
+        directory votes, it must not be counted as that voter. newest: the configuration in force by its own log.
         """
-        return self.recovering and self._learner and not newest.is_learner(self._node_id)
+        if not (self.recovering and self._learner):
+            return False
+        return not (newest.is_learner(self._node_id) or newest.names_voter(self._node_id, self._directory_id))
 
     def value(self, commit: int) -> HardState:
         """What is to be written, with the commit index `commit`."""

@@ -32,6 +32,12 @@ class Membership:
         """Whether `node_id` is a member that counts in no majority."""
         return node_id in self.members and node_id not in self.voters
 
+    def names_voter(self, node_id: int, directory_id: str | None) -> bool:
+        """Whether just this data directory votes, and not only some member with this id (KIP-853)."""
+        return directory_id is not None and any(
+            (one.id, one.directory_id, one.voting) == (node_id, directory_id, True) for one in self.record.members
+        )
+
 
 class Memberships:
     """The configurations that count, from the last one that is known to be committed to the newest."""

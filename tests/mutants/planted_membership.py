@@ -383,6 +383,31 @@ MEMBERSHIP_BUGS: Final = (
         _CORE_TEST,
     ),
     Planted(
+        "a-voter-that-its-file-calls-a-learner-speaks-for-nobody",
+        "somebody can always lead",
+        "this project: a tail torn while a learner was being promoted, and the disk of a voter lost (5020)",
+        (
+            replace(
+                RAFT,
+                "HardStateKeeper.id_may_be_reused",
+                "_1 or newest.names_voter(self._node_id, self._directory_id)",
+                "_1",
+            ),
+        ),
+        _CORE_TEST,
+    ),
+    Planted(
+        "former-owner-of-an-id-taken-for-its-successor",
+        "an acknowledged entry is on every later leader",
+        "a voter's id given to an empty disk, whose log knows the former owner as a voter",
+        (
+            replace(
+                RAFT, "Membership.names_voter", "(node_id, directory_id, True)", "(node_id, one.directory_id, True)"
+            ),
+        ),
+        _CORE_TEST,
+    ),
+    Planted(
         "successor-acknowledges-for-the-former-owner-of-its-id",
         "an acknowledged entry is on every later leader",
         "a voter's id given to an empty disk while somebody who was away still counts it",

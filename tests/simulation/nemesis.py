@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
+from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import decode_batch
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.forged_terms import forged
 from tests.simulation.world import MILLISECOND, SECOND
@@ -210,8 +213,12 @@ class Nemesis:
     def _throw_alone_in_its_file(self) -> bool:
         """A member's disk is as builds without foundings keep it, and somebody names that member alone in its file."""
         process = self._running()
-        old = self.cluster.founder.aged and self.cluster.metadata_version() < FOUNDING
-        if not old or process is None or process.member.founding is None:
+        if not self.cluster.founder.aged or process is None or process.member.founding is None:
+            return False
+        core, foundings = process.core, process.machine.foundings
+        # By what is on its disk: a cluster that was just started again has applied nothing yet.
+        log = core.log.slice(core.first_index, core.last_index)
+        if foundings.founding_id is not None or any(_is_founding(entry) for entry in log):
             return False
         member = process.member
         member.crash(power=False, restart_after=self._later(SECOND))
@@ -476,3 +483,7 @@ class Nemesis:
         member.disk.misdirect = None
         if member.damage_is_latent and member.process is not None:
             member.crash(power=self.rng.random() < 0.5, restart_after=self._later(SECOND))
+
+
+def _is_founding(entry: Entry) -> bool:
+    return bool(entry.data) and any(isinstance(record, FoundingRecord) for record in decode_batch(entry.data))

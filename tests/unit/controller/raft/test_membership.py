@@ -53,12 +53,13 @@ def core_with(
     voters: tuple[int, ...] = (1, 2, 3),
     recovering: bool = False,
     tail: int = 0,
+    directory_id: str | None = None,
 ) -> RaftCore:
     """A core of term 1 whose log holds `records`, then `tail` more entries."""
     entries = [config_entry(1, index, record) for index, record in enumerate(records, 1)]
     entries += [Entry(1, len(entries) + 1 + more, b"x") for more in range(tail)]
     return RaftCore(
-        RaftConfig(node_id=node_id, voters=voters, learner=node_id not in voters),
+        RaftConfig(node_id=node_id, voters=voters, learner=node_id not in voters, directory_id=directory_id),
         NoJitter(node_id),
         hard_state=HardState(1, None, commit, recovering),
         snapshot=SnapshotId(0, 0),
@@ -620,6 +621,18 @@ def test_a_successor_whose_log_knows_it_as_a_learner_speaks_for_itself() -> None
         torn.step(RequestVote(torn.term + 1, 1, 4, last, last, False))
         (reply,) = of(RequestVoteReply, flush(torn))
         assert reply.granted == granted, "a candidate whose log ends before the learner's is refused like any other"
+
+
+@pytest.mark.parametrize(("named", "speaks"), [("mine", True), ("another", False), (None, False)])
+def test_a_directory_that_its_log_names_as_a_voter_speaks_for_itself(named: str | None, speaks: bool) -> None:
+    """The entry that made it one is not committed, it lost the tail of its log, and its file calls it a learner."""
+    promoted = VotersRecord(
+        tuple(replace(one, directory_id=named if one.id == 4 else None) for one in members(1, 2, 3, 4).members)
+    )
+    torn = core_with(4, members(1, 2, 3, learners=[4]), promoted, recovering=True, directory_id="mine")
+    torn.step(RequestVote(torn.term + 1, 1, 4, torn.last_index, 1, False))
+    (reply,) = of(RequestVoteReply, flush(torn))
+    assert reply.granted is speaks
 
 
 def test_who_agrees_as_a_learner_alone_waits_a_full_timeout_for_the_winner_too() -> None:
