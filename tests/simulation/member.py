@@ -172,7 +172,7 @@ class Member:
             self.world.note(f"member {self.node_id} loses power while it opens its log")
             self.disk.cut_power(self._rng)
         except UnsupportedMetadataVersion as error:
-            self._upgrade_late(error)
+            self._upgrade_late(error, self.taken_back)
             self.disk.kill()
         except VotersRefused as error:
             self._file_refused(error)
@@ -267,7 +267,7 @@ class Member:
         self._count_disk_faults()
         self.cluster.full_disks.ended(process, error)
         if isinstance(error, UnsupportedMetadataVersion):
-            self._upgrade_late(error)
+            self._upgrade_late(error, process.taken_back)
             self.world.at(self._rng.randrange(5 * MILLISECOND), self._exit, process)
             return
         excused = isinstance(error, _EXPECTED_FAULTS) or (self.damaged and isinstance(error, _DAMAGE))
@@ -285,9 +285,12 @@ class Member:
         self.taken_back = build < self.build
         self.build = build
 
-    def _upgrade_late(self, error: UnsupportedMetadataVersion) -> None:
-        """The member is too old for the quorum: that is the fault of whoever took its build back, or else of ours."""
-        if not self.taken_back:
+    def _upgrade_late(self, error: UnsupportedMetadataVersion, taken_back: bool) -> None:
+        """The member is too old for the quorum: that is the fault of whoever took its build back, or else of ours.
+
+        A newer build may be installed already, for which the process that found it out has not stopped yet.
+        """
+        if not taken_back:
             raise Violation("upgrade", f"member {self.node_id} was always of build {self.build}: {error}") from error
         self.world.note(f"member {self.node_id} is upgraded again: {error}")
         self.install(LATEST)
