@@ -26,6 +26,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from tests.simulation.chunk_reader import SimChunkReader
 from tests.simulation.full_disks import Room
 from tests.simulation.history import SERVED, Operation
 from tests.simulation.loop import SimLoop, enter
@@ -172,6 +173,7 @@ class Process:
             wall_clock=member.wall_clock,
             links=functools.partial(SimLinks, self),
             writer=functools.partial(SimWriter, self),
+            chunk_reader=functools.partial(SimChunkReader, self),
             znode=self._port(CLAIMS),
             markers=SimMarkers(self),
             new_name=lambda: f"pidkeeper/simulated-cluster/{names.getrandbits(128):032x}",
