@@ -5,6 +5,7 @@ A read takes as long as any work on the disk, and sees the disk at the moment wh
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ class SimChunkReader(ChunkReader):
         if not self._waiting:
             return
         request = self._waiting.popleft()
-        outcome = self._read(request)
+        outcome = self._process.work(functools.partial(self._read, request))
         if self._waiting:
             self._process.after_disk(self._finish)
         self._ended(request, outcome)

@@ -56,7 +56,7 @@ class MemberLoop(SimLoop):
     def run_in_executor(self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts) -> asyncio.Future[_T]:
         done = self.create_future()
         if self.at_once:
-            done.set_result(func(*args))
+            done.set_result(self.process.work(functools.partial(func, *args)))
             return done
         self.process.start_job(functools.partial(func, *args), done)
         return done
@@ -182,6 +182,7 @@ class Process:
 
     def start(self) -> None:
         """Begin to tick, at some moment within the first tick."""
+        self.member.disk.off_limits = True
         self.later(self.member.core_random.randrange(self.member.tick_us), self._start)
 
     def _start(self) -> None:
@@ -242,13 +243,22 @@ class Process:
     def _end_job(self, job: Job, done: asyncio.Future[Any]) -> None:
         self.jobs.remove(job)
         try:
-            result = job()
+            result = self.work(job)
         except PowerCut:
             self.member.power_failed(self)
         except Exception as error:  # noqa: BLE001 - handed on to whoever awaits it
             done.set_exception(error)
         else:
             done.set_result(result)
+
+    def work(self, job: Callable[[], _T]) -> _T:
+        """Run a job of another thread now: on none but those may the disk be touched while this process runs."""
+        disk = self.member.disk
+        disk.off_limits = False
+        try:
+            return job()
+        finally:
+            disk.off_limits = self.alive
 
     def introduction(self) -> Peer:
         """What it says of itself to its peers."""
@@ -339,7 +349,7 @@ class Process:
 
     def end(self) -> None:
         """Nothing of it happens any more."""
-        self.alive = False
+        self.alive = self.member.disk.off_limits = False
         self.loop.close()
 
     def quiet(self) -> bool:
