@@ -92,6 +92,7 @@ class ClusterMember:
             keeper=self.keeper,
             chunks=self.chunk_reader,
             history=self.ledger,
+            directory=storage.directory,
             loop=ports.loop,
             on_fault=self._on_fault,
         )

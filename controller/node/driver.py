@@ -78,6 +78,13 @@ class History(Protocol):
         """A snapshot replaced what was to come."""
 
 
+class Directory(Protocol):
+    """Where all of this member is on disk. `DataDirectory` is one."""
+
+    founded: bool
+    """A founding is durable in it."""
+
+
 class LeaderSide(Protocol):
     """What this member does while it leads. `Leadership` is one."""
 
@@ -112,6 +119,7 @@ class Driver:
         keeper: Keeper,
         chunks: Chunks,
         history: History,
+        directory: Directory,
         loop: Loop,
         on_fault: Callable[[BaseException], None],
     ) -> None:
@@ -124,6 +132,7 @@ class Driver:
         self._keeper = keeper
         self._chunks = chunks
         self._history = history
+        self._directory = directory
         self._loop = loop
         self._on_fault = on_fault
         self.faulted = False
@@ -221,6 +230,10 @@ class Driver:
 
     def _carry_out(self, ready: Ready) -> None:
         core = self._core
+        if not self._directory.founded:
+            # Whoever waits may apply what an earlier build has left on its disk, and that is all.
+            taken = ready.token is not None or ready.messages or ready.chunks
+            assert not taken, f"D8: {ready} before any founding is durable here"
         if ready.token is not None:
             self._writer.append(ready.token, ready.entries, ready.hard_state)
         if ready.messages:

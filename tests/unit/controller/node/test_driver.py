@@ -20,6 +20,7 @@ from pidkeeper.controller.raft.messages import (
     Heartbeat,
     InstallSnapshot,
     Message,
+    RequestVote,
 )
 from pidkeeper.controller.raft.ready import ChunkRequest
 from pidkeeper.controller.state import requests
@@ -236,3 +237,22 @@ async def test_a_handing_over_leader_serves_no_more(three: LoopbackCluster) -> N
     with pytest.raises(RequestError) as refused:
         leader.proposals.propose([LeaderChangeRecord(1)], [])
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize(
+    "message",
+    [append(0, 0, Entry(5, 1, encode_batch([LeaderChangeRecord(2)]))), RequestVote(5, 2, 1, 0, 0, transfer=False)],
+    ids=lambda message: type(message).__name__,
+)
+async def test_d8_whatever_lets_it_through_a_blank_member_takes_no_entry_and_gives_no_vote(
+    tmp_path: Path, message: Message
+) -> None:
+    cluster = LoopbackCluster(tmp_path, voters=3, blank=True)
+    await cluster.start(1)
+    member = cluster.members[1]
+    try:
+        member.driver.received([message])
+        assert str(await fault_of(member)).startswith("D8: ")
+        assert (member.writer.waiting(), member.writer.wal.next_index, member.writer.wal.hard_state.term) == (0, 1, 0)
+    finally:
+        await cluster.close()
