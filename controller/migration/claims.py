@@ -168,7 +168,7 @@ class ClaimQueue:
             self._hand_over(requests, claimed)
             return
         # Above everything that stands there: behind a leader that went below, brokers would be given IDs again.
-        assert block is None or end - 1 > block.last, f"a claim up to {end - 1} would lower the znode from {block}"
+        assert block is None or end - 1 > block.last, f"D7: a claim up to {end - 1} would lower the znode from {block}"
         data = encode(claim(first, end - 1, name))
         self._znode.write(data, before.version, partial(self._written, self._leadership, requests, claimed))
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from pidkeeper.controller.answers import Answer, Callback
-from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, next_free, parse, seal
+from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, lowers, next_free, parse, seal
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Cause, Failure, Znode
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AdvanceMigration, Request
@@ -115,7 +115,17 @@ class MigrationSteps:
         self._write(data, znode, partial(self._finish, MigrationPhase.ROLLING_BACK, MigrationPhase.ROLLED_BACK))
 
     def _write(self, data: bytes | None, znode: Znode, then: Callable[[], None]) -> None:
+        before, after = parse(znode.data), parse(data)
+        assert not lowers(before, after) or self._may_set_back(znode.version), (
+            f"D7: {after} would lower version {znode.version} of the znode from {before}, with "
+            f"{self._machine.migration.record} committed"
+        )
         self._znode.write(data, znode.version, partial(self._written, self._leadership, then))
+
+    def _may_set_back(self, version: int) -> bool:
+        """Whether it is committed that a rollback replaces `version`: no leader claims anything behind that."""
+        record = self._machine.migration.record
+        return record is not None and record.phase is MigrationPhase.ROLLING_BACK and record.znode_version == version
 
     def _written(self, leadership: int, then: Callable[[], None], outcome: Znode | Failure) -> None:
         if leadership != self._leadership:

@@ -115,6 +115,11 @@ def next_free(block: ZnodeBlock | None, claimed_by: str | None, quorum_next: int
     return quorum_next if block.sealed else max(quorum_next, block.first)
 
 
+def lowers(before: ZnodeBlock | None, after: ZnodeBlock | None) -> bool:
+    """Whether `after` in the place of `before` says of fewer IDs that they are taken."""
+    return before is not None and (after is None or after.last < before.last)
+
+
 def went_back(block: ZnodeBlock | None, quorum_next: int) -> bool:
     """Whether the znode is behind the quorum: every block is claimed first, so it was set back or made anew."""
     return (0 if block is None else block.last + 1) < quorum_next

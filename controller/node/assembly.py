@@ -61,6 +61,7 @@ class ClusterMember:
         )
         self.links = ports.links(_identity(settings, storage), addresses(core))
         self.writer = ports.writer(storage.wal)
+        self.chunk_reader = ports.chunk_reader(storage.catalog)
         self.proposals = Proposals(core)
         self.voter_changes = VoterChanges(core, machine, self.proposals)
         self.leadership = Leadership(
@@ -89,7 +90,9 @@ class ClusterMember:
             links=self.links,
             writer=self.writer,
             keeper=self.keeper,
+            chunks=self.chunk_reader,
             history=self.ledger,
+            directory=storage.directory,
             loop=ports.loop,
             on_fault=self._on_fault,
         )
@@ -115,6 +118,7 @@ class ClusterMember:
         # Before the links: what a peer sends is to be written.
         self.keeper.start(self.driver)
         self.writer.start(self.driver)
+        self.chunk_reader.start(self.driver)
         listen = self.settings.peer_listen
         await self.links.start(listen.host, listen.port, self.gate)
         if isinstance(self.ports.znode, Connected):
@@ -127,6 +131,7 @@ class ClusterMember:
         await self.hand_over()
         if self._ticker is not None:
             self._ticker.cancel()
+        self.chunk_reader.stop()
         await self.keeper.stop()
         if isinstance(self.ports.znode, Connected):
             await self.ports.znode.stop()

@@ -8,7 +8,7 @@ speculative state to roll back (docs/decisions/0003).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -21,7 +21,7 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.records import MAX_BATCH_RECORDS
+from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record
 
 MAX_WAITING: Final = 8192
 """Requests waiting for the next batch: two full batches. Above it a caller is told to slow down."""
@@ -46,7 +46,8 @@ class Decider:
     """Gathers requests and decides them batch by batch.
 
     `wall_clock()`: seconds since the epoch, a label in records. `prepared(request)`: the request, with what the leader
-    knows and the state cannot.
+    knows and the state cannot; it raises RequestError to refuse one. `checked(records)`: raises AssertionError if what
+    was decided is not to be proposed.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Decider:
         *,
         wall_clock: Callable[[], float],
         prepared: Callable[[Request], Request],
+        checked: Callable[[Sequence[Record]], None],
     ) -> None:
         self._machine = machine
         self._proposals = proposals
         self._wall_clock = wall_clock
         self._prepared = prepared
+        self._checked = checked
         self._waiting: deque[Waiting] = deque()
         self._in_flight: Proposal | None = None
         self.batches = 0
@@ -112,6 +115,7 @@ class Decider:
 
     def _propose(self, batch: Batch) -> Proposal:
         if batch.draft.records:
+            self._checked(batch.draft.records)
             return self._proposals.propose(batch.draft.records, batch.outcomes)
         return self._proposals.confirm(batch.outcomes)
 
@@ -123,7 +127,11 @@ class Decider:
         confirm = False
         while self._waiting:
             # Not when it came: what was applied while it waited may have changed what the leader knows.
-            request = self._prepared(self._waiting[0].request)
+            try:
+                request = self._prepared(self._waiting[0].request)
+            except RequestError as refusal:
+                outcomes.append((self._waiting.popleft().answer, refusal))
+                continue
             room -= most_bytes(draft, request)
             if room < 0 or len(draft.records) + most_records(request) > MAX_BATCH_RECORDS:
                 break

@@ -5,7 +5,7 @@ One owner: every method runs on the event loop, and every input ends in `_drain`
 1. messages leave at once (the core has parked those that rest on a write);
 2. hard state and entries go to the storage thread, and their token comes back when they are durable;
 3. committed entries are replayed in order, and the answers that rest on them are released;
-4. snapshot chunks are stored or sent.
+4. received snapshot chunks are stored, and those that peers want are read on a thread of their own, then sent.
 
 Then what waits to be decided is decided, on the state as it is by then.
 """
@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from pidkeeper.controller.answers import Loop, not_controller
 from pidkeeper.controller.node.operator_warnings import implausible_terms
 from pidkeeper.controller.node.proposals import Proposals
-from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state.machine import Allocation, StateMachine, allocations, owners
@@ -29,7 +29,6 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.records import Record, decode_batch
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import Owner
-from pidkeeper.snapshots.snapshot_format import SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)
@@ -53,7 +52,7 @@ class Writer(Protocol):
 
 
 class Keeper(Protocol):
-    """Takes, stores and reads snapshots. `SnapshotKeeper` is one."""
+    """Takes and stores snapshots. `SnapshotKeeper` is one."""
 
     def applied(self, entry: Entry) -> None:
         """An entry was applied: time for a snapshot?"""
@@ -61,8 +60,12 @@ class Keeper(Protocol):
     def store(self, chunk: InstallSnapshot) -> None:
         """Store a received chunk; calls `Driver.snapshot_installed` or `snapshot_failed` after the last one."""
 
-    def read(self, snapshot: SnapshotId, offset: int) -> tuple[bytes, bool]:
-        """A chunk of a snapshot, and whether it is the last. Raises SnapshotError if the snapshot is gone."""
+
+class Chunks(Protocol):
+    """Reads chunks of snapshots, and then calls `Driver.chunk_read`. `ChunkReader` is one."""
+
+    def read(self, request: ChunkRequest) -> None:
+        """Have a chunk read; may drop the request, for the core asks again."""
 
 
 class History(Protocol):
@@ -73,6 +76,13 @@ class History(Protocol):
 
     def restart(self, next_offset: int, next_producer_id: int) -> None:
         """A snapshot replaced what was to come."""
+
+
+class Directory(Protocol):
+    """Where all of this member is on disk. `DataDirectory` is one."""
+
+    founded: bool
+    """A founding is durable in it."""
 
 
 class LeaderSide(Protocol):
@@ -107,7 +117,9 @@ class Driver:
         links: Links,
         writer: Writer,
         keeper: Keeper,
+        chunks: Chunks,
         history: History,
+        directory: Directory,
         loop: Loop,
         on_fault: Callable[[BaseException], None],
     ) -> None:
@@ -118,7 +130,9 @@ class Driver:
         self._links = links
         self._writer = writer
         self._keeper = keeper
+        self._chunks = chunks
         self._history = history
+        self._directory = directory
         self._loop = loop
         self._on_fault = on_fault
         self.faulted = False
@@ -157,6 +171,10 @@ class Driver:
     def snapshot_failed(self, snapshot: SnapshotId) -> None:
         """The received `snapshot` could not be used: let the leader send it anew."""
         self._guarded(self._core.snapshot_failed, snapshot)
+
+    def chunk_read(self, request: ChunkRequest, data: bytes, done: bool) -> None:
+        """The chunk of `request` is `data`, `done` if it is the last one: send it."""
+        self._guarded(self._send_chunk, request, data, done)
 
     def transfer_leadership(self, target: int | None) -> None:
         """Hand over to `target`, or to the most caught-up voter. Raises RequestError if this member does not lead."""
@@ -212,6 +230,10 @@ class Driver:
 
     def _carry_out(self, ready: Ready) -> None:
         core = self._core
+        if not self._directory.founded:
+            # Whoever waits may apply what an earlier build has left on its disk, and that is all.
+            taken = ready.token is not None or ready.messages or ready.chunks
+            assert not taken, f"D8: {ready} before any founding is durable here"
         if ready.token is not None:
             self._writer.append(ready.token, ready.entries, ready.hard_state)
         if ready.messages:
@@ -224,7 +246,7 @@ class Driver:
         for chunk in ready.chunks:
             self._keeper.store(chunk)
         for request in ready.chunk_requests:
-            self._send_chunk(request)
+            self._chunks.read(request)
 
     def _tick(self) -> None:
         self._core.tick()
@@ -257,26 +279,21 @@ class Driver:
         self._leadership.applied(records)
         self._keeper.applied(entry)
 
-    def _send_chunk(self, request: ChunkRequest) -> None:
-        try:
-            data, done = self._keeper.read(request.snapshot, request.offset)
-        except (SnapshotError, FileNotFoundError) as error:
-            # Newer snapshots replaced it, or the follower asks for what is not there: the core starts over.
-            logger.warning("cannot send a part of a snapshot to member %d: %s", request.to, error)
+    def _send_chunk(self, request: ChunkRequest, data: bytes, done: bool) -> None:
+        core = self._core
+        # The read took its time: whoever leads by now sends what is wanted then, and knows nothing of this request.
+        if core.role is not Role.LEADER or core.term != request.term:
             return
-        self._links.send(
-            [
-                InstallSnapshot(
-                    term=request.term,
-                    sender=self._core.node_id,
-                    to=request.to,
-                    snapshot=request.snapshot,
-                    offset=request.offset,
-                    data=data,
-                    done=done,
-                )
-            ]
+        chunk = InstallSnapshot(
+            term=request.term,
+            sender=core.node_id,
+            to=request.to,
+            snapshot=request.snapshot,
+            offset=request.offset,
+            data=data,
+            done=done,
         )
+        self._links.send([chunk])
 
     def _take_over(self, snapshot: SnapshotId, image: StateImage) -> None:
         self._machine.restore(image)

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.machine import Allocation, StateMachine
+from pidkeeper.controller.state.transactions import gets_new_id
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import FOUNDING
+from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.transactions import TransactionRecord
 
 logger = logging.getLogger(__name__)
 
@@ -92,14 +95,27 @@ class FoundingDuty:
         Not even for the sake of the evidence that it may carry: the floor could pass that in the same batch, and then
         the request would be granted. Heartbeats carry the same.
         """
-        if isinstance(request, requests.AllocateProducerIds) and (trouble := self.trouble()) is not None:
+        wants_block = isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds)
+        if wants_block and (trouble := self.trouble()) is not None:
             raise RequestError(ErrorCode.FOUNDING_UNDER_WAY, f"{trouble}; ask again")
 
     def prepared(self, request: requests.Request) -> requests.Request:
-        """`request`, which must not take a block for transactional producers while nothing is handed out."""
+        """`request`, as it may be decided while nothing is handed out. Raises as `check`: it came before that began."""
+        self.check(request)
         if isinstance(request, requests.InitProducerId) and self.hearing():
-            return replace(request, may_take_block=False)
+            return replace(request, may_get_id=False)
         return request
+
+    def checked(self, records: Sequence[Record]) -> None:
+        """Raise AssertionError (F5) if an entry of `records` would hand out anything while nothing may be."""
+        if self.hearing():
+            given = [record for record in records if self._hands_out(record)]
+            assert not given, f"F5: {given} before the founding of this quorum is in its log"
+
+    def _hands_out(self, record: Record) -> bool:
+        if isinstance(record, TransactionRecord):
+            return gets_new_id(self._machine.transactions.get(record.transactional_id), record)
+        return isinstance(record, Allocation)
 
     def tick(self, ticks: int) -> None:
         """Ask for the record when it is due; called now and then while this member serves."""

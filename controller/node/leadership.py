@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -92,7 +92,9 @@ class Leadership:
         self._surroundings = surroundings
         self._versions = versions
         self._wake = wake
-        self.decider = Decider(machine, proposals, wall_clock=surroundings.wall_clock, prepared=self._prepared)
+        self.decider = Decider(
+            machine, proposals, wall_clock=surroundings.wall_clock, prepared=self._prepared, checked=self._checked
+        )
         self.sessions = BrokerSessions(settings.timing.ticks(settings.broker_session_timeout_ms))
         self.transactions = TransactionDuties(
             machine,
@@ -165,6 +167,9 @@ class Leadership:
 
     def _prepared(self, request: requests.Request) -> requests.Request:
         return self.founding.prepared(self.migration.prepared(request))
+
+    def _checked(self, records: Sequence[Record]) -> None:
+        self.founding.checked(records)
 
     def close(self) -> None:
         """Take no more requests: this member stops."""

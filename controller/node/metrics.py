@@ -120,6 +120,8 @@ def _storage(member: ClusterMember) -> Iterator[Metric]:
     yield _counter(
         PREFIX + "disk_handovers", "Times this leader asked a voter to lead because its disk stalls.", watch.handovers
     )
+    age = "How long the oldest read of a part of a snapshot for a peer is under way."
+    yield _gauge(PREFIX + "chunk_read_age_seconds", age, member.chunk_reader.age)
     yield _counter(PREFIX + "snapshots_taken", "Snapshots that this member took.", member.keeper.taken)
     yield _counter(PREFIX + "snapshots_installed", "Snapshots received from a leader.", member.keeper.installed)
 

@@ -87,6 +87,7 @@ def open_storage(files: Files, settings: MemberSettings, supported: int = LATEST
         wal.restart_at(snapshot, _reconciled(log.hard_state, snapshot))
         log.hard_state, log.entries = wal.hard_state, []
     founding = founding_of(files, directory.path, settings, machine, log)
+    directory.founded = founding is not None
     expected = founding or founding_by(settings)
     voters = founding_record(expected, settings)
     durable = durable_record(voters, machine.voters, log.entries)

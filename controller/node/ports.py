@@ -1,4 +1,4 @@
-"""What a member needs from outside: the event loop, chance, the clock, links, a writer of the log, ZooKeeper.
+"""What a member needs from outside: the event loop, chance, the clock, links, who writes and reads files, ZooKeeper.
 
 The process gives it sockets, threads and the machine's clock (`process_ports.py`); the simulator gives it virtual ones,
 and builds the same member on them.
@@ -14,12 +14,14 @@ from typing import Protocol
 import msgspec
 
 from pidkeeper.controller.migration.zookeeper import BlockZnode
+from pidkeeper.controller.node.chunk_reader import ChunkReader
 from pidkeeper.controller.node.markers import MarkerWriter
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import Rng
 from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
+from pidkeeper.snapshots.catalog import SnapshotCatalog
 
 Addresses = Mapping[int, tuple[str, int]]
 """The (host, port) of the other members, by id."""
@@ -63,8 +65,9 @@ class Ports(msgspec.Struct, frozen=True):
     """All of them.
 
     `loop`: the running event loop. `rng`: the core's source of chance. `wall_clock()`: seconds since the epoch, never
-    looked at where safety depends on it. `links` and `writer` make those of this member. `new_name()`: a name for this
-    quorum's claims in ZooKeeper that nobody ever had. `new_founding_id()`: a uuid for a quorum that has none.
+    looked at where safety depends on it. `links`, `writer` and `chunk_reader` make those of this member.
+    `new_name()`: a name for this quorum's claims in ZooKeeper that nobody ever had. `new_founding_id()`: a uuid for a
+    quorum that has none.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -72,6 +75,7 @@ class Ports(msgspec.Struct, frozen=True):
     wall_clock: Callable[[], float]
     links: Callable[[Identity, Addresses], Links]
     writer: Callable[[WriteAheadLog], StorageWorker]
+    chunk_reader: Callable[[SnapshotCatalog], ChunkReader]
     znode: BlockZnode
     markers: MarkerWriter
     new_name: Callable[[], str]

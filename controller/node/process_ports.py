@@ -9,6 +9,7 @@ import uuid
 
 from pidkeeper.controller.migration.zookeeper import BlockZnode, NoZookeeper
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.chunk_reader import ChunkReader
 from pidkeeper.controller.node.markers import RecordedMarkers
 from pidkeeper.controller.node.opening import open_storage
 from pidkeeper.controller.node.ports import Ports
@@ -32,6 +33,7 @@ def process_ports(settings: MemberSettings) -> Ports:
         wall_clock=time.time,
         links=PeerLinks,
         writer=StorageWorker,
+        chunk_reader=ChunkReader,
         znode=NoZookeeper() if settings.zookeeper is None else _znode(settings.zookeeper),
         markers=RecordedMarkers(),
         new_name=lambda: random_name(settings.cluster_id),

@@ -1,4 +1,4 @@
-"""Takes snapshots, moves allocations to the archive, drops the log behind them; and exchanges snapshots with peers.
+"""Takes snapshots, moves allocations to the archive, drops the log behind them; and stores snapshots of the leader.
 
 The order makes a crash harmless: archive durable, then snapshot durable, then the log behind it goes. Whatever of that
 is missing after a restart is done again, and the archive skips what it has.
@@ -16,7 +16,7 @@ from pidkeeper.controller.node.ledger import Ledger
 from pidkeeper.controller.node.snapshot_due import SnapshotDue, SnapshotEvery
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import RaftCore
-from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, Entry, InstallSnapshot
+from pidkeeper.controller.raft.messages import Entry, InstallSnapshot
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.snapshots.catalog import RawSnapshotWriter, SnapshotCatalog
 from pidkeeper.snapshots.image import StateImage
@@ -121,11 +121,7 @@ class SnapshotKeeper:
         self._worker.run(lambda: self._worker.wal.compact(keep_from))
         self.events.pump()
 
-    # Exchange with peers.
-
-    def read(self, snapshot: SnapshotId, offset: int) -> tuple[bytes, bool]:
-        """A chunk of one of our snapshots, and whether it is the last. Raises SnapshotError if it is gone."""
-        return self._catalog.read_chunk(snapshot, offset, MAX_CHUNK_BYTES)
+    # What the leader sends.
 
     def store(self, chunk: InstallSnapshot) -> None:
         """Store a received chunk, in the order of calls; the last one installs the snapshot and restarts the log."""

@@ -138,8 +138,9 @@ def _judge(member: ClusterMember, voters: list[VoterStatus]) -> tuple[int | None
     # No matter of readiness: every member would be unready, and nobody could be asked to mend it.
     foundings, next_id = member.machine.foundings, member.machine.producer_ids.next_producer_id
     reasons += [said_of(one, next_id) for one in foundings.open(next_id)]
-    # No matter of readiness: it is tried again by entries, so without any it would keep a sound member unready.
-    reasons += [] if member.keeper.failure is None else [member.keeper.failure]
+    # No matters of readiness: the first is tried again by entries, so without any it would keep a sound member unready;
+    # the second delays a peer that has to catch up, and no caller.
+    reasons += [one for one in (member.keeper.failure, member.chunk_reader.trouble()) if one is not None]
     if core.role is not Role.LEADER:
         return None, reasons
     reasons += [one for one in (member.leadership.founding.trouble(), member.disk_watch.trouble()) if one is not None]

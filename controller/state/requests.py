@@ -97,7 +97,8 @@ class InitProducerId(msgspec.Struct, frozen=True):
     `producer_id`, `producer_epoch`: the pair that the producer has, or -1 and -1. `candidate`: an ID of the agent's
     reserve that nobody has, for the decision that needs a new one; -1 if it has none. From metadata version 6 on it
     counts for nothing. `may_take_block`: the leader knows no reason why IDs of this quorum alone could be somebody
-    else's, so the decision may take an own block where the phase does not forbid it.
+    else's, so the decision may take an own block where the phase does not forbid it. `may_get_id`: it knows none why
+    no transactional id may get a new producer ID at all.
     """
 
     broker_id: int
@@ -108,6 +109,7 @@ class InitProducerId(msgspec.Struct, frozen=True):
     producer_epoch: int
     candidate: int
     may_take_block: bool = False
+    may_get_id: bool = True
 
 
 class AddPartitionsToTxn(msgspec.Struct, frozen=True):

@@ -172,6 +172,9 @@ def _check_name(transactional_id: str) -> None:
 
 def _new_id(draft: Draft, request: requests.InitProducerId) -> int:
     """A producer ID that nobody has: the quorum's own, or as long as not all members read that, the agent's word."""
+    if not request.may_get_id:
+        detail = "a new producer ID is needed, and the quorum hands out none yet; ask again"
+        raise RequestError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, detail)
     if draft.metadata_version >= TRANSACTIONAL_BLOCKS:
         return draft.next_own_id(may_take_block=request.may_take_block)
     return _checked(draft, request.candidate)

@@ -40,7 +40,10 @@ class DirectoryMeta(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DataDirectory:
-    """An open data directory: `meta`, the paths within, and the lock, which `close` gives back."""
+    """An open data directory: `meta`, the paths within, and the lock, which `close` gives back.
+
+    `founded`: a founding is durable in it.
+    """
 
     def __init__(self, files: Files, path: PurePath, meta: DirectoryMeta, lock: int) -> None:
         self.path = path
@@ -48,12 +51,14 @@ class DataDirectory:
         self.wal = path / "wal"
         self.snapshots = path / "snapshots"
         self.archive = path / "archive"
+        self.founded = False
         self._files = files
         self._lock: int | None = lock
 
     def found(self, founding: Founding) -> None:
         """Make durable which founding this directory belongs to. Raises OSError."""
         write_founding(self._files, self.path, founding)
+        self.founded = True
 
     def close(self) -> None:
         """Let another process open the directory. A second call does nothing."""

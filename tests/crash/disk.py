@@ -75,10 +75,10 @@ class CrashDisk(MemoryFiles):
         """A lock that leaves no file behind, see the rules above."""
         if path in self._locked.values():
             raise BlockingIOError(path)
-        self._next_handle += 1
-        self._handles[self._next_handle] = (path, Inode(bytearray(), bytearray(), []))
-        self._locked[self._next_handle] = path
-        return self._next_handle
+        handle = next(self._next_handle)
+        self._handles[handle] = (path, Inode(bytearray(), bytearray(), []))
+        self._locked[handle] = path
+        return handle
 
     def listdir(self, path: PurePath) -> list[str]:
         # Recovery lists directories all the time, and text is compared faster than paths are.

@@ -1,10 +1,13 @@
-"""Disks that hang or take seconds for a sync, without any error: who leads, what is told, and how a member stops."""
+"""Disks that hang or are slow in syncs or reads, without any error: who leads, what is told, and how a member stops."""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +30,9 @@ from tests.support.cluster import (
 from tests.support.http_calls import call
 
 HANGS = float("inf")
+HUNG_SECONDS = 2.0
+"""How long a read hangs before it is looked at what became of the leader: several of the longest election timeouts."""
+
 STOP_SECONDS = 5.0
 """Within which a signal is obeyed, whatever the disk does."""
 
@@ -137,3 +143,63 @@ def test_a_member_whose_disk_hangs_obeys_a_signal(cluster: SlowDiskCluster, lead
         bring_back(cluster)
         client.more()
     client.check()
+
+
+@contextlib.contextmanager
+def hanging_transfer(directory: Path) -> Iterator[tuple[SlowDiskCluster, Controller]]:
+    """A leader that reads its snapshot for a member with a blank disk, from a disk whose reads hang for a while now."""
+    options = CONTROLLER_OPTIONS | {"snapshot_entries": 40}
+    cluster = SlowDiskCluster(directory, agents=0, controller_options=options)
+    try:
+        bring_back(cluster)
+        leader = cluster.leader()
+        blank = followers(cluster, leader)[0]
+        with CheckingClient(cluster) as client:
+            client.more()
+            wait_until(lambda: quorum(leader)["snapshot_index"] > 0, "a snapshot of the leader")
+            term = quorum(leader)["term"]
+            cluster.kill(blank)
+            shutil.rmtree(blank.data_dir)
+            cluster.slow_reads_down(HANGS, leader)
+            cluster.start(blank)
+            wait_until(lambda: read_age(leader) >= HUNG_SECONDS, "a read of the snapshot to hang")
+            assert (cluster.leader().id, quorum(leader)["term"]) == (leader.id, term)
+            client.more()
+            yield cluster, leader
+            cluster.speed_up(leader)
+            bring_back(cluster)
+            client.more()
+        client.check()
+        assert metrics(blank)["pidkeeper_raft_snapshots_installed_total"] >= 1
+    finally:
+        cluster.kill(*[member for member in cluster.members() if cluster.running(member)])
+
+
+def read_age(member: Controller) -> float:
+    """For how long the member has been reading a part of a snapshot."""
+    return metrics(member)["pidkeeper_raft_chunk_read_age_seconds"]
+
+
+def test_a_leader_whose_reads_hang_leads_on_and_says_so(tmp_path: Path) -> None:
+    with hanging_transfer(tmp_path) as (cluster, leader):
+        term, changes = quorum(leader)["term"], metrics(leader)["pidkeeper_raft_leader_changes_total"]
+        epoch = register(leader, 31, "reads").json()["broker_epoch"]
+        assert [allocate(leader, 31, epoch).status for _ in range(20)] == [200] * 20
+        assert "the disk hangs: reading a part of a snapshot for member" in " ".join(quorum(leader)["reasons"])
+        assert call(leader.http, "GET", "/readyz").status == 200
+        cluster.speed_up(leader)
+        bring_back(cluster)
+        assert read_age(leader) < HUNG_SECONDS
+        assert (cluster.leader().id, quorum(leader)["term"]) == (leader.id, term)
+        assert metrics(leader)["pidkeeper_raft_leader_changes_total"] == changes
+    log = log_of(cluster, leader)
+    told = ("the disk hangs: reading a part of a snapshot", "the parts of snapshots are read from the disk again")
+    assert [log.count(line) for line in told] == [1, 1]
+
+
+def test_a_leader_whose_reads_hang_obeys_a_signal(tmp_path: Path) -> None:
+    with hanging_transfer(tmp_path) as (cluster, leader):
+        signalled = time.monotonic()
+        cluster.signal(leader, signal.SIGTERM)
+        assert exit_code(cluster, leader) == 0
+        assert time.monotonic() - signalled < STOP_SECONDS

@@ -280,6 +280,22 @@ FOUNDING_BUGS: Final = (
         _LEADER,
     ),
     Planted(
+        "blocks-asked-for-before-the-hearing-are-given-in-it",
+        _HEARING,
+        "a rule is checked when the request comes, and no more when it is decided",
+        (delete(NODE, "FoundingDuty.prepared", "self.check(request)"),),
+        _LEADER,
+        unseen="a leader of it knows of the founding before its first request, or there is none by name",
+    ),
+    Planted(
+        "what-is-left-of-an-own-block-is-given-in-the-hearing",
+        _HEARING,
+        "what was taken before is thought to be harmless",
+        (replace(NODE, "FoundingDuty.prepared", "replace(_1, may_get_id=False)", "replace(_1, may_take_block=False)"),),
+        _LEADER,
+        unseen="a quorum of it that has own blocks has its founding in the log, or none",
+    ),
+    Planted(
         "new-leader-counts-what-the-old-one-heard",
         _HEARING,
         "soft state of an earlier term",
@@ -295,7 +311,7 @@ FOUNDING_BUGS: Final = (
             replace(
                 NODE,
                 "FoundingDuty.check",
-                "isinstance(request, requests.AllocateProducerIds)",
+                "isinstance(request, _)",
                 "isinstance(request, requests.AllocateProducerIds) and request.held is None",
             ),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.mutants.edits import delete, insert_after, replace
+from tests.mutants.edits import delete, insert_after, insert_before, replace
 from tests.mutants.planted import Planted
 
 NODE: Final = "controller/node"
@@ -13,6 +13,9 @@ _CORE: Final = "tests/unit/controller/raft/test_core_slow_disk.py"
 _PACE: Final = "tests/unit/controller/raft/test_disk_pace.py"
 _TOLD: Final = "a disk that hangs is told"
 _STATUS: Final = "tests/unit/controller/node/test_status.py"
+_CHUNKS: Final = "tests/unit/controller/node/test_chunk_reader.py"
+_DRIVER: Final = "tests/unit/controller/node/test_driver.py"
+_READS: Final = "a read that hangs costs nobody but its peer"
 _COSTS_TIME: Final = (
     "it costs an election more, and the simulator counts them only while disks are slow and all else is well"
 )
@@ -203,6 +206,100 @@ SLOW_DISK_BUGS: Final = (
         (replace(NODE, "status.readiness", "leads or _1", "_1", occurrence=1),),
         (_STATUS,),
         unseen="nobody in it asks whether a leader is ready while its disk is slow",
+    ),
+    Planted(
+        "chunk-read-on-the-event-loop",
+        _READS,
+        "this project before the chunk thread: the driver reads what it is asked to send",
+        (replace(NODE, "ChunkReader.read", "self._queue(_1)", "self._ended(_1, self._read(_1))"),),
+        (_CHUNKS,),
+    ),
+    Planted(
+        "chunk-read-on-the-storage-thread",
+        "a read does not wait for a write that stalls, nor a write for a read",
+        "one thread for all that has to do with the disk",
+        (
+            insert_after(
+                NODE,
+                "ClusterMember.__init__",
+                "self.chunk_reader = _",
+                """
+                reader, worker = self.chunk_reader, self.writer
+                reader._queue = lambda request: request is None or worker.run(
+                    lambda: worker.report(reader._ended, request, reader._read(request))
+                )
+                """,
+            ),
+        ),
+        (_CHUNKS, _DRIVER),
+        unseen="it costs time alone, and only while the leader that sends a snapshot cannot hand over",
+    ),
+    Planted(
+        "chunk-of-a-leader-that-was",
+        "a part of a snapshot is sent only by who still leads in the term of its request",
+        "an answer of another thread, taken as if no time had passed",
+        (replace(NODE, "Driver._send_chunk", "_.role is not Role.LEADER or _ != _", "False"),),
+        (_DRIVER,),
+    ),
+    Planted(
+        "chunk-in-the-term-of-another-leader",
+        "a term has one leader",
+        "the same, with the term read when the message is made",
+        (
+            replace(NODE, "Driver._send_chunk", "_.role is not Role.LEADER or _ != _", "False"),
+            replace(NODE, "Driver._send_chunk", "request.term", "core.term"),
+        ),
+        (_DRIVER,),
+    ),
+    Planted(
+        "each-heartbeat-adds-a-read",
+        "one read of each peer is under way",
+        "a queue without a bound, behind a disk that hangs",
+        (replace(NODE, "ChunkReader.read", "request.to not in self._under_way", "True"),),
+        (_CHUNKS,),
+    ),
+    Planted(
+        "a-failed-read-is-the-last-of-its-peer",
+        "a member that lags catches up",
+        "a mark that only success takes away",
+        (
+            delete(NODE, "ChunkReader._ended", "del self._under_way[_]"),
+            insert_before(
+                NODE, "ChunkReader._ended", "self.events.chunk_read(_, *_)", "del self._under_way[request.to]"
+            ),
+        ),
+        (_CHUNKS,),
+    ),
+    Planted(
+        "a-disk-that-cannot-be-read-is-a-warning",
+        "a member whose disk fails stops",
+        "one handler for all errors of a transfer",
+        (replace(NODE, "ChunkReader._ended", "SnapshotError | FileNotFoundError", "Exception"),),
+        (_CHUNKS, _DRIVER),
+        unseen="a disk that is to fail in a read is read first by the process that starts after the order",
+    ),
+    Planted(
+        "a-stop-waits-for-the-read",
+        "a signal is obeyed while a disk hangs",
+        "every thread joined at the end",
+        (
+            insert_after(
+                NODE,
+                "ClusterMember.stop",
+                "self.chunk_reader.stop()",
+                "await asyncio.to_thread(self.chunk_reader._thread.join)",
+            ),
+        ),
+        (_CHUNKS,),
+        unseen="its members have no threads",
+    ),
+    Planted(
+        "a-read-that-hangs-is-not-told",
+        _TOLD,
+        "health that knows of writes alone",
+        (replace(NODE, "status._judge", "member.chunk_reader.trouble()", "None"),),
+        (_CHUNKS,),
+        unseen="nobody in it asks for the health of a leader that sends a snapshot from a disk that hangs",
     ),
     Planted(
         "stop-without-a-deadline",

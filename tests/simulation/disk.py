@@ -13,6 +13,7 @@ from pathlib import PurePath
 from typing import Final
 
 from pidkeeper.snapshots.files import Files
+from tests.simulation.world import Violation
 from tests.support.memory_files import PowerCut
 
 SECTOR: Final = 512
@@ -54,7 +55,8 @@ class SimDisk(Files):
     `cut_after`: changing calls that still succeed before PowerCut is raised. `failing`: kinds of call that raise EIO,
     with how many times. `full`: no room for new bytes. `misdirect`: the next write into a log segment lands elsewhere
     in it. `stale`: the next reading of the newest log segment gets a sector as it was before the newest write.
-    `lying`: fdatasync does nothing (a planted bug, for controls).
+    `lying`: fdatasync does nothing (a planted bug, for controls). `off_limits`: files are not to be opened, read or
+    changed just now, for that would stop an event loop.
     """
 
     def __init__(self) -> None:
@@ -65,6 +67,7 @@ class SimDisk(Files):
         self.misdirect: random.Random | None = None
         self.stale: random.Random | None = None
         self.lying = False
+        self.off_limits = False
         self.on_fault: list[str] = []
         self._live: dict[str, dict[str, _File]] = {}
         self._durable: dict[str, dict[str, _File]] = {}
@@ -174,6 +177,7 @@ class SimDisk(Files):
     # The port.
 
     def open(self, path: PurePath, *, create: bool = False) -> int:
+        self._touch("open", path.name)
         folder, _, name = str(path).rpartition("/")
         files = self._folder(folder)
         if create:
@@ -201,12 +205,14 @@ class SimDisk(Files):
         return handle
 
     def pread(self, handle: int, size: int, offset: int) -> bytes:
+        self._touch("read", self._handles[handle].name)
         if self._watching:
             self._strike("read", None)
         return bytes(self._handles[handle].live[offset : offset + size])
 
     def pwrite(self, handle: int, data: bytes, offset: int) -> None:
         file = self._handles[handle]
+        self._touch("write", file.name)
         if self._watching:
             self._strike("write", file)
             if self.misdirect is not None and file.name.endswith(".wal"):
@@ -225,6 +231,7 @@ class SimDisk(Files):
 
     def fdatasync(self, handle: int) -> None:
         file = self._handles[handle]
+        self._touch("sync", file.name)
         if self._watching:
             self._strike("sync", file)
         self.fdatasyncs += 1
@@ -282,6 +289,7 @@ class SimDisk(Files):
         return len(self._file(path).live.rstrip(b"\0"))
 
     def read_bytes(self, path: PurePath) -> bytes:
+        self._touch("read", path.name)
         if self._watching:
             self._strike("read", None)
         file = self._file(path)
@@ -302,8 +310,13 @@ class SimDisk(Files):
         return file
 
     def _change(self, change: _Change) -> None:
+        self._touch("change", change.folder)
         _apply(self._live[change.folder], change)
         self._changes.append(change)
+
+    def _touch(self, kind: str, name: str) -> None:
+        if self.off_limits:
+            raise Violation("disk-on-event-loop", f"{kind} of {name} outside of any job for another thread")
 
     def _strike(self, kind: str, file: _File | None) -> None:
         """Let the fault fire that is due at this call, if any."""

@@ -4,6 +4,7 @@
 - the entry at a committed index never changes, on no member; equal indexes give equal states;
 - an entry is committed only once a majority has held it on disk;
 - a member votes once in a term, by what is on its disk; no vote, acknowledgement or candidacy leaves before its write;
+- a part of a snapshot, whose reading takes its time, leaves only while its sender still leads in that term;
 - the quorum changes by one voter at a time, each configuration committed before the next is begun; who becomes
   a voter has caught up as a learner; who is no voter neither stands nor leads nor counts;
 - no member is given a record that its build cannot read;
@@ -22,6 +23,7 @@ from pidkeeper.controller.raft.messages import (
     AppendEntriesReply,
     Entry,
     HardState,
+    InstallSnapshot,
     Message,
     RequestVote,
     RequestVoteReply,
@@ -226,7 +228,7 @@ class Monitor:
             self._check_begun(process, history)
 
     def sends(self, process: Process, messages: list[Message]) -> None:
-        """Whatever leaves rests on a write that returned."""
+        """Whatever leaves rests on a write that returned; a part of a snapshot leaves while its sender leads."""
         for message in messages:
             kind = type(message)
             if kind is AppendEntriesReply:
@@ -237,6 +239,15 @@ class Monitor:
                     )
             elif kind is RequestVoteReply or kind is RequestVote:
                 self._check_vote(process, message)
+            elif kind is InstallSnapshot:
+                self._check_leads(process, message)
+
+    @staticmethod
+    def _check_leads(process: Process, message: Message) -> None:
+        core = process.core
+        if core.role is not Role.LEADER or message.term != core.term:
+            facts = f"member {process.node_id}, {core.role.value} in term {core.term}"
+            raise Violation("snapshot-of-no-leader", f"{facts}, sends a part of a snapshot in term {message.term}")
 
     def applied(self, process: Process, entry: Entry) -> None:
         """A member applied an entry."""

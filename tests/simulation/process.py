@@ -26,6 +26,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from tests.simulation.chunk_reader import SimChunkReader
 from tests.simulation.full_disks import Room
 from tests.simulation.history import SERVED, Operation
 from tests.simulation.loop import SimLoop, enter
@@ -55,7 +56,7 @@ class MemberLoop(SimLoop):
     def run_in_executor(self, executor: Executor | None, func: Callable[[*_Ts], _T], *args: *_Ts) -> asyncio.Future[_T]:
         done = self.create_future()
         if self.at_once:
-            done.set_result(func(*args))
+            done.set_result(self.process.work(functools.partial(func, *args)))
             return done
         self.process.start_job(functools.partial(func, *args), done)
         return done
@@ -172,6 +173,7 @@ class Process:
             wall_clock=member.wall_clock,
             links=functools.partial(SimLinks, self),
             writer=functools.partial(SimWriter, self),
+            chunk_reader=functools.partial(SimChunkReader, self),
             znode=self._port(CLAIMS),
             markers=SimMarkers(self),
             new_name=lambda: f"pidkeeper/simulated-cluster/{names.getrandbits(128):032x}",
@@ -180,6 +182,7 @@ class Process:
 
     def start(self) -> None:
         """Begin to tick, at some moment within the first tick."""
+        self.member.disk.off_limits = True
         self.later(self.member.core_random.randrange(self.member.tick_us), self._start)
 
     def _start(self) -> None:
@@ -240,13 +243,22 @@ class Process:
     def _end_job(self, job: Job, done: asyncio.Future[Any]) -> None:
         self.jobs.remove(job)
         try:
-            result = job()
+            result = self.work(job)
         except PowerCut:
             self.member.power_failed(self)
         except Exception as error:  # noqa: BLE001 - handed on to whoever awaits it
             done.set_exception(error)
         else:
             done.set_result(result)
+
+    def work(self, job: Callable[[], _T]) -> _T:
+        """Run a job of another thread now: on none but those may the disk be touched while this process runs."""
+        disk = self.member.disk
+        disk.off_limits = False
+        try:
+            return job()
+        finally:
+            disk.off_limits = self.alive
 
     def introduction(self) -> Peer:
         """What it says of itself to its peers."""
@@ -337,7 +349,7 @@ class Process:
 
     def end(self) -> None:
         """Nothing of it happens any more."""
-        self.alive = False
+        self.alive = self.member.disk.off_limits = False
         self.loop.close()
 
     def quiet(self) -> bool:

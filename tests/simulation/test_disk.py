@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import PurePath
 
 import pytest
 
 from tests.simulation.disk import SimDisk
+from tests.simulation.world import Violation
 from tests.support.memory_files import PowerCut
 
 FOLDER = PurePath("/data")
@@ -148,3 +150,23 @@ def test_two_processes_cannot_lock_the_same_file() -> None:
         disk.lock(FOLDER / "lock")
     disk.kill()
     disk.lock(FOLDER / "lock")
+
+
+@pytest.mark.parametrize(
+    "touch",
+    [
+        lambda disk, handle: disk.open(PATH),
+        lambda disk, handle: disk.pread(handle, 1, 0),
+        lambda disk, handle: disk.read_bytes(PATH),
+        lambda disk, handle: disk.pwrite(handle, b"x", 0),
+        lambda disk, handle: disk.fdatasync(handle),
+        lambda disk, handle: disk.unlink(PATH),
+    ],
+)
+def test_a_file_that_is_touched_by_an_event_loop_is_a_violation(touch: Callable[[SimDisk, int], object]) -> None:
+    disk, handle = make()
+    disk.off_limits = True
+    with pytest.raises(Violation, match=r"of (log\.wal|/data) outside of any job"):
+        touch(disk, handle)
+    disk.off_limits = False
+    touch(disk, handle)

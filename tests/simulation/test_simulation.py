@@ -137,6 +137,7 @@ def test_a_seed_takes_the_same_course_in_another_process() -> None:
                 "phase-answer",
                 "voter-change-answer",
                 "registration",
+                "honest-evidence",
             },
         ),
     ],

@@ -7,6 +7,7 @@ between runs the job up to one of its calls.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,8 @@ class SimWriter(StorageWorker):
                 self._process.wrote(done.entries, done.hard_state)
             if self._early:
                 return
+        # The product's thread reports as the last thing in a job; what follows is the event loop's.
+        self._process.member.disk.off_limits = True
         callback(*args)
 
     def merging(self) -> list[Entry]:
@@ -137,7 +140,7 @@ class SimWriter(StorageWorker):
         job = self.current
         assert job is not None, "a job ended that never began"
         try:
-            following = self.execute(job)
+            following = self._process.work(functools.partial(self.execute, job))
         except PowerCut:
             self._process.member.power_failed(self._process)
             return

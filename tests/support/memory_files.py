@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import PurePath
 
@@ -51,7 +52,8 @@ class MemoryFiles(Files):
         self._directories: set[PurePath] = set()
         self._handles: dict[int, tuple[PurePath, Inode]] = {}
         self._locked: dict[int, PurePath] = {}
-        self._next_handle = 3
+        # Threads open files at the same time.
+        self._next_handle = itertools.count(3)
 
     def cut_power(self, keep: Keep = lambda kind, path: False) -> MemoryFiles:
         """The disk as the next start finds it: unsynced operations are gone, but for those that `keep` keeps."""
@@ -185,9 +187,9 @@ class MemoryFiles(Files):
         self._links.append(link)
 
     def _new_handle(self, path: PurePath) -> int:
-        self._next_handle += 1
-        self._handles[self._next_handle] = (path, self._live[path])
-        return self._next_handle
+        handle = next(self._next_handle)
+        self._handles[handle] = (path, self._live[path])
+        return handle
 
 
 def _apply(names: dict[PurePath, Inode], link: _Link) -> None:

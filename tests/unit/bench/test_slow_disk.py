@@ -1,11 +1,11 @@
-"""An fdatasync that takes as long as a file says, and is let go while it waits."""
+"""Calls of the disk that take as long as a file says, and are let go while they wait."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
 
-from bench.slow_disk import SlowDiskCluster, slowed
+from bench.slow_disk import READS, SlowDiskCluster, slowed
 
 
 def test_a_sync_hangs_until_the_disk_is_sped_up(tmp_path: Path) -> None:
@@ -25,3 +25,20 @@ def test_a_sync_hangs_until_the_disk_is_sped_up(tmp_path: Path) -> None:
     cluster.speed_up(member)
     sync(3)
     assert synced == [1, 2, 3]
+
+
+def test_reads_are_slow_apart_from_syncs(tmp_path: Path) -> None:
+    cluster = SlowDiskCluster(tmp_path, controllers=1, agents=0)
+    (member,) = cluster.members()
+    told = Path(cluster.program(member)[-1])
+    cluster.slow_reads_down(float("inf"), member)
+    assert not told.exists()
+    found: list[bytes] = []
+    read = slowed(lambda size, offset: found.append(b"content"[offset : offset + size]), told.with_suffix(READS))
+    thread = threading.Thread(target=read, args=(3,), kwargs={"offset": 2})
+    thread.start()
+    assert thread.is_alive()
+    assert found == []
+    cluster.speed_up(member)
+    thread.join()
+    assert found == [b"nte"]

@@ -447,3 +447,12 @@ def test_a_znode_that_was_set_back_is_seen_and_harms_nobody(quorum: MemoryQuorum
     quorum.znode.put(None)
     assert granted(quorum) == [40]
     assert quorum.leader.migration.claims.setbacks == 2
+
+
+def test_d7_a_claim_never_lowers_the_end_of_the_znode(quorum: MemoryQuorum, monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum.znode.put(kafka_block(3, 5000, 5999))
+    monkeypatch.setattr(claims_module, "next_free", lambda block, name, quorum_next: quorum_next)
+    quorum.leader.ask()
+    with pytest.raises(AssertionError, match=r"D7: a claim up to 9 would lower the znode from .*5999"):
+        quorum.settle()
+    assert quorum.znode.writes == 0

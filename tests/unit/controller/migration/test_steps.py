@@ -6,10 +6,12 @@ import contextlib
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from pidkeeper.controller.answers import not_controller
+from pidkeeper.controller.migration import steps as steps_module
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode, parse, seal
-from pidkeeper.controller.migration.zookeeper import Cause, Failure
+from pidkeeper.controller.migration.zookeeper import Cause, Failure, Znode
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import CONTROLLER, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
@@ -490,3 +492,28 @@ def test_an_answer_of_the_decider_from_before_counts_for_nothing(commit: bool) -
         leader.decider.fail(not_controller())
     assert not znode.calls
     assert trouble(quorum) is None
+
+
+def test_d7_a_seal_never_lowers_the_end_of_the_znode(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = in_phase(MigrationPhase.FINALIZING, data=kafka_block(3, 5000, 5999))
+    monkeypatch.setattr(steps_module, "seal", lambda name: ZnodeBlock(CONTROLLER, 0, 9, name))
+    with pytest.raises(AssertionError, match=r"D7: .* would lower version . of the znode from .*5999"):
+        quorum.run()
+    assert quorum.znode.data == kafka_block(3, 5000, 5999)
+
+
+def test_d7_a_rollback_lowers_the_end_only_of_the_version_that_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    quorum = with_claim(MigrationPhase.ROLLING_BACK)
+    steps = quorum.leader.migration.steps
+    write = steps._write
+
+    def write_behind(data: bytes | None, znode: Znode, then: Callable[[], None]) -> None:
+        write(data, replace(znode, version=znode.version + 1), then)
+
+    monkeypatch.setattr(steps, "_write", write_behind)
+    with pytest.raises(AssertionError, match=r"D7: .* would lower version . of the znode from .*1019"):
+        quorum.run()
+    monkeypatch.undo()
+    quorum.succeed()
+    quorum.run()
+    assert parse(quorum.znode.data) == ZnodeBlock(CONTROLLER, 1000, 1009, NAME)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from pidkeeper.controller.migration.znode import (
     MAX_ZNODE_BLOCK,
@@ -16,6 +17,7 @@ from pidkeeper.controller.migration.znode import (
     ZnodeError,
     claim,
     encode,
+    lowers,
     next_free,
     parse,
     seal,
@@ -263,3 +265,11 @@ def test_only_a_quorum_seals() -> None:
     assert not ZnodeBlock(7, MAX_PRODUCER_ID - 999, MAX_PRODUCER_ID).sealed
     assert not ZnodeBlock(CONTROLLER, MAX_PRODUCER_ID - 999, MAX_PRODUCER_ID).sealed
     assert not ZnodeBlock(CONTROLLER, 0, MAX_PRODUCER_ID - 1, NAME).sealed
+
+
+def test_which_write_lowers_the_znode() -> None:
+    low, high = ZnodeBlock(3, 0, 9), ZnodeBlock(CONTROLLER, 5, 10, "n")
+    assert [lowers(before, after) for before, after in ((high, low), (low, None), (high, None))] == [True] * 3
+    same = replace(low, broker_id=4)
+    legal = ((None, None), (None, low), (low, high), (low, same))
+    assert [lowers(before, after) for before, after in legal] == [False] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -60,8 +61,23 @@ class Leader:
         self.refuses = False
         self.pumps = 0
         self.proposals = Proposals(self)
-        self.decider = Decider(machine, self.proposals, wall_clock=lambda: 1.5, prepared=lambda request: request)
+        self.wrong = self.unwanted = False
+        self.decider = Decider(
+            machine,
+            self.proposals,
+            wall_clock=lambda: 1.5,
+            prepared=self._prepare,
+            checked=self._check,
+        )
         self._scheduled = False
+
+    def _prepare(self, request: Request) -> Request:
+        if self.unwanted and isinstance(request, AllocateProducerIds):
+            raise RequestError(ErrorCode.FOUNDING_UNDER_WAY)
+        return request
+
+    def _check(self, records: Sequence[Record]) -> None:
+        assert not self.wrong, f"X1: {records} are not to be"
 
     @property
     def applied(self) -> int:
@@ -417,3 +433,25 @@ async def test_a_fault_answers_everything_with_its_own_error(leader: Leader) -> 
     assert code_of(in_flight) is code_of(waiting) is ErrorCode.KAFKA_STORAGE_ERROR
     await turn()
     assert len(leader.log) == 1
+
+
+async def test_what_the_leader_does_not_want_is_refused_by_itself(leader: Leader) -> None:
+    leader.unwanted = True
+    answers = [leader.submit(request) for request in (ALLOCATE, RegisterBroker(2, "b"), ALLOCATE)]
+    await turn()
+    assert not any(answer.done() for answer in answers)
+    leader.apply(leader.log[0])
+    assert code_of(answers[0]) is code_of(answers[2]) is ErrorCode.FOUNDING_UNDER_WAY
+    assert answers[1].result().broker_epoch == 1
+    alone = leader.submit(ALLOCATE)
+    await turn()
+    assert code_of(alone) is ErrorCode.FOUNDING_UNDER_WAY
+    assert (len(leader.log), leader.decider.idle()) == (1, True)
+
+
+async def test_what_is_decided_wrongly_is_not_proposed(leader: Leader) -> None:
+    leader.decider.add(ALLOCATE, asyncio.get_running_loop().create_future())
+    leader.wrong = True
+    with pytest.raises(AssertionError, match=r"X1: .*AllocateProducerIdsRecord"):
+        leader.decider.decide()
+    assert leader.log == []

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.core import InvariantViolation, Role
-from pidkeeper.controller.raft.messages import AppendEntries, AppendEntriesReply, Entry, Heartbeat
+from pidkeeper.controller.raft.messages import (
+    AppendEntries,
+    AppendEntriesReply,
+    Entry,
+    Heartbeat,
+    InstallSnapshot,
+    Message,
+    RequestVote,
+)
 from pidkeeper.controller.raft.ready import ChunkRequest
 from pidkeeper.controller.state import requests
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -154,12 +164,47 @@ async def test_a_snapshot_that_is_gone_costs_the_transfer_and_not_the_leader(
     """It was pruned while it was sent, or a follower asks for what is not in it."""
     leader = await three.leader()
     peer = (await three.followers())[0].node_id
-    request = ChunkRequest(leader.core.term, peer, SnapshotId(77, 1), offset)
-    leader.driver._guarded(leader.driver._send_chunk, request)
-    assert f"cannot send a part of a snapshot to member {peer}" in caplog.text
+    leader.chunk_reader.read(ChunkRequest(leader.core.term, peer, SnapshotId(77, 1), offset))
+    await eventually(lambda: f"cannot send a part of a snapshot to member {peer}" in caplog.text)
     assert not leader.ended.done()
     epoch = await three.register()
     assert await three.allocate(epoch) == [0]
+
+
+async def test_a_disk_that_cannot_be_read_stops_the_member(three: LoopbackCluster) -> None:
+    leader = await three.leader()
+    peer = (await three.followers())[0].node_id
+    leader.storage.catalog.read_chunk = _fails_to_read  # type: ignore[method-assign]
+    leader.chunk_reader.read(ChunkRequest(leader.core.term, peer, SnapshotId(1, 1), 0))
+    assert str(await fault_of(leader)) == "[Errno 5] Input/output error"
+
+
+def _fails_to_read(snapshot: SnapshotId, offset: int, size: int) -> tuple[bytes, bool]:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+async def test_a_chunk_is_sent_only_by_who_still_leads_in_its_term(
+    three: LoopbackCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = await three.leader()
+    peer = (await three.followers())[0].node_id
+    sent: list[Message] = []
+    monkeypatch.setattr(leader.links, "send", sent.extend)
+
+    def chunks() -> list[Message]:
+        return [message for message in sent if isinstance(message, InstallSnapshot)]
+
+    core, snapshot = leader.core, SnapshotId(1, 1)
+    now, before = (ChunkRequest(term, peer, snapshot, 64) for term in (core.term, core.term - 1))
+    leader.driver.chunk_read(before, b"old", False)
+    assert chunks() == []
+    leader.driver.chunk_read(now, b"data", True)
+    assert chunks() == [InstallSnapshot(core.term, leader.node_id, peer, snapshot, 64, b"data", True)]
+    leader.driver.received([Heartbeat(core.term + 1, peer, leader.node_id, 0, 0)])
+    assert core.role is Role.FOLLOWER
+    leader.driver.chunk_read(now, b"data", True)
+    leader.driver.chunk_read(msgspec.structs.replace(now, term=core.term), b"data", True)
+    assert len(chunks()) == 1
 
 
 async def test_a_deposed_leader_answers_unknown(three: LoopbackCluster) -> None:
@@ -192,3 +237,22 @@ async def test_a_handing_over_leader_serves_no_more(three: LoopbackCluster) -> N
     with pytest.raises(RequestError) as refused:
         leader.proposals.propose([LeaderChangeRecord(1)], [])
     assert refused.value.code is ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize(
+    "message",
+    [append(0, 0, Entry(5, 1, encode_batch([LeaderChangeRecord(2)]))), RequestVote(5, 2, 1, 0, 0, transfer=False)],
+    ids=lambda message: type(message).__name__,
+)
+async def test_d8_whatever_lets_it_through_a_blank_member_takes_no_entry_and_gives_no_vote(
+    tmp_path: Path, message: Message
+) -> None:
+    cluster = LoopbackCluster(tmp_path, voters=3, blank=True)
+    await cluster.start(1)
+    member = cluster.members[1]
+    try:
+        member.driver.received([message])
+        assert str(await fault_of(member)).startswith("D8: ")
+        assert (member.writer.waiting(), member.writer.wal.next_index, member.writer.wal.hard_state.term) == (0, 1, 0)
+    finally:
+        await cluster.close()

@@ -29,16 +29,23 @@ from pidkeeper.controller.state.requests import (
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import HeldIds
-from pidkeeper.protocol.metadata_version import BASE, FOUNDING, LATEST
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, BASE, FOUNDING, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
-from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, Record, encode_batch
+from pidkeeper.protocol.records import (
+    AllocateProducerIdsRecord,
+    FeatureLevelRecord,
+    ProducerIdFloorRecord,
+    Record,
+    RegisterBrokerRecord,
+    encode_batch,
+)
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     TopicPartitions,
     TransactionalBlockRecord,
     TransactionRecord,
 )
-from tests.support.memory_leader import ALLOCATE, SETTINGS, MemoryLeader, MemoryQuorum
+from tests.support.memory_leader import ALLOCATE, SETTINGS, MemoryLeader, MemoryQuorum, code_of
 
 SESSION_TICKS = SETTINGS.timing.ticks(SETTINGS.broker_session_timeout_ms)
 ALL = 1 << 40
@@ -434,6 +441,95 @@ def test_a_quorum_that_an_early_build_began_is_not_kept_waiting() -> None:
     answer = leader.ask()
     leader.settle()
     assert answer.result().producer_id_start == 0
+
+
+def began_early() -> MemoryLeader:
+    """The leader of a quorum without a founding, that hands out; a member with one is about to be heard of."""
+    leader = just_founded()
+    knows(leader, [None])
+    return leader
+
+
+def test_a_block_that_was_asked_for_before_the_hearing_began_is_refused_in_it() -> None:
+    leader = began_early()
+    answer = leader.ask()
+    heartbeat = leader.ask(BrokerHeartbeat(1, 0))
+    knows(leader, [None, FOUNDING_ID])
+    leader.settle()
+    assert code_of(answer) is ErrorCode.FOUNDING_UNDER_WAY
+    assert not heartbeat.result().fenced, "whoever waits behind it is decided on"
+    assert leader.machine.producer_ids.next_producer_id == 0
+
+
+def test_a_block_for_transactional_producers_that_was_claimed_before_the_hearing_began_is_refused_in_it() -> None:
+    quorum = MemoryQuorum(version=FOUNDING - 1)
+    quorum.enter(MigrationPhase.BRIDGE)
+    leader = quorum.leader
+    knows(leader, [None])
+    leader.leadership.own_ids.wanted()
+    pass_time(leader, DUTY_TICKS)
+    leader.settle()
+    knows(leader, [None, FOUNDING_ID])
+    quorum.settle()
+    assert (leader.leadership.own_ids.trouble or "").startswith("FOUNDING_UNDER_WAY")
+    assert leader.machine.own_ids.next_id is None
+
+
+def test_no_transactional_id_gets_what_is_left_of_an_own_block_in_the_hearing() -> None:
+    leader = began_early()
+    one, other = (InitProducerId(1, 0, name, 60_000, -1, -1, candidate=-1) for name in ("t", "u"))
+    answer = leader.ask(one)
+    leader.settle()
+    assert (answer.result().producer_id, leader.machine.own_ids.next_id) == (0, 1)
+    knows(leader, [None, FOUNDING_ID])
+    answers = [leader.ask(one), leader.ask(other)]
+    leader.settle()
+    assert (answers[0].result().producer_id, answers[0].result().producer_epoch) == (0, 1), "it has its ID"
+    assert code_of(answers[1]) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert leader.machine.own_ids.next_id == 1
+
+
+def test_no_candidate_of_an_agent_is_taken_in_the_hearing() -> None:
+    leader = MemoryQuorum(version=ADDED_PARTITIONS).leader
+    knows(leader, [None])
+    leader.ask()
+    leader.settle()
+    knows(leader, [None, FOUNDING_ID])
+    answer = leader.ask(InitProducerId(1, 0, "t", 60_000, -1, -1, candidate=3))
+    leader.settle()
+    assert code_of(answer) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+KNOWN = TransactionRecord("t", 0, 0, -1, -1, 60_000, TransactionStatus.EMPTY, 1)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        AllocateProducerIdsRecord(1, 0, 19, 10, 10, 0),
+        TransactionalBlockRecord(10, 19, 0),
+        replace(KNOWN, transactional_id="u", producer_id=1),
+        replace(KNOWN, producer_id=1),
+    ],
+)
+def test_f5_nothing_is_proposed_that_hands_out_before_the_founding_is_in_the_log(record: Record) -> None:
+    leader = began_early()
+    leader.machine.replay([TransactionalBlockRecord(0, 9, 0), KNOWN])
+    founding = leader.leadership.founding
+    founding.checked([record])
+    knows(leader, [None, FOUNDING_ID])
+    founding.checked([replace(KNOWN, producer_epoch=1), RegisterBrokerRecord(2, 1, "b")])
+    with pytest.raises(AssertionError, match=r"F5: .* before the founding of this quorum is in its log"):
+        founding.checked([RegisterBrokerRecord(2, 1, "b"), record])
+
+
+def test_f5_holds_of_whatever_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader = just_founded()
+    monkeypatch.setattr(leader.leadership.founding, "check", lambda request: None)
+    leader.ask()
+    with pytest.raises(AssertionError, match="F5"):
+        leader.settle()
+    assert leader.core.proposed == []
 
 
 @pytest.mark.parametrize("hearing_ticks", [0, HEARING_TICKS])

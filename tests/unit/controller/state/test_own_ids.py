@@ -206,6 +206,16 @@ def test_no_block_is_taken_while_the_leader_knows_that_brokers_may_have_its_ids(
     assert one(machine, init(may_take_block=False)) == InitProducerIdResponse(0, 0, 0)
 
 
+@pytest.mark.parametrize("version", [TRANSACTIONAL_BLOCKS, TRANSACTIONAL_BLOCKS - 1])
+def test_no_id_that_is_new_to_it_is_given_to_a_transactional_id_while_the_leader_says_so(version: int) -> None:
+    """Not even what is left of an own block, or an agent's candidate."""
+    machine = make(version, next_id=5)
+    assert one(machine, init("known", candidate=1)).error_code == 0
+    assert one(machine, init("new", candidate=2, may_get_id=False)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert one(machine, init("known", candidate=2, may_get_id=False)).producer_epoch == 1
+    assert one(machine, init("new", candidate=2)).error_code == 0
+
+
 @pytest.mark.parametrize("phase", sorted(CLAIMING | PAUSED))
 def test_transactions_under_way_go_on_while_the_block_is_used_up(phase: MigrationPhase) -> None:
     machine = make()
