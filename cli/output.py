@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
+from pidkeeper.protocol.founding import Succession
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -50,6 +52,11 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
     for name, value in facts:
         table.add_row(name, "-" if value is None else str(value))
     _console(Console).print(table)
+
+
+def described_succession(succession: Succession | None) -> list[tuple[str, object]]:
+    """Whose place a quorum took, as facts; nothing if it took nobody's."""
+    return [] if succession is None else [("Predecessor", succession.predecessor), ("Floor", succession.floor)]
 
 
 def _console(console: Callable[..., Any]) -> Any:

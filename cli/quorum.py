@@ -11,7 +11,9 @@ import msgspec
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import described_succession, output_option, print_facts, print_json, print_table
+from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AddVoterResponse,
@@ -40,16 +42,39 @@ def quorum() -> None:
     type=click.UUID,
     help="A uuid to know the quorum by. Given again, with the same voters, it changes nothing. Default: a new one.",
 )
+@click.option(
+    "--predecessor",
+    type=click.UUID,
+    help="The founding of a quorum that lost all its disks, whose place the new one takes; with --floor.",
+)
+@click.option(
+    "--floor",
+    type=click.IntRange(0, MAX_PRODUCER_ID),
+    help="Every ID that the predecessor ever handed out lies below it; the new quorum hands out from there on.",
+)
+@click.option("--force", is_flag=True, help="Also with a floor above 10^12. Takes the operators' token.")
 @click.option("--wait", default=30.0, show_default=True, help="Seconds to wait until all voters are connected.")
 @asks_controllers
-def found(voters: str, founding_id: uuid.UUID | None, wait: float, members: Controllers) -> None:
+def found(
+    voters: str,
+    founding_id: uuid.UUID | None,
+    predecessor: uuid.UUID | None,
+    floor: int | None,
+    force: bool,
+    wait: float,
+    members: Controllers,
+) -> None:
     """Found a new quorum of members with blank disks. Once in its life, and never to mend one.
 
-    The new quorum hands out IDs from 0. A quorum of one that a build without foundings began goes on where it was. A
-    member whose disk was lost needs no founding: it joins by itself. If all
-    disks are lost, read docs/operations.md first.
+    The new quorum hands out IDs from 0. With --predecessor and --floor it takes the place of another: agents of that
+    one go on with the IDs that they hold, if these lie below the floor. A quorum of one that a build without foundings
+    began goes on where it was. A member whose disk was lost needs no founding: it joins by itself. If all disks are
+    lost, read docs/operations.md first.
     """
-    request = FoundQuorumRequest(founding_id or uuid.uuid4(), _ids(voters))
+    if (predecessor is None) != (floor is None):
+        raise click.UsageError("--predecessor and --floor must be given together")
+    succession = None if predecessor is None or floor is None else Succession(predecessor, floor)
+    request = FoundQuorumRequest(founding_id or uuid.uuid4(), _ids(voters), succession, force)
     deadline = time.monotonic() + wait
     url = _url_of(min(request.voters), members, deadline)
     founder = members.only(url, max(deadline - time.monotonic(), members.timeout))
@@ -186,6 +211,7 @@ def _status(description: QuorumDescription) -> list[tuple[str, object]]:
     return [
         ("ClusterId", description.cluster_id),
         ("FoundingId", description.founding_id),
+        *described_succession(description.succession),
         ("LeaderId", description.leader_id),
         ("LeaderEpoch", description.term),
         ("CommitIndex", description.commit_index),

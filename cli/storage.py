@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import click
 
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import described_succession, output_option, print_facts, print_json, print_table
 from pidkeeper.cli.run import CONFIG_OPTION
 from pidkeeper.cli.verify import verify as verify_directory
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
-from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
 from pidkeeper.controller.storage.founding import Founding, read_founding
+from pidkeeper.controller.storage.restoring import restore_directory
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.snapshots.files import OsFiles
 
 
 @click.group()
 def storage() -> None:
-    """Format, inspect and verify a member's data directory."""
+    """Format, inspect, verify and restore a member's data directory."""
 
 
 @storage.command("format")
@@ -65,6 +68,35 @@ def info(config: Path | None, directory: Path | None, output: str) -> None:
     except (DirectoryError, OSError) as error:
         raise CommandError(str(error)) from error
     _print(directory, meta, output, founding)
+
+
+@storage.command()
+@click.option("--dir", "directory", required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--floor",
+    required=True,
+    type=click.IntRange(0, MAX_PRODUCER_ID),
+    help="Every ID that was ever handed out lies below it; the restored quorum hands out from there on.",
+)
+@click.option(
+    "--founding-id", required=True, type=click.UUID, help="A new uuid for the restored quorum, the same for all copies."
+)
+@click.option("--force", is_flag=True, help="Also if the floor is more than 10^12 above what the copy knows.")
+@output_option
+def restore(directory: Path, floor: int, founding_id: uuid.UUID, force: bool, output: str) -> None:
+    """Make a copy of a data directory ready to take the place of the quorum that it was copied from.
+
+    Restore copies of a majority of the members, each under its own node id, before the first of them starts. The
+    quorum goes on with what the copies know, and hands out IDs from the floor on. Agents that still run go on with the
+    IDs that they hold, if these lie below the floor.
+    """
+    try:
+        restored = restore_directory(OsFiles(), directory, founding_id, floor, forced=force)
+    except (DirectoryError, LogCorruption, LogFailed, LogFull, OSError) as error:
+        raise CommandError(str(error), ExitCode.REFUSED) from error
+    _print(directory, restored.meta, output, restored.founding)
+    if restored.already:
+        click.echo(f"{directory} was restored like this before: nothing was changed", err=True)
 
 
 @storage.command()
@@ -116,5 +148,6 @@ def _print(directory: Path, meta: DirectoryMeta, output: str, founding: Founding
             ("FormatVersion", meta.format_version),
             ("FoundingId", "" if founding is None else founding.founding_id),
             ("FoundingVoters", "" if founding is None else ", ".join(str(voter.id) for voter in founding.voters)),
+            *described_succession(None if founding is None else founding.succession),
         ]
     )

@@ -125,6 +125,7 @@ LOG_RECORDS: Final = _table(
     ("producer_epoch", _INT, "transaction: its producer epoch"),
     ("transaction_status", _INT, "transaction: Kafka's number of its state"),
     ("founding_id", _TEXT, "founding and evidence: the uuid of the founding"),
+    ("predecessor", _TEXT, "succession: the uuid of the founding whose place the quorum took"),
     ("held_to", _LONG, "evidence: the highest producer ID that the broker says it holds"),
     ("timestamp_ms", _LONG, "the leader's wall clock, milliseconds since the epoch"),
 )

@@ -1,13 +1,14 @@
 """The records of a quorum's founding, and of what brokers hold that it cannot have given them.
 
 A founding is the act that made blank members a quorum, known by a uuid. A broker that remembers an ID which this quorum
-has not handed out yet proves that the quorum lost what it knew, or that it took another one's place.
+has not handed out yet proves that the quorum lost what it knew, or that it took another one's place. A quorum that was
+meant to take the place of another says so itself.
 """
 
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Protocol
 
 import msgspec
 
@@ -15,6 +16,34 @@ from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_BROKER_ID, MAX_PRODUCER_I
 
 EvidentBroker = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
 HighestId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID - 1)]
+Floor = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+
+
+class Succession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """This quorum takes the place of the one of founding `predecessor`, whose IDs all lie below `floor`.
+
+    Nothing below `floor` is handed out here, so that a broker of the predecessor keeps what it holds below it.
+    """
+
+    predecessor: uuid.UUID
+    floor: Floor
+
+
+class Founded(Protocol):
+    """What a member says of its founding.
+
+    `founding_id`: None where its directory is blank, or of a build without foundings. `succession`: whose place the
+    founding takes, if it takes any. `metadata_version`: the newest that the member reads.
+    """
+
+    @property
+    def founding_id(self) -> uuid.UUID | None: ...
+
+    @property
+    def succession(self) -> Succession | None: ...
+
+    @property
+    def metadata_version(self) -> int: ...
 
 
 class FoundingRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -53,3 +82,23 @@ class EvidenceDismissedRecord(msgspec.Struct, frozen=True, array_like=True, forb
     VERSION: ClassVar[int] = 0
     broker_id: EvidentBroker
     timestamp_ms: int
+
+
+class SuccessionRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """From this record on the quorum is of founding `founding_id`, which takes the place of `predecessor`.
+
+    The log before it is that of the predecessor, as far as an operator restored it, or a FoundingRecord alone. The next
+    producer ID is raised to `floor`, and what was left below it of the quorum's own blocks is never given.
+    """
+
+    TYPE: ClassVar[int] = 19
+    VERSION: ClassVar[int] = 0
+    founding_id: uuid.UUID
+    predecessor: uuid.UUID
+    floor: Floor
+    timestamp_ms: int
+
+    @property
+    def succession(self) -> Succession:
+        """What brokers are told of it."""
+        return Succession(self.predecessor, self.floor)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from pidkeeper.protocol.founding import HighestId
+from pidkeeper.protocol.founding import HighestId, Succession
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.records import (
@@ -42,6 +42,11 @@ class HeldIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     highest_producer_id: HighestId
 
 
+def keeps(held: HeldIds, succession: Succession) -> bool:
+    """Whether a broker goes on with what it holds under a quorum that took the place of the one that gave it."""
+    return held.founding_id == succession.predecessor and held.highest_producer_id < succession.floor
+
+
 class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Register one process as a broker. `incarnation_id` names the process; `cluster_id` is checked if given.
 
@@ -59,13 +64,14 @@ class RegisterBrokerResponse(msgspec.Struct, frozen=True):
     """`broker_epoch` is the log offset of the registration; it goes along with every later request.
 
     `metadata_version`: the one in force. A build that does not tell it has a lower one than any that matters here.
-    `founding_id`: the founding of the quorum; null where none is in its log yet.
+    `founding_id`: the founding of the quorum; null where none is in its log yet. `succession`: whose place it took.
     """
 
     broker_epoch: int
     cluster_id: str
     metadata_version: int = BASE
     founding_id: uuid.UUID | None = None
+    succession: Succession | None = None
 
 
 class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -78,12 +84,13 @@ class BrokerHeartbeatRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=
 class BrokerHeartbeatResponse(msgspec.Struct, frozen=True):
     """`fenced`: whether the registration is fenced as of this answer.
 
-    `metadata_version`, `founding_id`: as of a registration.
+    `metadata_version`, `founding_id`, `succession`: as of a registration.
     """
 
     fenced: bool
     metadata_version: int = BASE
     founding_id: uuid.UUID | None = None
+    succession: Succession | None = None
 
 
 class UnregisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,12 +115,18 @@ class AllocateProducerIdsRequest(msgspec.Struct, frozen=True, forbid_unknown_fie
 
 
 class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):
-    """KIP-730's AllocateProducerIdsResponse: IDs `producer_id_start` to `producer_id_start + producer_id_len - 1`."""
+    """KIP-730's AllocateProducerIdsResponse: IDs `producer_id_start` to `producer_id_start + producer_id_len - 1`.
+
+    `founding_id`, `succession`: as of a registration. They come with the first block of a quorum that took the place of
+    another, so that its IDs are not taken for those of the predecessor.
+    """
 
     error_code: int
     producer_id_start: int
     producer_id_len: int
     throttle_time_ms: int = 0
+    founding_id: uuid.UUID | None = None
+    succession: Succession | None = None
 
 
 class AllocatedBlock(msgspec.Struct, frozen=True):
@@ -203,14 +216,17 @@ class RemoveVoterResponse(msgspec.Struct, frozen=True):
     id: int
 
 
-class FoundQuorumRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FoundQuorumRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Found a new quorum of blank members. `voters`: their ids, as the configuration file of each of them names them.
 
     `founding_id`: a uuid that the caller has made for it, so that a request whose answer was lost can be sent again.
+    `succession`: whose place the quorum takes, and from which ID on; `force`: however far that is above 0.
     """
 
     founding_id: uuid.UUID
     voters: Annotated[list[MemberId], msgspec.Meta(min_length=1, max_length=MAX_MEMBERS)]
+    succession: Succession | None = None
+    force: bool = False
 
 
 class FoundQuorumResponse(msgspec.Struct, frozen=True):
@@ -268,7 +284,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     `failure_tolerance`: voters that may still fail before service stops; `reasons`: why `healthy` is false;
     `warnings`: what an operator should mend although the quorum is healthy. `founding_id`: of the founding that this
     member belongs to; null while its disk is blank, or where a build without foundings began the quorum.
-    `evidence`: of brokers that hold what was not handed out here.
+    `evidence`: of brokers that hold what was not handed out here. `succession`: whose place that founding took.
     """
 
     cluster_id: str
@@ -292,6 +308,7 @@ class QuorumDescription(msgspec.Struct, frozen=True):
     warnings: list[str] = []
     founding_id: uuid.UUID | None = None
     evidence: list[EvidenceDescription] = []
+    succession: Succession | None = None
 
 
 class InitProducerIdRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,7 +31,10 @@ TRANSACTIONAL_BLOCKS: Final = 6
 FOUNDING: Final = 7
 """FoundingRecord, EvidenceRecord and EvidenceDismissedRecord, and the snapshot's sections for them."""
 
-LATEST: Final = FOUNDING
+SUCCESSION: Final = 8
+"""SuccessionRecord, and the snapshot's section for it. A floor takes what is left of the quorum's own blocks."""
+
+LATEST: Final = SUCCESSION
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

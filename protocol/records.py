@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
 from pidkeeper.protocol.metadata_version import (
     ADDED_PARTITIONS,
@@ -23,6 +23,7 @@ from pidkeeper.protocol.metadata_version import (
     FOUNDING,
     MEMBERSHIP,
     MIGRATION,
+    SUCCESSION,
     TRANSACTIONAL_BLOCKS,
     TRANSACTIONS,
     MetadataVersion,
@@ -202,6 +203,7 @@ Record = (
     | FoundingRecord
     | EvidenceRecord
     | EvidenceDismissedRecord
+    | SuccessionRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -223,6 +225,7 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     FoundingRecord,
     EvidenceRecord,
     EvidenceDismissedRecord,
+    SuccessionRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -242,6 +245,7 @@ _NEEDED: Final[dict[type[Any], int]] = {
     FoundingRecord: FOUNDING,
     EvidenceRecord: FOUNDING,
     EvidenceDismissedRecord: FOUNDING,
+    SuccessionRecord: SUCCESSION,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

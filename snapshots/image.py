@@ -12,12 +12,13 @@ from typing import Annotated, Final
 
 import msgspec
 
-from pidkeeper.protocol.founding import EvidentBroker, FoundingRecord, HighestId
+from pidkeeper.protocol.founding import EvidentBroker, FoundingRecord, HighestId, SuccessionRecord
 from pidkeeper.protocol.ids import MAX_BROKER_ID, OWN
 from pidkeeper.protocol.metadata_version import (
     FOUNDING,
     MEMBERSHIP,
     MIGRATION,
+    SUCCESSION,
     TRANSACTIONAL_BLOCKS,
     TRANSACTIONS,
     MetadataVersion,
@@ -93,8 +94,9 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     configuration of the quorum, None while it is the configured one. `transactions` ascend by transactional id.
     `migration`: the newest record of the migration from ZooKeeper, if any. `own_ids`: what is left of the quorum's own
     blocks, at most MAX_OWN_RANGES, ascending. `founding`: of the quorum, None if no record of it is applied yet.
-    `evidence` ascends by broker id. Raises ValueError if brokers, transactions or evidence do not ascend, if a section
-    is newer than `version`, or if IDs of `own_ids` are taken or not allocated.
+    `evidence` ascends by broker id. `succession`: that by which the quorum came to its founding, if it took the place
+    of another. Raises ValueError if brokers, transactions or evidence do not ascend, if a section is newer than
+    `version`, if IDs of `own_ids` are taken or not allocated, or if `succession` is of another founding.
     """
 
     version: MetadataVersion
@@ -110,6 +112,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     own_ids: Annotated[tuple[IdRange, ...], msgspec.Meta(max_length=MAX_OWN_RANGES)] = ()
     founding: FoundingRecord | None = None
     evidence: Annotated[tuple[Evidence, ...], msgspec.Meta(max_length=MAX_EVIDENCE)] = ()
+    succession: SuccessionRecord | None = None
 
     def __post_init__(self) -> None:
         if self.voters is not None and self.version < MEMBERSHIP:
@@ -139,6 +142,13 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
         ids = [one.broker_id for one in self.evidence]
         if any(one >= other for one, other in itertools.pairwise(ids)):
             raise ValueError("the evidence does not ascend by broker id")
+        if (succession := self.succession) is None:
+            return
+        if self.version < SUCCESSION:
+            raise ValueError(f"a state image of version {self.version} with {succession}")
+        founding_id = None if self.founding is None else self.founding.founding_id
+        if succession.founding_id != founding_id or succession.floor > self.next_producer_id:
+            raise ValueError(f"a state image of founding {founding_id}, next ID {self.next_producer_id}: {succession}")
 
     def _check_own(self) -> None:
         block, own = self.last_block, self.own_ids

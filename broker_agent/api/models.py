@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import uuid
+
 import msgspec
 
 
 class AgentStatus(msgspec.Struct, frozen=True):
-    """Answer of /v1/status. `leader`: base URL that the next call goes to; `claim_rate`: IDs a second."""
+    """Answer of /v1/status. `leader`: base URL that the next call goes to; `claim_rate`: IDs a second.
+
+    `founding_id`: that of the quorum, as of its newest answer; null before it has told any.
+    """
 
     broker_id: int
     broker_epoch: int | None
     cluster_id: str | None
+    founding_id: uuid.UUID | None
     incarnation_id: str
     ready: bool
     reasons: list[str]

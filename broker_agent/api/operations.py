@@ -43,6 +43,7 @@ class Operations:
             broker_id=session.broker_id,
             broker_epoch=session.broker_epoch,
             cluster_id=session.cluster_id,
+            founding_id=session.founding_id,
             incarnation_id=session.incarnation_id,
             ready=agent.ready,
             reasons=agent.why_not_ready(),

@@ -113,6 +113,8 @@ class Prefetcher:
 
     def _offer(self, answers: list[AllocateProducerIdsResponse], epoch: int) -> int:
         """Offer the blocks in order; how many were accepted. Another becomes a gap; what is at hand is untouched."""
+        for answer in answers:
+            self._session.meet(answer.founding_id, answer.succession)
         accepted = 0
         for answer in sorted(answers, key=lambda one: one.producer_id_start):
             try:

@@ -13,6 +13,7 @@ from pidkeeper.broker_agent.session.refusals import STALE, FatalAgentError, rais
 from pidkeeper.broker_agent.waiting import wait_at_most
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import (
     BrokerHeartbeatRequest,
     BrokerHeartbeatResponse,
@@ -20,6 +21,7 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     UnregisterBrokerRequest,
+    keeps,
 )
 from pidkeeper.protocol.metadata_version import BASE
 
@@ -167,10 +169,26 @@ class Session:
 
     def _heard(self, answer: RegisterBrokerResponse | BrokerHeartbeatResponse) -> None:
         self.metadata_version = max(self.metadata_version, answer.metadata_version)
-        founding_id = answer.founding_id
+        self.meet(answer.founding_id, answer.succession)
+
+    def meet(self, founding_id: uuid.UUID | None, succession: Succession | None) -> None:
+        """An answer comes from a quorum of `founding_id`; None if that has none yet. Called before its IDs count.
+
+        Under another founding than before only those IDs are kept that lie below the floor of its succession.
+        """
         if founding_id is None or founding_id == self.founding_id:
             return
-        if self.founding_id is not None:
+        held = self.held()
+        if held is not None and succession is not None and keeps(held, succession):
+            _log.warning(
+                "the quorum is of founding %s now, which takes the place of %s from ID %d on: this agent holds none "
+                "above %d, and goes on with them",
+                founding_id,
+                self.founding_id,
+                succession.floor,
+                held.highest_producer_id,
+            )
+        elif self.founding_id is not None:
             _log.error(
                 "the quorum is of founding %s, this agent was of %s: letting go of all IDs up to %d",
                 founding_id,

@@ -276,6 +276,7 @@ class Operations:
 
     async def found(self, call: Call[None, None, FoundQuorumRequest]) -> FoundQuorumResponse:
         """Found a quorum of blank members. No leader decides that, for there is none."""
+        _check_force(call.principal, call.body.force)
         self.pending.check_room()
         founded: FoundQuorumResponse = await self.pending.wait(self.member.found(call.body), self._clock_ns())
         return founded

@@ -310,6 +310,8 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         response=FoundQuorumResponse,
         errors=(
             ErrorCode.FOUNDING_REFUSED,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.INVALID_REQUEST,
             ErrorCode.VOTERS_NOT_CONNECTED,
             ErrorCode.THROTTLING_QUOTA_EXCEEDED,
             ErrorCode.REQUEST_TIMED_OUT,

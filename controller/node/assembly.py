@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import uuid
 from typing import Any, Final
 
 from pidkeeper.controller.migration.zookeeper import Connected
@@ -30,6 +29,7 @@ from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Rng, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.founding import Founded
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 
 logger = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class ClusterMember:
             settings,
             ports,
             versions=self._versions,
+            own=lambda: self.links.identity,
             foundings=self._foundings,
             wake=self._wake,
         )
@@ -167,12 +168,12 @@ class ClusterMember:
     def _versions(self) -> dict[int, int]:
         return {peer: facts.metadata_version for peer, facts in self.links.peers.items()}
 
-    def _foundings(self) -> dict[int, uuid.UUID]:
+    def _foundings(self) -> dict[int, Founded]:
         # Members alone: whoever knows the peer key can connect as a guest, and say what it likes of itself.
         members = {member.id for member in self.core.contacts()}
-        said = {peer: facts.founding_id for peer, facts in self.links.peers.items() if peer in members}
-        said[self.node_id] = self.links.identity.founding_id
-        return {member: founding_id for member, founding_id in said.items() if founding_id is not None}
+        said: dict[int, Founded] = {peer: facts for peer, facts in self.links.peers.items() if peer in members}
+        said[self.node_id] = self.links.identity
+        return {member: founded for member, founded in said.items() if founded.founding_id is not None}
 
     def _wake(self) -> None:
         self.driver.pump_soon()
@@ -220,5 +221,6 @@ def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
         address=settings.address(),
         metadata_version=storage.machine.supported,
         founding_id=None if founding is None else founding.founding_id,
+        succession=None if founding is None else founding.succession,
         blank=founding_terms(settings) if founding is None else None,
     )

@@ -22,7 +22,7 @@ from pidkeeper.controller.storage.founding import (
     write_founding,
 )
 from pidkeeper.controller.storage.recovery import RecoveredLog
-from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.founding import FoundingRecord, Succession
 from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, decode_batch, read_leader, read_voters
 from pidkeeper.snapshots.files import Files
 
@@ -65,10 +65,13 @@ def founding_of(
     return founding
 
 
-def founding_by(settings: MemberSettings, founding_id: uuid.UUID | None = None) -> Founding:
+def founding_by(
+    settings: MemberSettings, founding_id: uuid.UUID | None = None, succession: Succession | None = None
+) -> Founding:
     """A founding by the voters of the settings. Raises VotersRefused."""
+    voters = (FoundingVoter(one.id, str(one.peer), one.http) for one in settings.voters)
     try:
-        return Founding.of((FoundingVoter(one.id, str(one.peer), one.http) for one in settings.voters), founding_id)
+        return Founding.of(voters, founding_id, succession)
     except ValueError as error:
         raise VotersRefused(f"voters: {error}") from error
 

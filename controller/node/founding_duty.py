@@ -1,8 +1,10 @@
 """The leader puts the quorum's founding into the log; one that was just founded hears its brokers before that.
 
 All disks may have been lost under live brokers. Whoever founds the quorum anew then need not know that: before it hands
-out its first ID, every broker that lives has had the time to say which IDs it holds (docs/decisions/0026). Soft state
-of the leader; the end of the hearing is the FoundingRecord. Pure.
+out its first ID, every broker that lives has had the time to say which IDs it holds (docs/decisions/0026). Likewise for
+one that was restored from copies: its directories are of a founding that their log does not know yet (0027). Soft state
+of the leader; the end of the hearing is the FoundingRecord, or the SuccessionRecord where the quorum takes the place of
+another. Pure.
 """
 
 from __future__ import annotations
@@ -19,13 +21,20 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.controller.state.transactions import gets_new_id
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.metadata_version import FOUNDING
+from pidkeeper.protocol.founding import Founded, Succession
+from pidkeeper.protocol.messages import HeldIds, keeps
+from pidkeeper.protocol.metadata_version import FOUNDING, SUCCESSION
 from pidkeeper.protocol.records import Record
 from pidkeeper.protocol.transactions import TransactionRecord
 
 logger = logging.getLogger(__name__)
 
 _HEARING: Final = "the quorum was founded just now, and hears which IDs its brokers hold before it hands out any"
+
+_OF_ANOTHER: Final = (
+    "nothing is handed out, because the directories were restored to take the place of founding {}, but their log is "
+    "of {}: restore copies of one quorum"
+)
 
 _OF_TWO: Final = (
     "nothing is handed out, because members belong to different foundings: stop those that are of another quorum, and "
@@ -42,8 +51,8 @@ class Ask(Protocol):
 class FoundingDuty:
     """The duty of one member while it leads.
 
-    `foundings()`: of which founding this member is and those connected to it are, by id, without those that have none;
-    an operator has ordered any that is there. `everybody_connected()`: whether all members are.
+    `own()`: what this member says of its founding; `foundings()`: what it and those connected to it say, by id, without
+    those that have none. An operator has ordered any that is there. `everybody_connected()`: whether all members are.
     """
 
     def __init__(
@@ -53,13 +62,15 @@ class FoundingDuty:
         new_founding_id: Callable[[], uuid.UUID],
         ask: Ask,
         *,
-        foundings: Callable[[], Mapping[int, uuid.UUID]],
+        own: Callable[[], Founded],
+        foundings: Callable[[], Mapping[int, Founded]],
         everybody_connected: Callable[[], bool],
     ) -> None:
         self._machine = machine
         self._settings = settings
         self._new_founding_id = new_founding_id
         self._ask = ask
+        self._own = own
         self._foundings = foundings
         self._everybody_connected = everybody_connected
         self._hearing_ticks = settings.timing.ticks(settings.founding_hearing_ms)
@@ -72,22 +83,44 @@ class FoundingDuty:
 
     def hearing(self) -> bool:
         """Whether nothing is handed out yet: the quorum was founded by an order, and that is not in the log."""
-        if self._machine.foundings.founding_id is not None:
+        if self._recorded():
             return False
-        orders = len(self._ordered())
         # Of two orders one founded another quorum, which may hand out the same IDs: an operator has to tell which.
-        return orders > 1 or (orders == 1 and self._hearing_ticks > 0)
+        # And until the floor of a succession is in force, what the predecessor has handed out would be again.
+        if len(self._ordered()) > 1 or self._succession() is not None:
+            return True
+        return bool(self._ordered()) and self._hearing_ticks > 0
+
+    def _recorded(self) -> bool:
+        """Whether the log has the founding of this member. Then its links refuse those of any other."""
+        foundings, own = self._machine.foundings, self._own()
+        recorded = foundings.founding_id
+        if recorded is None or (own.succession is not None and foundings.succeeded is None):
+            return False
+        return recorded == own.founding_id or self._ordered() <= {recorded}
+
+    def _ordered(self) -> set[uuid.UUID]:
+        return {one.founding_id for one in self._foundings().values() if one.founding_id is not None}
+
+    def _succession(self) -> Succession | None:
+        return next((one.succession for one in self._foundings().values() if one.succession is not None), None)
 
     def trouble(self) -> str | None:
         """What an operator is told while that is so."""
         if not self.hearing():
             return None
         if len(self._ordered()) > 1:
-            said = ", ".join(f"member {member} of {one}" for member, one in sorted(self._foundings().items()))
-            return f"{_OF_TWO}: {said}"
-        if self._machine.metadata_version < FOUNDING:
+            said = sorted(self._foundings().items())
+            return f"{_OF_TWO}: " + ", ".join(f"member {member} of {one.founding_id}" for member, one in said)
+        succession, recorded = self._succession(), self._machine.foundings.founding_id
+        if succession is not None and recorded not in {None, succession.predecessor}:
+            return _OF_ANOTHER.format(succession.predecessor, recorded)
+        if self._machine.metadata_version < self._needed():
             return f"{_HEARING}: that begins when all members are connected and run this build"
         return f"{_HEARING}: for {self._settings.founding_hearing_ms} ms"
+
+    def _needed(self) -> int:
+        return FOUNDING if self._succession() is None else SUCCESSION
 
     def check(self, request: requests.Request) -> None:
         """Raise FOUNDING_UNDER_WAY for a request of a block while nothing is handed out.
@@ -104,7 +137,16 @@ class FoundingDuty:
         self.check(request)
         if isinstance(request, requests.InitProducerId) and self.hearing():
             return replace(request, may_get_id=False)
+        if isinstance(request, requests.SignOfLife) and self._is_expected(request.held):
+            return replace(request, held=None)
         return request
+
+    def _is_expected(self, held: HeldIds | None) -> bool:
+        """Whether it is no news, because the floor that is to come into force lies above it."""
+        if held is None or self._recorded():
+            return False
+        succession = self._succession()
+        return succession is not None and keeps(held, succession)
 
     def checked(self, records: Sequence[Record]) -> None:
         """Raise AssertionError (F5) if an entry of `records` would hand out anything while nothing may be."""
@@ -119,8 +161,7 @@ class FoundingDuty:
 
     def tick(self, ticks: int) -> None:
         """Ask for the record when it is due; called now and then while this member serves."""
-        machine = self._machine
-        if machine.metadata_version < FOUNDING or machine.foundings.founding_id is not None or self._recording:
+        if self._machine.metadata_version < self._needed() or self._recorded() or self._recording:
             return
         known = self._ordered()
         if len(known) > 1:
@@ -132,14 +173,12 @@ class FoundingDuty:
         if due:
             self._record(known.pop() if known else self._new_founding_id())
 
-    def _ordered(self) -> set[uuid.UUID]:
-        return set(self._foundings().values())
-
     def _record(self, founding_id: uuid.UUID) -> None:
         logger.info("this quorum is of founding %s", founding_id)
         self._recording = True
         settings = self._settings
-        self._ask(requests.RecordFounding(founding_id, settings.block_size, settings.bridge), self._not_recorded)
+        request = requests.RecordFounding(founding_id, settings.block_size, settings.bridge, self._succession())
+        self._ask(request, self._not_recorded)
 
     def _not_recorded(self) -> None:
         """The next look asks again; until then a quorum that cannot commit is not asked once more with each."""

@@ -8,6 +8,7 @@ durable before the first vote (docs/decisions/0026).
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -19,11 +20,14 @@ from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.state.foundings import Foundings
+from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.controller.transport.frames import FoundingTerms
 from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+from pidkeeper.protocol.metadata_version import SUCCESSION
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +79,7 @@ class FoundingGate:
         self._links = links
         self._writer = writer
         self.founding: Founding | None = storage.founding
+        self._blank = storage.blank
         self.waits_for = WAITING if storage.blank else ALONE
         self._writing: Founding | None = None
         self._compared: Foundings | None = None
@@ -113,11 +118,12 @@ class FoundingGate:
         committed = foundings.founding_id
         if committed is None:
             return
-        assert founding.founding_id in {None, committed}, (
+        # What comes before a succession in the log is of the predecessor, or of one before that.
+        assert founding.founding_id in {None, committed} or founding.succession is not None, (
             f"F1: the log is of founding {committed}, this directory of {founding.founding_id}"
         )
         if self._links.identity.founding_id is None:
-            self._links.introduce_as(committed)
+            self._links.introduce_as(committed, foundings.succession)
 
     def introduced(self, peer: int) -> None:
         """`peer` says who it is. If it is not blank, and one of ours by the file, its founding becomes ours."""
@@ -127,7 +133,7 @@ class FoundingGate:
         if peer not in named_voters(self._settings):
             return
         logger.info("joining founding %s, of which member %d is", facts.founding_id or "without an id", peer)
-        self._begin(founding_by(self._settings, facts.founding_id))
+        self._begin(founding_by(self._settings, facts.founding_id, facts.succession))
 
     # What the operator says.
 
@@ -135,20 +141,35 @@ class FoundingGate:
         """Found a quorum of this and other blank members.
 
         `answer` gets a FoundQuorumResponse once every voter has joined: what one disk alone knows is lost with it.
-        Raises RequestError: FOUNDING_REFUSED; VOTERS_NOT_CONNECTED while a voter has not said yet that it is blank.
+        Raises RequestError: FOUNDING_REFUSED; INVALID_REQUEST for a floor as `check_floor`; VOTERS_NOT_CONNECTED while
+        a voter has not said yet that it is blank.
         """
         begun = self._begun()
-        if begun is not None and begun.founding_id != wanted.founding_id:
+        if begun is not None and (begun.founding_id, begun.succession) != (wanted.founding_id, wanted.succession):
             raise _refused(f"member {self._settings.node_id} belongs to a quorum already: {_described(begun)}")
         if begun is None:
-            voters = sorted(set(wanted.voters))
-            self._check_own(voters)
-            for voter in voters[1:]:
-                _check_peer(voter, founding_terms(self._settings), self._links.peers.get(voter))
-            logger.warning("founding a new quorum, %s, of the voters %s", wanted.founding_id, voters)
-            begun = founding_by(self._settings, wanted.founding_id)
-            self._begin(begun)
+            self._begin(self._ordered(wanted))
         self._answers.append(answer)
+
+    def _ordered(self, wanted: FoundQuorumRequest) -> Founding:
+        """The founding that is wanted. Raises RequestError as `found`."""
+        voters = sorted(set(wanted.voters))
+        self._check_own(voters)
+        if wanted.succession is not None:
+            self._check_succession(wanted.founding_id, wanted.succession, forced=wanted.force)
+        for voter in voters[1:]:
+            _check_peer(voter, founding_terms(self._settings), wanted.succession, self._links.peers.get(voter))
+        logger.warning("founding a new quorum, %s, of the voters %s", wanted.founding_id, voters)
+        return founding_by(self._settings, wanted.founding_id, wanted.succession)
+
+    def _check_succession(self, founding_id: uuid.UUID, succession: Succession, *, forced: bool) -> None:
+        if succession.predecessor == founding_id:
+            raise _refused(f"founding {founding_id} cannot take its own place: give the new quorum another id")
+        if not self._blank:
+            raise _refused("the disk is not blank: the quorum goes on where it was, and takes nobody's place")
+        if self._settings.bridge:
+            raise _refused('ZooKeeper knows how far the IDs have gone (mode = "zookeeper"): leave the predecessor out')
+        check_floor(0, succession.floor, self._settings.block_size, forced=forced)
 
     def _check_own(self, voters: Sequence[int]) -> None:
         """One member founds, the one with the lowest id: two at once would found two quorums."""
@@ -175,7 +196,7 @@ class FoundingGate:
     def _founded(self) -> None:
         self.founding, self._writing = self._writing, None
         assert self.founding is not None, "founded by nothing"
-        self._links.introduce_as(self.founding.founding_id)
+        self._links.introduce_as(self.founding.founding_id, self.founding.succession)
         self._links.redial()
 
     def _answer(self, founding: Founding) -> None:
@@ -199,7 +220,7 @@ def founding_terms(settings: MemberSettings) -> FoundingTerms:
     return FoundingTerms(tuple(sorted(one.id for one in settings.voters)), settings.block_size, settings.bridge)
 
 
-def _check_peer(voter: int, terms: FoundingTerms, facts: Peer | None) -> None:
+def _check_peer(voter: int, terms: FoundingTerms, succession: Succession | None, facts: Peer | None) -> None:
     if facts is None:
         detail = f"member {voter} is not connected: start it, formatted anew, and see that its peer address is right"
         raise RequestError(ErrorCode.VOTERS_NOT_CONNECTED, detail)
@@ -207,6 +228,8 @@ def _check_peer(voter: int, terms: FoundingTerms, facts: Peer | None) -> None:
         raise _refused(f"member {voter} is not blank: this member joins the quorum of that one")
     if facts.blank != terms:
         raise _refused(f"the file of member {voter} says {_terms(facts.blank)}, not {_terms(terms)}")
+    if succession is not None and facts.metadata_version < SUCCESSION:
+        raise _refused(f"member {voter} runs a build that knows no predecessors: upgrade it first")
 
 
 def _terms(terms: FoundingTerms) -> str:
@@ -216,7 +239,11 @@ def _terms(terms: FoundingTerms) -> str:
 
 def _described(founding: Founding) -> str:
     voters = [voter.id for voter in founding.voters]
-    return f"founding {founding.founding_id}, of the voters {voters}" if founding.founding_id else f"of {voters}"
+    if founding.founding_id is None:
+        return f"of {voters}"
+    took = founding.succession
+    place = "" if took is None else f", which takes the place of {took.predecessor} from ID {took.floor} on"
+    return f"founding {founding.founding_id}, of the voters {voters}{place}"
 
 
 def _refused(detail: str) -> RequestError:

@@ -29,6 +29,7 @@ from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.founding import Founded
 from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.records import Record
 
@@ -69,7 +70,7 @@ class Surroundings(Protocol):
 class Leadership:
     """The leader's side of one member, of which nothing happens while another member leads.
 
-    `versions()`: the newest metadata version that each connected peer reads, by id. `foundings()`: as in
+    `versions()`: the newest metadata version that each connected peer reads, by id. `own()`, `foundings()`: as in
     `FoundingDuty`. `wake()` has the driver call `decide` at the end of this turn of the event loop, so that whatever
     else arrives in it joins the batch.
     """
@@ -83,7 +84,8 @@ class Leadership:
         surroundings: Surroundings,
         *,
         versions: Callable[[], Mapping[int, int]],
-        foundings: Callable[[], Mapping[int, uuid.UUID]],
+        own: Callable[[], Founded],
+        foundings: Callable[[], Mapping[int, Founded]],
         wake: Callable[[], None],
     ) -> None:
         self._core = core
@@ -118,6 +120,7 @@ class Leadership:
             settings,
             surroundings.new_founding_id,
             self._ask,
+            own=own,
             foundings=foundings,
             everybody_connected=self._everybody_connected,
         )

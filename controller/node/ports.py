@@ -21,6 +21,7 @@ from pidkeeper.controller.raft.core import Rng
 from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.snapshots.catalog import SnapshotCatalog
 
 Addresses = Mapping[int, tuple[str, int]]
@@ -51,7 +52,7 @@ class Links(Protocol):
     def send(self, messages: list[Message]) -> None:
         """Send each message to its receiver, if it is known. Messages may be dropped."""
 
-    def introduce_as(self, founding_id: uuid.UUID | None) -> None:
+    def introduce_as(self, founding_id: uuid.UUID | None, succession: Succession | None) -> None:
         """This member is of founding `founding_id`: say so in every handshake from now on."""
 
     def redial(self) -> None:

@@ -17,6 +17,9 @@ each."""
 EVIDENCE_BYTES: Final = 80
 """At most, of an encoded EvidenceRecord: a uuid of 36 characters and three integers."""
 
+FOUNDING_BYTES: Final = 176
+"""At most, of an encoded FoundingRecord and SuccessionRecord: three uuids of 36 characters, and five integers."""
+
 RECORD_BYTES: Final = 56
 """At most, of any other encoded record of a fixed length: an allocation takes 50 with all of its integers as large as
 they get. A full batch of these fits into one entry; a full batch of registrations would not."""
@@ -49,7 +52,7 @@ def most_records(request: requests.Request) -> int:
         return 2 if request.may_take_block else 1
     if isinstance(request, requests.RegisterBroker):
         return 3
-    if isinstance(request, requests.BrokerHeartbeat):
+    if isinstance(request, requests.BrokerHeartbeat | requests.RecordFounding):
         return 2
     return 2 if isinstance(request, requests.AdvanceMigration) else 1
 
@@ -62,4 +65,6 @@ def most_bytes(draft: Draft, request: requests.Request) -> int:
         return RECORD_BYTES + EVIDENCE_BYTES
     if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds):
         return most_records(request) * RECORD_BYTES
+    if isinstance(request, requests.RecordFounding):
+        return FOUNDING_BYTES
     return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

@@ -15,22 +15,44 @@ from typing import Final
 import msgspec
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.founding import (
+    EvidenceDismissedRecord,
+    EvidenceRecord,
+    FoundingRecord,
+    Succession,
+    SuccessionRecord,
+)
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP
 from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.snapshots.image import MAX_EVIDENCE, Evidence
 
 
 class Foundings(msgspec.Struct, frozen=True):
-    """A value: what changes it returns another one. `evidence` ascends by broker id; one of each broker at most."""
+    """A value: what changes it returns another one.
+
+    `evidence` ascends by broker id; one of each broker at most. `succeeded`: by which the quorum came to its founding,
+    if it took the place of another.
+    """
 
     founding: FoundingRecord | None = None
     evidence: tuple[Evidence, ...] = ()
+    succeeded: SuccessionRecord | None = None
 
     @property
     def founding_id(self) -> uuid.UUID | None:
         """By which the quorum is known; None before it is in the log."""
         return None if self.founding is None else self.founding.founding_id
+
+    @property
+    def succession(self) -> Succession | None:
+        """Whose place this quorum has taken, and from which ID on."""
+        return None if self.succeeded is None else self.succeeded.succession
+
+    def can_be_followed(self, founding_id: uuid.UUID, predecessor: uuid.UUID) -> bool:
+        """Whether founding `founding_id` may take the place of `predecessor` here, where that has not happened yet."""
+        if self.founding_id == founding_id:
+            return self.succeeded is None or self.succeeded.founding_id != founding_id
+        return self.founding_id == predecessor
 
     def of(self, broker_id: int) -> Evidence | None:
         """The evidence of a broker, if any."""
@@ -41,11 +63,16 @@ class Foundings(msgspec.Struct, frozen=True):
         return [one for one in self.evidence if is_open(one, next_producer_id)]
 
     def after(
-        self, record: FoundingRecord | EvidenceRecord | EvidenceDismissedRecord, offset: int, next_producer_id: int
+        self,
+        record: FoundingRecord | SuccessionRecord | EvidenceRecord | EvidenceDismissedRecord,
+        offset: int,
+        next_producer_id: int,
     ) -> Foundings:
         """With one committed record. Only what was decided gets here, so a mismatch stops the process."""
         if isinstance(record, FoundingRecord):
             return self.founded(record, offset)
+        if isinstance(record, SuccessionRecord):
+            return self.followed(record, offset)
         if isinstance(record, EvidenceRecord):
             return self.heard(record, offset, next_producer_id)
         return self.dismissed(record, offset)
@@ -54,6 +81,15 @@ class Foundings(msgspec.Struct, frozen=True):
         """The founding is known from now on."""
         assert self.founding is None, f"F1: offset {offset} founds the quorum of founding {self.founding_id} again"
         return msgspec.structs.replace(self, founding=record)
+
+    def followed(self, record: SuccessionRecord, offset: int) -> Foundings:
+        """Another founding is in force, which takes the place of the one before. Evidence is kept, if it is open."""
+        founding = self.founding
+        assert founding is not None and self.can_be_followed(record.founding_id, record.predecessor), (
+            f"F6: offset {offset} has {record}, but the quorum is of founding {self.founding_id}, by {self.succeeded}"
+        )
+        founding = msgspec.structs.replace(founding, founding_id=record.founding_id)
+        return msgspec.structs.replace(self, founding=founding, succeeded=record)
 
     def heard(self, record: EvidenceRecord, offset: int, next_producer_id: int) -> Foundings:
         """A broker has left evidence; what the floor has passed meanwhile is forgotten."""

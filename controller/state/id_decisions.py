@@ -12,9 +12,16 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.brokers import MAX_BROKERS, registered
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.foundings import check_room, is_open, said_of, weigh
+from pidkeeper.controller.state.own_ids import NO_OWN_IDS
 from pidkeeper.controller.state.producer_ids import check_block_left, check_floor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.founding import (
+    EvidenceDismissedRecord,
+    EvidenceRecord,
+    FoundingRecord,
+    Succession,
+    SuccessionRecord,
+)
 from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
@@ -23,7 +30,8 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerResponse,
     UnregisterBrokerResponse,
 )
-from pidkeeper.protocol.metadata_version import FOUNDING, TRANSACTIONAL_BLOCKS, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import FOUNDING, SUCCESSION, TRANSACTIONAL_BLOCKS, TRANSACTIONS
+from pidkeeper.protocol.migration import CLAIMING, PAUSED
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
@@ -61,7 +69,8 @@ def allocate_producer_ids(
             timestamp_ms=draft.timestamp_ms,
         )
     )
-    return AllocateProducerIdsResponse(error_code=0, producer_id_start=first, producer_id_len=size)
+    known = draft.foundings
+    return AllocateProducerIdsResponse(0, first, size, founding_id=known.founding_id, succession=known.succession)
 
 
 def fill_own_ids(draft: Draft, request: requests.FillOwnIds) -> bool:
@@ -107,7 +116,8 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
         registration = replace(registration, kafka=request.kafka)
     if registration is not before:
         draft.put_broker(request.broker_id, registration)
-    return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, draft.foundings.founding_id)
+    known = draft.foundings
+    return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, known.founding_id, known.succession)
 
 
 def _take_evidence(draft: Draft, request: requests.SignOfLife) -> RequestError | None:
@@ -140,13 +150,33 @@ def dismiss_evidence(draft: Draft, request: requests.DismissEvidence) -> Dismiss
 
 
 def record_founding(draft: Draft, request: requests.RecordFounding) -> uuid.UUID:
-    """The founding of the quorum, from the first record of it on."""
-    draft.require(FOUNDING)
+    """The founding of the quorum, from the first record of it on; and whose place it takes, if it takes any."""
+    draft.require(FOUNDING if request.succession is None else SUCCESSION)
     if draft.foundings.founding_id is None:
         record = FoundingRecord(request.founding_id, request.block_size, request.bridge, draft.timestamp_ms)
         draft.foundings = draft.foundings.founded(record, draft.next_offset)
         draft.records.append(record)
+    if request.succession is not None:
+        _record_succession(draft, request.founding_id, request.succession)
     return draft.foundings.founding_id or request.founding_id
+
+
+def _record_succession(draft: Draft, founding_id: uuid.UUID, succession: Succession) -> None:
+    """Unless it is in the log, or the log is that of neither founding, or has handed out under the new one."""
+    known = draft.foundings
+    if not known.can_be_followed(founding_id, succession.predecessor):
+        return
+    if known.founding_id == founding_id and draft.last_block is not None:
+        return
+    floor = succession.floor
+    if draft.phase in CLAIMING | PAUSED:
+        # ZooKeeper says how far the IDs have gone, and nothing above that was claimed: so nothing is promised there.
+        floor = min(floor, draft.next_producer_id)
+    record = SuccessionRecord(founding_id, succession.predecessor, floor, draft.timestamp_ms)
+    draft.foundings = known.followed(record, draft.next_offset)
+    draft.records.append(record)
+    draft.next_producer_id = max(draft.next_producer_id, floor)
+    draft.own_ids = NO_OWN_IDS
 
 
 def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> UnregisterBrokerResponse:
@@ -187,6 +217,8 @@ def raise_floor(draft: Draft, request: requests.RaiseFloor) -> RaiseFloorRespons
     if request.at_least > draft.next_producer_id:
         draft.records.append(ProducerIdFloorRecord(request.at_least, draft.timestamp_ms))
         draft.next_producer_id = request.at_least
+        if draft.metadata_version >= SUCCESSION:
+            draft.own_ids = NO_OWN_IDS
     return RaiseFloorResponse(next_producer_id=draft.next_producer_id, raised=raised)
 
 
@@ -198,7 +230,8 @@ def _set_fenced(
     if before.fenced != fenced:
         draft.records.append(BrokerRegistrationChangeRecord(broker_id, broker_epoch, fenced))
         draft.put_broker(broker_id, replace(before, fenced=fenced))
-    return BrokerHeartbeatResponse(fenced, draft.metadata_version, draft.foundings.founding_id)
+    known = draft.foundings
+    return BrokerHeartbeatResponse(fenced, draft.metadata_version, known.founding_id, known.succession)
 
 
 DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {

@@ -12,9 +12,9 @@ from pidkeeper.controller.state.own_ids import NO_OWN_IDS, OwnIds
 from pidkeeper.controller.state.producer_ids import ProducerIdsState
 from pidkeeper.controller.state.transactions import TransactionsState, gets_new_id
 from pidkeeper.controller.state.transitions import TransactionStatus
-from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
-from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.metadata_version import BASE, LATEST, SUCCESSION, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -84,7 +84,7 @@ class StateMachine:
                 case AllocateProducerIdsRecord() | TransactionalBlockRecord():
                     self._hand_out(record, offset)
                 case ProducerIdFloorRecord() | ZooKeeperBlockRecord():
-                    self.producer_ids.replay_jump(record, offset)
+                    self._jump(record, offset)
                 case MigrationRecord():
                     self.migration.replay(record, offset)
                 case LeaderChangeRecord():
@@ -95,8 +95,8 @@ class StateMachine:
                     own_ids = self._own_ids_after(record, offset)
                     self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
                     self.own_ids = own_ids
-                case FoundingRecord() | EvidenceRecord() | EvidenceDismissedRecord():
-                    self.foundings = self.foundings.after(record, offset, self.producer_ids.next_producer_id)
+                case FoundingRecord() | SuccessionRecord() | EvidenceRecord() | EvidenceDismissedRecord():
+                    self._found(record, offset)
                 case FeatureLevelRecord():
                     self._take_version(record.metadata_version)
                 case _:
@@ -118,6 +118,24 @@ class StateMachine:
             f"which has {registration}"
         )
         self.producer_ids.replay_allocation(record, offset)
+
+    def _jump(self, record: ProducerIdFloorRecord | ZooKeeperBlockRecord, offset: int) -> None:
+        self.producer_ids.replay_jump(record, offset)
+        if isinstance(record, ProducerIdFloorRecord) and self.metadata_version >= SUCCESSION:
+            # The floor may be raised because the quorum has forgotten what it gave, also out of its own blocks.
+            self.own_ids = NO_OWN_IDS
+
+    def _found(
+        self, record: FoundingRecord | SuccessionRecord | EvidenceRecord | EvidenceDismissedRecord, offset: int
+    ) -> None:
+        before, last_block = self.foundings, self.producer_ids.last_block
+        self.foundings = before.after(record, offset, self.producer_ids.next_producer_id)
+        if isinstance(record, SuccessionRecord):
+            # What a founding hands out before its floor may be what brokers of the predecessor still hold.
+            begun = before.founding_id == record.founding_id and last_block is not None
+            assert not begun, f"F6: offset {offset} has {record}, but {last_block} was handed out before"
+            self.producer_ids.replay_succession(record)
+            self.own_ids = NO_OWN_IDS
 
     def _own_ids_after(self, record: Record, offset: int) -> OwnIds:
         """Without the new producer ID that a transactional id gets by `record`, if any, once all members read that."""
@@ -152,6 +170,7 @@ class StateMachine:
             own_ids=self.own_ids.ranges,
             founding=self.foundings.founding,
             evidence=self.foundings.evidence,
+            succession=self.foundings.succeeded,
         )
 
     def restore(self, image: StateImage) -> None:
@@ -171,7 +190,7 @@ class StateMachine:
         self.transactions = TransactionsState(image.transactions)
         self.migration = MigrationState(image.migration)
         self.own_ids = OwnIds(image.own_ids)
-        self.foundings = Foundings(image.founding, image.evidence)
+        self.foundings = Foundings(image.founding, image.evidence, image.succession)
 
 
 def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, Allocation]]:

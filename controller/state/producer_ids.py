@@ -7,6 +7,7 @@ handed out IDs twice (KAFKA-15552).
 from __future__ import annotations
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import SuccessionRecord
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID, OWN
 from pidkeeper.protocol.migration import ZooKeeperBlockRecord
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, ProducerIdFloorRecord
@@ -59,6 +60,10 @@ class ProducerIdsState:
             f"S3: offset {offset} lowers the next producer ID from {self.next_producer_id} to {record.next_producer_id}"
         )
         self.next_producer_id = record.next_producer_id
+
+    def replay_succession(self, record: SuccessionRecord) -> None:
+        """Go to the floor above all that the predecessor handed out; a quorum that is there already goes nowhere."""
+        self.next_producer_id = max(self.next_producer_id, record.floor)
 
 
 def check_block_left(next_producer_id: int, block_size: int) -> None:

@@ -6,6 +6,7 @@ import uuid
 
 import msgspec
 
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.transactions import TopicPartitions
@@ -163,11 +164,15 @@ class ForgetTransactionalId(msgspec.Struct, frozen=True):
 
 
 class RecordFounding(msgspec.Struct, frozen=True):
-    """Asked by the leader itself. Answered with the founding's id. `block_size`, `bridge`: as of FoundingRecord."""
+    """Asked by the leader itself. Answered with the founding's id. `block_size`, `bridge`: as of FoundingRecord.
+
+    `succession`: whose place the founding takes, if it takes any.
+    """
 
     founding_id: uuid.UUID
     block_size: int
     bridge: bool
+    succession: Succession | None = None
 
 
 class DismissEvidence(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 
 from pidkeeper.controller.raft.messages import Message, NodeId
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.metadata_version import BASE, MetadataVersion
 from pidkeeper.protocol.records import MAX_MEMBERS
 
@@ -60,7 +61,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     An acceptor that does not have the dialler among its members dials back there, once the dialler has proved that it
     knows the cluster key (docs/decisions/0009). `founding_id`: of the founding of its directory; null where that is
     blank or began without one. `blank`: of a directory that waits for a founding, what its configuration file says
-    (docs/decisions/0026).
+    (docs/decisions/0026). `succession`: whose place the founding takes, if it takes any (docs/decisions/0027).
     """
 
     version: int
@@ -73,6 +74,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     metadata_version: MetadataVersion = BASE
     founding_id: uuid.UUID | None = None
     blank: FoundingTerms | None = None
+    succession: Succession | None = None
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=102):

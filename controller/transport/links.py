@@ -37,7 +37,8 @@ from pidkeeper.controller.transport.frames import (
     same_mac,
 )
 from pidkeeper.protocol.addresses import AddressError, HostPort
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.founding import Founded, Succession
+from pidkeeper.protocol.metadata_version import LATEST, SUCCESSION
 from pidkeeper.service.listening import close_server
 from pidkeeper.service.places import Places
 
@@ -71,11 +72,14 @@ DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
 """Pause between attempts to dial: first and longest. Doubled each time, with full jitter."""
 
 
+_SEE: Final = "see docs/operations.md, When something is wrong"
+
+
 class Identity(msgspec.Struct, frozen=True):
     """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads.
 
     `keys`: what peers may prove that they know, any of them; None among them stands for a peer that proves nothing.
-    Empty for a member without peers. `founding_id`, `blank`: as in `Hello`.
+    Empty for a member without peers. `founding_id`, `blank`, `succession`: as in `Hello`.
     """
 
     cluster_id: str
@@ -86,28 +90,46 @@ class Identity(msgspec.Struct, frozen=True):
     metadata_version: int = LATEST
     founding_id: uuid.UUID | None = None
     blank: FoundingTerms | None = None
+    succession: Succession | None = None
 
 
 class Peer(msgspec.Struct, frozen=True):
     """What a connected peer says of itself: its data directory's uuid, and the newest metadata version it reads.
 
-    `founding_id`, `blank`: as in `Hello`.
+    `founding_id`, `blank`, `succession`: as in `Hello`.
     """
 
     directory_id: str
     metadata_version: int = LATEST
     founding_id: uuid.UUID | None = None
     blank: FoundingTerms | None = None
+    succession: Succession | None = None
 
 
-def of_two_foundings(mine: uuid.UUID | None, theirs: uuid.UUID | None) -> str | None:
+def of_two_foundings(mine: Founded, theirs: Founded) -> str | None:
     """Why members of these foundings speak to each other as little as members of two clusters; None if they do."""
-    if mine is None or theirs is None or mine == theirs:
-        return None
-    return (
-        f"this member belongs to founding {mine} of the cluster, not to {theirs}: two quorums were founded under one "
-        "cluster id; see docs/operations.md, When something is wrong"
-    )
+    if mine.founding_id is not None and theirs.founding_id is not None and mine.founding_id != theirs.founding_id:
+        return (
+            f"this member belongs to founding {mine.founding_id} of the cluster, not to {theirs.founding_id}: two "
+            f"quorums were founded under one cluster id; {_SEE}"
+        )
+    if mine.succession is not None and theirs.succession is not None and mine.succession != theirs.succession:
+        return (
+            f"founding {mine.founding_id} takes the place of {_described(mine.succession)}, not of "
+            f"{_described(theirs.succession)}: {_SEE}"
+        )
+    succeeding, other = (mine, theirs) if mine.succession is not None else (theirs, mine)
+    if succeeding.succession is not None and other.metadata_version < SUCCESSION:
+        # As a leader it would record the founding without that, and hand out what the predecessor has handed out.
+        return (
+            f"founding {succeeding.founding_id} takes the place of {_described(succeeding.succession)}, which a member "
+            f"of metadata version {other.metadata_version} does not understand: upgrade it"
+        )
+    return None
+
+
+def _described(succession: Succession) -> str:
+    return f"{succession.predecessor} from ID {succession.floor} on"
 
 
 class LinkEvents(Protocol):
@@ -210,9 +232,19 @@ class PeerLinks:
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    def introduce_as(self, founding_id: uuid.UUID | None) -> None:
-        """This member is of founding `founding_id`: say so in every handshake from now on."""
-        self.identity = msgspec.structs.replace(self.identity, founding_id=founding_id, blank=None)
+    def introduce_as(self, founding_id: uuid.UUID | None, succession: Succession | None) -> None:
+        """This member is of founding `founding_id`: say so in every handshake from now on.
+
+        The links of whoever belongs to another one are closed.
+        """
+        self.identity = mine = msgspec.structs.replace(
+            self.identity, founding_id=founding_id, succession=succession, blank=None
+        )
+        for peer, theirs in list(self.peers.items()):
+            if of_two_foundings(mine, theirs) is not None:
+                self._inbound[peer].close()
+                if (outbound := self._outbound.get(peer)) is not None:
+                    outbound.redial()
 
     def redial(self) -> None:
         """Break the connections to the other members, and dial anew."""
@@ -250,7 +282,7 @@ class PeerLinks:
             return f"this is member {mine.node_id}, not {hello.to}: check the peer addresses"
         if hello.sender == mine.node_id:
             return f"this is member {mine.node_id} too: give one of the two another id"
-        if (reason := of_two_foundings(mine.founding_id, hello.founding_id)) is not None:
+        if (reason := of_two_foundings(mine, hello)) is not None:
             return reason
         return None if hello.sender in self._members else self._judge_guest(hello.sender)
 
@@ -274,7 +306,9 @@ class PeerLinks:
         self._strangers.leave(link)
         before = self._inbound.get(peer)
         self._inbound[peer] = link
-        self.peers[peer] = Peer(hello.directory_id, hello.metadata_version, hello.founding_id, hello.blank)
+        self.peers[peer] = Peer(
+            hello.directory_id, hello.metadata_version, hello.founding_id, hello.blank, hello.succession
+        )
         if before is not None:
             before.close()
         if peer not in self._outbound and (address := _parsed(hello.address)) is not None:
@@ -462,6 +496,7 @@ class OutboundLink(asyncio.Protocol):
             metadata_version=identity.metadata_version,
             founding_id=identity.founding_id,
             blank=identity.blank,
+            succession=identity.succession,
         )
         transport.write(frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)

@@ -9,7 +9,7 @@ import msgspec
 
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogEntry
-from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -65,6 +65,7 @@ class RecordRow(msgspec.Struct, frozen=True, gc=False):
     producer_epoch: int | None = None
     transaction_status: int | None = None
     founding_id: str | None = None
+    predecessor: str | None = None
     held_to: int | None = None
     timestamp_ms: int | None = None
 
@@ -85,6 +86,15 @@ def _migration(record: MigrationRecord) -> dict[str, Any]:
 
 def _founding(record: FoundingRecord) -> dict[str, Any]:
     return {"founding_id": str(record.founding_id), "timestamp_ms": record.timestamp_ms}
+
+
+def _succession(record: SuccessionRecord) -> dict[str, Any]:
+    return {
+        "founding_id": str(record.founding_id),
+        "predecessor": str(record.predecessor),
+        "next_producer_id": record.floor,
+        "timestamp_ms": record.timestamp_ms,
+    }
 
 
 def _evidence(record: EvidenceRecord) -> dict[str, Any]:
@@ -132,6 +142,7 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     BrokerEndpointRecord: _renamed(**_BROKER, kafka="kafka"),
     MigrationRecord: _migration,
     FoundingRecord: _founding,
+    SuccessionRecord: _succession,
     EvidenceRecord: _evidence,
     EvidenceDismissedRecord: _renamed(broker_id="broker_id", timestamp_ms="timestamp_ms"),
     ZooKeeperBlockRecord: _renamed(

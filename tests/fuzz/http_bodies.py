@@ -369,6 +369,10 @@ class ControllerHttpTarget(_HttpTarget):
                     yield MSGPACK, packed
         if path == "/v1/quorum/found":
             yield JSON, json.dumps({"founding_id": str(uuid.UUID(int=7)), "voters": [1, 2, 3]}).encode()
+            succession = {"predecessor": str(uuid.UUID(int=8)), "floor": 5000}
+            wanted = {"founding_id": str(uuid.UUID(int=7)), "voters": [1, 2, 3], "succession": succession}
+            yield JSON, json.dumps(wanted).encode()
+            yield JSON, json.dumps({**wanted, "force": True}).encode()
         if path == "/v1/quorum/evidence/dismiss":
             yield JSON, json.dumps({"broker_id": 7}).encode()
         if path == "/v1/quorum/voters":

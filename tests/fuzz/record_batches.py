@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Final
 
 import msgspec
@@ -9,7 +10,8 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadataVersion
 from pidkeeper.controller.state.migration import TRANSITIONS
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, MIGRATION, TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, MIGRATION, SUCCESSION, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -94,6 +96,18 @@ OWN: Final[tuple[Record, ...]] = (
 )
 """Producer IDs from the quorum's own blocks, which a state replays as it is."""
 
+FOUNDED: Final[tuple[Record, ...]] = (
+    FeatureLevelRecord(SUCCESSION),
+    FoundingRecord(uuid.UUID(int=1), 1000, False, 1_700_000_000_000),
+    TransactionalBlockRecord(0, 1, 0),
+    EvidenceRecord(7, uuid.UUID(int=9), 2**40, -1),
+    EvidenceDismissedRecord(7, 2),
+    SuccessionRecord(uuid.UUID(int=2), uuid.UUID(int=1), 5000, 3),
+    ProducerIdFloorRecord(2**50, 4),
+    SuccessionRecord(uuid.UUID(int=2**128 - 1), uuid.UUID(int=2), 0, 5),
+)
+"""A founding, what a broker said, and two quorums that took its place, which a state replays as it is."""
+
 VOTERS: Final = (
     VotersRecord((QuorumMember(1, None, "", "", True),)),
     VotersRecord(
@@ -127,6 +141,7 @@ class RecordTarget(Target):
             *[tuple(_triple(record) for record in MIGRATED[:count]) for count in range(1, len(MIGRATED) + 1)],
             *[tuple(_triple(record) for record in TRANSACTED[:count]) for count in range(1, len(TRANSACTED) + 1)],
             *[tuple(_triple(record) for record in OWN[:count]) for count in range(1, len(OWN) + 1)],
+            *[tuple(_triple(record) for record in FOUNDED[:count]) for count in range(1, len(FOUNDED) + 1)],
             *[(_triple(record),) for record in VOTERS * 3],
             # The same value in more bytes than it needs: the type number, then the array around it.
             (b"\x93\xcc\x07\x00" + msgspec.msgpack.encode(VOTERS[0]),),

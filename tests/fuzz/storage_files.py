@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -21,12 +22,13 @@ from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_lo
 from pidkeeper.controller.storage.errors import LogCorruption
 from pidkeeper.controller.storage.recovery import RecoveredLog, recover
 from pidkeeper.controller.storage.segment import HEADER_BYTES
+from pidkeeper.protocol.founding import FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import LeaderChangeRecord, QuorumMember, Record, RecordError, VotersRecord, encode_batch
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
 from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive, encode_archive
-from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
+from pidkeeper.snapshots.image import BrokerRegistration, Evidence, LastBlock, StateImage
 from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot
 from tests.fuzz.mutator import Parts
 from tests.fuzz.record_batches import VOTERS
@@ -238,8 +240,8 @@ def _encode_batch(body: bytes, sequence: int, position: int, seed: int, chain: i
 
 
 def images() -> list[StateImage]:
-    """Images of an empty state, small ones without and with a configuration, a migration or transactions, and one at
-    the limits of its fields."""
+    """Images of an empty state, small ones without and with a configuration, a migration, transactions or a founding,
+    and one at the limits of its fields."""
     broker = BrokerRegistration(7, 3, "incarnation", True, ("before", "long before"))
     other = BrokerRegistration(2**31 - 1, 2**63 - 1, "i" * 64, False, ())
     block = LastBlock(first=0, length=1000, broker_id=7, broker_epoch=3, offset=4, timestamp_ms=1_700_000_000_000)
@@ -257,6 +259,18 @@ def images() -> list[StateImage]:
             for phase in (MigrationPhase.BRIDGE, MigrationPhase.ROLLED_BACK)
         ],
         StateImage(1, 2**63 - 1, 2**62, 2**63 - 1, 2**63 - 1, block, [broker, other]),
+        StateImage(
+            8,
+            9,
+            2,
+            5,
+            5000,
+            block,
+            [broker],
+            founding=FoundingRecord(uuid.UUID(int=2), 1000, False, 1),
+            evidence=(Evidence(7, uuid.UUID(int=9), 9000, 3), Evidence(8, uuid.UUID(int=9), 2**40, 4, dismissed=True)),
+            succession=SuccessionRecord(uuid.UUID(int=2), uuid.UUID(int=1), 5000, 3),
+        ),
     ]
 
 

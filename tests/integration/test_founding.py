@@ -6,6 +6,7 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,6 +27,9 @@ from tests.support.cluster import (
     wait_until,
 )
 from tests.support.http_calls import Answer, call
+
+SMALL = {"min_reserve_ids": 100, "max_reserve_blocks": 4}
+"""The reserve of an agent whose IDs are used up within seconds."""
 
 WAITS = "the disk is blank, and no founded member has connected: `pidkeeper quorum found` founds a new quorum, once"
 
@@ -146,9 +150,8 @@ def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have
 
 
 def test_a_quorum_restored_from_an_old_copy_learns_of_it_from_an_idle_agent(tmp_path: Path) -> None:
-    small = {"min_reserve_ids": 100, "max_reserve_blocks": 4}
     options = {"block_size": 50}
-    with running_cluster(tmp_path, agents=1, controller_options=options, agent_options=small) as cluster:
+    with running_cluster(tmp_path, agents=1, controller_options=options, agent_options=SMALL) as cluster:
         agent = cluster.layout.agents[0]
         wait_until(lambda: "the quorum is of founding" in log_of(cluster, agent), "an agent that knows the founding")
         cluster.kill(*cluster.layout.controllers)
@@ -166,6 +169,90 @@ def test_a_quorum_restored_from_an_old_copy_learns_of_it_from_an_idle_agent(tmp_
         assert evidence[0]["broker_id"] == agent.id
         assert evidence[0]["founding_id"] == quorum(cluster.leader())["founding_id"]
         assert evidence[0]["highest_producer_id"] > last
+
+
+def test_agents_go_on_through_the_loss_of_all_disks_under_a_quorum_that_names_the_lost_one(tmp_path: Path) -> None:
+    options = {"block_size": 50, "founding_hearing_ms": 2_000}
+    with running_cluster(tmp_path, agents=2, controller_options=options, agent_options=SMALL) as cluster:
+        first, second = cluster.layout.agents
+        lost = wait_until(lambda: quorum(cluster.leader())["founding_id"], "a founding")
+        for agent in (first, second):
+            wait_until(lambda agent=agent: status(agent)["founding_id"] == lost, "an agent of that")  # type: ignore[misc]
+        given = [claim(first), claim(second)]
+        lose_all_disks(cluster)
+        floor = max(status(agent)["highest_held"] for agent in (first, second)) + 1
+        cluster.start(*cluster.layout.controllers)
+        wait_until_waiting(cluster)
+        order = ("quorum", "found", "--voters", "1,2,3", "--cluster", cluster.directory)
+        alone = pidkeeper(*order, "--predecessor", lost)
+        assert (alone.returncode, "must be given together" in alone.stderr) == (ExitCode.USAGE, True)
+        founded = pidkeeper(*order, "--predecessor", lost, "--floor", str(floor))
+        assert founded.returncode == 0, founded.stderr
+        assert_goes_on_from(cluster, lost, floor, given)
+
+
+def test_a_quorum_restored_from_old_copies_hands_out_above_its_floor_alone(tmp_path: Path) -> None:
+    """It handed out again what it had handed out after the copies were made, until an agent spoke."""
+    options = {"block_size": 50, "founding_hearing_ms": 2_000}
+    with running_cluster(tmp_path, agents=2, controller_options=options, agent_options=SMALL) as cluster:
+        agents = first, second = cluster.layout.agents
+        lost = wait_until(lambda: quorum(cluster.leader())["founding_id"], "a founding")
+        init_transactional(first, "before")
+        cluster.kill(*cluster.layout.controllers)
+        data = cluster.directory / "data"
+        shutil.copytree(data, cluster.directory / "backup")
+        cluster.start(*cluster.layout.controllers)
+        cluster.wait_ready()
+        last = max(block["last"] for block in ledger(cluster))
+        given = [
+            *(claim(agent) for _ in range(last + 2) for agent in agents),
+            *(init_transactional(first, f"after-{number}") for number in range(10)),
+        ]
+        assert max(given) > last, "the copies do not know of these"
+        lose_all_disks(cluster)
+        floor = max(*given, *(status(agent)["highest_held"] for agent in agents)) + 1
+        data.rmdir()
+        (cluster.directory / "backup").rename(data)
+        founding_id = str(uuid.uuid4())
+        for one in cluster.layout.controllers:
+            restore = ("storage", "restore", "--dir", one.data_dir, "--founding-id", founding_id)
+            low = pidkeeper(*restore, "--floor", "1")
+            assert (low.returncode, "were handed out: 1 is below that" in low.stderr) == (ExitCode.REFUSED, True)
+            restored = pidkeeper(*restore, "--floor", str(floor))
+            assert restored.returncode == 0, restored.stderr
+            assert lost in restored.stdout
+        cluster.start(*cluster.layout.controllers)
+        assert_goes_on_from(cluster, lost, floor, given)
+        assert quorum(cluster.leader())["founding_id"] == founding_id
+        fresh = [init_transactional(second, f"fresh-{number}") for number in range(3)]
+        assert min(fresh) >= floor
+        assert len({*given, *fresh}) == len(given) + len(fresh)
+
+
+def assert_goes_on_from(cluster: LocalCluster, lost: str, floor: int, given: list[int]) -> None:
+    """The quorum took the place of `lost`, no agent let go of anything, and blocks begin at `floor`."""
+    agents = cluster.layout.agents
+    leader = cluster.leader()
+    wait_until(lambda: not quorum(leader)["reasons"], "a quorum that hands out")
+    assert quorum(leader)["succession"] == {"predecessor": lost, "floor": floor}
+    assert quorum(leader)["evidence"] == []
+    before = len(ledger(cluster))
+    for agent in agents:
+        wait_until(lambda agent=agent: status(agent)["founding_id"] != lost, "an agent that knows of it")  # type: ignore[misc]
+        more = claim(agent)
+        assert more not in given
+        assert more < floor, "what it holds it goes on to hand out"
+        given.append(more)
+        assert "letting go" not in log_of(cluster, agent)
+    for agent in agents:
+        while (one := claim(agent)) < floor:
+            assert one not in given
+            given.append(one)
+        given.append(one)
+    assert len(set(given)) == len(given)
+    assert min(block["first"] for block in ledger(cluster)[before:]) >= floor
+    described = pidkeeper("quorum", "describe", "--cluster", cluster.directory)
+    assert lost in described.stdout
 
 
 def test_a_broker_that_lies_is_dismissed_and_refused_alone(tmp_path: Path) -> None:
@@ -204,6 +291,21 @@ def test_a_broker_that_lies_is_dismissed_and_refused_alone(tmp_path: Path) -> No
 
 def answers(agent: Agent) -> int:
     return call(agent.http, "POST", "/v1/init-producer-id", {}).status
+
+
+def status(agent: Agent) -> dict[str, Any]:
+    return call(agent.http, "GET", "/v1/status").json()  # type: ignore[no-any-return]
+
+
+def init_transactional(agent: Agent, name: str) -> int:
+    """The producer ID of a transactional id."""
+    body = {"transactional_id": name, "transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1}
+
+    def given() -> list[int]:
+        answer = call(agent.http, "POST", "/v1/init-producer-id", body)
+        return [int(answer.json()["producer_id"])] if answer.status == 200 else []
+
+    return wait_until(given, "a producer ID for a transactional id")[0]
 
 
 def claim(agent: Agent) -> int:

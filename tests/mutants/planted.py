@@ -93,8 +93,9 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_slow_disks import SLOW_DISK_BUGS
     from tests.mutants.planted_state import STATE_BUGS
     from tests.mutants.planted_storage import STORAGE_BUGS
+    from tests.mutants.planted_succession import SUCCESSION_BUGS
     from tests.mutants.planted_transactions import TRANSACTION_BUGS
 
     ids = (*STATE_BUGS, *TRANSACTION_BUGS, *OWN_ID_BUGS, *MIGRATION_BUGS)
-    processes = (*NODE_BUGS, *FOUNDING_BUGS, *AGENT_BUGS, *LISTENER_BUGS, *PROCESS_BUGS, *BOUND_BUGS)
+    processes = (*NODE_BUGS, *FOUNDING_BUGS, *SUCCESSION_BUGS, *AGENT_BUGS, *LISTENER_BUGS, *PROCESS_BUGS, *BOUND_BUGS)
     return (*CONSENSUS_BUGS, *SLOW_DISK_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *processes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import uuid
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +41,7 @@ Done = Callable[[Any, RequestError | None], None]
 
 
 class Agent:
-    """One process of a broker."""
+    """One process of a broker. `let_go`: how often it threw away all that it held."""
 
     def __init__(self, cluster: Cluster, broker_id: int, incarnation: int) -> None:
         self.cluster = cluster
@@ -70,7 +71,16 @@ class Agent:
         if cluster.transactional.ids and rng.random() < cluster.transactional.old_agents:
             # One of the build before does not look at what it is told, and sends candidates for ever.
             self._agent.session._heard = lambda answer: None  # type: ignore[method-assign]
+            self._agent.session.meet = lambda founding_id, succession: None  # type: ignore[method-assign]
             cluster.world.fault("agent_of_the_build_before")
+        self.let_go = 0
+        let_go = self._agent.session._let_go
+
+        def counted() -> None:
+            self.let_go += 1
+            let_go()
+
+        self._agent.session._let_go = counted
         watched: Any = _WatchedReserve(self._agent.reserve, self._offered, self.claims.name)
         self._agent.prefetcher.reserve = watched
 
@@ -78,6 +88,11 @@ class Agent:
     def broker_epoch(self) -> int | None:
         """That of its registration; before the first it cannot be asked for transactions."""
         return self._agent.session.broker_epoch
+
+    @property
+    def founding_id(self) -> uuid.UUID | None:
+        """That of the quorum, as of its newest answer."""
+        return self._agent.session.founding_id
 
     def lets_come_again(self) -> bool:
         """Whether it has no ID, and tells whoever wants one to come again."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.founding import FoundingRecord, Succession, SuccessionRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
@@ -32,11 +32,13 @@ class Founder:
     """`founding_id`: the one that it orders, when `ordered`; `aged`: the disks were begun without one.
 
     `recorded`: the one in the log. `hears`: nothing is handed out before that. `name`: of this order; the next one
-    makes another founding.
+    makes another founding, which may take the place of the first: `succession`, in force once `succeeded`.
     """
 
     def __init__(self, cluster: Cluster, name: str = "founder") -> None:
         self.cluster = cluster
+        self.succession: Succession | None = None
+        self.succeeded = False
         self.world = cluster.world
         self.rng: random.Random = cluster.world.stream(name)
         self.founding_id = uuid.UUID(int=self.rng.getrandbits(128))
@@ -59,6 +61,12 @@ class Founder:
         """The quorum has a founding in its log: the one that was ordered, if any was, and before it hands out."""
         for record in records:
             hands_out = isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord)
+            if hands_out and self.succession is not None and not self.succeeded:
+                raise Violation("handed-out-unheard", f"{record} before {self.succession} was recorded")
+            if isinstance(record, SuccessionRecord):
+                if self.succeeded or (record.founding_id, record.succession) != (self.founding_id, self.succession):
+                    raise Violation("founding-recorded", f"{record}, wanted was {self.succession}")
+                self.succeeded = True
             if hands_out and self.recorded is None and self.hears:
                 raise Violation("handed-out-unheard", f"{record} before the founding was recorded")
             if isinstance(record, FoundingRecord):
@@ -87,7 +95,7 @@ class Founder:
             return
         self.ordered = True
         try:
-            answer: Any = process.interface.found(FoundQuorumRequest(self.founding_id, self.voters))
+            answer: Any = process.interface.found(FoundQuorumRequest(self.founding_id, self.voters, self.succession))
         except RequestError as refusal:
             self._check_refusal(process, refusal)
             return

@@ -37,6 +37,7 @@ OTHERS: Final = frozenset(
         "segment_refused",
         "tail_torn",
         "all_disks_lost",
+        "predecessor_named",
         # Messages, requests and answers.
         "large_entry",
         "message_dropped",

@@ -133,6 +133,14 @@ class Network:
             self.world.at(self._rng.randrange(5 * MILLISECOND), ends[1].link_lost, link[0])
             self._redial(link)
 
+    def introduced_anew(self, process: Process) -> None:
+        """Break the connections with whoever belongs to another founding than `process` says now."""
+        for link, ends in list(self._connected.items()):
+            if process in ends and of_two_foundings(ends[0].introduction(), ends[1].introduction()) is not None:
+                del self._connected[link]
+                self.world.at(self._rng.randrange(5 * MILLISECOND), ends[1].link_lost, link[0])
+                self._redial(link)
+
     def block(self, links: set[tuple[int, int]]) -> None:
         """Let nothing through on these links."""
         self._blocked |= links
@@ -160,7 +168,7 @@ class Network:
             return  # it begins again when that one starts
         assert dialler is not None, "what is not there does not listen"
         assert acceptor is not None, "what is not there does not listen"
-        refused = of_two_foundings(dialler.introduction().founding_id, acceptor.introduction().founding_id)
+        refused = of_two_foundings(dialler.introduction(), acceptor.introduction())
         blocked = refused is not None or link in self._blocked or (link[1], link[0]) in self._blocked
         if blocked or self.world.now < max(dialler.paused_until, acceptor.paused_until):
             self._redial(link)

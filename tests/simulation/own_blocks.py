@@ -15,7 +15,7 @@ from typing import NamedTuple
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.metadata_version import BASE
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
-from pidkeeper.protocol.records import FeatureLevelRecord, Record
+from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, Record
 from pidkeeper.protocol.transactions import ForgetTransactionRecord, TransactionalBlockRecord, TransactionRecord
 from pidkeeper.snapshots.owner_format import Owner
 from tests.simulation.history import Commit
@@ -23,6 +23,9 @@ from tests.simulation.world import Violation
 
 SINCE = 6
 """The metadata version."""
+
+FLOORS_SINCE = 8
+"""From this metadata version on a floor is one for what is left of them, too."""
 
 _MUST_WAIT = frozenset(
     {
@@ -88,6 +91,8 @@ class OwnBlocks:
             self._phase = record.phase
         elif isinstance(record, FoundingRecord):
             self._hears = False
+        elif isinstance(record, ProducerIdFloorRecord) and self._version >= FLOORS_SINCE:
+            self._left.clear()
         elif isinstance(record, TransactionalBlockRecord):
             if len(self._left) > 1 or record.producer_id_end < record.producer_id_start:
                 raise Violation("own-block", f"{record} at offset {offset}, while {self._left} are left")

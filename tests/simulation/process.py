@@ -25,6 +25,7 @@ from pidkeeper.controller.raft.messages import Entry, HardState, Message
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from tests.simulation.chunk_reader import SimChunkReader
 from tests.simulation.full_disks import Room
@@ -92,9 +93,10 @@ class SimLinks:
         self._process.member.monitor.sends(self._process, messages)
         self._network.send(messages)
 
-    def introduce_as(self, founding_id: uuid.UUID | None) -> None:
+    def introduce_as(self, founding_id: uuid.UUID | None, succession: Succession | None) -> None:
         """A member of this founding from now on."""
-        self.identity = replace(self.identity, founding_id=founding_id, blank=None)
+        self.identity = replace(self.identity, founding_id=founding_id, succession=succession, blank=None)
+        self._network.introduced_anew(self._process)
 
     def redial(self) -> None:
         """Dial anew."""
@@ -263,7 +265,7 @@ class Process:
     def introduction(self) -> Peer:
         """What it says of itself to its peers."""
         said = self.node.links.identity
-        return Peer(said.directory_id, said.metadata_version, said.founding_id, said.blank)
+        return Peer(said.directory_id, said.metadata_version, said.founding_id, said.blank, said.succession)
 
     def started(self) -> bool:
         """Whether it has joined the quorum."""

@@ -1,22 +1,26 @@
 """All disks are lost while brokers live, once everything else of a seed is done; an operator founds the quorum anew.
 
 The quorum cannot know what it handed out. Brokers that live do, and one of them is started again meanwhile and knows
-nothing. The operator does as little as gets IDs handed out again: raises the floor just above what is shown.
+nothing. The operator does as little as gets IDs handed out again: raises the floor just above what is shown. Or he
+names the quorum that was lost, and how far he believes its IDs had gone; that may be too low.
 
 - Blank members hand out nothing, and elect nobody, until the operator has founded a quorum of them.
 - Nothing that it hands out lies below what a broker that lives has ever held; so no ID leaves two brokers.
 - It does hand out IDs soon after that, to each of them.
+- A broker that lives goes on with what it holds, if the operator has named the lost quorum, and a floor above that.
 """
 
 from __future__ import annotations
 
 import itertools
+import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from pidkeeper.controller.state.requests import RaiseFloor
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
@@ -37,6 +41,9 @@ would believe a broker that holds such IDs."""
 FIRST_INCARNATION: Final = 1_000
 USED: Final = 10 * SECOND
 """Until every broker has handed out some IDs."""
+
+NAMED: Final = 0.6
+"""Of the losses, after which the operator names the quorum that was lost."""
 
 BLANK: Final = 2 * SECOND
 """For how long nobody founds the quorum."""
@@ -61,6 +68,8 @@ class TotalLoss:
         self.happens = not cluster.migrating.present and believed and self._rng.random() < SHARE
         self._highest = -1
         self._raising = False
+        self._lost: uuid.UUID | None = None
+        self._keeping: dict[Agent, tuple[int, int]] = {}
 
     def run(self) -> None:
         """Lose everything, and found it anew. Raises Violation."""
@@ -96,6 +105,7 @@ class TotalLoss:
         cluster.history = History(self._world)
         cluster.monitor = Monitor(self._world, cluster.history, cluster.voters, cluster.members)
         lost, cluster.founder = cluster.founder, Founder(cluster, "founder-of-the-next")
+        self._lost = lost.recorded
         assert cluster.founder.founding_id != lost.founding_id, "agents could not tell the two quorums apart"
         cluster.monitor.on_commit.append(cluster.founder.committed)
         for member in cluster.machines():
@@ -125,8 +135,18 @@ class TotalLoss:
         if self._cluster.leader() is not None or self._cluster.monitor.committed:
             raise Violation("founded-by-itself", "a leader of blank members")
         self._highest = max(map(_highest_held, self._cluster.agents))
+        if self._lost is not None and self._rng.random() < NAMED:
+            self._name(self._lost)
         self._cluster.founder.start()
         self._world.at(LOOK, self._look)
+
+    def _name(self, lost: uuid.UUID) -> None:
+        floor = self._rng.choice((self._highest + 1, self._highest + 1, self._highest + 1_000, self._highest // 2))
+        self._cluster.founder.succession = Succession(lost, floor)
+        self._world.fault("predecessor_named", f"{lost}, floor {floor}, held are IDs up to {self._highest}")
+        for agent in self._cluster.agents:
+            if agent.founding_id == lost and 0 <= _highest_held(agent) < floor:
+                self._keeping[agent] = agent.let_go, _claimed(agent)
 
     def _look(self) -> None:
         """What `pidkeeper health` shows is all that the operator looks at."""
@@ -145,8 +165,14 @@ class TotalLoss:
         self._raising = False
 
     def _all_hand_out(self) -> bool:
-        """Whether every broker has handed out an ID above those that were lost."""
-        return all(agent.claims.runs and agent.claims.runs[-1][1] > self._highest for agent in self._cluster.agents)
+        """Whether every broker has handed out an ID above those that were lost, or one of those that it may keep."""
+        return all(map(self._hands_out, self._cluster.agents))
+
+    def _hands_out(self, agent: Agent) -> bool:
+        if agent in self._keeping:
+            before = self._keeping[agent][1]
+            return agent.founding_id == self._cluster.founder.founding_id and _claimed(agent) > before
+        return bool(agent.claims.runs) and agent.claims.runs[-1][1] > self._highest
 
     def _run_until(self, holds: Any, limit: int, what: str) -> None:
         self._world.run(self._world.now + limit, holds)
@@ -159,6 +185,9 @@ class TotalLoss:
             record = commit.record
             if isinstance(record, AllocateProducerIdsRecord) and record.producer_id_start <= self._highest:
                 raise Violation("total-loss", f"{record}, but a broker that lives held IDs up to {self._highest}")
+        for agent, (let_go, _) in self._keeping.items():
+            if agent.let_go != let_go:
+                raise Violation("let-go-of-its-own", f"{agent.claims.name}, under {self._cluster.founder.succession}")
         everybody = (*self._cluster.agents, *self._cluster.gone)
         claims = [agent.claims for agent in everybody if agent.incarnation >= FIRST_INCARNATION]
         runs = sorted((first, last, one.name) for one in claims for first, last in one.runs)
@@ -170,3 +199,7 @@ class TotalLoss:
 def _highest_held(agent: Agent) -> int:
     """The highest ID that this process ever held, -1 before the first."""
     return max((last for _, last in agent.claims.blocks), default=-1)
+
+
+def _claimed(agent: Agent) -> int:
+    return sum(last - first + 1 for first, last in agent.claims.runs)

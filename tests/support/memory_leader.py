@@ -22,6 +22,7 @@ from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
+from pidkeeper.controller.transport.links import Identity
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.founding import FoundingRecord
@@ -193,6 +194,7 @@ class MemoryLeader:
             msgspec.structs.replace(SETTINGS, bridge=quorum.bridge),
             MemorySurroundings(self.loop, quorum.znode, quorum.new_name),
             versions=dict,
+            own=lambda: Identity("c", 1, "d"),
             foundings=dict,
             wake=lambda: self.loop.call_soon(self._decide),
         )

@@ -16,6 +16,7 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import PREPARED
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
@@ -144,7 +145,7 @@ class StubQuorum:
     Transactions are decided by `controller.state`. `faults`: one for each transactional request at the leader.
     `completes`: whether an ended transaction is completed at once. `others`: brokers beside those that registered here.
     `tells`: the metadata version in the answers to registrations and heartbeats; a build before version 6 tells none.
-    `founding_id`: likewise. `held`: what the signs of life said of IDs that were held, in turn.
+    `founding_id`, `succession`: likewise. `held`: what the signs of life said of IDs that were held, in turn.
     `takes_addresses`: not so before metadata version 3 is in force; who then registers to leave one keeps its epoch.
     """
 
@@ -168,6 +169,7 @@ class StubQuorum:
         self.takes_addresses = True
         self.tells = BASE
         self.founding_id: uuid.UUID | None = None
+        self.succession: Succession | None = None
         self.held: list[HeldIds | None] = []
         self.others: list[BrokerDescription] = []
         self.brokers_refused: RequestError | None = None
@@ -208,7 +210,7 @@ class StubQuorum:
             self._check_epoch(int(broker), beat.broker_epoch)
             self.heartbeats += 1
             self.held.append(beat.held)
-            return BrokerHeartbeatResponse(False, self.tells, self.founding_id)
+            return BrokerHeartbeatResponse(False, self.tells, self.founding_id, self.succession)
         assert verb == "unregister", path
         self._check_epoch(int(broker), _decode(body, UnregisterBrokerRequest).broker_epoch)
         del self.epochs[int(broker)]
@@ -234,7 +236,9 @@ class StubQuorum:
             self.incarnations[broker_id] = request.incarnation_id
         self.kafka[broker_id] = kafka
         self.held.append(request.held)
-        return RegisterBrokerResponse(self.epochs[broker_id], self.cluster_id, self.tells, self.founding_id)
+        return RegisterBrokerResponse(
+            self.epochs[broker_id], self.cluster_id, self.tells, self.founding_id, self.succession
+        )
 
     def _allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
         self._check_cluster(request.cluster_id)
@@ -246,7 +250,9 @@ class StubQuorum:
         first = self.next_producer_id
         self.next_producer_id += self.block_size
         self.blocks.append((request.broker_id, first))
-        return AllocateProducerIdsResponse(0, first, self.block_size)
+        return AllocateProducerIdsResponse(
+            0, first, self.block_size, founding_id=self.founding_id, succession=self.succession
+        )
 
     def ask(self, path: str, request: msgspec.Struct) -> msgspec.Struct:
         """Decide one request as if it had come by HTTP. Raises RequestError."""

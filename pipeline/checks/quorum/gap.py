@@ -14,8 +14,8 @@ from pidkeeper.pipeline.checks.quorum.rows import PLACE, block_text, findings, i
 from pidkeeper.pipeline.findings import NOTE, WARNING
 from pidkeeper.pipeline.inputs import AuditInputs
 
-JUMPS: Final = ("ProducerIdFloorRecord", "ZooKeeperBlockRecord")
-"""The records that raise the next producer ID without giving a block to a broker (S3)."""
+JUMPS: Final = ("ProducerIdFloorRecord", "ZooKeeperBlockRecord", "SuccessionRecord")
+"""The records that raise the next producer ID without giving a block to a broker (S3, F6)."""
 
 
 def gap(inputs: AuditInputs) -> DataFrame:

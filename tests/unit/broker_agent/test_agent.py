@@ -13,6 +13,7 @@ from pidkeeper.broker_agent.coordinator.directory import Node
 from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import BrokerDescription, HeldIds
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
@@ -144,6 +145,42 @@ async def test_another_founding_is_told_what_was_held_and_none_of_it_is_handed_o
         f"the quorum is of founding {second}, this agent was of {first}: letting go of all IDs up to 3999"
         in caplog.text
     )
+
+
+@pytest.mark.parametrize("first_told_by", ["heartbeat", "block"])
+async def test_under_a_quorum_that_took_the_place_of_the_first_it_goes_on_with_what_lies_below_the_floor(
+    quorum: StubQuorum, caplog: pytest.LogCaptureFixture, first_told_by: str
+) -> None:
+    lost, new = uuid.UUID(int=1), uuid.UUID(int=2)
+    quorum.founding_id = lost
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        if first_told_by == "block":
+            agent.session.heartbeat_seconds = 60.0
+            await until(lambda: quorum.heartbeats > 0, task)
+        quorum.founding_id, quorum.succession = new, Succession(lost, 4000)
+        quorum.next_producer_id = 4000
+        claimed = [agent.reserve.claim() for _ in range(4000)]
+        await until(lambda: agent.reserve.remaining > 0, task)
+        assert claimed == list(range(4000)), "nothing was let go of"
+        assert agent.session.founding_id == new
+        assert agent.reserve.claim() == 4000
+    assert f"takes the place of {lost} from ID 4000 on: this agent holds none above 3999" in caplog.text
+
+
+@pytest.mark.parametrize(("predecessor", "floor"), [(1, 3999), (3, 4000)], ids=["floor too low", "of a third"])
+async def test_what_may_have_been_given_to_somebody_else_is_let_go_of(
+    quorum: StubQuorum, predecessor: int, floor: int
+) -> None:
+    """Between the one that gave it and this one there may have been a quorum that gave it again."""
+    quorum.founding_id = uuid.UUID(int=1)
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        quorum.allocate_refusals.extend([RequestError(ErrorCode.EVIDENCE_OPEN)] * 3)
+        quorum.founding_id = uuid.UUID(int=2)
+        quorum.succession = Succession(uuid.UUID(int=predecessor), floor)
+        await until(lambda: agent.session.founding_id == quorum.founding_id, task)
+        assert agent.reserve.claim() == NO_ID
 
 
 async def test_an_agent_that_is_not_believed_ends(quorum: StubQuorum) -> None:

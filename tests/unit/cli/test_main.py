@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from pidkeeper.cli import main as main_module
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.main import COMMANDS, LazyGroup, cli, main
+from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import Founding, FoundingVoter, write_founding
 from pidkeeper.snapshots.files import OsFiles
 
@@ -179,3 +181,28 @@ def test_storage_is_formatted_once(tmp_path: Path) -> None:
     assert '"founding": null' in info.output
     write_founding(OsFiles(), tmp_path / "d", Founding.of([FoundingVoter(one, "h:1", "http://h") for one in (3, 1)]))
     assert "FoundingVoters  1, 3" in run("storage", "info", "--dir", str(tmp_path / "d")).output
+
+
+def test_a_copy_is_restored_once_and_says_whose_place_it_takes(tmp_path: Path) -> None:
+    directory, lost, new = tmp_path / "d", uuid.UUID(int=1), uuid.UUID(int=2)
+    format_directory(OsFiles(), directory, "c", 1)
+    restore = ["storage", "restore", "--dir", str(directory), "--founding-id", str(new), "--floor", "5000"]
+    refused = run(*restore)
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "has no founding with an id" in refused.output
+    write_founding(OsFiles(), directory, Founding.of([FoundingVoter(1, "h:1", "http://h")], lost))
+    restored = run(*restore)
+    assert restored.exit_code == 0, restored.output
+    for line in (f"FoundingId      {new}", f"Predecessor     {lost}", "Floor           5000"):
+        assert line in restored.output
+    again = run(*restore)
+    assert again.exit_code == 0
+    assert "was restored like this before: nothing was changed" in again.output
+    assert f"Predecessor     {lost}" in run("storage", "info", "--dir", str(directory)).output
+
+
+@pytest.mark.parametrize("given", [["--floor", "5000"], ["--predecessor", str(uuid.UUID(int=1))]])
+def test_a_predecessor_and_a_floor_are_named_together(given: list[str]) -> None:
+    answer = run("quorum", "found", "--voters", "1", *given, "--controllers", "http://127.0.0.1:1")
+    assert answer.exit_code == ExitCode.USAGE
+    assert "--predecessor and --floor must be given together" in answer.output

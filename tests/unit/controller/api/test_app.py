@@ -49,7 +49,14 @@ async def test_register_and_allocate_and_find_the_owner(api: Api, member: Memory
     epoch = await registered(api)
     first = await api.call("POST", ALLOCATE, json={"broker_id": 5, "broker_epoch": epoch})
     second = await api.call("POST", ALLOCATE, json={"broker_id": 5, "broker_epoch": epoch, "cluster_id": CLUSTER_ID})
-    assert first.json() == {"error_code": 0, "producer_id_start": 0, "producer_id_len": 1000, "throttle_time_ms": 0}
+    assert first.json() == {
+        "error_code": 0,
+        "producer_id_start": 0,
+        "producer_id_len": 1000,
+        "throttle_time_ms": 0,
+        "founding_id": None,
+        "succession": None,
+    }
     assert second.json()["producer_id_start"] == 1000
     assert second.content_type == "application/json"
     assert (await api.call("GET", "/v1/producer-ids/1999/owner")).json() == {
@@ -68,7 +75,7 @@ async def test_register_and_allocate_and_find_the_owner(api: Api, member: Memory
 async def test_heartbeat_and_unregister(api: Api, member: MemoryMember) -> None:
     epoch = await registered(api)
     answer = await api.call("POST", "/v1/brokers/5/heartbeat", json={"broker_epoch": epoch})
-    assert answer.json() == {"fenced": False, "metadata_version": 1, "founding_id": None}
+    assert answer.json() == {"fenced": False, "metadata_version": 1, "founding_id": None, "succession": None}
     assert member.submitted[-1] == BrokerHeartbeat(5, epoch)
     answer = await api.call("POST", "/v1/brokers/5/unregister", json={"broker_epoch": epoch})
     assert answer.json() == {"broker_id": 5}
@@ -299,6 +306,7 @@ async def test_msgpack_both_ways(api: Api) -> None:
         "cluster_id": CLUSTER_ID,
         "metadata_version": 1,
         "founding_id": None,
+        "succession": None,
     }
 
 

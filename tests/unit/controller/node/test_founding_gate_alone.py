@@ -20,10 +20,13 @@ from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.controller.transport.frames import FoundingTerms
+from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
-from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.founding import FoundingRecord, Succession
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+from pidkeeper.protocol.metadata_version import FOUNDING
 from tests.crash.facts import settings
 
 FOUNDING_ID, OTHER_ID = uuid.UUID(int=5), uuid.UUID(int=6)
@@ -78,7 +81,7 @@ def gate(world: World) -> FoundingGate:
 
 
 def blank(voters: int) -> Any:
-    return SimpleNamespace(blank=founding_terms(file_of(voters)), founding_id=None)
+    return Peer("d", blank=founding_terms(file_of(voters)))
 
 
 def ask(gate: FoundingGate, *voters: int, founding_id: uuid.UUID = FOUNDING_ID) -> list[Any]:
@@ -123,7 +126,7 @@ def test_who_joins_says_whom(gate: FoundingGate, world: World, caplog: pytest.Lo
     world.peers[1] = blank(1)
     gate.introduced(1)
     assert not world.jobs, "that one is blank itself"
-    world.peers[1] = SimpleNamespace(blank=None, founding_id=FOUNDING_ID)
+    world.peers[1] = Peer("d", founding_id=FOUNDING_ID)
     gate.introduced(1)
     assert f"joining founding {FOUNDING_ID}, of which member 1 is" in caplog.text
     assert len(world.jobs) == 1
@@ -140,7 +143,7 @@ def test_one_that_joins_members_of_an_earlier_build_gets_no_id(
     gate: FoundingGate, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    world.peers[1] = SimpleNamespace(blank=None, founding_id=None)
+    world.peers[1] = Peer("d")
     gate.introduced(1)
     world.jobs.pop()()
     assert "joining founding without an id" in caplog.text
@@ -157,11 +160,11 @@ def test_all_who_ask_for_the_same_are_answered_and_others_refused(world: World) 
     (job,) = world.jobs
     job()
     third = ask(gate, 1, 2)
-    for joined in (None, SimpleNamespace(blank=None, founding_id=None), blank(2)):
+    for joined in (None, Peer("d"), blank(2)):
         world.peers = {} if joined is None else {2: joined}
         gate.tick()
         assert not first, "not everybody has joined"
-    world.peers[2] = SimpleNamespace(blank=None, founding_id=FOUNDING_ID)
+    world.peers[2] = Peer("d", founding_id=FOUNDING_ID)
     gate.tick()
     assert first == second == third == [FoundQuorumResponse(FOUNDING_ID, [1, 2])]
     assert refusal(gate, 1, 2, founding_id=OTHER_ID).startswith(taken)
@@ -181,10 +184,10 @@ def test_every_other_voter_must_be_there_blank_and_of_the_same_file(world: World
     world.peers |= {2: blank(3), 3: blank(3)}
     del world.peers[odd]
     assert refusal(gate, 1, 2, 3).startswith(f"VOTERS_NOT_CONNECTED: member {odd} is not connected: start it")
-    world.peers[odd] = SimpleNamespace(blank=None)
+    world.peers[odd] = Peer("d")
     assert f"member {odd} is not blank" in refusal(gate, 1, 2, 3)
     terms = founding_terms(file_of(2))
-    world.peers[odd] = SimpleNamespace(blank=FoundingTerms(terms.voters, terms.block_size, bridge=True))
+    world.peers[odd] = Peer("d", blank=FoundingTerms(terms.voters, terms.block_size, bridge=True))
     says = f"the file of member {odd} says voters [1, 2], block_size 10, mode zookeeper, not voters [1, 2, 3], "
     assert refusal(gate, 1, 2, 3) == f"FOUNDING_REFUSED: {says}block_size 10, mode quorum; nothing was founded"
     world.peers[odd] = blank(3)
@@ -218,3 +221,70 @@ def test_what_the_log_says_is_answered_although_the_others_have_gone(world: Worl
     world.identity.founding_id = FOUNDING_ID
     gate.tick()
     assert [answer.founding_id for answer in answers] == [FOUNDING_ID]
+
+
+PLACE = Succession(OTHER_ID, 5000)
+
+
+def place(gate: FoundingGate, succession: Succession = PLACE, *, force: bool = False) -> str:
+    """Why a founding that takes the place of another is refused, or nothing."""
+    wanted = FoundQuorumRequest(FOUNDING_ID, [1, 2], succession, force)
+    try:
+        gate.found(wanted, Callback(lambda answer, refusal: None))
+    except RequestError as refusal:
+        return f"{refusal.code.name}: {refusal.detail}"
+    return ""
+
+
+def test_whose_place_it_takes_is_durable_and_told_with_the_founding(world: World) -> None:
+    gate = gate_of(world, 2)
+    world.peers[2] = blank(2)
+    assert not place(gate)
+    world.jobs.pop()()
+    assert gate.founding is not None
+    assert gate.founding.succession == PLACE
+    assert not place(gate), "once more is no other founding"
+    assert "belongs to a quorum already" in place(gate, Succession(OTHER_ID, 6000))
+    assert f"which takes the place of {OTHER_ID} from ID 5000 on; nothing was founded" in refusal(gate, 1, 2)
+
+
+def test_who_joins_takes_over_whose_place_was_taken(world: World) -> None:
+    gate = gate_of(world, 2)
+    world.peers[2] = Peer("d", founding_id=FOUNDING_ID, succession=PLACE)
+    gate.introduced(2)
+    world.jobs.pop()()
+    assert gate.founding == founding_by(file_of(2), FOUNDING_ID, PLACE)
+
+
+def test_a_place_is_taken_only_by_blank_members_of_this_build_with_ids_of_their_own(world: World) -> None:
+    world.peers[2] = blank(2)
+    assert "cannot take its own place" in place(gate_of(world, 2), Succession(FOUNDING_ID, 5000))
+    assert "takes nobody's place" in place(gate_of(world, 2, blank=False))
+    settings = replace(file_of(2), bridge=True)
+    storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=None, blank=True)
+    stand_in: Any = world
+    assert "leave the predecessor out" in place(FoundingGate(settings, storage, stand_in, stand_in, stand_in))
+    world.peers[2] = replace(blank(2), metadata_version=FOUNDING)
+    assert "member 2 runs a build that knows no predecessors: upgrade it first" in place(gate_of(world, 2))
+    assert not world.jobs
+
+
+def test_a_floor_is_bounded_as_any_other(world: World) -> None:
+    world.peers[2] = blank(2)
+    far = Succession(OTHER_ID, MAX_FLOOR_JUMP + 1)
+    assert "INVALID_REQUEST" in place(gate_of(world, 2), far)
+    assert "would leave no block" in place(gate_of(world, 2), Succession(OTHER_ID, MAX_PRODUCER_ID), force=True)
+    assert not world.jobs
+    assert not place(gate_of(world, 2), far, force=True)
+
+
+def test_a_log_that_begins_with_that_of_the_predecessor_is_no_contradiction(world: World) -> None:
+    founding = founding_by(file_of(1), FOUNDING_ID, PLACE)
+    gate = gate_of(world, 1, founding=founding)
+    world.identity.founding_id = FOUNDING_ID
+    world.machine.foundings = Foundings(FoundingRecord(OTHER_ID, 10, False, 0))
+    gate.tick()
+    assert world.calls == ["tick"]
+    gate = gate_of(world, 1, founding=founding_by(file_of(1), FOUNDING_ID))
+    with pytest.raises(AssertionError, match="F1: the log is of founding"):
+        gate.tick()

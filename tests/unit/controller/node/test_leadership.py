@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.node.leadership import DUTY_TICKS, Leadership
 from pidkeeper.controller.raft.core import Role
-from pidkeeper.controller.state.foundings import NOT_FOUNDED
+from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
 from pidkeeper.controller.state.requests import (
     AbortTransaction,
     AllocateProducerIds,
@@ -27,7 +27,9 @@ from pidkeeper.controller.state.requests import (
     UnregisterBroker,
 )
 from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.controller.transport.links import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import FoundingRecord, Succession
 from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, BASE, FOUNDING, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
@@ -335,16 +337,18 @@ HEARING_TICKS = SETTINGS.timing.ticks(SETTINGS.founding_hearing_ms)
 FOUNDING_ID = uuid.UUID(int=5)
 
 
-def knows(leader: MemoryLeader, foundings: list[uuid.UUID | None]) -> None:
-    """Of which foundings the members are that are connected, from member 1 on."""
-    said = {member: one for member, one in enumerate(foundings, start=1) if one is not None}
-    leader.leadership.founding._foundings = lambda: said
+def knows(leader: MemoryLeader, foundings: list[uuid.UUID | None], succession: Succession | None = None) -> None:
+    """Of which foundings the members are that are connected, from member 1 on, which is the leader."""
+    said = [Peer("d", LATEST, one, None, None if one is None else succession) for one in foundings]
+    duty = leader.leadership.founding
+    duty._own = lambda: said[0]
+    duty._foundings = lambda: {member: one for member, one in enumerate(said, start=1) if one.founding_id is not None}
 
 
 def just_founded() -> MemoryLeader:
     """The leader of a quorum that an operator has founded, and whose log does not say so yet."""
     quorum = MemoryQuorum(version=FOUNDING - 1)
-    quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
+    quorum.log.append(encode_batch([FeatureLevelRecord(LATEST)]))
     leader = MemoryLeader(quorum)
     leader.machine.foundings = NOT_FOUNDED
     knows(leader, [FOUNDING_ID])
@@ -402,7 +406,7 @@ def test_the_hearing_begins_when_evidence_can_be_committed() -> None:
     pass_time(leader, HEARING_TICKS)
     assert "begins when all members are connected and run this build" in (leader.leadership.founding.trouble() or "")
     leader.decider.fail(RequestError(ErrorCode.NOT_CONTROLLER))
-    leader.machine.metadata_version = FOUNDING
+    leader.machine.metadata_version = LATEST
     pass_time(leader, HEARING_TICKS - DUTY_TICKS)
     assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
     assert waiting(leader) == []
@@ -410,7 +414,7 @@ def test_the_hearing_begins_when_evidence_can_be_committed() -> None:
 
 def test_no_transactional_producer_gets_an_id_before_the_brokers_were_heard() -> None:
     leader = just_founded()
-    request = InitProducerId(1, 0, "t", 60_000, -1, -1, candidate=-1)
+    request = INIT
     for expected in (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, None):
         answer = leader.leadership.submit(request)
         leader.settle()
@@ -441,6 +445,84 @@ def test_a_quorum_that_an_early_build_began_is_not_kept_waiting() -> None:
     answer = leader.ask()
     leader.settle()
     assert answer.result().producer_id_start == 0
+
+
+LOST = uuid.UUID(int=7)
+PLACE = Succession(LOST, 5000)
+INIT = InitProducerId(1, 0, "t", 60_000, -1, -1, candidate=-1)
+
+
+def restored() -> MemoryLeader:
+    """The leader of a quorum that was restored from copies of LOST, with an own block of that. It hears for no time."""
+    leader = just_founded()
+    leader.machine.foundings = Foundings(FoundingRecord(LOST, 10, False, 0))
+    leader.machine.replay([TransactionalBlockRecord(0, 9, 0)])
+    leader.leadership.founding._hearing_ticks = 0
+    knows(leader, [FOUNDING_ID], PLACE)
+    return leader
+
+
+def test_nothing_is_handed_out_before_the_floor_of_a_succession_is_in_force_however_short_the_hearing() -> None:
+    leader = restored()
+    assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
+    told = leader.leadership.submit(INIT)
+    leader.settle()
+    with pytest.raises(RequestError) as refusal:
+        told.result()
+    assert refusal.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert leader.machine.own_ids.next_id == 0, "the predecessor may have given it since"
+    pass_time(leader, 2 * DUTY_TICKS)
+    leader.settle()
+    assert leader.machine.foundings.founding_id == FOUNDING_ID
+    assert leader.leadership.founding.trouble() is None
+    block, given = leader.ask(), leader.leadership.submit(INIT)
+    leader.settle()
+    assert block.result().producer_id_start == 5000
+    assert given.result().producer_id >= 5000
+
+
+def test_a_leader_without_a_founding_of_its_own_waits_for_that_of_its_followers() -> None:
+    """Its directory is of a build without foundings, and theirs were restored to take another's place."""
+    leader = restored()
+    knows(leader, [None, FOUNDING_ID], PLACE)
+    assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
+    leader.machine.foundings = NOT_FOUNDED
+    assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
+    pass_time(leader, 2 * DUTY_TICKS)
+    (record,) = [one for one in waiting(leader) if isinstance(one, RecordFounding)]
+    assert record.succession == PLACE
+
+
+def test_copies_of_another_quorum_hand_out_nothing_and_say_so() -> None:
+    leader = restored()
+    other = uuid.UUID(int=9)
+    leader.machine.foundings = Foundings(FoundingRecord(other, 10, False, 0))
+    pass_time(leader, 3 * DUTY_TICKS)
+    leader.settle()
+    assert refused(leader.leadership) is ErrorCode.FOUNDING_UNDER_WAY
+    assert f"to take the place of founding {LOST}, but their log is of {other}" in (
+        leader.leadership.founding.trouble() or ""
+    )
+
+
+def test_a_succession_waits_until_all_members_can_read_it() -> None:
+    leader = restored()
+    leader.machine.metadata_version = FOUNDING
+    pass_time(leader, 3 * DUTY_TICKS)
+    assert not [one for one in waiting(leader) if isinstance(one, RecordFounding)]
+    assert "begins when all members are connected and run this build" in (leader.leadership.founding.trouble() or "")
+
+
+@pytest.mark.parametrize(
+    ("held", "news"),
+    [(HeldIds(LOST, 4999), False), (HeldIds(LOST, 5000), True), (HeldIds(FOUNDING_ID, 4999), True)],
+    ids=["below the floor", "above it", "of another founding"],
+)
+def test_what_lies_below_a_floor_that_is_to_come_is_no_evidence(held: HeldIds, news: bool) -> None:
+    leader = restored()
+    leader.ask(BrokerHeartbeat(1, 0, held))
+    leader.settle()
+    assert bool(leader.machine.foundings.evidence) is news
 
 
 def began_early() -> MemoryLeader:
@@ -566,7 +648,7 @@ def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -
     ]
     for known, connected, recorded in cases:
         quorum = MemoryQuorum(version=FOUNDING - 1)
-        quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
+        quorum.log.append(encode_batch([FeatureLevelRecord(LATEST)]))
         leader = MemoryLeader(quorum)
         leader.machine.foundings = NOT_FOUNDED
         members: list[Any] = [*leader.core.contacts(), *leader.core.contacts()]
@@ -585,7 +667,7 @@ def test_the_founding_is_recorded_once_by_the_name_that_a_member_knows_it_by() -
 
 def test_a_founding_that_could_not_be_recorded_is_asked_for_again(quorum: MemoryQuorum) -> None:
     quorum = MemoryQuorum(version=FOUNDING - 1)
-    quorum.log.append(encode_batch([FeatureLevelRecord(FOUNDING)]))
+    quorum.log.append(encode_batch([FeatureLevelRecord(LATEST)]))
     leader = MemoryLeader(quorum)
     leader.machine.foundings = NOT_FOUNDED
     knows(leader, [None])

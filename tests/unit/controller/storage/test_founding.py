@@ -10,6 +10,7 @@ import pytest
 
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import Founding, FoundingVoter, read_founding, write_founding
+from pidkeeper.protocol.founding import Succession
 from tests.support.memory_files import MemoryFiles
 
 DATA = PurePath("/data")
@@ -90,3 +91,19 @@ def test_every_voter_has_its_address(files: MemoryFiles) -> None:
     write_founding(files, DATA, Founding.of(VOTERS))
     written = msgspec.json.decode(files.read_bytes(DATA / "founding.json"))
     assert written["voters"][0] == {"id": 1, "peer": "host-1:9", "http": "http://host-1"}
+
+
+def test_a_succession_is_read_again_and_covered_by_the_checksum(files: MemoryFiles) -> None:
+    founding = Founding.of(VOTERS, uuid.UUID(int=1), Succession(uuid.UUID(int=2), 5000))
+    write_founding(files, DATA, founding)
+    assert read_founding(files, DATA) == founding
+    data = files.read_bytes(DATA / "founding.json")
+    rotten = data.replace(b"5000", b"4000")
+    with pytest.raises(msgspec.ValidationError, match="checksum"):
+        msgspec.json.decode(rotten, type=Founding)
+
+
+@pytest.mark.parametrize("founding_id", [None, uuid.UUID(int=2)])
+def test_nobody_takes_its_own_place_or_one_without_a_name(founding_id: uuid.UUID | None) -> None:
+    with pytest.raises(ValueError, match="cannot take the place of 00000000-0000-0000-0000-000000000002"):
+        Founding.of(VOTERS, founding_id, Succession(uuid.UUID(int=2), 5000))

@@ -32,7 +32,9 @@ from pidkeeper.controller.transport.frames import (
     frame,
     handshake_reader,
 )
-from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks
+from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks, of_two_foundings
+from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 
 HOST = "127.0.0.1"
 NONCE = bytes(NONCE_BYTES)
@@ -454,7 +456,7 @@ async def test_peers_say_of_which_founding_they_are_and_say_it_again_when_that_c
     two, heard = await net.member(net.identity(2, key=KEY), [1])
     await heard.until(lambda: heard.introductions == [1])
     assert two.peers[1] == Peer("dir-1", founding_id=None, blank=TERMS)
-    one.introduce_as(uuid.UUID(int=1))
+    one.introduce_as(uuid.UUID(int=1), None)
     one.redial()
     await heard.until(lambda: heard.introductions == [1, 1])
     assert two.peers[1] == Peer("dir-1", founding_id=uuid.UUID(int=1))
@@ -473,6 +475,44 @@ async def test_a_member_of_another_founding_is_refused_with_the_reason(
     assert (
         "refuses us: this member belongs to founding 00000000-0000-0000-0000-000000000001 of the cluster" in caplog.text
     )
+
+
+PLACE = Succession(uuid.UUID(int=1), 5000)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "version", "reason"),
+    [
+        (PLACE, LATEST, None),
+        (None, LATEST, None),
+        (Succession(uuid.UUID(int=1), 6000), LATEST, "from ID 5000 on, not of .* from ID 6000 on"),
+        (None, FOUNDING, "which a member of metadata version 7 does not understand: upgrade it"),
+    ],
+    ids=["the same", "not told yet", "of another floor", "of an earlier build"],
+)
+def test_members_agree_whose_place_their_founding_takes(
+    theirs: Succession | None, version: int, reason: str | None
+) -> None:
+    """An earlier build would record the founding without that, and hand out what the predecessor has handed out."""
+    one = Peer("d", LATEST, uuid.UUID(int=2), None, PLACE)
+    other = Peer("e", version, uuid.UUID(int=2), None, theirs)
+    for mine, said in ((one, other), (other, one)):
+        refusal = of_two_foundings(mine, said)
+        assert (refusal is None) == (reason is None)
+    assert reason is None or re.search(reason, of_two_foundings(one, other) or "")
+
+
+async def test_who_learns_its_founding_hangs_up_on_members_of_another_one(net: Net) -> None:
+    """A leader of another quorum than its followers would hand out on their votes."""
+    one, heard = await net.member(net.identity(1), [2, 3])
+    await net.member(msgspec.structs.replace(net.identity(2), founding_id=uuid.UUID(int=2)), [1])
+    await net.member(msgspec.structs.replace(net.identity(3), founding_id=uuid.UUID(int=1)), [1])
+    await heard.until(lambda: sorted(heard.introductions) == [2, 3])
+    await eventually(lambda: sorted(one.connected()) == [2, 3])
+    one.introduce_as(uuid.UUID(int=1), None)
+    await heard.until(lambda: heard.lost == [2])
+    await eventually(lambda: one.connected() == [3])
+    assert set(one.peers) == {3}
 
 
 async def established(net: Net) -> Raw:

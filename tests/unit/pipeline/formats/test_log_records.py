@@ -14,7 +14,7 @@ from pidkeeper.controller.storage.dump import DumpedFrame, dump_log
 from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
-from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     _RECORD_CLASSES,
@@ -82,6 +82,15 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
     (
         EvidenceRecord(7, FOUNDING_ID, 8999, 18),
         {"broker_id": 7, "founding_id": str(FOUNDING_ID), "held_to": 8999, "timestamp_ms": 18},
+    ),
+    (
+        SuccessionRecord(FOUNDING_ID, uuid.UUID(int=8), 5000, 20),
+        {
+            "founding_id": str(FOUNDING_ID),
+            "predecessor": str(uuid.UUID(int=8)),
+            "next_producer_id": 5000,
+            "timestamp_ms": 20,
+        },
     ),
     (EvidenceDismissedRecord(7, 19), {"broker_id": 7, "timestamp_ms": 19}),
     (

@@ -1,0 +1,156 @@
+"""A copy of a data directory is made ready to go on in place of the quorum that it was copied from.
+
+The quorum went on after the copy was made, and what it handed out then is in no copy. So the restored one is a quorum
+of its own: with a founding that names its predecessor, and with the ID from which on it hands out. Its log begins with
+that of the predecessor; the leader adds the succession before anything else (docs/decisions/0027).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+
+from pidkeeper.controller.raft.messages import Entry
+from pidkeeper.controller.storage.directory import DataDirectory, DirectoryMeta, open_directory, read_meta
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.controller.storage.founding import Founding, read_founding
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.founding import Succession, SuccessionRecord
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_FLOOR_JUMP, MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
+    AllocateProducerIdsRecord,
+    ProducerIdFloorRecord,
+    Record,
+    RecordError,
+    decode_batch,
+)
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
+from pidkeeper.snapshots.catalog import SnapshotCatalog
+from pidkeeper.snapshots.files import Files
+from pidkeeper.snapshots.image import StateImage
+
+TERM_STEP: Final = 1 << 20
+"""The copies go on so many terms above their own. Each may have been made at another time: no term that one of them
+knows may be given away again by the others, under an index at which its log has another entry."""
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What became of a copy. `next_producer_id`: the next one that it knows of; `already`: it was restored before."""
+
+    meta: DirectoryMeta
+    founding: Founding
+    next_producer_id: int
+    already: bool
+
+
+def restore_directory(
+    files: Files, path: PurePath, founding_id: uuid.UUID, floor: int, *, forced: bool = False
+) -> Restored:
+    """Let the copy at `path` take the place of the quorum that it was copied from, as founding `founding_id`.
+
+    All IDs that were ever handed out lie below `floor`. One that is more than MAX_FLOOR_JUMP above what the copy knows
+    has to be `forced`. Once more with the same arguments changes nothing. Raises DirectoryError, and changes nothing,
+    if the directory is in use, is of a build without foundings, was restored otherwise before and never ran, or knows
+    of a higher ID than `floor`; LogCorruption; OSError.
+    """
+    meta = read_meta(files, path)
+    with open_directory(files, path, meta.cluster_id, meta.node_id) as directory:
+        founding = read_founding(files, path)
+        if founding is None or founding.founding_id is None:
+            raise DirectoryError(
+                f"{path} has no founding with an id: it is blank, or was begun by a build without foundings. Such "
+                "copies are put in place as they are; then raise the floor before the first agent starts"
+            )
+        image, wal, entries = _read(files, directory)
+        try:
+            records = list(_records(entries))
+            known = _next_producer_id(image, records)
+            if _is_pending(founding, image, records):
+                _check_same(path, founding, founding_id, floor)
+                return Restored(meta, founding, known, already=True)
+            _check_floor(path, floor, known, forced=forced)
+            successor = _successor(path, founding, founding_id, floor)
+            # First: until founding.json is written, the directory is still that of the predecessor.
+            _enter_later_term(wal)
+            directory.found(successor)
+        finally:
+            wal.close()
+    return Restored(meta, successor, known, already=False)
+
+
+def _read(files: Files, directory: DataDirectory) -> tuple[StateImage | None, WriteAheadLog, list[Entry]]:
+    newest = SnapshotCatalog(files, directory.snapshots, directory.meta.cluster_id).newest()
+    wal, log = WriteAheadLog.open(files, directory.wal, directory.meta)
+    return None if newest is None else newest[1], wal, log.entries
+
+
+def _records(entries: Iterable[Entry]) -> Iterable[Record]:
+    for entry in entries:
+        try:
+            yield from decode_batch(entry.data)
+        except RecordError as error:
+            raise DirectoryError(f"entry {entry.index} cannot be read: {error}") from error
+
+
+def _next_producer_id(image: StateImage | None, records: Iterable[Record]) -> int:
+    """The lowest ID that nothing in the copy has handed out, whether it was committed or not."""
+    known = 0 if image is None else image.next_producer_id
+    for record in records:
+        match record:
+            case AllocateProducerIdsRecord() | TransactionalBlockRecord():
+                known = max(known, record.producer_id_end + 1)
+            case ProducerIdFloorRecord() | ZooKeeperBlockRecord():
+                known = max(known, record.next_producer_id)
+            case SuccessionRecord():
+                known = max(known, record.floor)
+            case _:
+                pass
+    return known
+
+
+def _is_pending(founding: Founding, image: StateImage | None, records: Iterable[Record]) -> bool:
+    """Whether the directory takes a place that its log does not know of yet."""
+    if founding.succession is None:
+        return False
+    succeeded = [] if image is None or image.succession is None else [image.succession]
+    succeeded += [record for record in records if isinstance(record, SuccessionRecord)]
+    return all(one.founding_id != founding.founding_id for one in succeeded)
+
+
+def _check_same(path: PurePath, founding: Founding, founding_id: uuid.UUID, floor: int) -> None:
+    before = founding.succession
+    if founding.founding_id != founding_id or before is None or before.floor != floor:
+        raise DirectoryError(
+            f"{path} was restored before as founding {founding.founding_id}, and has not run since: restore it with "
+            "the same founding id and floor, or take the copy anew"
+        )
+
+
+def _enter_later_term(wal: WriteAheadLog) -> None:
+    state = wal.hard_state
+    wal.append([], msgspec.structs.replace(state, term=state.term + TERM_STEP, vote=None))
+
+
+def _check_floor(path: PurePath, floor: int, known: int, *, forced: bool) -> None:
+    if floor < known:
+        raise DirectoryError(f"{path} knows that IDs up to {known - 1} were handed out: {floor} is below that")
+    if floor > MAX_PRODUCER_ID - DEFAULT_BLOCK_SIZE:
+        raise DirectoryError(f"a floor of {floor} would leave no block below {MAX_PRODUCER_ID}: nothing was changed")
+    if floor - known > MAX_FLOOR_JUMP and not forced:
+        raise DirectoryError(
+            f"from {known} to {floor} would skip more than {MAX_FLOOR_JUMP} IDs for ever: nothing was changed; if that "
+            "is what you mean, force it"
+        )
+
+
+def _successor(path: PurePath, founding: Founding, founding_id: uuid.UUID, floor: int) -> Founding:
+    assert founding.founding_id is not None, "a founding without an id was refused"
+    try:
+        return Founding.of(founding.voters, founding_id, Succession(founding.founding_id, floor))
+    except ValueError as error:
+        raise DirectoryError(f"{path}: {error}: give the restored quorum an id of its own") from error

@@ -1,0 +1,161 @@
+"""A copy of a directory that is to go on in place of the quorum that it was copied from."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterable
+from pathlib import PurePath
+
+import pytest
+
+from pidkeeper.controller.raft.messages import Entry, HardState
+from pidkeeper.controller.storage.directory import format_directory, open_directory, read_meta
+from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.controller.storage.founding import Founding, FoundingVoter, read_founding, write_founding
+from pidkeeper.controller.storage.restoring import TERM_STEP, restore_directory
+from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.founding import FoundingRecord, Succession, SuccessionRecord
+from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
+from pidkeeper.protocol.migration import ZooKeeperBlockRecord
+from pidkeeper.protocol.records import (
+    AllocateProducerIdsRecord,
+    LeaderChangeRecord,
+    ProducerIdFloorRecord,
+    Record,
+    encode_batch,
+)
+from pidkeeper.protocol.transactions import TransactionalBlockRecord
+from pidkeeper.snapshots.catalog import SnapshotCatalog
+from pidkeeper.snapshots.image import StateImage
+from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
+
+DATA = PurePath("/data")
+LOST, NEW, NEXT = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
+VOTERS = [FoundingVoter(1, "host:9", "http://host")]
+FLOOR = 5000
+BLOCK = AllocateProducerIdsRecord(1, 1, 1999, 1000, 1000, 0)
+
+
+def copied(*records: Record, founding: Founding | None = None) -> MemoryFiles:
+    """A directory of founding LOST, in term 7, whose log ends with `records`."""
+    files = MemoryFiles()
+    meta = format_directory(files, DATA, "c", 1)
+    write_founding(files, DATA, founding or Founding.of(VOTERS, LOST))
+    add(files, [LeaderChangeRecord(1), *records], HardState(7, 1, 1))
+    assert read_meta(files, DATA) == meta
+    return files
+
+
+def add(files: MemoryFiles, records: Iterable[Record], state: HardState) -> None:
+    wal, _ = WriteAheadLog.open(files, DATA / "wal", read_meta(files, DATA))
+    first = wal.next_index
+    wal.append([Entry(7, first + number, encode_batch([one])) for number, one in enumerate(records)], state)
+    wal.close()
+
+
+def state_of(files: MemoryFiles) -> HardState:
+    wal, log = WriteAheadLog.open(files, DATA / "wal", read_meta(files, DATA))
+    wal.close()
+    return log.hard_state
+
+
+def refusal(files: MemoryFiles, founding_id: uuid.UUID = NEW, floor: int = FLOOR, *, forced: bool = False) -> str:
+    """Why it is not restored; nothing of the directory is changed."""
+    founding, state = read_founding(files, DATA), state_of(files)
+    with pytest.raises(DirectoryError) as caught:
+        restore_directory(files, DATA, founding_id, floor, forced=forced)
+    assert (read_founding(files, DATA), state_of(files)) == (founding, state)
+    return str(caught.value)
+
+
+def test_it_names_its_predecessor_and_goes_on_in_terms_that_nobody_has_known() -> None:
+    files = copied(BLOCK)
+    restored = restore_directory(files, DATA, NEW, FLOOR)
+    assert restored.founding == read_founding(files, DATA) == Founding.of(VOTERS, NEW, Succession(LOST, FLOOR))
+    assert (restored.next_producer_id, restored.already) == (2000, False)
+    assert state_of(files) == HardState(7 + TERM_STEP, None, 1)
+    wal, log = WriteAheadLog.open(files, DATA / "wal", read_meta(files, DATA))
+    wal.close()
+    assert len(log.entries) == 2, "its log is that of the predecessor"
+
+
+def test_once_more_changes_nothing_and_another_word_is_refused() -> None:
+    files = copied(BLOCK)
+    restore_directory(files, DATA, NEW, FLOOR)
+    state = state_of(files)
+    again = restore_directory(files, DATA, NEW, FLOOR)
+    assert (again.already, state_of(files)) == (True, state)
+    for founding_id, floor in ((NEXT, FLOOR), (NEW, FLOOR + 1)):
+        assert "was restored before as founding" in refusal(files, founding_id, floor)
+
+
+@pytest.mark.parametrize("in_snapshot", [False, True])
+def test_a_quorum_that_took_a_place_can_be_followed_in_its_turn(in_snapshot: bool) -> None:
+    succession = SuccessionRecord(NEW, LOST, FLOOR, 0)
+    files = copied(founding=Founding.of(VOTERS, NEW, Succession(LOST, FLOOR)))
+    if in_snapshot:
+        founding = FoundingRecord(NEW, 1000, False, 0)
+        image = StateImage(8, 1, 7, 3, FLOOR, None, [], founding=founding, succession=succession)
+        SnapshotCatalog(files, DATA / "snapshots", "c").save(image)
+    else:
+        add(files, [succession], HardState(7, 1, 2))
+    assert f"knows that IDs up to {FLOOR - 1} were handed out" in refusal(files, NEXT, FLOOR - 1)
+    restored = restore_directory(files, DATA, NEXT, 9000)
+    assert restored.founding.succession == Succession(NEW, 9000)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        BLOCK,
+        TransactionalBlockRecord(1000, 1999, 0),
+        ProducerIdFloorRecord(2000, 0),
+        ZooKeeperBlockRecord(2000, 7, 1, 0),
+    ],
+)
+def test_a_floor_below_what_the_copy_knows_of_is_refused(record: Record) -> None:
+    files = copied(record)
+    assert "knows that IDs up to 1999 were handed out: 1999 is below that" in refusal(files, floor=1999)
+    assert restore_directory(files, DATA, NEW, 2000).next_producer_id == 2000
+
+
+def test_a_floor_is_bounded_as_any_other() -> None:
+    files = copied(BLOCK)
+    assert "would leave no block" in refusal(files, floor=MAX_PRODUCER_ID, forced=True)
+    assert f"would skip more than {MAX_FLOOR_JUMP} IDs" in refusal(files, floor=2000 + MAX_FLOOR_JUMP + 1)
+    restore_directory(files, DATA, NEW, 2000 + MAX_FLOOR_JUMP + 1, forced=True)
+    restore_directory(copied(BLOCK), DATA, NEW, 2000 + MAX_FLOOR_JUMP)
+
+
+def test_what_has_no_founding_of_its_own_is_refused() -> None:
+    assert "was begun by a build without foundings" in refusal(copied(founding=Founding.of(VOTERS)))
+    files = copied()
+    files.unlink(DATA / "founding.json")
+    assert "it is blank, or was begun" in refusal(files)
+    assert "give the restored quorum an id of its own" in refusal(copied(), LOST)
+
+
+def test_a_member_that_runs_is_left_alone() -> None:
+    files = copied()
+    with (
+        open_directory(files, DATA, "c", 1),
+        pytest.raises(DirectoryError, match="is in use by another process: stop that one first"),
+    ):
+        restore_directory(files, DATA, NEW, FLOOR)
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_a_power_cut_leaves_the_predecessor_or_the_successor_and_it_can_be_restored_again(step: int) -> None:
+    files = copied(BLOCK)
+    files.before = fail_at(step, PowerCut())
+    with contextlib.suppress(PowerCut):
+        restore_directory(files, DATA, NEW, FLOOR)
+    after = files.cut_power()
+    assert read_founding(after, DATA) in (
+        Founding.of(VOTERS, LOST),
+        Founding.of(VOTERS, NEW, Succession(LOST, FLOOR)),
+    )
+    restored = restore_directory(after, DATA, NEW, FLOOR)
+    assert restored.founding.founding_id == NEW
+    assert state_of(after).term >= 7 + TERM_STEP
