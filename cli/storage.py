@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 
 import click
@@ -12,7 +11,7 @@ from pidkeeper.cli.output import described_succession, output_option, print_fact
 from pidkeeper.cli.run import CONFIG_OPTION
 from pidkeeper.cli.verify import verify as verify_directory
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
-from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
+from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
 from pidkeeper.controller.storage.founding import Founding, read_founding
 from pidkeeper.controller.storage.restoring import restore_directory
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
@@ -78,21 +77,18 @@ def info(config: Path | None, directory: Path | None, output: str) -> None:
     type=click.IntRange(0, MAX_PRODUCER_ID),
     help="Every ID that was ever handed out lies below it; the restored quorum hands out from there on.",
 )
-@click.option(
-    "--founding-id", required=True, type=click.UUID, help="A new uuid for the restored quorum, the same for all copies."
-)
 @click.option("--force", is_flag=True, help="Also if the floor is more than 10^12 above what the copy knows.")
 @output_option
-def restore(directory: Path, floor: int, founding_id: uuid.UUID, force: bool, output: str) -> None:
+def restore(directory: Path, floor: int, force: bool, output: str) -> None:
     """Make a copy of a data directory ready to take the place of the quorum that it was copied from.
 
-    Restore copies of a majority of the members, each under its own node id, before the first of them starts. The
-    quorum goes on with what the copies know, and hands out IDs from the floor on. Agents that still run go on with the
-    IDs that they hold, if these lie below the floor.
+    Restore one copy, the newest that there is, and start the other members with blank disks: they join it. The quorum
+    goes on with what the copy knows, and hands out IDs from the floor on. Agents that still run go on with the IDs that
+    they hold, if these lie below the floor.
     """
     try:
-        restored = restore_directory(OsFiles(), directory, founding_id, floor, forced=force)
-    except (DirectoryError, LogCorruption, LogFailed, LogFull, OSError) as error:
+        restored = restore_directory(OsFiles(), directory, floor, forced=force)
+    except (DirectoryError, LogCorruption, OSError) as error:
         raise CommandError(str(error), ExitCode.REFUSED) from error
     _print(directory, restored.meta, output, restored.founding)
     if restored.already:

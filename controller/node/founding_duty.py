@@ -2,7 +2,7 @@
 
 All disks may have been lost under live brokers. Whoever founds the quorum anew then need not know that: before it hands
 out its first ID, every broker that lives has had the time to say which IDs it holds (docs/decisions/0026). Likewise for
-one that was restored from copies: its directories are of a founding that their log does not know yet (0027). Soft state
+one that was restored from a copy: its directories are of a founding that their log does not know yet (0027). Soft state
 of the leader; the end of the hearing is the FoundingRecord, or the SuccessionRecord where the quorum takes the place of
 another. Pure.
 """
@@ -33,7 +33,7 @@ _HEARING: Final = "the quorum was founded just now, and hears which IDs its brok
 
 _OF_ANOTHER: Final = (
     "nothing is handed out, because the directories were restored to take the place of founding {}, but their log is "
-    "of {}: restore copies of one quorum"
+    "of {}: take the copy anew, and restore that"
 )
 
 _OF_TWO: Final = (

@@ -3,14 +3,16 @@
 The quorum went on after the copy was made, and what it handed out then is in no copy. So the restored one is a quorum
 of its own: with a founding that names its predecessor, and with the ID from which on it hands out. Its log begins with
 that of the predecessor; the leader adds the succession before anything else (docs/decisions/0027).
+
+One copy is restored, and the other members join it with blank disks. Copies of different moments are no quorum: one
+may hold as committed what a majority of the others lacks. So each gets a founding that no other has.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import PurePath
-from typing import Final
 
 import msgspec
 
@@ -18,7 +20,7 @@ from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.storage.directory import DataDirectory, DirectoryMeta, open_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import Founding, read_founding
-from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.controller.storage.recovery import recover
 from pidkeeper.protocol.founding import Succession, SuccessionRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import ZooKeeperBlockRecord
@@ -34,10 +36,6 @@ from pidkeeper.snapshots.catalog import SnapshotCatalog
 from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.image import StateImage
 
-TERM_STEP: Final = 1 << 20
-"""The copies go on so many terms above their own. Each may have been made at another time: no term that one of them
-knows may be given away again by the others, under an index at which its log has another entry."""
-
 
 class Restored(msgspec.Struct, frozen=True):
     """What became of a copy. `next_producer_id`: the next one that it knows of; `already`: it was restored before."""
@@ -49,44 +47,47 @@ class Restored(msgspec.Struct, frozen=True):
 
 
 def restore_directory(
-    files: Files, path: PurePath, founding_id: uuid.UUID, floor: int, *, forced: bool = False
+    files: Files,
+    path: PurePath,
+    floor: int,
+    *,
+    forced: bool = False,
+    new_founding_id: Callable[[], uuid.UUID] = uuid.uuid4,
 ) -> Restored:
-    """Let the copy at `path` take the place of the quorum that it was copied from, as founding `founding_id`.
+    """Let the copy at `path` take the place of the quorum that it was copied from, under a founding of its own.
 
     All IDs that were ever handed out lie below `floor`. One that is more than MAX_FLOOR_JUMP above what the copy knows
-    has to be `forced`. Once more with the same arguments changes nothing. Raises DirectoryError, and changes nothing,
-    if the directory is in use, is of a build without foundings, was restored otherwise before and never ran, or knows
-    of a higher ID than `floor`; LogCorruption; OSError.
+    has to be `forced`. Once more with the same floor changes nothing. Raises DirectoryError, and changes nothing, if
+    the directory is in use, is of a build without foundings, was restored with another floor before and never ran, or
+    knows of a higher ID than `floor`; LogCorruption; OSError.
     """
     meta = read_meta(files, path)
     with open_directory(files, path, meta.cluster_id, meta.node_id) as directory:
         founding = read_founding(files, path)
         if founding is None or founding.founding_id is None:
             raise DirectoryError(
-                f"{path} has no founding with an id: it is blank, or was begun by a build without foundings. Such "
-                "copies are put in place as they are; then raise the floor before the first agent starts"
+                f"{path} has no founding with an id: it is blank, or was begun by a build without foundings. Such a "
+                "copy is put in place as it is; then raise the floor before the first agent starts"
             )
-        image, wal, entries = _read(files, directory)
-        try:
-            records = list(_records(entries))
-            known = _next_producer_id(image, records)
-            if _is_pending(founding, image, records):
-                _check_same(path, founding, founding_id, floor)
-                return Restored(meta, founding, known, already=True)
-            _check_floor(path, floor, known, forced=forced)
-            successor = _successor(path, founding, founding_id, floor)
-            # First: until founding.json is written, the directory is still that of the predecessor.
-            _enter_later_term(wal)
-            directory.found(successor)
-        finally:
-            wal.close()
+        image, records = _read(files, directory)
+        known = _next_producer_id(image, records)
+        if founding.succession is not None and not _is_recorded(founding, image, records):
+            if founding.succession.floor != floor:
+                raise DirectoryError(
+                    f"{path} was restored before with the floor {founding.succession.floor}, and has not run since: "
+                    "give the same one, or take the copy anew"
+                )
+            return Restored(meta, founding, known, already=True)
+        _check_floor(path, floor, known, forced=forced)
+        successor = Founding.of(founding.voters, new_founding_id(), Succession(founding.founding_id, floor))
+        directory.found(successor)
     return Restored(meta, successor, known, already=False)
 
 
-def _read(files: Files, directory: DataDirectory) -> tuple[StateImage | None, WriteAheadLog, list[Entry]]:
+def _read(files: Files, directory: DataDirectory) -> tuple[StateImage | None, list[Record]]:
     newest = SnapshotCatalog(files, directory.snapshots, directory.meta.cluster_id).newest()
-    wal, log = WriteAheadLog.open(files, directory.wal, directory.meta)
-    return None if newest is None else newest[1], wal, log.entries
+    log = recover(files, directory.wal, directory.meta).log
+    return None if newest is None else newest[1], list(_records(log.entries))
 
 
 def _records(entries: Iterable[Entry]) -> Iterable[Record]:
@@ -113,27 +114,11 @@ def _next_producer_id(image: StateImage | None, records: Iterable[Record]) -> in
     return known
 
 
-def _is_pending(founding: Founding, image: StateImage | None, records: Iterable[Record]) -> bool:
-    """Whether the directory takes a place that its log does not know of yet."""
-    if founding.succession is None:
-        return False
+def _is_recorded(founding: Founding, image: StateImage | None, records: Iterable[Record]) -> bool:
+    """Whether the log knows of the founding, which takes another's place."""
     succeeded = [] if image is None or image.succession is None else [image.succession]
     succeeded += [record for record in records if isinstance(record, SuccessionRecord)]
-    return all(one.founding_id != founding.founding_id for one in succeeded)
-
-
-def _check_same(path: PurePath, founding: Founding, founding_id: uuid.UUID, floor: int) -> None:
-    before = founding.succession
-    if founding.founding_id != founding_id or before is None or before.floor != floor:
-        raise DirectoryError(
-            f"{path} was restored before as founding {founding.founding_id}, and has not run since: restore it with "
-            "the same founding id and floor, or take the copy anew"
-        )
-
-
-def _enter_later_term(wal: WriteAheadLog) -> None:
-    state = wal.hard_state
-    wal.append([], msgspec.structs.replace(state, term=state.term + TERM_STEP, vote=None))
+    return any(one.founding_id == founding.founding_id for one in succeeded)
 
 
 def _check_floor(path: PurePath, floor: int, known: int, *, forced: bool) -> None:
@@ -146,11 +131,3 @@ def _check_floor(path: PurePath, floor: int, known: int, *, forced: bool) -> Non
             f"from {known} to {floor} would skip more than {MAX_FLOOR_JUMP} IDs for ever: nothing was changed; if that "
             "is what you mean, force it"
         )
-
-
-def _successor(path: PurePath, founding: Founding, founding_id: uuid.UUID, floor: int) -> Founding:
-    assert founding.founding_id is not None, "a founding without an id was refused"
-    try:
-        return Founding.of(founding.voters, founding_id, Succession(founding.founding_id, floor))
-    except ValueError as error:
-        raise DirectoryError(f"{path}: {error}: give the restored quorum an id of its own") from error

@@ -191,8 +191,8 @@ def test_agents_go_on_through_the_loss_of_all_disks_under_a_quorum_that_names_th
         assert_goes_on_from(cluster, lost, floor, given)
 
 
-def test_a_quorum_restored_from_old_copies_hands_out_above_its_floor_alone(tmp_path: Path) -> None:
-    """It handed out again what it had handed out after the copies were made, until an agent spoke."""
+def test_a_quorum_restored_from_an_old_copy_by_the_command_hands_out_above_its_floor_alone(tmp_path: Path) -> None:
+    """It handed out again what it had handed out after the copy was made, until an agent spoke."""
     options = {"block_size": 50, "founding_hearing_ms": 2_000}
     with running_cluster(tmp_path, agents=2, controller_options=options, agent_options=SMALL) as cluster:
         agents = first, second = cluster.layout.agents
@@ -208,22 +208,24 @@ def test_a_quorum_restored_from_old_copies_hands_out_above_its_floor_alone(tmp_p
             *(claim(agent) for _ in range(last + 2) for agent in agents),
             *(init_transactional(first, f"after-{number}") for number in range(10)),
         ]
-        assert max(given) > last, "the copies do not know of these"
+        assert max(given) > last, "the copy does not know of these"
         lose_all_disks(cluster)
         floor = max(*given, *(status(agent)["highest_held"] for agent in agents)) + 1
         data.rmdir()
         (cluster.directory / "backup").rename(data)
-        founding_id = str(uuid.uuid4())
-        for one in cluster.layout.controllers:
-            restore = ("storage", "restore", "--dir", one.data_dir, "--founding-id", founding_id)
-            low = pidkeeper(*restore, "--floor", "1")
-            assert (low.returncode, "were handed out: 1 is below that" in low.stderr) == (ExitCode.REFUSED, True)
-            restored = pidkeeper(*restore, "--floor", str(floor))
-            assert restored.returncode == 0, restored.stderr
-            assert lost in restored.stdout
+        # Member 3 has the only copy that is left. The others come back with blank disks, and join it.
+        *blank, copied = cluster.layout.controllers
+        for one in blank:
+            shutil.rmtree(one.data_dir)
+            formatted = ("--dir", one.data_dir, "--cluster-id", cluster.layout.cluster_id, "--node-id", str(one.id))
+            assert pidkeeper("storage", "format", *formatted).returncode == 0
+        low = pidkeeper("storage", "restore", "--dir", copied.data_dir, "--floor", "1")
+        assert (low.returncode, "were handed out: 1 is below that" in low.stderr) == (ExitCode.REFUSED, True)
+        restored = pidkeeper("storage", "restore", "--dir", copied.data_dir, "--floor", str(floor))
+        assert restored.returncode == 0, restored.stderr
+        assert lost in restored.stdout
         cluster.start(*cluster.layout.controllers)
         assert_goes_on_from(cluster, lost, floor, given)
-        assert quorum(cluster.leader())["founding_id"] == founding_id
         fresh = [init_transactional(second, f"fresh-{number}") for number in range(3)]
         assert min(fresh) >= floor
         assert len({*given, *fresh}) == len(given) + len(fresh)

@@ -23,7 +23,7 @@ _GOES_ON: Final = "agents of the predecessor go on with what lies below the floo
 _RESTORED: Final = "a restored quorum is one of its own"
 _OLD_COPY: Final = "etcd, disaster recovery: a cluster restored from an old snapshot gives revisions for a second time"
 _OVER: Final = "a cure that is a new outage"
-_NO_COPIES: Final = "the simulated operator restores no copies"
+_ONE_COPY: Final = "the simulated operator restores one copy, once, with a floor that is high enough"
 
 SUCCESSION_BUGS: Final = (
     Planted(
@@ -42,7 +42,6 @@ SUCCESSION_BUGS: Final = (
             delete(STATE, "_record_succession", "draft.own_ids = NO_OWN_IDS"),
         ),
         _STATE,
-        unseen=_NO_COPIES,
     ),
     Planted(
         "own-ids-below-a-floor-are-given",
@@ -82,7 +81,6 @@ SUCCESSION_BUGS: Final = (
             ),
         ),
         _LEADER,
-        unseen=_NO_COPIES,
     ),
     Planted(
         "followers-successions-not-asked-for",
@@ -90,7 +88,7 @@ SUCCESSION_BUGS: Final = (
         "a leader whose own directory is older than those of its followers",
         (replace(NODE, "FoundingDuty._succession", "self._foundings().values()", "[self._own()]"),),
         _LEADER,
-        unseen=_NO_COPIES,
+        unseen=_ONE_COPY,
     ),
     Planted(
         "place-taken-after-blocks-were-handed-out",
@@ -150,7 +148,7 @@ SUCCESSION_BUGS: Final = (
         "two restored members, each with a floor of its own",
         (replace(TRANSPORT, "of_two_foundings", "mine.succession != theirs.succession", "False"),),
         _LINKS,
-        unseen=_NO_COPIES,
+        unseen=_ONE_COPY,
     ),
     Planted(
         "who-learns-its-founding-keeps-strangers",
@@ -166,23 +164,22 @@ SUCCESSION_BUGS: Final = (
         _OVER,
         (replace(NODE, "FoundingGate._compare", "founding.succession is not None", "False"),),
         _GATE,
-        unseen=_NO_COPIES,
     ),
     Planted(
-        "copies-go-on-in-their-own-terms",
-        "one entry for each index and term",
-        "copies of different moments, of which some elect a leader in a term that the others know",
-        (replace(STORAGE, "_enter_later_term", "state.term + TERM_STEP", "state.term"),),
+        "copies-are-one-quorum",
+        _RESTORED,
+        "copies of different moments: one holds as committed what a majority of the others lacks (seed 9002)",
+        (replace(STORAGE, "restore_directory", "new_founding_id()", "uuid.UUID(int=1)"),),
         _RESTORING,
-        unseen=_NO_COPIES,
+        unseen=_ONE_COPY,
     ),
     Planted(
         "restored-twice-with-another-word",
         _RESTORED,
         "a command under stress, given again",
-        (replace(STORAGE, "restore_directory", "_is_pending(founding, image, records)", "False"),),
+        (replace(STORAGE, "restore_directory", "founding.succession.floor != floor", "False"),),
         _RESTORING,
-        unseen=_NO_COPIES,
+        unseen=_ONE_COPY,
     ),
     Planted(
         "restored-below-what-the-copy-knows",
@@ -190,6 +187,6 @@ SUCCESSION_BUGS: Final = (
         "a floor that was typed with a digit too few",
         (replace(STORAGE, "_check_floor", "floor < known", "False"),),
         _RESTORING,
-        unseen=_NO_COPIES,
+        unseen=_ONE_COPY,
     ),
 )

@@ -38,6 +38,7 @@ OTHERS: Final = frozenset(
         "tail_torn",
         "all_disks_lost",
         "predecessor_named",
+        "copy_restored",
         # Messages, requests and answers.
         "large_entry",
         "message_dropped",

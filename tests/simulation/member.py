@@ -18,6 +18,8 @@ from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFailed, LogFull
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, Founding
+from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.controller.storage.restoring import restore_directory
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.metadata_version import LATEST
@@ -243,6 +245,13 @@ class Member:
         self.format()
         if full:
             self.disk.arm(full=True)
+
+    def restore(self, copy: DiskCopy, floor: int, founding_id: uuid.UUID) -> int:
+        """Put a copy in the disk's place, and let it take the place of its quorum; its term. Nothing runs meanwhile."""
+        self.disk.go_back(copy)
+        restored = restore_directory(self.disk, self._path, floor, new_founding_id=lambda: founding_id)
+        log = recover(self.disk, self._path / "wal", restored.meta).log
+        return log.hard_state.term
 
     def take_copy(self, configuration: int) -> None:
         """Copy the disk, while the configuration at this index is in force."""

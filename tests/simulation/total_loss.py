@@ -2,7 +2,8 @@
 
 The quorum cannot know what it handed out. Brokers that live do, and one of them is started again meanwhile and knows
 nothing. The operator does as little as gets IDs handed out again: raises the floor just above what is shown. Or he
-names the quorum that was lost, and how far he believes its IDs had gone; that may be too low.
+names the quorum that was lost, and how far he believes its IDs had gone; that may be too low. In some seeds he has
+a copy of one disk, which lacks what was handed out since, and restores that; the other members are blank.
 
 - Blank members hand out nothing, and elect nobody, until the operator has founded a quorum of them.
 - Nothing that it hands out lies below what a broker that lives has ever held; so no ID leaves two brokers.
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -22,13 +24,16 @@ from pidkeeper.controller.state.requests import RaiseFloor
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP
+from pidkeeper.protocol.messages import InitProducerIdRequest
 from pidkeeper.protocol.metadata_version import LATEST
-from pidkeeper.protocol.records import AllocateProducerIdsRecord
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
 from tests.simulation.agent import Agent
 from tests.simulation.client import Endpoint
+from tests.simulation.disk import DiskCopy
 from tests.simulation.founder import Founder
 from tests.simulation.history import History
 from tests.simulation.invariants import Monitor
+from tests.simulation.restored import RestoredMonitor
 from tests.simulation.world import MILLISECOND, SECOND, Violation
 
 if TYPE_CHECKING:
@@ -44,6 +49,12 @@ USED: Final = 10 * SECOND
 
 NAMED: Final = 0.6
 """Of the losses, after which the operator names the quorum that was lost."""
+
+RESTORED: Final = 0.4
+"""Of the losses before which a disk is copied, if the quorum has a founding to name."""
+
+PAIRS: Final = 3
+"""Transactional ids that are new to each broker, before the loss and after it."""
 
 BLANK: Final = 2 * SECOND
 """For how long nobody founds the quorum."""
@@ -70,16 +81,27 @@ class TotalLoss:
         self._raising = False
         self._lost: uuid.UUID | None = None
         self._keeping: dict[Agent, tuple[int, int]] = {}
+        self._copy: tuple[int, DiskCopy] | None = None
+        self._given: list[Record] = []
+        self._pairs: dict[str, int] = {}
 
     def run(self) -> None:
         """Lose everything, and found it anew. Raises Violation."""
         cluster = self._cluster
         self._begin()
         self._run_until(self._all_hand_out, USED, "every broker hands out IDs")
+        if cluster.founder.recorded is not None and not cluster.founder.aged and self._rng.random() < RESTORED:
+            self._copy_a_disk()
         self._lose_all_disks()
         self._world.run(self._world.now + BLANK)
-        self._found()
+        if self._copy is not None:
+            self._restore(*self._copy)
+        else:
+            self._found()
         self._run_until(self._all_hand_out, PATIENCE, "every broker hands out IDs of the new quorum")
+        if self._copy is not None:
+            self._ask_for_pairs("after")
+            self._run_until(lambda: self._pairs_given("after"), PATIENCE, "transactional ids get producer IDs")
         self._check_no_repeats()
         cluster.loaded = False
         self._world.run(self._world.now + SECOND)
@@ -96,6 +118,29 @@ class TotalLoss:
         for agent in cluster.agents:
             agent.start()
 
+    def _copy_a_disk(self) -> None:
+        """Then the quorum goes on, and hands out what is not in the copy."""
+        voter = self._rng.choice(sorted(self._cluster.voters))
+        self._copy = voter, self._cluster.members[voter].disk.copy()
+        self._ask_for_pairs("before")
+        self._world.run(self._world.now + self._rng.randrange(SECOND, 5 * SECOND))
+
+    def _ask_for_pairs(self, when: str) -> None:
+        for agent in self._cluster.agents:
+            for number in range(PAIRS):
+                name = f"{when}-{agent.broker_id}-{number}"
+                asked = partial(self._pair_given, name)
+                self._world.at(
+                    self._rng.randrange(SECOND), agent.ask, InitProducerIdRequest(name, 60_000), asked, number
+                )
+
+    def _pair_given(self, name: str, answer: Any, error: RequestError | None) -> None:
+        if error is None:
+            self._pairs[name] = answer.producer_id
+
+    def _pairs_given(self, when: str) -> bool:
+        return sum(name.startswith(when) for name in self._pairs) == PAIRS * len(self._cluster.agents)
+
     def _lose_all_disks(self) -> None:
         """Every machine loses its power and its disk, and one broker is started again."""
         cluster = self._cluster
@@ -103,11 +148,12 @@ class TotalLoss:
         for member in cluster.machines():
             member.crash(power=True, restart_after=None)
         cluster.history = History(self._world)
-        cluster.monitor = Monitor(self._world, cluster.history, cluster.voters, cluster.members)
+        watch = Monitor if self._copy is None else RestoredMonitor
+        cluster.monitor = watch(self._world, cluster.history, cluster.voters, cluster.members)
         lost, cluster.founder = cluster.founder, Founder(cluster, "founder-of-the-next")
         self._lost = lost.recorded
         assert cluster.founder.founding_id != lost.founding_id, "agents could not tell the two quorums apart"
-        cluster.monitor.on_commit.append(cluster.founder.committed)
+        cluster.monitor.on_commit += [cluster.founder.committed, self._given.extend]
         for member in cluster.machines():
             if member.node_id not in cluster.voters:
                 member.retire()
@@ -117,7 +163,8 @@ class TotalLoss:
             member.replace_disk()
             # A new quorum begins: nobody has anything to recover.
             member.damaged = member.damage_is_latent = False
-            self._world.at(self._rng.randrange(200 * MILLISECOND), member.start)
+            if self._copy is None:
+                self._world.at(self._rng.randrange(200 * MILLISECOND), member.start)
         self._world.at(self._rng.randrange(BLANK), self._start_one_again)
 
     def _start_one_again(self) -> None:
@@ -140,10 +187,29 @@ class TotalLoss:
         self._cluster.founder.start()
         self._world.at(LOOK, self._look)
 
+    def _restore(self, voter: int, copy: DiskCopy) -> None:
+        """As `pidkeeper storage restore` makes it ready. The other members start with blank disks."""
+        cluster = self._cluster
+        founder, monitor = cluster.founder, cluster.monitor
+        assert self._lost is not None, "a copy of a quorum without a founding"
+        assert isinstance(monitor, RestoredMonitor), "nobody watches that knows of the copy"
+        self._highest = max(*map(_highest_held, cluster.agents), *self._pairs.values(), -1)
+        floor = self._highest + self._rng.choice((1, 1_000))
+        founder.succession, founder.ordered, founder.hears = Succession(self._lost, floor), True, False
+        self._world.fault("copy_restored", f"of member {voter}, floor {floor}")
+        self._note_who_keeps(self._lost, floor)
+        monitor.copied = cluster.members[voter].restore(copy, floor, founder.founding_id)
+        for one in cluster.voters:
+            self._world.at(self._rng.randrange(200 * MILLISECOND), cluster.members[one].start)
+        self._world.at(LOOK, self._look)
+
     def _name(self, lost: uuid.UUID) -> None:
         floor = self._rng.choice((self._highest + 1, self._highest + 1, self._highest + 1_000, self._highest // 2))
         self._cluster.founder.succession = Succession(lost, floor)
         self._world.fault("predecessor_named", f"{lost}, floor {floor}, held are IDs up to {self._highest}")
+        self._note_who_keeps(lost, floor)
+
+    def _note_who_keeps(self, lost: uuid.UUID, floor: int) -> None:
         for agent in self._cluster.agents:
             if agent.founding_id == lost and 0 <= _highest_held(agent) < floor:
                 self._keeping[agent] = agent.let_go, _claimed(agent)
@@ -181,8 +247,9 @@ class TotalLoss:
             raise Violation("total-loss", f"not within {limit // SECOND} s: {what}: {facts}, above {self._highest}")
 
     def _check_no_repeats(self) -> None:
-        for commit in self._cluster.history.commits:
-            record = commit.record
+        if len(set(self._pairs.values())) < len(self._pairs):
+            raise Violation("repeated-id", f"transactional ids share one: {self._pairs}")
+        for record in self._given:
             if isinstance(record, AllocateProducerIdsRecord) and record.producer_id_start <= self._highest:
                 raise Violation("total-loss", f"{record}, but a broker that lives held IDs up to {self._highest}")
         for agent, (let_go, _) in self._keeping.items():

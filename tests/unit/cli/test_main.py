@@ -184,16 +184,16 @@ def test_storage_is_formatted_once(tmp_path: Path) -> None:
 
 
 def test_a_copy_is_restored_once_and_says_whose_place_it_takes(tmp_path: Path) -> None:
-    directory, lost, new = tmp_path / "d", uuid.UUID(int=1), uuid.UUID(int=2)
+    directory, lost = tmp_path / "d", uuid.UUID(int=1)
     format_directory(OsFiles(), directory, "c", 1)
-    restore = ["storage", "restore", "--dir", str(directory), "--founding-id", str(new), "--floor", "5000"]
+    restore = ["storage", "restore", "--dir", str(directory), "--floor", "5000"]
     refused = run(*restore)
     assert refused.exit_code == ExitCode.REFUSED
     assert "has no founding with an id" in refused.output
     write_founding(OsFiles(), directory, Founding.of([FoundingVoter(1, "h:1", "http://h")], lost))
     restored = run(*restore)
     assert restored.exit_code == 0, restored.output
-    for line in (f"FoundingId      {new}", f"Predecessor     {lost}", "Floor           5000"):
+    for line in (f"Predecessor     {lost}", "Floor           5000"):
         assert line in restored.output
     again = run(*restore)
     assert again.exit_code == 0
