@@ -41,7 +41,7 @@ Done = Callable[[Any, RequestError | None], None]
 
 
 class Agent:
-    """One process of a broker. `let_go`: how often it threw away all that it held."""
+    """One process of a broker. `let_go`: the highest ID that it had held each time when it threw away all at hand."""
 
     def __init__(self, cluster: Cluster, broker_id: int, incarnation: int) -> None:
         self.cluster = cluster
@@ -73,14 +73,14 @@ class Agent:
             self._agent.session._heard = lambda answer: None  # type: ignore[method-assign]
             self._agent.session.meet = lambda founding_id, succession: None  # type: ignore[method-assign]
             cluster.world.fault("agent_of_the_build_before")
-        self.let_go = 0
+        self.let_go: list[int] = []
         let_go = self._agent.session._let_go
 
-        def counted() -> None:
-            self.let_go += 1
+        def noted() -> None:
+            self.let_go.append(self._agent.reserve.highest_held)
             let_go()
 
-        self._agent.session._let_go = counted
+        self._agent.session._let_go = noted
         watched: Any = _WatchedReserve(self._agent.reserve, self._offered, self.claims.name)
         self._agent.prefetcher.reserve = watched
 

@@ -80,7 +80,7 @@ class TotalLoss:
         self._highest = -1
         self._raising = False
         self._lost: uuid.UUID | None = None
-        self._keeping: dict[Agent, tuple[int, int]] = {}
+        self._keeping: dict[Agent, int] = {}
         self._copy: tuple[int, DiskCopy] | None = None
         self._given: list[Record] = []
         self._pairs: dict[str, int] = {}
@@ -212,7 +212,7 @@ class TotalLoss:
     def _note_who_keeps(self, lost: uuid.UUID, floor: int) -> None:
         for agent in self._cluster.agents:
             if agent.founding_id == lost and 0 <= _highest_held(agent) < floor:
-                self._keeping[agent] = agent.let_go, _claimed(agent)
+                self._keeping[agent] = _claimed(agent)
 
     def _look(self) -> None:
         """What `pidkeeper health` shows is all that the operator looks at."""
@@ -236,7 +236,7 @@ class TotalLoss:
 
     def _hands_out(self, agent: Agent) -> bool:
         if agent in self._keeping:
-            before = self._keeping[agent][1]
+            before = self._keeping[agent]
             return agent.founding_id == self._cluster.founder.founding_id and _claimed(agent) > before
         return bool(agent.claims.runs) and agent.claims.runs[-1][1] > self._highest
 
@@ -252,9 +252,11 @@ class TotalLoss:
         for record in self._given:
             if isinstance(record, AllocateProducerIdsRecord) and record.producer_id_start <= self._highest:
                 raise Violation("total-loss", f"{record}, but a broker that lives held IDs up to {self._highest}")
-        for agent, (let_go, _) in self._keeping.items():
-            if agent.let_go != let_go:
-                raise Violation("let-go-of-its-own", f"{agent.claims.name}, under {self._cluster.founder.succession}")
+        succession = self._cluster.founder.succession
+        for agent in self._keeping:
+            # A block of the lost quorum may have been on its way for seconds, and lie above the floor.
+            if succession is not None and agent.let_go and min(agent.let_go) < succession.floor:
+                raise Violation("let-go-of-its-own", f"{agent.claims.name}, under {succession}")
         everybody = (*self._cluster.agents, *self._cluster.gone)
         claims = [agent.claims for agent in everybody if agent.incarnation >= FIRST_INCARNATION]
         runs = sorted((first, last, one.name) for one in claims for first, last in one.runs)
