@@ -55,7 +55,24 @@ def _allocation(name: str, *, records: int, terms: int) -> Model:
     )
 
 
+def _succession(name: str, *, quorums: int, highest: int, answers: int, knows: bool) -> Model:
+    return Model(
+        name=name,
+        module="Succession",
+        constants={
+            "Agents": "{p, q}",
+            "MaxQuorums": str(quorums),
+            "MaxId": str(highest),
+            "MaxAnswers": str(answers),
+            "OperatorKnows": "TRUE" if knows else "FALSE",
+        },
+        invariants=("NoIdTwice", "Disjoint", "F6", "A3"),
+    )
+
+
 MODELS: Final = (
     _allocation("allocation, short", records=4, terms=2),
     _allocation("allocation", records=5, terms=2),
+    _succession("succession, short", quorums=2, highest=1, answers=2, knows=True),
+    _succession("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
 )
