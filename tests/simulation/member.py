@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -354,6 +355,12 @@ class Member:
     def _file_refused(self, error: VotersRefused) -> None:
         """Right where the file names nobody of the quorum; any other difference must not keep a founded member down."""
         names_nobody = any(self._file.isdisjoint(members) for members in self.newest)
+        removed = self.founding is None and re.search(r"but members \[(.*)\] led this quorum", str(error))
+        if removed:
+            # An old disk that has not heard of a removal: its file names whoever was removed as well.
+            self.world.fault("file_refused", f"member {self.node_id}: {error}")
+            self.configure(tuple(sorted({*self.cluster.voters, *map(int, removed[1].split(", "))})), edited=True)
+            return
         if not self.edited or not (names_nobody or self.damaged or self.founding is None):
             raise Violation("refused-file", f"member {self.node_id} does not start: {error}") from error
         self.world.fault("file_refused", f"member {self.node_id}: {error}")

@@ -9,7 +9,7 @@ from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import FoundingRecord
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 from pidkeeper.protocol.records import decode_batch
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.simulation.forged_terms import forged
@@ -213,7 +213,8 @@ class Nemesis:
     def _throw_alone_in_its_file(self) -> bool:
         """A member's disk is as builds without foundings keep it, and somebody names that member alone in its file."""
         process = self._running()
-        if not self.cluster.founder.aged or process is None or process.member.founding is None:
+        old = self.cluster.founder.aged and self.cluster.metadata_version() < FOUNDING
+        if not old or process is None or process.member.founding is None:
             return False
         core, foundings = process.core, process.machine.foundings
         # By what is on its disk: a cluster that was just started again has applied nothing yet.

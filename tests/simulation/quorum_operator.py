@@ -120,7 +120,12 @@ class QuorumOperator:
             if member.deployed and member.build == LATEST and self.rng.random() < 0.3:
                 member.configure(self.voters)
             elif not self.cluster.budget.may_deploy(member) or (member.deployed and self._may_be_asked()):
-                self.world.at(200 * MILLISECOND, self._prepare)
+                if self.cluster.healed:
+                    # Nothing was asked for yet, and a removed member that never recovers may hold it up for ever.
+                    self.world.note(f"the operator does without {node}")
+                    self._plan.clear()
+                else:
+                    self.world.at(200 * MILLISECOND, self._prepare)
                 return
             else:
                 if member.deployed:
