@@ -83,7 +83,7 @@ class Foundings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, founding=record)
 
     def followed(self, record: SuccessionRecord, offset: int) -> Foundings:
-        """Another founding is in force, which takes the place of the one before. Evidence is kept, if it is open."""
+        """Another founding is in force, which takes the place of the one before. The evidence stays."""
         founding = self.founding
         assert founding is not None and self.can_be_followed(record.founding_id, record.predecessor), (
             f"F6: offset {offset} has {record}, but the quorum is of founding {self.founding_id}, by {self.succeeded}"

@@ -22,6 +22,7 @@ from pidkeeper.protocol.founding import (
     Succession,
     SuccessionRecord,
 )
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
@@ -162,13 +163,13 @@ def record_founding(draft: Draft, request: requests.RecordFounding) -> uuid.UUID
 
 
 def _record_succession(draft: Draft, founding_id: uuid.UUID, succession: Succession) -> None:
-    """Unless it is in the log, or the log is that of neither founding, or has handed out under the new one."""
-    known = draft.foundings
-    if not known.can_be_followed(founding_id, succession.predecessor):
+    """Unless it is in the log, the log is that of neither founding, it has handed out under the new one, or no block
+    would be left."""
+    known, floor = draft.foundings, succession.floor
+    begun = known.founding_id == founding_id and draft.last_block is not None
+    exhausts = floor > MAX_PRODUCER_ID - draft.machine.block_size
+    if begun or exhausts or not known.can_be_followed(founding_id, succession.predecessor):
         return
-    if known.founding_id == founding_id and draft.last_block is not None:
-        return
-    floor = succession.floor
     if draft.phase in CLAIMING | PAUSED:
         # ZooKeeper says how far the IDs have gone, and nothing above that was claimed: so nothing is promised there.
         floor = min(floor, draft.next_producer_id)

@@ -88,5 +88,5 @@ def check_floor(next_producer_id: int, at_least: int, block_size: int, *, forced
         raise RequestError(
             ErrorCode.INVALID_REQUEST,
             f"from {next_producer_id} to {at_least} would skip more than {MAX_FLOOR_JUMP} IDs for ever: nothing was "
-            "changed; if that is what you mean, force it, with the operators' token",
+            "changed; if that is what you mean, force it, with the operators' token where a quorum is asked",
         )

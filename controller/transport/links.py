@@ -71,7 +71,6 @@ MAX_GUESTS: Final = 16
 DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
 """Pause between attempts to dial: first and longest. Doubled each time, with full jitter."""
 
-
 _SEE: Final = "see docs/operations.md, When something is wrong"
 
 
@@ -108,12 +107,13 @@ class Peer(msgspec.Struct, frozen=True):
 
 def of_two_foundings(mine: Founded, theirs: Founded) -> str | None:
     """Why members of these foundings speak to each other as little as members of two clusters; None if they do."""
-    if mine.founding_id is not None and theirs.founding_id is not None and mine.founding_id != theirs.founding_id:
+    founded = mine.founding_id is not None and theirs.founding_id is not None
+    if founded and mine.founding_id != theirs.founding_id:
         return (
             f"this member belongs to founding {mine.founding_id} of the cluster, not to {theirs.founding_id}: two "
             f"quorums were founded under one cluster id; {_SEE}"
         )
-    if mine.succession is not None and theirs.succession is not None and mine.succession != theirs.succession:
+    if founded and mine.succession != theirs.succession:
         return (
             f"founding {mine.founding_id} takes the place of {_described(mine.succession)}, not of "
             f"{_described(theirs.succession)}: {_SEE}"
@@ -128,8 +128,8 @@ def of_two_foundings(mine: Founded, theirs: Founded) -> str | None:
     return None
 
 
-def _described(succession: Succession) -> str:
-    return f"{succession.predecessor} from ID {succession.floor} on"
+def _described(succession: Succession | None) -> str:
+    return "nobody" if succession is None else f"{succession.predecessor} from ID {succession.floor} on"
 
 
 class LinkEvents(Protocol):

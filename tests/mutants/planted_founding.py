@@ -210,8 +210,8 @@ FOUNDING_BUGS: Final = (
             replace(
                 TRANSPORT,
                 "of_two_foundings",
-                "mine.founding_id is not None and theirs.founding_id is not None and _1",
-                "_1",
+                "mine.founding_id is not None and theirs.founding_id is not None",
+                "True",
             ),
         ),
         _GATE,

@@ -13,6 +13,7 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord, Succession, SuccessionRecord
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
@@ -128,6 +129,14 @@ def test_who_is_not_of_the_predecessor_takes_no_place(restored: StateMachine, pl
     assert batch(restored, requests.RecordFounding(founding, 10, False, place)) == [LOST]
     assert restored.foundings.succession is None
     assert restored.producer_ids.next_producer_id == 20
+
+
+def test_a_floor_that_would_leave_no_block_is_taken_from_nobody(restored: StateMachine) -> None:
+    """Not even from a member whose founding.json says so."""
+    last = MAX_PRODUCER_ID - 10
+    assert batch(restored, requests.RecordFounding(NEW, 10, False, Succession(LOST, last + 1))) == [LOST]
+    assert batch(restored, requests.RecordFounding(NEW, 10, False, Succession(LOST, last)), ALLOCATE)[0] == NEW
+    assert restored.producer_ids.next_producer_id == MAX_PRODUCER_ID
 
 
 def test_who_has_handed_out_already_takes_no_place_any_more(blank: StateMachine) -> None:

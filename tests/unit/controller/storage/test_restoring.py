@@ -17,32 +17,42 @@ from pidkeeper.controller.storage.restoring import Restored, restore_directory
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.protocol.founding import FoundingRecord, Succession, SuccessionRecord
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
+from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.migration import ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
+    FeatureLevelRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
     Record,
+    RegisterBrokerRecord,
     encode_batch,
 )
 from pidkeeper.protocol.transactions import TransactionalBlockRecord
 from pidkeeper.snapshots.catalog import SnapshotCatalog
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 DATA = PurePath("/data")
 LOST, NEW, NEXT = uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)
 VOTERS = [FoundingVoter(1, "host:9", "http://host")]
 FLOOR = 5000
-BLOCK = AllocateProducerIdsRecord(1, 1, 1999, 1000, 1000, 0)
+BEGUN = (
+    LeaderChangeRecord(1),
+    FeatureLevelRecord(LATEST),
+    FoundingRecord(LOST, 1000, False, 0),
+    RegisterBrokerRecord(1, 3, "a"),
+)
+BLOCK = AllocateProducerIdsRecord(1, 3, 999, 0, 1000, 0)
 
 
 def copied(*records: Record, founding: Founding | None = None) -> MemoryFiles:
-    """A directory of founding LOST, in term 7, whose log ends with `records`."""
+    """A directory in term 7, whose log is that of founding LOST and ends with `records`."""
     files = MemoryFiles()
     meta = format_directory(files, DATA, "c", 1)
     write_founding(files, DATA, founding or Founding.of(VOTERS, LOST))
-    add(files, [LeaderChangeRecord(1), *records], HardState(7, 1, 1))
+    add(files, [*BEGUN, *records], HardState(7, 1, 1))
     assert read_meta(files, DATA) == meta
     return files
 
@@ -76,7 +86,7 @@ def test_it_names_its_predecessor_and_keeps_its_log() -> None:
     before = wal_of(files)
     restored = restore(files)
     assert restored.founding == read_founding(files, DATA) == Founding.of(VOTERS, NEW, Succession(LOST, FLOOR))
-    assert (restored.next_producer_id, restored.already) == (2000, False)
+    assert not restored.already
     assert wal_of(files) == before, "its log is that of the predecessor"
 
 
@@ -100,7 +110,7 @@ def test_a_quorum_that_took_a_place_can_be_followed_in_its_turn(in_snapshot: boo
     files = copied(founding=Founding.of(VOTERS, NEW, Succession(LOST, FLOOR)))
     if in_snapshot:
         founding = FoundingRecord(NEW, 1000, False, 0)
-        image = StateImage(8, 1, 7, 3, FLOOR, None, [], founding=founding, succession=succession)
+        image = StateImage(8, len(BEGUN), 7, 5, FLOOR, None, [], founding=founding, succession=succession)
         SnapshotCatalog(files, DATA / "snapshots", "c").save(image)
     else:
         add(files, [succession], HardState(7, 1, 2))
@@ -113,23 +123,41 @@ def test_a_quorum_that_took_a_place_can_be_followed_in_its_turn(in_snapshot: boo
     "record",
     [
         BLOCK,
-        TransactionalBlockRecord(1000, 1999, 0),
-        ProducerIdFloorRecord(2000, 0),
-        ZooKeeperBlockRecord(2000, 7, 1, 0),
+        TransactionalBlockRecord(0, 999, 0),
+        ProducerIdFloorRecord(1000, 0),
+        ZooKeeperBlockRecord(1000, 7, 1, 0),
     ],
 )
 def test_a_floor_below_what_the_copy_knows_of_is_refused(record: Record) -> None:
     files = copied(record)
-    assert "knows that IDs up to 1999 were handed out: 1999 is below that" in refusal(files, 1999)
-    assert restore(files, 2000).next_producer_id == 2000
+    assert "knows that IDs up to 999 were handed out: 999 is below that" in refusal(files, 999)
+    restore(files, 1000)
 
 
 def test_a_floor_is_bounded_as_any_other() -> None:
     files = copied(BLOCK)
     assert "would leave no block" in refusal(files, MAX_PRODUCER_ID, forced=True)
-    assert f"would skip more than {MAX_FLOOR_JUMP} IDs" in refusal(files, 2000 + MAX_FLOOR_JUMP + 1)
-    restore(files, 2000 + MAX_FLOOR_JUMP + 1, forced=True)
-    restore(copied(BLOCK), 2000 + MAX_FLOOR_JUMP)
+    assert f"would skip more than {MAX_FLOOR_JUMP} IDs" in refusal(files, 1000 + MAX_FLOOR_JUMP + 1)
+    restore(files, 1000 + MAX_FLOOR_JUMP + 1, forced=True)
+    restore(copied(BLOCK), 1000 + MAX_FLOOR_JUMP)
+
+
+def test_a_copy_that_this_build_cannot_read_is_refused() -> None:
+    files = copied()
+    wal, _ = WriteAheadLog.open(files, DATA / "wal", read_meta(files, DATA))
+    wal.append([Entry(7, wal.next_index, b"\x91\x93\x7f\x00\x90")], None)
+    wal.close()
+    assert "cannot be read by this build: unknown record type 127" in refusal(files)
+    assert "reads 8 at most" in refusal(copied(FeatureLevelRecord(LATEST + 1)))
+
+
+def test_a_log_that_does_not_go_on_from_its_snapshot_is_refused() -> None:
+    files = copied(BLOCK)
+    wal, _ = WriteAheadLog.open(files, DATA / "wal", read_meta(files, DATA))
+    wal.restart_at(SnapshotId(9, 7), HardState(7, 1, 9))
+    wal.append([Entry(7, 10, encode_batch([LeaderChangeRecord(1)]))], None)
+    wal.close()
+    assert "has entry 10 behind 0: take another copy" in refusal(files)
 
 
 def test_what_has_no_founding_of_its_own_is_refused() -> None:

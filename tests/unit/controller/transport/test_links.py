@@ -484,11 +484,10 @@ PLACE = Succession(uuid.UUID(int=1), 5000)
     ("theirs", "version", "reason"),
     [
         (PLACE, LATEST, None),
-        (None, LATEST, None),
         (Succession(uuid.UUID(int=1), 6000), LATEST, "from ID 5000 on, not of .* from ID 6000 on"),
-        (None, FOUNDING, "which a member of metadata version 7 does not understand: upgrade it"),
+        (None, LATEST, "from ID 5000 on, not of nobody"),
     ],
-    ids=["the same", "not told yet", "of another floor", "of an earlier build"],
+    ids=["the same", "of another floor", "without a floor"],
 )
 def test_members_agree_whose_place_their_founding_takes(
     theirs: Succession | None, version: int, reason: str | None
@@ -500,6 +499,14 @@ def test_members_agree_whose_place_their_founding_takes(
         refusal = of_two_foundings(mine, said)
         assert (refusal is None) == (reason is None)
     assert reason is None or re.search(reason, of_two_foundings(one, other) or "")
+
+
+@pytest.mark.parametrize(("version", "welcome"), [(LATEST, True), (FOUNDING, False)])
+def test_who_has_no_founding_yet_may_join_if_it_understands_whose_place_was_taken(version: int, welcome: bool) -> None:
+    one, other = Peer("d", LATEST, uuid.UUID(int=2), None, PLACE), Peer("e", version)
+    refusals = {of_two_foundings(one, other), of_two_foundings(other, one)}
+    assert (refusals == {None}) is welcome
+    assert welcome or all("of metadata version 7 does not understand: upgrade it" in str(one) for one in refusals)
 
 
 async def test_who_learns_its_founding_hangs_up_on_members_of_another_one(net: Net) -> None:
