@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore spec fuzz mutants bench peers lock clean
+.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore spec traces fuzz mutants bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -95,6 +95,12 @@ spec: $(VENV)/.dev  ## the specification through TLC; needs Java and Maven
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
 	    tools/fetch-jars spec || echo "TLC cannot be had: the specification is not checked" >&2; fi
 	$(BIN)/python -m spec.run
+
+COURSES ?= 200
+traces: $(VENV)/.dev  ## what simulated members do, step by step in the specification; needs Java and Maven
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
+	    tools/fetch-jars spec || echo "TLC cannot be had: no course is followed" >&2; fi
+	$(BIN)/python -m tests.traces.run --seeds $(COURSES)
 
 fuzz: $(VENV)/.dev  ## malformed input for every decoder
 	$(BIN)/python -m tests.fuzz.run

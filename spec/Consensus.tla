@@ -6,11 +6,12 @@
 (* handovers.                                                              *)
 (*                                                                         *)
 (* Time is not modelled: what a timer could bring about may happen at any  *)
-(* moment. So pre-votes, heartbeats as signs of life and check-quorum,     *)
-(* which only keep members from what they may do, are left out.            *)
+(* moment. So heartbeats as signs of life and check-quorum, which only     *)
+(* keep members from what they may do, are left out.                       *)
 (*                                                                         *)
 (* The network keeps every message for ever and delivers any of them at    *)
-(* any time: messages are lost, repeated, reordered and late. What a       *)
+(* any time: messages are lost, repeated, reordered and late. Pre-votes     *)
+(* alone end with the connection on which they were asked for. What a       *)
 (* leader may send is told by what it has held in its term (`led`), so     *)
 (* appends need not be kept one by one.                                    *)
 (*                                                                         *)
@@ -45,11 +46,13 @@ VARIABLES
                     \*  told each member of commits and recoveries]
     decided,        \* history: [index -> committed entry, lowest term it was known in]
     drawn,          \* [Members -> Nat]: numbers drawn for recoveries
+    pre,            \* [Members -> [voter |-> answer]]: would they vote for it
+                    \*  in its next term; kept while it recovers
     used            \* how often each bounded event has happened
 
 durables == <<term, vote, log, commit, recovery>>
 roles == <<role, following, verified, votes, progress>>
-vars == <<durables, roles, disk, parked, sent, led, decided, drawn, used>>
+vars == <<durables, roles, disk, parked, sent, led, decided, drawn, pre, used>>
 
 -----------------------------------------------------------------------------
 (* Entries, logs and configurations.                                       *)
@@ -113,6 +116,7 @@ Init ==
     /\ led = [t \in 1..MaxTerm |-> NoLeader]
     /\ decided = <<>>
     /\ drawn = [i \in Members |-> IF Blank THEN 1 ELSE 0]
+    /\ pre = [i \in Members |-> <<>>]
     /\ used = [proposals |-> 0, crashes |-> 0, losses |-> 0, changes |-> 0]
 
 Park(i, messages) == parked' = [parked EXCEPT ![i] = @ \cup messages]
@@ -130,31 +134,58 @@ Become(i, newRole, leader) ==
     /\ progress' = [progress EXCEPT ![i] = [j \in Members |-> Unknown]]
 
 (* A newer term is entered before anything else is done about a message.    *)
+(* Whoever has entered it may have told of it, not its candidates alone.    *)
 MeetTerm(i, t) ==
     /\ t > term[i]
-    /\ (\E m \in sent : m.term = t /\ m.to = i) \/ led[t].leader # Nobody
+    /\ (\E j \in Members : disk[j].term = t) \/ (\E m \in sent : m.term = t) \/ led[t].leader # Nobody
     /\ term' = [term EXCEPT ![i] = t]
     /\ vote' = [vote EXCEPT ![i] = Nobody]
     /\ Become(i, "follower", Nobody)
+    /\ pre' = [pre EXCEPT ![i] = <<>>]
     /\ UNCHANGED <<log, commit, recovery, disk, parked, sent, led, decided, drawn, used>>
 
-(* All writes under way are durable. What rested on them leaves, but for    *)
-(* what is of a term that has passed. Of acknowledgements that differ in    *)
-(* how far they reach, the farthest is kept: a leader may commit less than  *)
-(* it could.                                                                *)
+(* No timeout is needed to lose sight of a leader.                          *)
+ForgetLeader(i) ==
+    /\ following[i] # Nobody
+    /\ Become(i, "follower", Nobody)
+    /\ UNCHANGED <<durables, disk, parked, sent, led, decided, drawn, pre, used>>
+
+(* A leader may give up at any time: as it does not hear a majority, or as  *)
+(* it is no voter any more, and that is committed (R18).                    *)
+StepDown(i) ==
+    /\ role[i] = "leader"
+    /\ Become(i, "follower", Nobody)
+    /\ UNCHANGED <<durables, disk, parked, sent, led, decided, drawn, pre, used>>
+
+(* Writes become durable in their order: with `image`, what was to be       *)
+(* written before it. What rested on it leaves, but for what is of a term   *)
+(* that has passed. Of acknowledgements that differ in how far they reach,  *)
+(* the farthest is kept: a leader may commit less than it could.            *)
 Synced(i) == disk[i] = Image(i) /\ parked[i] = {}
+
+RestsOn(i, m, image) ==
+    /\ m.term = image.term
+    /\ m.type = "RequestVote" => image.vote = i
+    /\ m.type = "Installed" => m.index <= Len(image.log)
+    /\ m.type = "Vote" /\ (m.granted \/ m.consents) => image.vote = m.to
+    /\ m.type \in {"Ack", "Vote"} /\ m.recovery = 0 => ~image.recovering
+    /\ m.type = "Ack" /\ m.ok => m.match <= Len(image.log) /\ TermAt(image.log, m.match) = TermAt(log[i], m.match)
 
 Same(one, other) ==
     /\ one.type = "Ack" /\ other.type = "Ack" /\ one.ok /\ other.ok
     /\ one.term = other.term /\ one.from = other.from /\ one.to = other.to /\ one.recovery = other.recovery
 Farthest(messages) == {m \in messages : ~ \E n \in messages : Same(m, n) /\ n.match > m.match}
 
-Sync(i) ==
-    /\ ~ Synced(i)
-    /\ disk' = [disk EXCEPT ![i] = Image(i)]
-    /\ sent' = Farthest(sent \cup {m \in parked[i] : m.term = term[i]})
-    /\ parked' = [parked EXCEPT ![i] = {}]
-    /\ UNCHANGED <<durables, roles, led, decided, drawn, used>>
+Flush(i, image) ==
+    LET leaving == {m \in parked[i] : RestsOn(i, m, image)}
+    IN /\ disk' = [disk EXCEPT ![i] = image]
+       /\ sent' = Farthest(sent \cup {m \in leaving : m.term = term[i]})
+       /\ parked' = [parked EXCEPT ![i] = {m \in @ \ leaving : m.term = term[i]}]
+       /\ UNCHANGED <<durables, roles, led, decided, drawn, pre, used>>
+
+(* All that is in memory. That an earlier image becomes durable while there *)
+(* are later ones is no more than this, and then the member's next step.    *)
+Sync(i) == ~ Synced(i) /\ Flush(i, Image(i))
 
 (* Where no crash is left in the scope, a write that is late is no more     *)
 (* than messages that are late.                                             *)
@@ -170,14 +201,17 @@ Restart(i, image) ==
     /\ disk' = [disk EXCEPT ![i] = image]
     /\ parked' = [parked EXCEPT ![i] = {}]
     /\ Become(i, "follower", Nobody)
+    /\ pre' = [pre EXCEPT ![i] = <<>>]
     /\ UNCHANGED <<sent, led, decided>>
 
 (* What was not durable is lost. A member that recovers has a new number.   *)
+(* The commit index is written when something else is.                      *)
 Crash(i) ==
     /\ Use("crashes", MaxCrashes)
-    /\ Restart(i, disk[i])
+    /\ \E known \in 0..disk[i].commit : Restart(i, [disk[i] EXCEPT !.commit = known])
 
-(* An empty disk, or one whose log has lost its tail. Fewer voters than a   *)
+(* An empty disk, or one whose log has lost its tail, or cannot tell        *)
+(* whether it has, as a write was torn. Fewer voters than a                 *)
 (* majority may have lost data and not recovered, by every configuration    *)
 (* that anybody counts by.                                                  *)
 MayLose(i) ==
@@ -194,12 +228,32 @@ LoseDisk(i) ==
 LoseTail(i) ==
     /\ Use("losses", MaxLosses)
     /\ MayLose(i)
-    /\ disk[i].log # <<>>
-    /\ LET kept == Prefix(disk[i].log, Len(disk[i].log) - 1)
-       IN Restart(i, [disk[i] EXCEPT !.log = kept, !.commit = Min(@, Len(kept)), !.recovering = TRUE])
+    /\ \E n \in 0..Len(disk[i].log) :
+           Restart(i, [disk[i] EXCEPT !.log = Prefix(@, n), !.commit = Min(@, n), !.recovering = TRUE])
 
 -----------------------------------------------------------------------------
 (* Elections.                                                               *)
+
+(* A member that recovers may have stood in a term, or led it, that it does *)
+(* not know any more. So it stands only where a majority that forgot        *)
+(* nothing, or everybody, has not entered its next term yet: those who      *)
+(* voted for it there would do so again. For all others pre-votes are no    *)
+(* matter of safety, and are left out. An answer to an earlier life of the  *)
+(* member must not reach this one: their connection ended with it.          *)
+AnswerPreVote(j, i, lastIndex, lastTerm, granted, consents) ==
+    /\ i # j /\ recovery[i] # 0
+    /\ term[j] <= term[i]
+    /\ granted \/ consents
+    /\ granted => UpToDate(lastIndex, lastTerm, log[j])
+    /\ consents => UpToDate(lastIndex, lastTerm, log[j]) \/ ~ MayCampaign(j, j)
+    /\ pre' = [pre EXCEPT ![i] = [k \in DOMAIN @ \cup {j} |-> IF k # j THEN @[k] ELSE
+                  [granted |-> granted, consents |-> consents, weak |-> recovery[j] # 0]]]
+    /\ UNCHANGED <<durables, roles, disk, parked, sent, led, decided, drawn, used>>
+
+PreWon(i) ==
+    LET yes == {j \in DOMAIN pre[i] : IF MayCampaign(i, j) THEN pre[i][j].granted ELSE pre[i][j].consents}
+    IN \/ IsMajority({j \in yes : ~ pre[i][j].weak}, Newest(i).voters)
+       \/ Everybody(i) \subseteq yes \cup {i}
 
 (* A timeout, or the word of a leader that hands over. The requests leave   *)
 (* when the candidate's own vote and its log are durable.                   *)
@@ -207,9 +261,11 @@ Stand(i) ==
     /\ role[i] # "leader"
     /\ term[i] < MaxTerm
     /\ MayCampaign(i, i)
+    /\ recovery[i] = 0 \/ PreWon(i)
     /\ term' = [term EXCEPT ![i] = @ + 1]
     /\ vote' = [vote EXCEPT ![i] = i]
     /\ Become(i, "candidate", Nobody)
+    /\ pre' = [pre EXCEPT ![i] = <<>>]
     /\ Park(i, {[type |-> "RequestVote", term |-> term[i] + 1, from |-> i, to |-> j,
                  lastIndex |-> Len(log[i]), lastTerm |-> LastTerm(log[i])] : j \in Everybody(i) \ {i}})
     /\ UNCHANGED <<log, commit, recovery, disk, sent, led, decided, drawn, used>>
@@ -217,16 +273,20 @@ Stand(i) ==
 (* One vote a term, and none while a leader is known in it. A member        *)
 (* answers as a voter and as a learner, for it may not know which of them   *)
 (* the candidate takes it for. A learner that has lost nothing agrees even  *)
-(* with a log that ends before its own: it has committed nothing.           *)
-AnswerVoteRequest(i, m) ==
+(* with a log that ends before its own: it has committed nothing. It may    *)
+(* always say no, as one does that may bear a removed voter's id.           *)
+Free(i, m) == vote[i] = m.from \/ (vote[i] = Nobody /\ following[i] = Nobody /\ role[i] # "leader")
+MayGrant(i, m) == Free(i, m) /\ UpToDate(m.lastIndex, m.lastTerm, log[i])
+MayConsent(i, m) == IF MayCampaign(i, i) THEN MayGrant(i, m) ELSE Free(i, m)
+
+AnswerVoteRequest(i, m, granted, consents) ==
     /\ m.type = "RequestVote" /\ m.to = i /\ m.term = term[i]
-    /\ LET free == vote[i] = m.from \/ (vote[i] = Nobody /\ following[i] = Nobody /\ role[i] # "leader")
-           granted == free /\ UpToDate(m.lastIndex, m.lastTerm, log[i])
-           consents == IF MayCampaign(i, i) THEN granted ELSE free
-       IN /\ vote' = [vote EXCEPT ![i] = IF granted \/ consents THEN m.from ELSE @]
-          /\ Park(i, {[type |-> "Vote", term |-> term[i], from |-> i, to |-> m.from,
-                       granted |-> granted, consents |-> consents, recovery |-> recovery[i]]})
-    /\ UNCHANGED <<term, log, commit, recovery, roles, disk, sent, led, decided, drawn, used>>
+    /\ granted => MayGrant(i, m)
+    /\ consents => MayConsent(i, m)
+    /\ vote' = [vote EXCEPT ![i] = IF granted \/ consents THEN m.from ELSE @]
+    /\ Park(i, {[type |-> "Vote", term |-> term[i], from |-> i, to |-> m.from,
+                 granted |-> granted, consents |-> consents, recovery |-> recovery[i]]})
+    /\ UNCHANGED <<term, log, commit, recovery, roles, disk, sent, led, decided, drawn, pre, used>>
 
 (* A majority of votes of members that forgot nothing; or everybody's.      *)
 Won(i, ballot) ==
@@ -259,7 +319,7 @@ CountOwnVote(i) ==
     /\ i \notin DOMAIN votes[i]
     /\ disk[i].term = term[i] /\ disk[i].vote = i
     /\ Count(i, i, [granted |-> TRUE, consents |-> TRUE, recovery |-> recovery[i]])
-    /\ UNCHANGED <<term, vote, commit, recovery, following, verified, disk, parked, sent, decided, drawn, used>>
+    /\ UNCHANGED <<term, vote, commit, recovery, following, verified, disk, parked, sent, decided, drawn, pre, used>>
 
 CountVote(i, m) ==
     /\ m.type = "Vote" /\ m.to = i /\ m.term = term[i]
@@ -267,7 +327,7 @@ CountVote(i, m) ==
     /\ i \in DOMAIN votes[i]
     /\ m.from \in Everybody(i) \ DOMAIN votes[i]
     /\ Count(i, m.from, [granted |-> m.granted, consents |-> m.consents, recovery |-> m.recovery])
-    /\ UNCHANGED <<term, vote, commit, recovery, following, verified, disk, parked, sent, decided, drawn, used>>
+    /\ UNCHANGED <<term, vote, commit, recovery, following, verified, disk, parked, sent, decided, drawn, pre, used>>
 
 -----------------------------------------------------------------------------
 (* Replication.                                                             *)
@@ -282,7 +342,7 @@ Extend(i, entry) ==
 Propose(i) ==
     /\ Use("proposals", MaxProposals)
     /\ Extend(i, Value(term[i]))
-    /\ UNCHANGED <<term, vote, commit, recovery, roles, disk, parked, sent, decided, drawn>>
+    /\ UNCHANGED <<term, vote, commit, recovery, roles, disk, parked, sent, decided, drawn, pre>>
 
 (* The member follows the leader of its term, from now on or still.         *)
 Follow(i, leader) ==
@@ -298,45 +358,55 @@ Ack(i, leader, ok, match, rejected) ==
     [type |-> "Ack", term |-> term[i], from |-> i, to |-> leader, ok |-> ok, match |-> match,
      rejected |-> rejected, recovery |-> recovery[i]]
 
-(* The entry after `prev` of the leader's log arrives, and how far it had   *)
-(* committed when it sent that. Several at once are one after the other.    *)
-(* A refusal tells the leader nothing but of a recovery.                    *)
-TakeEntry(i, prev, leaderCommit) ==
+(* The entries prev + 1 to last of the leader's log arrive, none of them in *)
+(* a probe, and how far it had committed when it sent that. A refusal tells *)
+(* the leader nothing but of a recovery, and of its end.                    *)
+TakeAppend(i, prev, last, leaderCommit) ==
     LET of == led[term[i]]
-        next == of.log[prev + 1]
-        held == prev < Len(log[i]) /\ log[i][prev + 1].term = next.term
-        grown == IF held THEN log[i] ELSE Append(Prefix(log[i], prev), next)
+        held == last <= Len(log[i]) /\ \A n \in (prev + 1)..last : log[i][n].term = of.log[n].term
         agreed == IF following[i] = of.leader THEN verified[i] ELSE 0
     IN /\ of.leader \notin {Nobody, i}
+       /\ last <= Len(of.log) /\ leaderCommit <= of.commit
        /\ Follow(i, of.leader)
        /\ IF prev < commit[i]
           THEN /\ Park(i, {Ack(i, of.leader, TRUE, commit[i], 0)})
                /\ verified' = [verified EXCEPT ![i] = agreed]
                /\ UNCHANGED <<log, commit>>
           ELSE IF prev <= Len(log[i]) /\ TermAt(log[i], prev) = TermAt(of.log, prev)
-          THEN /\ Assert(held \/ prev >= commit[i], "R3: a committed entry is truncated")
-               /\ log' = [log EXCEPT ![i] = grown]
-               /\ commit' = [commit EXCEPT ![i] = Max(@, Min(leaderCommit, prev + 1))]
-               /\ verified' = [verified EXCEPT ![i] = Max(agreed, prev + 1)]
-               /\ Park(i, {Ack(i, of.leader, TRUE, prev + 1, 0)})
-          ELSE /\ Park(i, IF recovery[i] = 0 THEN {} ELSE {Ack(i, of.leader, FALSE, 0, prev)})
+          THEN /\ log' = [log EXCEPT ![i] = IF held THEN @ ELSE Prefix(of.log, last)]
+               /\ Assert(Prefix(log'[i], prev) = Prefix(log[i], prev), "R3: entries that agree are cut off")
+               /\ commit' = [commit EXCEPT ![i] = Max(@, Min(leaderCommit, last))]
+               /\ verified' = [verified EXCEPT ![i] = Max(agreed, last)]
+               /\ Park(i, {Ack(i, of.leader, TRUE, last, 0)})
+          ELSE /\ Park(i, IF drawn[i] = 0 THEN {} ELSE {Ack(i, of.leader, FALSE, 0, prev)})
                /\ verified' = [verified EXCEPT ![i] = agreed]
                /\ UNCHANGED <<log, commit>>
-       /\ UNCHANGED <<term, vote, recovery, disk, sent, led, decided, drawn, used>>
+       /\ UNCHANGED <<term, vote, recovery, disk, sent, led, decided, drawn, pre, used>>
 
-(* A snapshot of the first `index` entries, all of them committed, takes    *)
-(* the log's place unless the log holds the last of them.                   *)
-TakeSnapshot(i, index) ==
-    LET of == led[term[i]]
-    IN /\ of.leader \notin {Nobody, i}
+(* A snapshot of the first `index` entries, all of them committed by the    *)
+(* leader of term `t`, takes the log's place, unless the log holds the last *)
+(* of them. By now another may lead.                                        *)
+TakeSnapshot(i, t, index) ==
+    LET of == led[t]
+    IN /\ t <= term[i] /\ of.leader # Nobody /\ role[i] # "leader"
        /\ index \in (commit[i] + 1)..of.commit
        /\ IF index > Len(log[i]) THEN TRUE ELSE log[i][index].term # of.log[index].term
-       /\ Follow(i, of.leader)
        /\ log' = [log EXCEPT ![i] = Prefix(of.log, index)]
        /\ commit' = [commit EXCEPT ![i] = index]
-       /\ verified' = [verified EXCEPT ![i] = Max(IF following[i] = of.leader THEN @ ELSE 0, index)]
-       /\ Park(i, {Ack(i, of.leader, TRUE, index, 0)})
-       /\ UNCHANGED <<term, vote, recovery, disk, sent, led, decided, drawn, used>>
+       /\ verified' = [verified EXCEPT ![i] = IF following[i] = Nobody THEN 0 ELSE Max(@, index)]
+       /\ Park(i, IF following[i] = Nobody THEN {}
+                  ELSE {[type |-> "Installed", term |-> term[i], from |-> i, to |-> following[i], index |-> index]})
+       /\ UNCHANGED <<term, vote, recovery, role, following, votes, progress, disk, sent, led, decided, drawn, pre, used>>
+
+(* What was installed may be sent on from, and no more: it may have been    *)
+(* lost since.                                                              *)
+TakeInstalled(i, m) ==
+    /\ m.type = "Installed" /\ m.to = i /\ m.term = term[i]
+    /\ role[i] = "leader"
+    /\ m.from \in Everybody(i) \ {i}
+    /\ m.index > progress[i][m.from].match
+    /\ progress' = [progress EXCEPT ![i][m.from].match = m.index]
+    /\ UNCHANGED <<durables, role, following, verified, votes, disk, parked, sent, led, decided, drawn, pre, used>>
 
 (* Acknowledgements. One from a recovery that the leader has not heard of   *)
 (* voids what it knew of the member, and a barrier is appended.             *)
@@ -361,7 +431,7 @@ TakeAck(i, m) ==
           THEN Extend(i, Empty(term[i]))
           ELSE UNCHANGED <<log, led>>
        /\ UNCHANGED <<term, vote, commit, recovery, role, following, verified, votes,
-                      disk, parked, sent, decided, drawn, used>>
+                      disk, parked, sent, decided, drawn, pre, used>>
 
 (* What the leader itself holds durably.                                    *)
 OwnMatch(i) == Len(disk[i].log)
@@ -386,6 +456,7 @@ Decide(l, from, to, t) ==
         THEN [decided[n] EXCEPT !.since = IF n > from /\ n <= to THEN Min(@, t) ELSE @]
         ELSE [entry |-> l[n], since |-> t]]
 
+(* Nothing is kept about whoever is no member by now.                       *)
 AdvanceCommit(i, index) ==
     /\ role[i] = "leader"
     /\ Committable(i, index)
@@ -393,7 +464,9 @@ AdvanceCommit(i, index) ==
     /\ recovery' = [recovery EXCEPT ![i] = 0]
     /\ led' = [led EXCEPT ![term[i]].commit = index]
     /\ decided' = Decide(log[i], commit[i], index, term[i])
-    /\ UNCHANGED <<term, vote, log, roles, disk, parked, sent, drawn, used>>
+    /\ LET members == UNION {MembersOf(ConfigAt(log[i], n)) : n \in ConfigIndexes(log[i], index)}
+       IN progress' = [progress EXCEPT ![i] = [j \in Members |-> IF j \in members THEN @[j] ELSE Unknown]]
+    /\ UNCHANGED <<term, vote, log, role, following, verified, votes, disk, parked, sent, drawn, pre, used>>
 
 (* A heartbeat says how much is committed of what its receiver is known to  *)
 (* hold, and whether its recovery is over.                                  *)
@@ -405,7 +478,7 @@ SendHeartbeat(i, j) ==
     IN /\ role[i] = "leader" /\ j # i
        /\ through > told \/ ~ over \subseteq led[term[i]].recovered[j]
        /\ led' = [led EXCEPT ![term[i]].told[j] = Max(@, through), ![term[i]].recovered[j] = @ \cup over]
-       /\ UNCHANGED <<durables, roles, disk, parked, sent, decided, drawn, used>>
+       /\ UNCHANGED <<durables, roles, disk, parked, sent, decided, drawn, pre, used>>
 
 TakeHeartbeat(i, through, number) ==
     LET of == led[term[i]]
@@ -419,7 +492,7 @@ TakeHeartbeat(i, through, number) ==
        /\ verified' = [verified EXCEPT ![i] = IF following[i] = of.leader THEN @ ELSE 0]
        /\ recovery' = [recovery EXCEPT ![i] = IF ends THEN 0 ELSE @]
        /\ vote' = [vote EXCEPT ![i] = IF ends /\ @ = Nobody THEN of.leader ELSE @]
-       /\ UNCHANGED <<term, log, disk, parked, sent, led, decided, drawn, used>>
+       /\ UNCHANGED <<term, log, disk, parked, sent, led, decided, drawn, pre, used>>
 
 -----------------------------------------------------------------------------
 (* Changes of the quorum, one member at a time (dissertation, chapter 4).   *)
@@ -440,35 +513,46 @@ ChangeMembers(i, config) ==
        /\ \A j \in config.voters \ {i} : progress[i][j].recovery = 0
        /\ recovery[i] = 0
        /\ Extend(i, Entry(term[i], "voters", config))
-       /\ UNCHANGED <<term, vote, commit, recovery, roles, disk, parked, sent, decided, drawn>>
-
-(* A leader that is no voter any more gives up once that is committed (R18).*)
-LeaveOffice(i) ==
-    /\ role[i] = "leader"
-    /\ i \notin Newest(i).voters
-    /\ NewestIndex(i) <= commit[i]
-    /\ Become(i, "follower", Nobody)
-    /\ UNCHANGED <<durables, disk, parked, sent, led, decided, drawn, used>>
+       /\ UNCHANGED <<term, vote, commit, recovery, roles, disk, parked, sent, decided, drawn, pre>>
 
 -----------------------------------------------------------------------------
 
+(* Steps that lead nowhere else but to these are left out: whoever gives up *)
+(* stands again, and whoever forgets a leader votes for another, or has to  *)
+(* verify its log anew.                                                     *)
+StepsDown(i) == term[i] < MaxTerm
+Forgets(i) == vote[i] = Nobody \/ recovery[i] # 0
+
 Step(i) ==
     \/ Crash(i) \/ LoseDisk(i) \/ LoseTail(i)
-    \/ Stand(i) \/ CountOwnVote(i) \/ Propose(i) \/ LeaveOffice(i)
+    \/ Stand(i) \/ CountOwnVote(i) \/ Propose(i)
+    \/ StepsDown(i) /\ StepDown(i)
+    \/ Forgets(i) /\ ForgetLeader(i)
+    \/ \E j \in Members : /\ term[i] < MaxTerm /\ j \notin DOMAIN pre[i]
+                         /\ LET yes == UpToDate(Len(log[i]), LastTerm(log[i]), log[j])
+                            IN AnswerPreVote(j, i, Len(log[i]), LastTerm(log[i]), yes, yes \/ ~ MayCampaign(j, j))
     \/ \E t \in 1..MaxTerm : MeetTerm(i, t)
     \/ \E index \in 1..Len(log[i]) : AdvanceCommit(i, index)
     \/ \E j \in Members : SendHeartbeat(i, j)
     \/ \E config \in NextConfigs(Newest(i)) : ChangeMembers(i, config)
+    \/ \E t \in 1..term[i] : \E index \in 1..led[t].commit : TakeSnapshot(i, t, index)
     \/ /\ term[i] > 0
        /\ LET of == led[term[i]] IN
-          \/ \E prev \in 0..(Len(of.log) - 1) : \E c \in {0, of.commit} : TakeEntry(i, prev, c)
-          \/ \E index \in 1..of.commit : TakeSnapshot(i, index)
+          \/ \E prev \in 0..Len(of.log) : \E last \in {prev, Min(prev + 1, Len(of.log))} : \E c \in {0, of.commit} :
+                TakeAppend(i, prev, last, c)
           \/ \E number \in of.recovered[i] \cup {0} : TakeHeartbeat(i, of.told[i], number)
+
+(* A no is no more than no answer.                                          *)
+Answer(i, m) ==
+    /\ m.type = "RequestVote" /\ m.term = term[i]
+    /\ MayConsent(i, m)
+    /\ AnswerVoteRequest(i, m, MayGrant(i, m), TRUE)
 
 Next ==
     \/ \E i \in Members : Sync(i)
     \/ MayWait /\ \E i \in Members : Step(i)
-    \/ MayWait /\ \E m \in sent : AnswerVoteRequest(m.to, m) \/ CountVote(m.to, m) \/ TakeAck(m.to, m)
+    \/ MayWait /\ \E m \in sent : Answer(m.to, m) \/ CountVote(m.to, m) \/ TakeAck(m.to, m)
+                                   \/ TakeInstalled(m.to, m)
 
 Spec == Init /\ [][Next]_vars
 

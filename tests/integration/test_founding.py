@@ -311,7 +311,7 @@ def init_transactional(agent: Agent, name: str) -> int:
 
 
 def claim(agent: Agent) -> int:
-    """One producer ID. An agent that used up all that it holds says 503 until its next block is there: not a failure."""
+    """One producer ID. An agent that used up all that it holds says 503 until its next block is there."""
 
     def given() -> list[int]:
         answer = call(agent.http, "POST", "/v1/init-producer-id", {})

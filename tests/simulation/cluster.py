@@ -447,14 +447,15 @@ def simulate(seed: int, *, trace: Callable[[str], object] | None = None, bug: st
     gc.collect()
     gc.disable()
     try:
-        return _simulate(Cluster(seed, trace=trace, bug=bug))
+        return run_to_end(Cluster(seed, trace=trace, bug=bug))
     finally:
         # Only now that nothing holds the cluster: it is looked through once, and not kept for another look.
         gc.enable()
         logging.disable(disabled)
 
 
-def _simulate(cluster: Cluster) -> Result:
+def run_to_end(cluster: Cluster) -> Result:
+    """Run a cluster that was set up to its end or to its first violation."""
     try:
         with (
             patch.object(transitions, "MAX_EPOCH", cluster.transactional.max_epoch),

@@ -1,0 +1,74 @@
+"""The core's courses in the specification: allowed as it ships, refused with a bug, not changed by being recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from pidkeeper.controller.raft.leadership import Leadership
+from pidkeeper.controller.raft.log import RaftLog
+from pidkeeper.controller.raft.messages import HeartbeatReply
+from spec.run import why_no_tlc
+from tests.simulation.cluster import run_to_end
+from tests.traces.follow import Followed, follow
+from tests.traces.recorded import FollowableCluster, Recorded
+
+STEPS = 2_500
+SEEDS = (2, 15, 144)
+"""With members that change, snapshots that are installed, disks that are replaced and torn."""
+
+
+@pytest.fixture(scope="module")
+def followed() -> list[Followed]:
+    """What TLC says of them."""
+    if (missing := why_no_tlc()) is not None:
+        pytest.skip(missing)
+    return [follow(seed, STEPS) for seed in SEEDS]
+
+
+def test_what_members_do_is_a_behaviour_of_the_specification(followed: list[Followed]) -> None:
+    assert [(one.refused, one.violation) for one in followed] == [(None, None)] * len(SEEDS)
+    assert min(one.steps for one in followed) > STEPS // 2
+    actions: Counter[str] = sum((one.actions for one in followed), Counter())
+    wanted = {"ChangeMembers", "TakeSnapshot", "TakeInstalled", "Restart", "CountVote", "AdvanceCommit", "StepDown"}
+    assert wanted <= actions.keys()
+
+
+def _grant_anybody(log: RaftLog, last_index: int, last_term: int) -> bool:
+    return True
+
+
+def _take_for_acknowledgement(leadership: Leadership, message: HeartbeatReply) -> None:
+    progress = leadership.progress.get(message.sender)
+    if progress is not None:
+        progress.hear_heartbeat_reply(leadership.now)
+        progress.match = max(progress.match, message.last_log_index)
+        progress.next = max(progress.next, progress.match + 1)
+        progress.count(max(progress.counted, message.last_log_index))
+        leadership._maybe_commit(message.last_log_index)
+
+
+@pytest.mark.parametrize(
+    ("seed", "owner", "name", "bug", "step"),
+    [
+        (10, RaftLog, "is_up_to_date", _grant_anybody, "AnswerVoteRequest"),
+        (5, Leadership, "on_heartbeat_reply", _take_for_acknowledgement, "AdvanceCommit"),
+    ],
+    ids=["a vote for a log that lacks entries", "a heartbeat reply as an acknowledgement"],
+)
+def test_a_core_with_a_bug_takes_a_step_that_is_none(
+    monkeypatch: pytest.MonkeyPatch, seed: int, owner: type, name: str, bug: object, step: str
+) -> None:
+    if (missing := why_no_tlc()) is not None:
+        pytest.skip(missing)
+    monkeypatch.setattr(owner, name, bug)
+    refused = follow(seed, STEPS).refused
+    assert refused is not None
+    assert f": {step} " in refused.splitlines()[-1]
+
+
+def test_whoever_is_recorded_does_what_he_does_alone() -> None:
+    recorded = Recorded(SEEDS[0], STEPS)
+    assert recorded.course.length >= STEPS
+    assert recorded.result.digest == run_to_end(FollowableCluster(SEEDS[0])).digest
