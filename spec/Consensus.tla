@@ -24,7 +24,7 @@ CONSTANTS
     Members,        \* everybody who is ever a member
     FirstVoters,    \* the voters with which the quorum was founded
     Nobody,         \* no member
-    Blank,          \* whether all begin with empty disks, else with founded ones
+    Blank,          \* whether the voters, too, begin with empty disks
     MaxTerm, MaxLog, MaxProposals, MaxCrashes, MaxLosses, MaxChanges
                     \* bounds of the model, none of the protocol
 
@@ -104,7 +104,7 @@ Init ==
     /\ vote = [i \in Members |-> Nobody]
     /\ log = [i \in Members |-> <<>>]
     /\ commit = [i \in Members |-> 0]
-    /\ recovery = [i \in Members |-> IF Blank THEN 1 ELSE 0]
+    /\ recovery = [i \in Members |-> IF Blank \/ i \notin FirstVoters THEN 1 ELSE 0]
     /\ role = [i \in Members |-> "follower"]
     /\ following = [i \in Members |-> Nobody]
     /\ verified = [i \in Members |-> 0]
@@ -115,7 +115,7 @@ Init ==
     /\ sent = {}
     /\ led = [t \in 1..MaxTerm |-> NoLeader]
     /\ decided = <<>>
-    /\ drawn = [i \in Members |-> IF Blank THEN 1 ELSE 0]
+    /\ drawn = recovery
     /\ pre = [i \in Members |-> <<>>]
     /\ used = [proposals |-> 0, crashes |-> 0, losses |-> 0, changes |-> 0]
 

@@ -15,13 +15,15 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """One run of TLC.
 
     module: of this folder. constants: as TLC's configuration writes them. defined: constants that are functions, by
-    their definition. invariants: that hold in every state.
+    their definition. alike: constants whose elements may change their names without any difference. invariants: that
+    hold in every state.
     """
 
     name: str
     module: str
     constants: Mapping[str, str]
     defined: Mapping[str, str] = {}
+    alike: tuple[str, ...] = ()
     invariants: tuple[str, ...]
 
     def configuration(self) -> str:
@@ -29,13 +31,17 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         lines = ["SPECIFICATION Spec", "CONSTANTS"]
         lines += [f"    {name} = {value}" for name, value in self.constants.items()]
         lines += [f"    {name} <- Model{name}" for name in self.defined]
+        lines += ["SYMMETRY Alike"] if self.alike else []
         lines += [f"INVARIANT {name}" for name in self.invariants]
         return "\n".join(lines) + "\n"
 
     def root(self) -> str:
         """The module that TLC starts with: the one that is checked, and the constants that are functions."""
         definitions = "".join(f"Model{name} == {value}\n" for name, value in self.defined.items())
-        return f"---- MODULE Root ----\nEXTENDS {self.module}\n{definitions}====\n"
+        if self.alike:
+            permuted = " \\cup ".join(f"Permutations({name})" for name in self.alike)
+            definitions += f"Alike == {permuted}\n"
+        return f"---- MODULE Root ----\nEXTENDS {self.module}, TLC\n{definitions}====\n"
 
 
 def _allocation(name: str, *, records: int, terms: int) -> Model:
@@ -70,9 +76,88 @@ def _succession(name: str, *, quorums: int, highest: int, answers: int, knows: b
     )
 
 
+def _consensus(
+    name: str,
+    *,
+    terms: int,
+    log: int,
+    proposals: int = 0,
+    crashes: int = 0,
+    losses: int = 0,
+    changes: int = 0,
+    spares: bool = False,
+    blank: bool = False,
+) -> Model:
+    """Three voters. spares: one of the three begins outside, with an empty disk, which makes two voters."""
+    members = "{one, two, three}"
+    return Model(
+        name=name,
+        module="Consensus",
+        constants={
+            **{name: name for name in ("one", "two", "three", "Nobody")},
+            "Members": members,
+            "FirstVoters": "{one, two}" if spares else members,
+            "Blank": "TRUE" if blank else "FALSE",
+            "MaxTerm": str(terms),
+            "MaxLog": str(log),
+            "MaxProposals": str(proposals),
+            "MaxCrashes": str(crashes),
+            "MaxLosses": str(losses),
+            "MaxChanges": str(changes),
+        },
+        alike=() if spares else ("Members",),
+        invariants=("LeaderCompleteness", "StateMachineSafety", "LogMatching", "R1", "R4", "R15", "R18"),
+    )
+
+
+def _transactions(name: str, *, records: int, requests: int) -> Model:
+    return Model(
+        name=name,
+        module="Transactions",
+        constants={
+            **{name: name for name in ("c", "d", "p", "q")},
+            "Controllers": "{c, d}",
+            "MaxTerm": "2",
+            "Instances": "{p, q}",
+            "MaxEpoch": "1",
+            "MaxRecords": str(records),
+            "MaxRequests": str(requests),
+        },
+        alike=("Controllers", "Instances"),
+        invariants=("T1", "T4", "OnePairOneInstance", "NobodyHasAFence", "AcknowledgedOutcomes"),
+    )
+
+
+def _migration(name: str, *, highest: int, blocks: int, writes: int, orders: int) -> Model:
+    return Model(
+        name=name,
+        module="Migration",
+        constants={
+            **{name: name for name in ("b", "c", "d")},
+            "Controllers": "{c, d}",
+            "MaxTerm": "2",
+            "OldBrokers": "{b}",
+            "Highest": str(highest),
+            "MaxBlocks": str(blocks),
+            "MaxWrites": str(writes),
+            "MaxOrders": str(orders),
+        },
+        alike=("Controllers",),
+        invariants=("NoIdTwice", "NothingBehindTheSeal", "S1", "M1", "M3"),
+    )
+
+
 MODELS: Final = (
+    _consensus("consensus, short", terms=1, log=2, proposals=1),
+    _consensus("consensus, two terms", terms=2, log=1),
+    _consensus("consensus, a lost disk", terms=1, log=1, losses=1),
+    _consensus("consensus, a removal", terms=1, log=2, changes=1),
     _allocation("allocation, short", records=4, terms=2),
     _allocation("allocation", records=5, terms=2),
     _succession("succession, short", quorums=2, highest=1, answers=2, knows=True),
     _succession("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
+    _transactions("transactions, short", records=4, requests=3),
+    _transactions("transactions", records=6, requests=4),
+    _migration("migration, short", highest=2, blocks=3, writes=2, orders=1),
+    _migration("migration", highest=3, blocks=4, writes=3, orders=2),
 )

@@ -13,7 +13,7 @@ import msgspec
 
 from pidkeeper.controller.raft.core import RaftConfig, Role
 from pidkeeper.controller.raft.messages import Message
-from tests.explore.frozen import frozen, shape
+from tests.explore.frozen import frozen, renamed, shape
 from tests.explore.member import FIRST_ID, Event, Member, dump, load
 from tests.explore.scope import Scope
 
@@ -144,7 +144,7 @@ class Automaton:
         found = self._renamed.get(key)
         if found is None:
             copy = load(self._members[member])
-            copy.rename({one: self.ids[place] for one, place in zip(self.ids, permutation, strict=True)})
+            copy.rename(self._names(permutation))
             found = self._renamed[key] = self._number(copy)
         return found
 
@@ -153,10 +153,12 @@ class Automaton:
         key = message, permutation
         found = self._renamed_messages.get(key)
         if found is None:
-            one = self.messages[message]
-            sender, to = (self.ids[permutation[place]] for place in self.links[message])
-            found = self._renamed_messages[key] = self.message(msgspec.structs.replace(one, sender=sender, to=to))
+            copy = renamed(self.messages[message], self._names(permutation))
+            found = self._renamed_messages[key] = self.message(copy)
         return found
+
+    def _names(self, permutation: Permutation) -> dict[int, int]:
+        return {one: self.ids[place] for one, place in zip(self.ids, permutation, strict=True)}
 
 
 def _config(own: int, voters: tuple[int, ...]) -> RaftConfig:

@@ -69,7 +69,26 @@ class Cluster:
     # What can happen.
 
     def moves(self, state: State) -> Iterator[tuple[Move, State]]:
-        """Every move that is possible, and the state that it leads to, as it is named. Raises FoundError."""
+        """Every move that is possible, and the state that it leads to, as it is named. Raises FoundError.
+
+        A leader that was removed asks one of those who are equally fit to stand, by its id. It might be any of them.
+        """
+        yield from self._moves(state)
+        if self.scope.changes:
+            for permutation in itertools.permutations(self._places):
+                if permutation != self._own:
+                    yield from self._moves_if_named(state, permutation)
+
+    def _moves_if_named(self, state: State, permutation: Permutation) -> Iterator[tuple[Move, State]]:
+        """What could happen if everybody had another's id, with the ids that they have."""
+        back = inverse(permutation)
+        try:
+            for move, after in self._moves(self._renamed(state, permutation)):
+                yield self.named(move, back), self._renamed(after, back)
+        except FoundError as wrong:
+            raise FoundError(self.named(wrong.move, back), str(wrong)) from wrong
+
+    def _moves(self, state: State) -> Iterator[tuple[Move, State]]:
         for place in self._places:
             yield from self._local(state, place)
         for message in state.flying:
@@ -275,3 +294,11 @@ class Cluster:
             found = self._past_numbers[past] = len(self._pasts)
             self._pasts.append(past)
         return found
+
+
+def inverse(permutation: Permutation) -> Permutation:
+    """What gives everybody's own place back."""
+    found = [0] * len(permutation)
+    for place, to in enumerate(permutation):
+        found[to] = place
+    return tuple(found)

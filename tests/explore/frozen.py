@@ -11,9 +11,21 @@ from typing import Any
 import msgspec
 
 from pidkeeper.controller.raft.core import RaftConfig
-from pidkeeper.protocol.records import VotersRecord
+from pidkeeper.protocol.records import VotersRecord, encode_batch, read_voters
 
-_LEAVES = (int, str, bytes, bool, type(None), enum.Enum)
+_LEAVES = (int, str, bool, type(None), enum.Enum)
+_Applied = list[tuple[int, int, bytes]]
+"""What a snapshot holds, and before an explored member has applied anything as well."""
+
+
+def _content(value: bytes) -> VotersRecord | _Applied | None:
+    """What bytes say that names members: a configuration, or a snapshot that may hold some."""
+    if (record := read_voters(value)) is not None:
+        return record
+    try:
+        return msgspec.msgpack.decode(value, type=_Applied)
+    except msgspec.DecodeError:
+        return None
 
 
 def frozen(value: Any) -> Any:
@@ -41,6 +53,8 @@ class _Freezer:
         self._rename = rename
         self._ordered = ordered
         self._met: set[int] = set()
+        # What bytes said: kept, for what is met is known by its identity.
+        self._read: list[Any] = []
 
     def freeze(self, value: Any) -> Any:
         kind = type(value)
@@ -48,6 +62,8 @@ class _Freezer:
             return self._rename(value)
         if isinstance(value, _LEAVES):
             return value
+        if kind is bytes:
+            return self._said(value)
         if kind in {list, tuple, deque}:
             return self._held([self.freeze(one) for one in value])
         if kind in {set, frozenset}:
@@ -63,6 +79,13 @@ class _Freezer:
             return kind.__name__
         self._met.add(id(value))
         return (kind.__name__, *[self.freeze(getattr(value, name)) for name in _fields(value)])
+
+    def _said(self, value: bytes) -> Any:
+        content = None if self._ordered else _content(value)
+        if content is None:
+            return value
+        self._read.append(content)
+        return self.freeze(content)
 
     def _held(self, items: list[Any]) -> tuple[Any, ...]:
         return tuple(items if self._ordered else sorted(items, key=repr))
@@ -87,6 +110,7 @@ class _Renamer:
     def __init__(self, names: Mapping[int, int]) -> None:
         self._names = names
         self._copies: dict[int, Any] = {}
+        self._read: list[Any] = []
 
     def copy(self, value: Any) -> Any:
         kind = type(value)
@@ -94,11 +118,21 @@ class _Renamer:
             return self._names.get(value, value)
         if isinstance(value, _LEAVES):
             return value
+        if kind is bytes:
+            return self._renamed(value)
         found = self._copies.get(id(value))
         if found is None:
             found = self._copied(value, kind)
             self._copies[id(value)] = found
         return found
+
+    def _renamed(self, value: bytes) -> bytes:
+        content = _content(value)
+        if content is None:
+            return value
+        self._read.append(content)
+        copied = self.copy(content)
+        return encode_batch([copied]) if isinstance(content, VotersRecord) else msgspec.msgpack.encode(copied)
 
     def _copied(self, value: Any, kind: type) -> Any:
         if kind is list:

@@ -12,8 +12,7 @@ from array import array
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.explore.automaton import Permutation
-from tests.explore.cluster import Cluster, FoundError, Move
+from tests.explore.cluster import Cluster, FoundError, Move, inverse
 from tests.explore.scope import Scope
 
 
@@ -83,10 +82,10 @@ class Search:
         course = []
         for place in reversed(places):
             move, after = next(one for at, one in enumerate(cluster.moves(state)) if at == place)
-            course.append(cluster.named(move, _inverse(names)))
+            course.append(cluster.named(move, inverse(names)))
             state, then = cluster.canonical(after)
             names = tuple(then[names[one]] for one in range(len(names)))
-        return [*course, cluster.named(last, _inverse(names))]
+        return [*course, cluster.named(last, inverse(names))]
 
     # Checkpoints.
 
@@ -110,10 +109,3 @@ def resumed(path: Path) -> Search | None:
         return None
     assert isinstance(found, Search), f"{path} holds {type(found).__name__}"
     return found
-
-
-def _inverse(permutation: Permutation) -> Permutation:
-    found = [0] * len(permutation)
-    for place, to in enumerate(permutation):
-        found[to] = place
-    return tuple(found)
