@@ -13,7 +13,7 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.broker_agent.agent import Agent as ShippedAgent
-from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.controllers.client import ControllerClient, InitOutcome
 from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, EndTxn
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve, RejectedBlockError
@@ -22,7 +22,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
-from pidkeeper.protocol.messages import InitProducerIdRequest, RegisterBrokerResponse
+from pidkeeper.protocol.messages import InitProducerIdRequest, RegisterBrokerResponse, TransactionalInitRequest
 from tests.simulation.agent_transport import PRODUCER, AgentTransport
 from tests.simulation.history import AgentClaims, Operation
 from tests.simulation.loop import SimLoop
@@ -59,9 +59,11 @@ class Agent:
         )
         members = list(cluster.members)
         rng.shuffle(members)
+        client = ControllerClient(tuple(map(base_url, members)), transport, rng)
+        _watch_outcomes(client, self.claims.name)
         self._agent = ShippedAgent(
             broker_id,
-            ControllerClient(tuple(map(base_url, members)), transport, rng),
+            client,
             settings,
             incarnation_id=f"agent-{broker_id}-{incarnation}",
             rng=rng,
@@ -164,6 +166,26 @@ class Agent:
 
     def _offered(self, block: ProducerIdBlock) -> None:
         self.claims.offered(block.first, block.last, self._newest_epoch)
+
+
+def _watch_outcomes(client: ControllerClient, name: str) -> None:
+    """An outcome is certain after one attempt alone: any other may take effect later, candidate and all."""
+    ask = client.init_producer_id
+
+    async def watched(attempt: Callable[[], TransactionalInitRequest]) -> InitOutcome:
+        made = 0
+
+        def counted() -> TransactionalInitRequest:
+            nonlocal made
+            made += 1
+            return attempt()
+
+        outcome = await ask(counted)
+        if outcome.certain and made > 1:
+            raise Violation("certain-after-a-retry", f"{name} is sure of {outcome.answer} after {made} attempts")
+        return outcome
+
+    client.init_producer_id = watched  # type: ignore[method-assign]
 
 
 class _WatchedReserve:
