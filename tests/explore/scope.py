@@ -60,6 +60,9 @@ BUDGETS: Final = (
 
 SCOPES: Final = (
     Scope(name="quick", terms=1, timeouts=2, crashes=1),
+    Scope(name="five", voters=5, terms=1, timeouts=1),
+    Scope(name="lost-disk", terms=2, timeouts=2, losses=1),
+    Scope(name="lost-disk-proposal", terms=1, timeouts=2, proposals=1, losses=1),
     Scope(name="crash", terms=2, timeouts=2, proposals=1, crashes=1),
 )
 """What `make explore` exhausts, the smallest first."""

@@ -276,6 +276,7 @@ def test_a_floor_is_bounded_as_any_other(world: World) -> None:
     assert "would leave no block" in place(gate_of(world, 2), Succession(OTHER_ID, MAX_PRODUCER_ID), force=True)
     assert not world.jobs
     assert not place(gate_of(world, 2), far, force=True)
+    assert not place(gate_of(world, 2), Succession(OTHER_ID, MAX_FLOOR_JUMP))
 
 
 def test_a_log_that_begins_with_that_of_the_predecessor_is_no_contradiction(world: World) -> None:

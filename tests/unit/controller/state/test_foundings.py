@@ -198,6 +198,13 @@ def test_a_quorum_of_older_members_believes_nothing_yet() -> None:
     assert code(batch(machine, requests.RecordFounding(NEW, 20, True))[0]) is ErrorCode.UNSUPPORTED_VERSION
 
 
+def test_the_first_version_that_knows_foundings_takes_evidence() -> None:
+    machine = StateMachine("c", 10)
+    machine.replay([FeatureLevelRecord(FOUNDING), FoundingRecord(NEW, 10, False, NOW)])
+    batch(machine, holding(500))
+    assert [(one.broker_id, one.highest_producer_id) for one in machine.foundings.evidence] == [(2, 500)]
+
+
 def test_the_founding_is_recorded_once() -> None:
     machine = StateMachine("c", 10)
     machine.replay([FeatureLevelRecord(FOUNDING)])

@@ -74,6 +74,13 @@ def test_blank_members_begin_at_the_floor(blank: StateMachine) -> None:
     assert blank.foundings.succession == PLACE
 
 
+def test_blank_members_record_it_once_though_nothing_was_handed_out_yet(blank: StateMachine) -> None:
+    assert batch(blank, RECORD) == [NEW]
+    offset = blank.next_offset
+    assert batch(blank, RECORD) == [NEW]
+    assert blank.next_offset == offset
+
+
 def test_a_restored_quorum_goes_on_at_the_floor_with_the_settings_of_its_predecessor(restored: StateMachine) -> None:
     (founded,) = batch(restored, requests.RecordFounding(NEW, 20, True, PLACE))
     assert founded == NEW
