@@ -211,12 +211,13 @@ async def test_a_failing_disk_ends_the_member_and_releases_nothing(make: Make) -
         await cluster.start(node_id, files=disk)
     epoch = await cluster.register()
     assert await cluster.allocate(epoch, 5) == [0, 10, 20, 30, 40]
+    await cluster.settled()
     leader = await cluster.leader()
-    await cluster.settle()
+    # With an entry under way that no follower takes, the leader would write nothing more, and never meet its disk.
+    await eventually(lambda: leader.core.applied == leader.core.last_index)
     # No disk works, so that nobody else can commit the entry either.
-    for follower in await cluster.followers():
-        files[follower.node_id].broken = True
-    files[leader.node_id].broken = True
+    for disk in files.values():
+        disk.broken = True
     answer = leader.submit(requests.AllocateProducerIds(1, epoch))
     async with asyncio.timeout(10):
         fault = await leader.ended
