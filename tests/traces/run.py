@@ -2,7 +2,7 @@
 
 Each seed is simulated, its course written down in the specification's words, and followed by TLC step by step. Prints
 the first step of a course that the specification does not allow, then a table; writes build/traces.json. Exit code 1
-if there was one. Without Java or TLC nothing is followed, and that is said.
+if there was one, or no step at all. Without Java or TLC nothing is followed, and that is said.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def main() -> int:
     print_report(report)
     REPORT.parent.mkdir(parents=True, exist_ok=True)
     REPORT.write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
-    return 1 if report.refused else 0
+    return 1 if report.refused or not report.steps else 0
 
 
 def print_report(report: Report) -> None:
