@@ -61,7 +61,7 @@ class ClusterMember:
         )
         self.links = ports.links(_identity(settings, storage), addresses(core))
         self.writer = ports.writer(storage.wal)
-        self.chunk_reader = ports.chunk_reader(storage.catalog)
+        self.chunk_reader = ports.chunk_reader(storage.catalog, core.config.chunk_bytes)
         self.proposals = Proposals(core)
         self.voter_changes = VoterChanges(core, machine, self.proposals)
         self.leadership = Leadership(

@@ -14,7 +14,6 @@ import threading
 from typing import Protocol
 
 from pidkeeper.controller.node.disk_watch import TROUBLE_SECONDS
-from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES
 from pidkeeper.controller.raft.ready import ChunkRequest
 from pidkeeper.snapshots.catalog import SnapshotCatalog
 from pidkeeper.snapshots.snapshot_format import SnapshotError
@@ -43,7 +42,7 @@ class ChunkReader:
 
     events: ChunkEvents
 
-    def __init__(self, catalog: SnapshotCatalog, chunk_bytes: int = MAX_CHUNK_BYTES) -> None:
+    def __init__(self, catalog: SnapshotCatalog, chunk_bytes: int) -> None:
         self._catalog = catalog
         self._chunk_bytes = chunk_bytes
         self._loop = asyncio.get_running_loop()

@@ -66,7 +66,8 @@ class Ports(msgspec.Struct, frozen=True):
     """All of them.
 
     `loop`: the running event loop. `rng`: the core's source of chance. `wall_clock()`: seconds since the epoch, never
-    looked at where safety depends on it. `links`, `writer` and `chunk_reader` make those of this member.
+    looked at where safety depends on it. `links`, `writer` and `chunk_reader` make those of this member, the
+    last one with the bytes of a chunk.
     `new_name()`: a name for this quorum's claims in ZooKeeper that nobody ever had. `new_founding_id()`: a uuid for a
     quorum that has none.
     """
@@ -76,7 +77,7 @@ class Ports(msgspec.Struct, frozen=True):
     wall_clock: Callable[[], float]
     links: Callable[[Identity, Addresses], Links]
     writer: Callable[[WriteAheadLog], StorageWorker]
-    chunk_reader: Callable[[SnapshotCatalog], ChunkReader]
+    chunk_reader: Callable[[SnapshotCatalog, int], ChunkReader]
     znode: BlockZnode
     markers: MarkerWriter
     new_name: Callable[[], str]

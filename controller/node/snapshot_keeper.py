@@ -116,10 +116,20 @@ class SnapshotKeeper:
             return  # a snapshot from the leader overtook this one
         self._ledger.forget(image.next_offset)
         self.taken += 1
-        keep_from = self._core.tail(snapshot.index, self._every.kept_entries, self._every.kept_bytes)
+        keep_from = self._keep_from(snapshot.index)
         self._core.compact(snapshot, keep_from)
         self._worker.run(lambda: self._worker.wal.compact(keep_from))
         self.events.pump()
+
+    def _keep_from(self, index: int) -> int:
+        """The first entry that stays when a snapshot through `index` takes the place of the log.
+
+        For a member that is sent an earlier snapshot, or what comes after one, all since the snapshot before this one
+        may stay: else it would be sent one snapshot after another, and never catch up.
+        """
+        core, every = self._core, self._every
+        usual = core.tail(index, every.kept_entries, every.kept_bytes)
+        return max(core.tail(index, every.entries, every.log_bytes), min(usual, core.needed_from))
 
     # What the leader sends.
 

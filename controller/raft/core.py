@@ -373,6 +373,11 @@ class RaftCore:
         """From which index on at most `max_entries` that take `max_bytes` lead up to `high`; see `RaftLog`."""
         return self.log.tail(high, max_entries, max_bytes)
 
+    @property
+    def needed_from(self) -> int:
+        """The first entry that this leader still has to send to a member that it hears; past the log's end if none."""
+        return self.last_index + 1 if self.leadership is None else self.leadership.needed_from
+
     def compact(self, snapshot: SnapshotId, keep_from: int) -> None:
         """The own snapshot `snapshot` is durable: drop entries below `keep_from`, which is at most one past it."""
         if snapshot.index > self.log.applied:

@@ -115,9 +115,9 @@ class Ballot:
 
     def ask_pre_votes(self) -> None:
         """Ask everybody whether we would win the next term."""
-        log, term = self._log, self._hard.term + 1
+        log, hard, term = self._log, self._hard, self._hard.term + 1
         for peer in log.memberships.peers_of(self._node_id):
-            self._outbox.send(PreVote(term, self._node_id, peer, log.last_index, log.last_term))
+            self._outbox.send(PreVote(term, self._node_id, peer, log.last_index, log.last_term, hard.recovery))
 
     def ask_votes(self, transfer: bool) -> None:
         """Ask everybody for a vote in this term, once our own vote and log are durable."""
@@ -135,7 +135,9 @@ class Ballot:
     def on_pre_vote_reply(self, message: PreVoteReply) -> VoteResult:
         """Count an answer to this round of pre-votes; how the ballot stands."""
         asked = self._hard.term + 1 if message.agrees else self._hard.term
-        if message.term != asked or message.sender in self._votes:
+        # One who lost its disk may have led the term since. What its earlier life was told is no word for this one.
+        ours = message.asked_in is None or message.asked_in == self._hard.recovery
+        if message.term != asked or message.sender in self._votes or not ours:
             return VoteResult.PENDING
         return self.count(message.sender, self._grants(message), int(message.recovering))
 
@@ -192,7 +194,8 @@ class Voter:
         # An answer of the term that was asked about cannot be taken for one to an earlier question; and a refusal tells
         # a candidate that is behind our term.
         term = message.term if granted or consents else hard.term
-        reply = PreVoteReply(term, self._node_id, message.sender, granted, hard.recovering, consents)
+        asker, asked_in = message.sender, message.recovery
+        reply = PreVoteReply(term, self._node_id, asker, granted, hard.recovering, consents, asked_in)
         self._outbox.send_when_durable(reply)
 
     def answer_vote_request(self, message: RequestVote, *, knows_leader: bool) -> bool:

@@ -176,6 +176,13 @@ class Leadership:
             self.progress[peer].allow_probe()
             self._send_append(peer, self.progress[peer])
 
+    @property
+    def needed_from(self) -> int:
+        """The first entry that still has to be sent to somebody who was heard within an election timeout."""
+        since = self.now - self._config.election_ticks
+        heard = (progress for progress in self.progress.values() if progress.heard > since)
+        return min([progress.held for progress in heard], default=self._log.last_index) + 1
+
     def is_heard(self, progress: Progress) -> bool:
         """Whether a member answers, and has said in our term that it does not recover from a loss."""
         return progress.counted > 0 and self.now - progress.heard < self._config.election_ticks

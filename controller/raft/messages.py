@@ -60,22 +60,25 @@ class _Message(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PreVote(_Message, frozen=True, array_like=True, tag=1):
-    """Would you vote for me in `term`? Nobody's term changes by asking."""
+    """Would you vote for me in `term`? Nobody's term changes by asking. `recovery`: the one that the sender is in."""
 
     last_log_index: Index
     last_log_term: Term
+    recovery: Recovery = 0
 
 
 class PreVoteReply(_Message, frozen=True, array_like=True, tag=2):
     """`term` is the asked-for one if the replier agrees, else its own.
 
     `granted` is its answer as a voter, `consents` its answer as a learner: it may not know yet which of them it is, and
-    the candidate counts the answer of the one that it takes it for (see `elections.py`).
+    the candidate counts the answer of the one that it takes it for (see `elections.py`). `asked_in`: the recovery that
+    the candidate was in when it asked; None: the replier's build does not say.
     """
 
     granted: bool
     recovering: bool
     consents: bool = False
+    asked_in: Recovery | None = None
 
     @property
     def agrees(self) -> bool:

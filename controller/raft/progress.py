@@ -100,6 +100,11 @@ class Progress:
         return 0 if self.id_reused else self.match
 
     @property
+    def held(self) -> int:
+        """How far the member will hold the log when it has what is on its way to it, a snapshot included."""
+        return self.match if self.snapshot is None else max(self.match, self.snapshot.index)
+
+    @property
     def paused(self) -> bool:
         """Whether no AppendEntries may be sent now."""
         if self.state is REPLICATE:

@@ -47,11 +47,13 @@ def beginning(scope: Scope) -> Past:
 def elected(past: Past, place: int, term: int, log: tuple[int, ...]) -> Past:
     """The member at `place` came to lead `term`; its log has entries of these terms, 0 where a snapshot took the place.
 
-    Raises BrokenError.
+    Once in a term, and one of all: whoever lost its disk must not begin a second log in the term that it led. Raises
+    BrokenError.
     """
     known = past.leaders[term - 1]
-    if known not in {None, place}:
-        raise BrokenError(f"election safety: two members lead term {term}")
+    if known is not None:
+        whom = "one member comes to lead term {} twice" if known == place else "two members lead term {}"
+        raise BrokenError(f"election safety: {whom.format(term)}")
     for index, (of_term, since) in enumerate(past.committed, 1):
         if since < term and (index > len(log) or log[index - 1] not in {0, of_term}):
             raise BrokenError(

@@ -78,8 +78,8 @@ def _message(rng: random.Random, peer: int) -> Message:
     head = (term, peer, NODE)
     return rng.choice(
         (
-            lambda: PreVote(*head, index(), _one_of(rng, _TERMS)),
-            lambda: PreVoteReply(*head, flag(), flag()),
+            lambda: PreVote(*head, index(), _one_of(rng, _TERMS), recovery),
+            lambda: PreVoteReply(*head, flag(), flag(), flag(), rng.choice((None, recovery))),
             lambda: RequestVote(*head, index(), _one_of(rng, _TERMS), flag()),
             lambda: RequestVoteReply(*head, flag(), recovery),
             lambda: _append(rng, head),

@@ -34,13 +34,17 @@ OPENED = 2 * (IDLE + SLOW)
 """What one process of the crowd may hold."""
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LimitedFilesCluster]:
+SOFT = 256
+"""A limit that a member may raise; fewer than the crowd that it then has room for."""
+
+
+@pytest.fixture(params=[(FILES, FILES)], ids=["hard"])
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[LimitedFilesCluster]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < OPENED:
         pytest.skip(f"the limit of open files is {hard}, {OPENED} are needed")
     cluster = LimitedFilesCluster(
-        tmp_path, files=(FILES, FILES), controllers=1, agents=1, controller_options=CONTROLLER_OPTIONS
+        tmp_path, files=request.param, controllers=1, agents=1, controller_options=CONTROLLER_OPTIONS
     )
     try:
         cluster.start()
@@ -121,4 +125,21 @@ def test_crowds_on_every_listener_keep_nobody_out(cluster: LimitedFilesCluster) 
             for member in (controller, agent):
                 assert probed(cluster, member, "/readyz").status == 200
         assert claim(kept) > first
+    assert not cluster.dead()
+
+
+@pytest.mark.parametrize("cluster", [(SOFT, OPENED)], indirect=True, ids=["soft"])
+def test_a_limit_that_can_be_raised_is_no_limit(cluster: LimitedFilesCluster) -> None:
+    (controller,), (agent,) = cluster.layout.controllers, cluster.layout.agents
+    epoch = register(controller, 9, "crowded").json()["broker_epoch"]
+    with crowded([target(member.http, "http", 2 * SOFT, SOFT // 4) for member in (controller, agent)]) as crowd:
+        assert crowd.begun.failed == 0
+        for member in (controller, agent):
+            figures = metrics(member)
+            assert figures["pidkeeper_http_connections"] > 2 * SOFT
+            assert figures["pidkeeper_http_connections_evicted_total"] == 0
+            assert probed(cluster, member, "/readyz").status == 200
+        assert [allocate(controller, 9, epoch).status for _ in range(5)] == [200] * 5
+        with kept_open(agent) as kept:
+            assert claim(kept) < claim(kept)
     assert not cluster.dead()

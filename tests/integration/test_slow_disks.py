@@ -93,6 +93,24 @@ def test_a_leader_whose_disk_hangs_hands_over_and_says_why(cluster: SlowDiskClus
     assert told_of(cluster, old) == (stalls[0] + 1, stalls[1] + 1)
 
 
+def test_who_has_just_stalled_does_not_lead_next(cluster: SlowDiskCluster) -> None:
+    """A disk that hangs once soon hangs again, so the other one leads although both hold the log."""
+    stalled = cluster.leader()
+    with CheckingClient(cluster) as client:
+        client.more()
+        cluster.slow_down(HANGS, stalled)
+        second = new_leader(cluster, stalled)
+        client.more()
+        cluster.speed_up(stalled)
+        wait_until(lambda: metrics(stalled)["pidkeeper_raft_log_write_age_seconds"] == 0, "the writes to end")
+        third = next(one for one in followers(cluster, second) if one.id != stalled.id)
+        cluster.kill(second)
+        assert new_leader(cluster, second).id == third.id
+        client.more()
+        bring_back(cluster)
+    client.check()
+
+
 def test_equally_slow_disks_keep_their_leader_and_blocks_keep_coming(cluster: SlowDiskCluster) -> None:
     leader, controllers = cluster.leader(), cluster.layout.controllers
     epoch = register(leader, 31, "slow").json()["broker_epoch"]

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class SimChunkReader(ChunkReader):
     """Reads one chunk after the other, each as one event."""
 
-    def __init__(self, process: Process, catalog: SnapshotCatalog) -> None:
-        super().__init__(catalog)
+    def __init__(self, process: Process, catalog: SnapshotCatalog, chunk_bytes: int) -> None:
+        super().__init__(catalog, chunk_bytes)
         self._process = process
         self._waiting: deque[ChunkRequest] = deque()
 

@@ -3,22 +3,20 @@
 - While no snapshot is under way, and none has failed, less than `snapshot_bytes` of entries were applied since the
   newest one. It is begun with the entry that reaches that bound. What is applied while it is taken comes on top, but
   with the entry after that the next one is begun.
-- Behind a snapshot that a process has taken, at most a quarter of the entries and bytes between two snapshots stays.
+- Behind a snapshot that a process has taken, no more entries and bytes stay than lie between two snapshots: where it led,
+  somebody may have needed them.
 - Once all is quiet, the files of the log take no more than docs/operations.md states.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pidkeeper.controller.raft.messages import ENTRY_BYTES, Entry
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
-
-KEPT_SHARE: Final = 4
-"""The share of what lies between two snapshots that stays behind one is one of so many."""
 
 
 class LogBounds:
@@ -49,7 +47,7 @@ class LogBounds:
         core, settings = self._process.core, self._settings
         kept = core.log.slice(core.first_index, core.snapshot.index)
         size = sum(map(_cost, kept))
-        if len(kept) > settings.snapshot_entries // KEPT_SHARE or size > settings.snapshot_bytes // KEPT_SHARE:
+        if len(kept) > settings.snapshot_entries or size > settings.snapshot_bytes:
             facts = f"{len(kept)} entries with {size} bytes behind {core.snapshot}"
             raise Violation("log-grows", f"member {self._process.node_id} keeps {facts}")
 

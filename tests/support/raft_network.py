@@ -131,7 +131,7 @@ def make_leader(core: RaftCore) -> list[Message]:
 
 def pre_vote_grant(core: RaftCore, peer: int) -> Message:
     """A granted pre-vote of `peer` for `core`."""
-    return PreVoteReply(core.term + 1, peer, core.node_id, True, False)
+    return PreVoteReply(core.term + 1, peer, core.node_id, True, False, True, core._hard.recovery)
 
 
 def accepted(

@@ -17,6 +17,7 @@ from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import ENTRY_BYTES, InstallSnapshot, Message
+from pidkeeper.controller.raft.progress import Progress
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import RequestError
@@ -93,6 +94,51 @@ async def test_entries_for_a_follower_that_is_a_little_behind_stay(
     core = member.core
     assert core.snapshot.index - core.first_index + 1 == 10
     await eventually(lambda: kept_on_disk == [core.first_index])
+
+
+async def test_a_transfer_that_outlives_a_snapshot_is_not_followed_by_another(
+    clusters: list[LoopbackCluster], tmp_path: Path
+) -> None:
+    """Else a member that takes longer for a snapshot than others need for the next one would never catch up."""
+    cluster = LoopbackCluster(tmp_path, snapshot_entries=40)
+    clusters.append(cluster)
+    await cluster.start()
+    epoch = await cluster.register()
+    leader = await cluster.leader()
+    behind = next(member.node_id for member in await cluster.followers())
+    await cluster.stop(behind)
+    # Nothing more than a quarter is kept for whoever is not heard any more.
+    core = leader.core
+    async with asyncio.timeout(20):
+        while core.first_index < _transfer(leader, behind).match + 10 or core.snapshot.index - core.first_index > 10:
+            await cluster.allocate(epoch, 20)
+
+    part, read = threading.Semaphore(0), leader.storage.catalog.read_chunk
+
+    def in_parts(snapshot: SnapshotId, offset: int, size: int) -> tuple[bytes, bool]:
+        part.acquire()
+        return read(snapshot, offset, min(size, 16))
+
+    leader.storage.catalog.read_chunk = in_parts  # type: ignore[method-assign]
+    await cluster.start(behind)
+    await eventually(lambda: _transfer(leader, behind).snapshot is not None)
+    sent, taken = _transfer(leader, behind).snapshot, leader.keeper.taken
+    for _ in range(9):
+        part.release()
+        await cluster.allocate(epoch, 5)
+    await eventually(lambda: leader.keeper.taken == taken + 1)
+    assert _transfer(leader, behind).snapshot == sent
+    for _ in range(1000):
+        part.release()
+
+    member = cluster.members[behind]
+    await eventually(lambda: member.core.applied == leader.core.applied)
+    assert member.keeper.installed == 1
+
+
+def _transfer(leader: ClusterMember, peer: int) -> Progress:
+    assert leader.core.leadership is not None
+    return leader.core.leadership.progress[peer]
 
 
 async def test_many_allocations_in_few_entries_make_a_snapshot_due(clusters: list[LoopbackCluster]) -> None:

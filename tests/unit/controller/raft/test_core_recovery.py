@@ -12,6 +12,7 @@ from pidkeeper.controller.raft.messages import (
     AppendEntriesReply,
     Heartbeat,
     HeartbeatReply,
+    PreVote,
     PreVoteReply,
     RequestVote,
     RequestVoteReply,
@@ -120,6 +121,40 @@ def test_weak_votes_count_in_a_unanimous_election_only() -> None:
     assert core.role.value == "candidate"
     core.step(RequestVoteReply(2, 3, 1, True, NUMBER))
     assert core.role.value == "leader"
+
+
+def test_what_an_earlier_life_was_told_is_no_pre_vote_for_the_next_one() -> None:
+    """Its disk was lost when it led the term that it would now stand in again: it would have the same votes again."""
+    life, peers = make_core(1), [make_core(2), make_core(3)]
+    tick_until(life, Role.PRE_CANDIDATE)
+    told = answers(life, peers)
+    assert [reply.granted for reply in told] == [True, True]
+
+    next_life = make_core(1, recovering=True)
+    tick_until(next_life, Role.PRE_CANDIDATE)
+    for reply in told:
+        next_life.step(reply)
+    assert next_life.role is Role.PRE_CANDIDATE
+
+    for reply in answers(next_life, peers):
+        next_life.step(reply)
+    assert next_life.role.value == "candidate"
+
+
+def test_an_answer_of_a_build_that_does_not_name_the_recovery_counts() -> None:
+    """Otherwise a quorum that lost the tails of all its logs could not elect anybody until all are upgraded."""
+    core = make_core(1, recovering=True)
+    tick_until(core, Role.PRE_CANDIDATE)
+    for peer in (2, 3):
+        core.step(PreVoteReply(1, peer, 1, True, False))
+    assert core.role.value == "candidate"
+
+
+def answers(core: RaftCore, peers: list[RaftCore]) -> list[PreVoteReply]:
+    """What `peers` say to the pre-votes that `core` asks for."""
+    for question in of(PreVote, flush(core)):
+        next(peer for peer in peers if peer.node_id == question.to).step(question)
+    return [reply for peer in peers for reply in of(PreVoteReply, flush(peer))]
 
 
 def test_a_recovering_candidates_own_vote_is_weak_too() -> None:
