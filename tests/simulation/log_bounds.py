@@ -3,8 +3,8 @@
 - While no snapshot is under way, and none has failed, less than `snapshot_bytes` of entries were applied since the
   newest one. It is begun with the entry that reaches that bound. What is applied while it is taken comes on top, but
   with the entry after that the next one is begun.
-- Behind a snapshot that a process has taken, no more entries and bytes stay than lie between two snapshots: where it led,
-  somebody may have needed them.
+- Behind a snapshot that a process has taken, no more entries and bytes stay than lie between two snapshots: where it
+  led, somebody may have needed them.
 - Once all is quiet, the files of the log take no more than docs/operations.md states.
 """
 
