@@ -10,8 +10,7 @@
 (* keep members from what they may do, are left out.                       *)
 (*                                                                         *)
 (* The network keeps every message for ever and delivers any of them at    *)
-(* any time: messages are lost, repeated, reordered and late. Pre-votes     *)
-(* alone end with the connection on which they were asked for. What a       *)
+(* any time: messages are lost, repeated, reordered and late. What a        *)
 (* leader may send is told by what it has held in its term (`led`), so     *)
 (* appends need not be kept one by one.                                    *)
 (*                                                                         *)
@@ -239,7 +238,7 @@ LoseTail(i) ==
 (* nothing, or everybody, has not entered its next term yet: those who      *)
 (* voted for it there would do so again. For all others pre-votes are no    *)
 (* matter of safety, and are left out. An answer to an earlier life of the  *)
-(* member must not reach this one: their connection ended with it.          *)
+(* member counts for nothing: it names another recovery.                    *)
 AnswerPreVote(j, i, lastIndex, lastTerm, granted, consents) ==
     /\ i # j /\ recovery[i] # 0
     /\ term[j] <= term[i]

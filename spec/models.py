@@ -148,6 +148,9 @@ def _migration(name: str, *, highest: int, blocks: int, writes: int, orders: int
 MODELS: Final = (
     _consensus("consensus, short", terms=1, log=2, proposals=1),
     _consensus("consensus, two terms", terms=2, log=1),
+    _consensus("consensus, a crash", terms=1, log=1, crashes=1),
+    _consensus("consensus, two terms, a crash", terms=2, log=1, crashes=1),
+    _consensus("consensus, two removals", terms=1, log=3, changes=2),
     _consensus("consensus, a lost disk", terms=1, log=1, losses=1),
     _consensus("consensus, a removal", terms=1, log=2, changes=1),
     _allocation("allocation, short", records=4, terms=2),

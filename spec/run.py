@@ -77,14 +77,14 @@ def run_tlc(
         )
 
 
-def check(model: Model, modules: Path = FOLDER, workers: str = "auto") -> Checked:
-    """Have TLC exhaust `model` of the modules in `modules`.
+def check(model: Model, modules: Path = FOLDER, workers: str = "auto", seconds: float = MOST_SECONDS) -> Checked:
+    """Have TLC exhaust `model` of the modules in `modules`, within `seconds`.
 
     Raises OSError; TimeoutExpired; RuntimeError with what TLC said if it did not come to an end.
     """
     begun = time.monotonic()
     files = {"Root.tla": model.root(), "Root.cfg": model.configuration()}
-    done = run_tlc(files, "-XX:+UseParallelGC", modules=modules, workers=workers, seconds=MOST_SECONDS)
+    done = run_tlc(files, "-XX:+UseParallelGC", modules=modules, workers=workers, seconds=seconds)
     counts, depth = _COUNTS.findall(done.stdout), _DEPTH.search(done.stdout)
     if not counts:
         raise RuntimeError(f"TLC did not check {model.name}:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")

@@ -22,10 +22,11 @@ Permutation = tuple[int, ...]
 
 
 class Facts(NamedTuple):
-    """What is known of a state of a member without loading it. `recovering`: by its disk. `shape`: equal for members
-    that differ in names alone."""
+    """What is known of a state of a member without loading it. `leads_removed`: it leads a quorum of which it is no
+    voter any more. `recovering`: by its disk. `shape`: equal for members that differ in names alone."""
 
     leads: bool
+    leads_removed: bool
     term: int
     writes: int
     installing: bool
@@ -128,6 +129,7 @@ class Automaton:
         log = core.log
         return Facts(
             leads=core.role is Role.LEADER,
+            leads_removed=core.role is Role.LEADER and own not in core.membership.voters,
             term=core.term,
             writes=len(member.disk.pending),
             installing=member.installing is not None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from pidkeeper.controller.raft.messages import PreVote, RequestVote
@@ -73,26 +73,29 @@ class Cluster:
 
         A leader that was removed asks one of those who are equally fit to stand, by its id. It might be any of them.
         """
-        yield from self._moves(state)
-        if self.scope.changes:
+        yield from self._moves(state, self._own)
+        facts = self.automaton.facts
+        choosing = [place for place in self._places if facts[state.members[place]].leads_removed]
+        if choosing:
             for permutation in itertools.permutations(self._places):
                 if permutation != self._own:
-                    yield from self._moves_if_named(state, permutation)
+                    yield from self._moves_if_named(state, permutation, choosing)
 
-    def _moves_if_named(self, state: State, permutation: Permutation) -> Iterator[tuple[Move, State]]:
-        """What could happen if everybody had another's id, with the ids that they have."""
+    def _moves_if_named(self, state: State, permutation: Permutation, of: list[int]) -> Iterator[tuple[Move, State]]:
+        """What those at the places `of` could do if everybody had another's id, with the ids that they have."""
         back = inverse(permutation)
         try:
-            for move, after in self._moves(self._renamed(state, permutation)):
+            for move, after in self._moves(self._renamed(state, permutation), [permutation[place] for place in of]):
                 yield self.named(move, back), self._renamed(after, back)
         except FoundError as wrong:
             raise FoundError(self.named(wrong.move, back), str(wrong)) from wrong
 
-    def _moves(self, state: State) -> Iterator[tuple[Move, State]]:
-        for place in self._places:
+    def _moves(self, state: State, of: Sequence[int]) -> Iterator[tuple[Move, State]]:
+        for place in of:
             yield from self._local(state, place)
         for message in state.flying:
-            yield from self._arrivals(state, message)
+            if self.automaton.links[message][1] in of:
+                yield from self._arrivals(state, message)
 
     def _local(self, state: State, place: int) -> Iterator[tuple[Move, State]]:
         facts = self.automaton.facts[state.members[place]]

@@ -325,6 +325,13 @@ CONSENSUS_BUGS: Final = (
         unseen="both bounds hold",
     ),
     Planted(
+        "match-kept-over-a-recovery",
+        "committed means held by members with memory",
+        "docs/decisions/0005: what a member held before it lost its disk is no match after that",
+        (replace(RAFT, "Progress.forget_match", "self.match = 0", "pass"),),
+        (_UNIT + "test_core_recovery.py",),
+    ),
+    Planted(
         "pre-vote-granted-while-the-leader-lives",
         "a member that was cut off deposes nobody",
         "dissertation, section 9.6; KIP-996",
