@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore spec traces fuzz mutants bench peers lock clean
+.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -107,6 +107,11 @@ fuzz: $(VENV)/.dev  ## malformed input for every decoder
 
 mutants: $(VENV)/.dev  ## planted bugs and mutations of the core: what catches each
 	$(BIN)/python -m tests.mutants.run
+
+methods: $(VENV)/.dev  ## bugs of the protocol: which method notices which, and in what time; Java and Maven for two of the six
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
+	    tools/fetch-jars spec || echo "TLC cannot be had: specification and courses are not asked" >&2; fi
+	$(BIN)/python -m tests.mutants.methods
 
 bench: $(VENV)/.dev  ## floors and figures of this machine, in one run
 	$(BIN)/python -m bench.run

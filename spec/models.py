@@ -15,8 +15,8 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     """One run of TLC.
 
     module: of this folder. constants: as TLC's configuration writes them. defined: constants that are functions, by
-    their definition. alike: constants whose elements may change their names without any difference. invariants: that
-    hold in every state.
+    their definition. alike: constants whose elements may change their names without any difference; TLC can have none
+    where there are properties. invariants: that hold in every state. properties: of whole behaviours.
     """
 
     name: str
@@ -24,15 +24,18 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     constants: Mapping[str, str]
     defined: Mapping[str, str] = {}
     alike: tuple[str, ...] = ()
-    invariants: tuple[str, ...]
+    invariants: tuple[str, ...] = ()
+    specification: str = "Spec"
+    properties: tuple[str, ...] = ()
 
     def configuration(self) -> str:
         """The file that TLC reads."""
-        lines = ["SPECIFICATION Spec", "CONSTANTS"]
+        lines = [f"SPECIFICATION {self.specification}", "CONSTANTS"]
         lines += [f"    {name} = {value}" for name, value in self.constants.items()]
         lines += [f"    {name} <- Model{name}" for name in self.defined]
         lines += ["SYMMETRY Alike"] if self.alike else []
         lines += [f"INVARIANT {name}" for name in self.invariants]
+        lines += [f"PROPERTY {name}" for name in self.properties]
         return "\n".join(lines) + "\n"
 
     def root(self) -> str:
@@ -44,7 +47,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         return f"---- MODULE Root ----\nEXTENDS {self.module}, TLC\n{definitions}====\n"
 
 
-def _allocation(name: str, *, records: int, terms: int) -> Model:
+def allocation_model(name: str, *, records: int, terms: int, block: int = 1) -> Model:
     return Model(
         name=name,
         module="Allocation",
@@ -53,7 +56,7 @@ def _allocation(name: str, *, records: int, terms: int) -> Model:
             "MaxTerm": str(terms),
             "Brokers": "{1}",
             "Agents": "{p, q}",
-            "BlockSize": "1",
+            "BlockSize": str(block),
             "MaxRecords": str(records),
         },
         defined={"BrokerOf": "[agent \\in Agents |-> 1]"},
@@ -61,7 +64,7 @@ def _allocation(name: str, *, records: int, terms: int) -> Model:
     )
 
 
-def _succession(name: str, *, quorums: int, highest: int, answers: int, knows: bool) -> Model:
+def succession_model(name: str, *, quorums: int, highest: int, answers: int, knows: bool) -> Model:
     return Model(
         name=name,
         module="Succession",
@@ -76,7 +79,7 @@ def _succession(name: str, *, quorums: int, highest: int, answers: int, knows: b
     )
 
 
-def _consensus(
+def consensus_model(
     name: str,
     *,
     terms: int,
@@ -108,7 +111,21 @@ def _consensus(
     )
 
 
-def _transactions(name: str, *, records: int, requests: int) -> Model:
+def liveness_model(name: str, *, log: int, blank: bool, up: str) -> Model:
+    """Two terms, the second one of the calm; nobody loses anything but memory."""
+    safety = consensus_model(name, terms=2, log=log)
+    return msgspec.structs.replace(
+        safety,
+        module="Liveness",
+        constants={**safety.constants, "Blank": "TRUE" if blank else "FALSE", "Up": up},
+        alike=(),
+        invariants=(),
+        specification="LivelySpec",
+        properties=("Serves", "Recovers"),
+    )
+
+
+def transactions_model(name: str, *, records: int, requests: int) -> Model:
     return Model(
         name=name,
         module="Transactions",
@@ -126,7 +143,7 @@ def _transactions(name: str, *, records: int, requests: int) -> Model:
     )
 
 
-def _migration(name: str, *, highest: int, blocks: int, writes: int, orders: int) -> Model:
+def migration_model(name: str, *, highest: int, blocks: int, writes: int, orders: int) -> Model:
     return Model(
         name=name,
         module="Migration",
@@ -146,17 +163,18 @@ def _migration(name: str, *, highest: int, blocks: int, writes: int, orders: int
 
 
 MODELS: Final = (
-    _consensus("consensus, short", terms=1, log=2, proposals=1),
-    _consensus("consensus, two terms", terms=2, log=1),
-    _consensus("consensus, a crash", terms=1, log=1, crashes=1),
-    _consensus("consensus, two terms, a crash", terms=2, log=1, crashes=1),
-    _consensus("consensus, two removals", terms=1, log=3, changes=2),
-    _consensus("consensus, a lost disk", terms=1, log=1, losses=1),
-    _consensus("consensus, a removal", terms=1, log=2, changes=1),
-    _allocation("allocation, short", records=4, terms=2),
-    _allocation("allocation", records=5, terms=2),
-    _succession("succession, short", quorums=2, highest=1, answers=2, knows=True),
-    _succession("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
-    _transactions("transactions, short", records=4, requests=3),
-    _migration("migration, short", highest=2, blocks=2, writes=2, orders=1),
+    consensus_model("consensus, short", terms=1, log=2, proposals=1),
+    consensus_model("consensus, two terms", terms=2, log=1),
+    consensus_model("consensus, a crash", terms=1, log=1, crashes=1),
+    consensus_model("consensus, a lost disk", terms=1, log=1, losses=1),
+    consensus_model("consensus, a removal", terms=1, log=2, changes=1),
+    liveness_model("liveness, two of three", log=2, blank=False, up="{one, two}"),
+    liveness_model("liveness, blank disks", log=4, blank=True, up="{one, two, three}"),
+    allocation_model("allocation, short", records=4, terms=2),
+    allocation_model("allocation", records=5, terms=2),
+    allocation_model("allocation, blocks of two", records=6, terms=2, block=2),
+    succession_model("succession, short", quorums=2, highest=1, answers=2, knows=True),
+    succession_model("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
+    transactions_model("transactions, short", records=4, requests=3),
+    migration_model("migration, short", highest=2, blocks=2, writes=2, orders=1),
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from spec.models import MODELS, Model, consensus_model
 from tests.explore.scope import Scope
 
 _UNIT_RAFT: Final = ("tests/unit/controller/raft", "tests/raft_paper")
@@ -13,12 +14,12 @@ _UNIT_STATE: Final = ("tests/unit/controller/state", "tests/unit/controller/node
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """The bug as a change of a module of `spec/`: `right` stands there once. `model`: of spec/models.py, by name."""
+    """The bug as a change of a module of `spec/`: `right` stands there once."""
 
     module: str
     right: str
     wrong: str
-    model: str
+    model: Model
 
 
 class ProtocolBug(msgspec.Struct, frozen=True):
@@ -32,8 +33,18 @@ class ProtocolBug(msgspec.Struct, frozen=True):
     unit: tuple[str, ...] = _UNIT_RAFT
 
 
-_SHORT, _TERMS, _CRASH = "consensus, short", "consensus, two terms", "consensus, a crash"
-_LOST, _REMOVAL = "consensus, a lost disk", "consensus, a removal"
+_MODELS: Final = {model.name: model for model in MODELS}
+_SHORT: Final = _MODELS["consensus, short"]
+_TERMS: Final = _MODELS["consensus, two terms"]
+_CRASH: Final = _MODELS["consensus, a crash"]
+_LOST: Final = _MODELS["consensus, a lost disk"]
+_REMOVAL: Final = _MODELS["consensus, a removal"]
+_ALLOCATION: Final = _MODELS["allocation, short"]
+_TRANSACTIONS: Final = _MODELS["transactions, short"]
+_MIGRATION: Final = _MODELS["migration, short"]
+# Larger than what `make spec` exhausts.
+_TERMS_CRASH: Final = consensus_model("consensus, two terms, a crash", terms=2, log=1, crashes=1)
+_REMOVALS: Final = consensus_model("consensus, two removals", terms=1, log=3, changes=2)
 
 _ONE_TERM: Final = Scope(name="one term", terms=1, timeouts=2, proposals=1)
 _TWO_TERMS: Final = Scope(name="two terms", terms=2, timeouts=2, proposals=1)
@@ -48,7 +59,7 @@ _CHANGES: Final = Scope(name="two changes", terms=1, timeouts=1, changes=2)
 _CHANGES_TERMS: Final = Scope(name="changes and terms", terms=2, timeouts=2, changes=1)
 
 
-def _consensus(right: str, wrong: str, model: str) -> Rule:
+def _consensus(right: str, wrong: str, model: Model) -> Rule:
     return Rule("Consensus", right, wrong, model)
 
 
@@ -109,7 +120,7 @@ PROTOCOL_BUGS: Final = (
         _consensus(
             "disk[i].term = term[i] THEN Len(disk[i].log)",
             "disk[i].term = term[i] THEN Len(log[i])",
-            "consensus, two terms, a crash",
+            _TERMS_CRASH,
         ),
         _CRASHES,
     ),
@@ -211,9 +222,7 @@ PROTOCOL_BUGS: Final = (
     ),
     ProtocolBug(
         "change-before-the-one-before-is-committed",
-        _consensus(
-            "/\\ Cardinality(ConfigIndexes(log[i], commit[i])) = 1     \\* R15\n", "\n", "consensus, two removals"
-        ),
+        _consensus("/\\ Cardinality(ConfigIndexes(log[i], commit[i])) = 1     \\* R15\n", "\n", _REMOVALS),
         _CHANGES,
     ),
     ProtocolBug(
@@ -234,18 +243,18 @@ PROTOCOL_BUGS: Final = (
             "Allocation",
             "/\\ Apply(c)\n    /\\ LET place",
             "/\\ batch[c] # NoBatch /\\ UNCHANGED logVars\n    /\\ LET place",
-            "allocation, short",
+            _ALLOCATION,
         ),
         unit=_UNIT_STATE,
     ),
     ProtocolBug(
         "answer-keyed-by-index-alone",
-        Rule("ReplicatedLog", "/\\ SubSeq(committed, b.base + 1, last) = b.records\n", "\n", "allocation, short"),
+        Rule("ReplicatedLog", "/\\ SubSeq(committed, b.base + 1, last) = b.records\n", "\n", _ALLOCATION),
         unit=_UNIT_STATE,
     ),
     ProtocolBug(
         "broker-epoch-not-checked",
-        Rule("Allocation", "/\\ r.epoch = EpochOf(Applied(c), BrokerOf[r.agent])", "/\\ TRUE", "allocation, short"),
+        Rule("Allocation", "/\\ r.epoch = EpochOf(Applied(c), BrokerOf[r.agent])", "/\\ TRUE", _ALLOCATION),
         unit=_UNIT_STATE,
     ),
     ProtocolBug(
@@ -255,7 +264,7 @@ PROTOCOL_BUGS: Final = (
     ),
     ProtocolBug(
         "new-instance-gets-the-old-epoch",
-        Rule("Transactions", "ELSE <<current[1], current[2] + 1>>", "ELSE current", "transactions, short"),
+        Rule("Transactions", "ELSE <<current[1], current[2] + 1>>", "ELSE current", _TRANSACTIONS),
         unit=_UNIT_STATE,
     ),
     ProtocolBug(
@@ -269,7 +278,7 @@ PROTOCOL_BUGS: Final = (
             "Migration",
             "SamePhase(c) == work[c].since = PhaseIndex(Applied(c))",
             "SamePhase(c) == TRUE",
-            "migration, short",
+            _MIGRATION,
         ),
         unit=_UNIT_STATE,
     ),
@@ -279,7 +288,7 @@ PROTOCOL_BUGS: Final = (
             "Migration",
             "IF znode.version = w.version\n",
             "IF znode.version = w.version \\/ w.block = Seal\n",
-            "migration, short",
+            _MIGRATION,
         ),
         unit=_UNIT_STATE,
     ),
@@ -289,7 +298,7 @@ PROTOCOL_BUGS: Final = (
             "Migration",
             '/\\ work[c].stage = "claiming"\n    /\\ work[c].write \\in acknowledged\n',
             '/\\ work[c].stage = "claiming"\n',
-            "migration, short",
+            _MIGRATION,
         ),
         unit=_UNIT_STATE,
     ),
