@@ -455,16 +455,23 @@ Decide(l, from, to, t) ==
         THEN [decided[n] EXCEPT !.since = IF n > from /\ n <= to THEN Min(@, t) ELSE @]
         ELSE [entry |-> l[n], since |-> t]]
 
-(* Nothing is kept about whoever is no member by now.                       *)
+(* Nothing is kept about whoever is no member by now. If the entry ends the *)
+(* recovery of such a member, it is told at once, or would never be.        *)
 AdvanceCommit(i, index) ==
     /\ role[i] = "leader"
     /\ Committable(i, index)
     /\ commit' = [commit EXCEPT ![i] = index]
     /\ recovery' = [recovery EXCEPT ![i] = 0]
-    /\ led' = [led EXCEPT ![term[i]].commit = index]
     /\ decided' = Decide(log[i], commit[i], index, term[i])
     /\ LET members == UNION {MembersOf(ConfigAt(log[i], n)) : n \in ConfigIndexes(log[i], index)}
-       IN progress' = [progress EXCEPT ![i] = [j \in Members |-> IF j \in members THEN @[j] ELSE Unknown]]
+           of(j) == progress[i][j]
+           through(j) == Min(of(j).match, index)
+           told == {j \in Members \ members : of(j).recovery # 0 /\ through(j) >= of(j).barrier}
+       IN /\ progress' = [progress EXCEPT ![i] = [j \in Members |-> IF j \in members THEN @[j] ELSE Unknown]]
+          /\ led' = [led EXCEPT
+                ![term[i]].commit = index,
+                ![term[i]].told = [j \in Members |-> IF j \in told THEN Max(@[j], through(j)) ELSE @[j]],
+                ![term[i]].recovered = [j \in Members |-> IF j \in told THEN @[j] \cup {of(j).recovery} ELSE @[j]]]
     /\ UNCHANGED <<term, vote, log, role, following, verified, votes, disk, parked, sent, drawn, pre, used>>
 
 (* A heartbeat says how much is committed of what its receiver is known to  *)

@@ -11,12 +11,16 @@
 (***************************************************************************)
 EXTENDS Consensus, Course     \* Course has Steps, as the simulation wrote them
 
-VARIABLES at, pending       \* the next step; [Members -> images, oldest first]
+VARIABLES
+    at,             \* the next step
+    pending,        \* [Members -> images, oldest first]
+    overwritten     \* [Members -> logs of which a write took the end away]
 
 TraceInit ==
     /\ Init
     /\ at = 1
     /\ pending = [i \in Members |-> <<>>]
+    /\ overwritten = [i \in Members |-> {}]
 
 -----------------------------------------------------------------------------
 
@@ -49,14 +53,17 @@ Kept(i, s, image) ==
           /\ s.len <= Len(decided)
           /\ image.log = [n \in 1..s.len |-> decided[n].entry]
 
-(* A new disk, or one that has lost the tail of its log and says so.        *)
+(* A new disk, or one that has lost the tail of its log and says so. If the *)
+(* write is lost that took entries away, these are back.                    *)
+Logs(i) == {from.log : from \in Images(i)} \cup overwritten[i]
+
 Lost(i, s, image) ==
     /\ s.recovering
-    /\ \E from \in Images(i) : Ends(from.log, s) /\ image.log = Prefix(from.log, s.len)
+    /\ \E from \in Logs(i) : Ends(from, s) /\ image.log = Prefix(from, s.len)
 
 Restarted(i, s) ==
     LET Image0(l) == [term |-> s.term, vote |-> s.vote, log |-> l, commit |-> s.commit, recovering |-> s.recovering]
-        logs == {Prefix(from.log, s.len) : from \in {one \in Images(i) : s.len <= Len(one.log)}}
+        logs == {Prefix(from, s.len) : from \in {one \in Logs(i) : s.len <= Len(one)}}
                 \cup (IF s.len <= Len(decided) THEN {[n \in 1..s.len |-> decided[n].entry]} ELSE {})
     IN /\ \E l \in logs : LET image == Image0(l) IN
              /\ TermAt(l, s.len) = s.lastTerm
@@ -130,10 +137,14 @@ Wanted(messages) == {m \in messages : m.type = "RequestVote" \/ m \in Uses} \ St
 
 TraceNext ==
     /\ at <= Len(Steps)
-    /\ LET s == Steps[at] IN Does(s.i, s) /\ Shows(s.i, s)
+    /\ LET s == Steps[at]
+           before == disk[s.i].log
+           taken == s.a = "Written" /\ Common(before, disk'[s.i].log) < Len(before)
+       IN /\ Does(s.i, s) /\ Shows(s.i, s)
+          /\ overwritten' = [overwritten EXCEPT ![s.i] = IF taken THEN @ \cup {before} ELSE @]
     /\ at' = at + 1
 
-TraceSpec == TraceInit /\ [][TraceNext]_<<vars, at, pending>>
+TraceSpec == TraceInit /\ [][TraceNext]_<<vars, at, pending, overwritten>>
 
 Place == at
 

@@ -225,7 +225,9 @@ class Recorder:
         over = replication.may_end_recovery(progress)
         ended = (term, peer, progress.recovery)
         if through > life.told.get((term, peer), 0) or (over and ended not in life.recovered):
-            self.do("SendHeartbeat", to=peer)
+            # Whom the commit itself lets go is told together with it.
+            if peer in replication._log.memberships.everybody:
+                self.do("SendHeartbeat", to=peer)
             life.told[term, peer] = max(through, life.told.get((term, peer), 0))
             if over:
                 life.recovered.add(ended)

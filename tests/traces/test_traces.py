@@ -15,8 +15,9 @@ from tests.traces.follow import Followed, follow
 from tests.traces.recorded import FollowableCluster, Recorded
 
 STEPS = 2_500
-SEEDS = (2, 15, 144)
-"""With members that change, snapshots that are installed, disks that are replaced and torn."""
+SEEDS = (2, 15, 144, 1028342634678, 1028342634701)
+"""With members that change, snapshots that are installed, disks that are replaced and torn; a member that recovers and
+is removed by the entry that ends that; a lost write that had taken entries away."""
 
 
 @pytest.fixture(scope="module")
