@@ -143,14 +143,14 @@ def transactions_model(name: str, *, records: int, requests: int) -> Model:
     )
 
 
-def migration_model(name: str, *, highest: int, blocks: int, writes: int, orders: int) -> Model:
+def migration_model(name: str, *, highest: int, blocks: int, writes: int, orders: int, terms: int = 2) -> Model:
     return Model(
         name=name,
         module="Migration",
         constants={
             **{name: name for name in ("b", "c", "d")},
             "Controllers": "{c, d}",
-            "MaxTerm": "2",
+            "MaxTerm": str(terms),
             "OldBrokers": "{b}",
             "Highest": str(highest),
             "MaxBlocks": str(blocks),
@@ -177,4 +177,5 @@ MODELS: Final = (
     succession_model("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
     transactions_model("transactions, short", records=4, requests=3),
     migration_model("migration, short", highest=2, blocks=2, writes=2, orders=1),
+    migration_model("migration, to the seal", highest=3, blocks=8, writes=3, orders=2, terms=1),
 )

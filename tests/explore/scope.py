@@ -63,6 +63,11 @@ SCOPES: Final = (
     Scope(name="five", voters=5, terms=1, timeouts=1),
     Scope(name="lost-disk", terms=2, timeouts=2, losses=1),
     Scope(name="lost-disk-proposal", terms=1, timeouts=2, proposals=1, losses=1),
+    Scope(name="handover", terms=2, timeouts=1, transfers=1, proposals=1),
+    Scope(name="snapshot-crash", terms=1, timeouts=1, proposals=2, snapshots=1, crashes=1),
+    Scope(name="change-crash", terms=2, timeouts=2, changes=1, crashes=1),
     Scope(name="crash", terms=2, timeouts=2, proposals=1, crashes=1),
+    Scope(name="two-to-three-and-back", voters=2, spares=1, terms=1, timeouts=1, changes=3),
+    Scope(name="lost-disk-crash", terms=2, timeouts=2, losses=1, crashes=1),
 )
 """What `make explore` exhausts, the smallest first."""

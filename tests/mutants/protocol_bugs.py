@@ -10,6 +10,7 @@ from spec.models import MODELS, Model, consensus_model
 from tests.explore.scope import Scope
 
 _UNIT_RAFT: Final = ("tests/unit/controller/raft", "tests/raft_paper")
+_UNIT_MIGRATION: Final = ("tests/unit/controller/migration",)
 _UNIT_STATE: Final = ("tests/unit/controller/state", "tests/unit/controller/node")
 
 
@@ -42,6 +43,7 @@ _REMOVAL: Final = _MODELS["consensus, a removal"]
 _ALLOCATION: Final = _MODELS["allocation, short"]
 _TRANSACTIONS: Final = _MODELS["transactions, short"]
 _MIGRATION: Final = _MODELS["migration, short"]
+_SEAL: Final = _MODELS["migration, to the seal"]
 # Larger than what `make spec` exhausts.
 _TERMS_CRASH: Final = consensus_model("consensus, two terms, a crash", terms=2, log=1, crashes=1)
 _REMOVALS: Final = consensus_model("consensus, two removals", terms=1, log=3, changes=2)
@@ -280,7 +282,7 @@ PROTOCOL_BUGS: Final = (
             "SamePhase(c) == TRUE",
             _MIGRATION,
         ),
-        unit=_UNIT_STATE,
+        unit=_UNIT_MIGRATION,
     ),
     ProtocolBug(
         "sealed-unconditionally",
@@ -288,9 +290,9 @@ PROTOCOL_BUGS: Final = (
             "Migration",
             "IF znode.version = w.version\n",
             "IF znode.version = w.version \\/ w.block = Seal\n",
-            _MIGRATION,
+            _SEAL,
         ),
-        unit=_UNIT_STATE,
+        unit=_UNIT_MIGRATION,
     ),
     ProtocolBug(
         "unknown-outcome-taken-for-success",
@@ -300,6 +302,6 @@ PROTOCOL_BUGS: Final = (
             '/\\ work[c].stage = "claiming"\n',
             _MIGRATION,
         ),
-        unit=_UNIT_STATE,
+        unit=_UNIT_MIGRATION,
     ),
 )
