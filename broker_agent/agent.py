@@ -41,7 +41,7 @@ class Agent:
             incarnation_id=incarnation_id,
             kafka=kafka,
             heartbeat_seconds=heartbeat_seconds,
-            highest_held=lambda: self.reserve.highest_held,
+            highest_held=lambda: self.highest_known,
             let_go=self._let_go,
         )
         self.prefetcher = Prefetcher(self.session, client, settings, rng)
@@ -52,6 +52,14 @@ class Agent:
         self.directory = Directory(Node(broker_id, kafka.host, kafka.port), brokers_wanted.set)
         self.discovery = Discovery(self.session, client, self.directory.update, brokers_wanted)
         self.stopping = False
+
+    @property
+    def highest_known(self) -> int:
+        """The highest ID that was held here, or told to a transactional producer; -1 before the first. Never falls.
+
+        The quorum hears of it with every sign of life: one that lost its disks must give neither a second time.
+        """
+        return max(self.reserve.highest_held, self.transactions.highest_given)
 
     @property
     def ready(self) -> bool:

@@ -73,7 +73,8 @@ class Transactions:
     """Serves the requests of transactional producers, MAX_TRANSACTIONAL_CALLS at a time.
 
     Every call takes at most the deadline of the controller client. Raises RequestError with what the producer is told.
-    `outcomes`: requests by kind and code, for the metrics. Cancelled, a request leaves its candidate unused for ever.
+    `outcomes`: requests by kind and code, for the metrics. `highest_given`: the highest ID that a producer was told, -1
+    before the first; it never falls. Cancelled, a request leaves its candidate unused for ever.
     """
 
     def __init__(self, session: SessionView, client: ControllerClient, candidates: Candidates) -> None:
@@ -81,6 +82,7 @@ class Transactions:
         self._client = client
         self._candidates = candidates
         self.under_way = 0
+        self.highest_given = NO_ID
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
     async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
@@ -128,6 +130,7 @@ class Transactions:
             answer = outcome.answer
             if isinstance(answer, InitProducerIdResponse):
                 given, certain = answer.producer_id, outcome.certain
+                self.highest_given = max(self.highest_given, given)
                 return InitProducerIdResponse(0, answer.producer_id, answer.producer_epoch)
             # The request was in order, so what the controller calls invalid can be the candidate alone.
             certain = outcome.certain and answer.code is not ErrorCode.INVALID_REQUEST

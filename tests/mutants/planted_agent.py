@@ -32,6 +32,13 @@ AGENT_BUGS: Final = (
         (replace(AGENT, "_claim_at_stop", "self._next = _1 + 1", "self._next = _1 + (_1 == current.first)"),),
     ),
     Planted(
+        "ids-that-were-passed-on-are-no-evidence",
+        "what was handed out is known to somebody",
+        "docs/decisions/0026: the quorum's own blocks are in no agent's reserve",
+        (delete(AGENT, "Transactions._init_producer_id", "self.highest_given = _"),),
+        (_UNIT + "test_transactions.py",),
+    ),
+    Planted(
         "blocks-offered-as-they-arrive",
         "no block of a round is thrown away",
         "KAFKA-14694: two prefetched blocks race, one is dropped",

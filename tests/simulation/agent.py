@@ -87,6 +87,11 @@ class Agent:
         self._agent.prefetcher.reserve = watched
 
     @property
+    def highest_given(self) -> int:
+        """The highest ID that a transactional producer was told here, -1 before the first."""
+        return self._agent.transactions.highest_given
+
+    @property
     def broker_epoch(self) -> int | None:
         """That of its registration; before the first it cannot be asked for transactions."""
         return self._agent.session.broker_epoch

@@ -266,8 +266,8 @@ class TotalLoss:
 
 
 def _highest_held(agent: Agent) -> int:
-    """The highest ID that this process ever held, -1 before the first."""
-    return max((last for _, last in agent.claims.blocks), default=-1)
+    """The highest ID that this process ever held, or told to a transactional producer; -1 before the first."""
+    return max(agent.highest_given, *(last for _, last in agent.claims.blocks), -1)
 
 
 def _claimed(agent: Agent) -> int:

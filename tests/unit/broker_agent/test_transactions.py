@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -13,13 +14,14 @@ from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS
 from pidkeeper.broker_agent.coordinator import transactions as module
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
 from pidkeeper.broker_agent.coordinator.transactions import MAX_CANDIDATES
+from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.controller.state import requests as asked
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import MAX_EPOCH, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
-from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
+from pidkeeper.protocol.messages import HeldIds, InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
 from pidkeeper.protocol.metadata_version import BASE, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.transactions import MAX_TIMEOUT_MS, ForgetTransactionRecord, TransactionRecord
 from tests.support.stub_controller import StubQuorum
@@ -82,6 +84,21 @@ async def test_no_candidate_goes_along_once_the_quorum_takes_the_ids_itself(quor
         assert [await init(whole, name) for name in ("u", "v")] == [(first, 0), (first + 1, 0)]
         assert [request.candidate for request in quorum.transactional] == [0, -1, -1]
         assert whole.agent.reserve.claim() == 1, "none was burnt"
+
+
+async def test_the_quorum_hears_of_the_highest_id_that_a_transactional_producer_was_told(quorum: StubQuorum) -> None:
+    """One that lost its disks would give it a second time, as it comes from a block that no agent ever held."""
+    quorum.machine.metadata_version = quorum.tells = TRANSACTIONAL_BLOCKS
+    quorum.founding_id = uuid.UUID(int=1)
+    async with whole_agent(quorum) as whole:
+        agent = whole.agent
+        await until(lambda: agent.session.founding_id == quorum.founding_id)
+        given, _ = await init(whole)
+        assert given > agent.reserve.highest_held
+        await until(lambda: HeldIds(uuid.UUID(int=1), given) in quorum.held)
+        held = agent.reserve.highest_held
+        assert NO_ID not in [agent.reserve.claim() for _ in range(1500)]
+        await until(lambda: agent.reserve.highest_held > held)
 
 
 async def test_a_candidate_that_the_quorum_did_not_need_is_kept(quorum: StubQuorum) -> None:
