@@ -516,8 +516,8 @@ ChangeMembers(i, config) ==
        /\ Cardinality(ConfigIndexes(log[i], commit[i])) = 1     \* R15
        /\ TermAt(log[i], commit[i]) = term[i]
        /\ \A j \in new : progress[i][j].recovery = 0 /\ progress[i][j].counted >= NewestIndex(i)
-       /\ \A j \in config.voters \ {i} : progress[i][j].recovery = 0
-       /\ recovery[i] = 0
+       /\ config.voters # Newest(i).voters =>
+              recovery[i] = 0 /\ \A j \in config.voters \ {i} : progress[i][j].recovery = 0
        /\ Extend(i, Entry(term[i], "voters", config))
        /\ UNCHANGED <<term, vote, commit, recovery, roles, disk, parked, sent, decided, drawn, pre>>
 

@@ -43,8 +43,8 @@ class Session:
     the founding of the quorum, as of its newest answer.
 
     `highest_held()`: the highest ID that this process ever held or passed on, -1 before the first. It goes along with
-    every sign of life, so that a quorum which has lost what it knew learns of it. `let_go()` has all IDs thrown away that are
-    at hand: called when the quorum turns out to be of another founding than the one that gave them.
+    every sign of life, so that a quorum which has lost what it knew learns of it. `let_go()` has all IDs thrown away
+    that are at hand: called when the quorum turns out to be of another founding than the one that gave them.
     """
 
     def __init__(

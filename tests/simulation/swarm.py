@@ -173,7 +173,7 @@ def draw(rng: random.Random) -> Swarm:
         election_ticks=heartbeat * rng.choice((4, 6)),
         link_lost_ticks=rng.choice((0, 2, 4, 10)),
         session_ticks=rng.choice((100, 300)),
-        chunk_bytes=rng.choice((1_024, 4_096, 65_536)),
+        chunk_bytes=rng.choice((8_192, 16_384, 65_536)),
         max_inflight=rng.choice((1, 4, 64)),
         max_append_bytes=rng.choice((200, 5_000, 262_144)),
         first_build=first_build,
