@@ -140,6 +140,11 @@ class Member:
         )
         self.keeper.start(self)
 
+    @property
+    def needed_from(self) -> int:
+        """As of the core of a member that does not lead: nobody has to be sent anything."""
+        return self.wal.next_index
+
     def tail(self, high: int, max_entries: int, max_bytes: int) -> int:
         """As of the core; its entries are too small for `max_bytes`."""
         assert max_bytes > 1024 * max_entries, f"{max_bytes} bytes for {max_entries} entries"

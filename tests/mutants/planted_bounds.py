@@ -237,7 +237,14 @@ LOG_BUGS: Final = (
         "kept-behind-a-snapshot-whatever-it-takes",
         _LOG,
         "a number of entries, and each may have 256 KiB",
-        (replace(NODE, "SnapshotKeeper._compact", "self._core.tail(_1, _2, _)", "self._core.tail(_1, _2, 2**62)"),),
+        (
+            replace(
+                NODE, "SnapshotKeeper._keep_from", "usual = core.tail(_1, _2, _)", "usual = core.tail(_1, _2, 2**62)"
+            ),
+            replace(
+                NODE, "SnapshotKeeper._keep_from", "max(core.tail(_1, _2, _), _3)", "max(core.tail(_1, _2, 2**62), _3)"
+            ),
+        ),
         (_KEEPER,),
     ),
     Planted(
