@@ -41,7 +41,8 @@ class Agent:
             incarnation_id=incarnation_id,
             kafka=kafka,
             heartbeat_seconds=heartbeat_seconds,
-            highest_held=lambda: self.highest_known,
+            highest_held=lambda: self.reserve.highest_held,
+            highest_known=lambda: self.highest_known,
             let_go=self._let_go,
         )
         self.prefetcher = Prefetcher(self.session, client, settings, rng)

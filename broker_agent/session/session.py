@@ -42,9 +42,10 @@ class Session:
     far as was heard; it never falls, so a late answer or a member of an older build takes nothing back. `founding_id`:
     the founding of the quorum, as of its newest answer.
 
-    `highest_held()`: the highest ID that this process ever held or passed on, -1 before the first. It goes along with
-    every sign of life, so that a quorum which has lost what it knew learns of it. `let_go()` has all IDs thrown away
-    that are at hand: called when the quorum turns out to be of another founding than the one that gave them.
+    `highest_held()`: the highest ID that this process ever held, -1 before the first; `highest_known()`: likewise, or
+    passed on. The latter goes along with every sign of life, so that a quorum which has lost what it knew learns of it.
+    `let_go()` has all IDs thrown away that are at hand: called when the quorum turns out to be of another founding than
+    the one that gave them.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Session:
         kafka: HostPort,
         heartbeat_seconds: float,
         highest_held: Callable[[], int],
+        highest_known: Callable[[], int],
         let_go: Callable[[], None],
     ) -> None:
         self.broker_id = broker_id
@@ -69,6 +71,7 @@ class Session:
         self.fenced = False
         self.registrations = 0
         self._highest_held = highest_held
+        self._highest_known = highest_known
         self._let_go = let_go
         self._client = client
         self._epoch_doubted = asyncio.Event()
@@ -80,8 +83,10 @@ class Session:
             self._epoch_doubted.set()
 
     def held(self) -> HeldIds | None:
-        """What the quorum is told of the IDs that were held here; nothing before it has told its founding."""
-        highest = self._highest_held()
+        """What the quorum is told of the IDs that are known here; nothing before it has told its founding."""
+        return self._up_to(self._highest_known())
+
+    def _up_to(self, highest: int) -> HeldIds | None:
         return None if self.founding_id is None or highest < 0 else HeldIds(self.founding_id, highest)
 
     async def register(self) -> None:
@@ -178,7 +183,8 @@ class Session:
         """
         if founding_id is None or founding_id == self.founding_id:
             return
-        held = self.held()
+        # What was passed on is not held here, and may be of the new quorum, before anything else was heard of that.
+        held = self._up_to(self._highest_held())
         if held is not None and succession is not None and keeps(held, succession):
             _log.warning(
                 "the quorum is of founding %s now, which takes the place of %s from ID %d on: this agent holds none "

@@ -211,7 +211,7 @@ class TotalLoss:
 
     def _note_who_keeps(self, lost: uuid.UUID, floor: int) -> None:
         for agent in self._cluster.agents:
-            if agent.founding_id == lost and 0 <= _highest_held(agent) < floor:
+            if agent.founding_id == lost and 0 <= _highest_block(agent) < floor:
                 self._keeping[agent] = _claimed(agent)
 
     def _look(self) -> None:
@@ -267,7 +267,12 @@ class TotalLoss:
 
 def _highest_held(agent: Agent) -> int:
     """The highest ID that this process ever held, or told to a transactional producer; -1 before the first."""
-    return max(agent.highest_given, *(last for _, last in agent.claims.blocks), -1)
+    return max(agent.highest_given, _highest_block(agent))
+
+
+def _highest_block(agent: Agent) -> int:
+    """The highest ID of the blocks that it ever held, -1 before the first."""
+    return max((last for _, last in agent.claims.blocks), default=-1)
 
 
 def _claimed(agent: Agent) -> int:

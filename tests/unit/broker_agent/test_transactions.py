@@ -20,6 +20,7 @@ from pidkeeper.controller.state.own_ids import NO_OWN_IDS
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import MAX_EPOCH, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import HeldIds, InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
 from pidkeeper.protocol.metadata_version import BASE, TRANSACTIONAL_BLOCKS
@@ -97,6 +98,9 @@ async def test_the_quorum_hears_of_the_highest_id_that_a_transactional_producer_
         assert given > agent.reserve.highest_held
         await until(lambda: HeldIds(uuid.UUID(int=1), given) in quorum.held)
         held = agent.reserve.highest_held
+        # Another quorum took the place of this one, and had answered the producer before the agent heard of it.
+        agent.session.meet(uuid.UUID(int=2), Succession(uuid.UUID(int=1), held + 1))
+        assert agent.reserve.remaining > 0, "its own IDs lie below the floor"
         assert NO_ID not in [agent.reserve.claim() for _ in range(1500)]
         await until(lambda: agent.reserve.highest_held > held)
 
