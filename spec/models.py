@@ -47,7 +47,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
         return f"---- MODULE Root ----\nEXTENDS {self.module}, TLC\n{definitions}====\n"
 
 
-def allocation_model(name: str, *, records: int, terms: int, block: int = 1) -> Model:
+def _allocation(name: str, *, records: int, terms: int, block: int = 1) -> Model:
     return Model(
         name=name,
         module="Allocation",
@@ -64,7 +64,7 @@ def allocation_model(name: str, *, records: int, terms: int, block: int = 1) -> 
     )
 
 
-def succession_model(name: str, *, quorums: int, highest: int, answers: int, knows: bool) -> Model:
+def _succession(name: str, *, quorums: int, highest: int, answers: int, knows: bool) -> Model:
     return Model(
         name=name,
         module="Succession",
@@ -111,7 +111,7 @@ def consensus_model(
     )
 
 
-def liveness_model(name: str, *, log: int, blank: bool, up: str) -> Model:
+def _liveness(name: str, *, log: int, blank: bool, up: str) -> Model:
     """Two terms, the second one of the calm; nobody loses anything but memory."""
     safety = consensus_model(name, terms=2, log=log)
     return msgspec.structs.replace(
@@ -125,7 +125,7 @@ def liveness_model(name: str, *, log: int, blank: bool, up: str) -> Model:
     )
 
 
-def transactions_model(name: str, *, records: int, requests: int) -> Model:
+def _transactions(name: str, *, records: int, requests: int) -> Model:
     return Model(
         name=name,
         module="Transactions",
@@ -143,7 +143,7 @@ def transactions_model(name: str, *, records: int, requests: int) -> Model:
     )
 
 
-def migration_model(name: str, *, highest: int, blocks: int, writes: int, orders: int, terms: int = 2) -> Model:
+def _migration(name: str, *, highest: int, blocks: int, writes: int, orders: int, terms: int = 2) -> Model:
     return Model(
         name=name,
         module="Migration",
@@ -168,14 +168,14 @@ MODELS: Final = (
     consensus_model("consensus, a crash", terms=1, log=1, crashes=1),
     consensus_model("consensus, a lost disk", terms=1, log=1, losses=1),
     consensus_model("consensus, a removal", terms=1, log=2, changes=1),
-    liveness_model("liveness, two of three", log=2, blank=False, up="{one, two}"),
-    liveness_model("liveness, blank disks", log=4, blank=True, up="{one, two, three}"),
-    allocation_model("allocation, short", records=4, terms=2),
-    allocation_model("allocation", records=5, terms=2),
-    allocation_model("allocation, blocks of two", records=6, terms=2, block=2),
-    succession_model("succession, short", quorums=2, highest=1, answers=2, knows=True),
-    succession_model("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
-    transactions_model("transactions, short", records=4, requests=3),
-    migration_model("migration, short", highest=2, blocks=2, writes=2, orders=1),
-    migration_model("migration, to the seal", highest=3, blocks=8, writes=3, orders=2, terms=1),
+    _liveness("liveness, two of three", log=2, blank=False, up="{one, two}"),
+    _liveness("liveness, blank disks", log=4, blank=True, up="{one, two, three}"),
+    _allocation("allocation, short", records=4, terms=2),
+    _allocation("allocation", records=5, terms=2),
+    _allocation("allocation, blocks of two", records=6, terms=2, block=2),
+    _succession("succession, short", quorums=2, highest=1, answers=2, knows=True),
+    _succession("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
+    _transactions("transactions, short", records=4, requests=3),
+    _migration("migration, short", highest=2, blocks=2, writes=2, orders=1),
+    _migration("migration, to the seal", highest=3, blocks=8, writes=3, orders=2, terms=1),
 )

@@ -67,9 +67,8 @@ class Ports(msgspec.Struct, frozen=True):
 
     `loop`: the running event loop. `rng`: the core's source of chance. `wall_clock()`: seconds since the epoch, never
     looked at where safety depends on it. `links`, `writer` and `chunk_reader` make those of this member, the
-    last one with the bytes of a chunk.
-    `new_name()`: a name for this quorum's claims in ZooKeeper that nobody ever had. `new_founding_id()`: a uuid for a
-    quorum that has none.
+    reader for chunks of so many bytes at most. `new_name()`: a name for this quorum's claims in ZooKeeper that nobody
+    ever had. `new_founding_id()`: a uuid for a quorum that has none.
     """
 
     loop: asyncio.AbstractEventLoop

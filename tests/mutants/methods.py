@@ -94,20 +94,20 @@ def _run(tree: Path, *command: str) -> subprocess.CompletedProcess[str]:
 def _explorer(bug: ProtocolBug, tree: Path) -> str | None:
     scope = msgspec.json.encode(bug.scope).decode()
     done = _run(tree, "tests.explore.hunt", str(SECONDS), scope)
-    return msgspec.json.decode(_lines(done), type=explorer.Hunt).found
+    return msgspec.json.decode(_output(done), type=explorer.Hunt).found
 
 
 def _courses(_: ProtocolBug, tree: Path) -> str | None:
     done = _run(tree, "tests.traces.hunt", "1", str(SEEDS), str(STEPS))
-    return msgspec.json.decode(_lines(done), type=courses.Hunt).refused
+    return msgspec.json.decode(_output(done), type=courses.Hunt).refused
 
 
 def _simulator(_: ProtocolBug, tree: Path) -> str | None:
     done = _run(tree, "tests.mutants.hunt", "1", "500", str(SECONDS))
-    return msgspec.json.decode(_lines(done), type=SimulatorHunt).found
+    return msgspec.json.decode(_output(done), type=SimulatorHunt).found
 
 
-def _lines(done: subprocess.CompletedProcess[str]) -> str:
+def _output(done: subprocess.CompletedProcess[str]) -> str:
     if done.returncode != 0:
         raise RuntimeError(f"{done.args} ended with {done.returncode}:\n{done.stderr[-2000:]}")
     return done.stdout

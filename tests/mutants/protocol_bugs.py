@@ -202,6 +202,7 @@ PROTOCOL_BUGS: Final = (
         _consensus("!.barrier = Len(log[i]) + 1, !.match = 0]", "!.barrier = Len(log[i]) + 1]", _LOST),
         Scope(name="a lost disk, a proposal", terms=1, timeouts=2, losses=1, proposals=1),
     ),
+    # In the specification no answer outlives its asker. What comes closest is a member that stands without any.
     ProtocolBug(
         "pre-vote-of-an-earlier-life-counted",
         _consensus("/\\ recovery[i] = 0 \\/ PreWon(i)\n", "\n", _LOST),
