@@ -129,8 +129,24 @@ class Swarm(msgspec.Struct, frozen=True):
     weights: dict[str, float]
 
 
+SLOW_ROUND = 5 * MILLISECOND
+"""A chunk's way to a member, onto its disk and back, from where on it counts beside the tenths of a second between two
+snapshots."""
+
+SLOW_ROUND_CHUNK = 65_536
+"""The chunks of such seeds. The state grows to a hundred times what is logged between two snapshots of the smallest
+interval, so transfers in small chunks would never end within one, and then they start over (decision 0023)."""
+
+
 def draw(rng: random.Random) -> Swarm:
     """Settings for one seed."""
+    swarm = _drawn(rng)
+    if 2 * swarm.delay + swarm.disk_delay > SLOW_ROUND:
+        return msgspec.structs.replace(swarm, chunk_bytes=SLOW_ROUND_CHUNK)
+    return swarm
+
+
+def _drawn(rng: random.Random) -> Swarm:
     members = 3 if rng.random() < 0.8 else 5
     block_size = rng.choice((10, 20, 50))
     heartbeat = rng.choice((5, 8, 12))
