@@ -223,4 +223,5 @@ def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
         founding_id=None if founding is None else founding.founding_id,
         succession=None if founding is None else founding.succession,
         blank=founding_terms(settings) if founding is None else None,
+        voters=tuple(one for one in (storage.machine.voters or storage.voters).members if one.voting),
     )

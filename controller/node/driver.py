@@ -26,7 +26,7 @@ from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state.machine import Allocation, StateMachine, allocations, owners
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.records import Record, decode_batch
+from pidkeeper.protocol.records import QuorumMember, Record, VotersRecord, decode_batch
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import Owner
 from pidkeeper.snapshots.snapshot_id import SnapshotId
@@ -42,6 +42,9 @@ class Links(Protocol):
 
     def set_members(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         """The (host, port) of the other members, whenever they change."""
+
+    def tell_voters(self, voters: tuple[QuorumMember, ...]) -> None:
+        """The voters, whenever others are committed."""
 
 
 class Writer(Protocol):
@@ -152,6 +155,10 @@ class Driver:
         """Step the messages of one peer."""
         self._guarded(self._step, messages)
 
+    def join(self, voters: VotersRecord) -> None:
+        """A blank member joins a founding by these voters, which its file does not name."""
+        self._guarded(self._join, voters)
+
     def link_up(self, peer: int) -> None:
         """Messages reach `peer` again."""
         self._guarded(self._core.link_up, peer)
@@ -229,7 +236,6 @@ class Driver:
                 return
 
     def _carry_out(self, ready: Ready) -> None:
-        core = self._core
         if not self._directory.founded:
             # Whoever waits may apply what an earlier build has left on its disk, and that is all.
             taken = ready.token is not None or ready.messages or ready.chunks
@@ -238,15 +244,24 @@ class Driver:
             self._writer.append(ready.token, ready.entries, ready.hard_state)
         if ready.messages:
             self._links.send(ready.messages)
-        if core.memberships_version != self._memberships_version:
-            self._memberships_version = core.memberships_version
-            self._links.set_members(addresses(core))
+        self._tell_members()
         for entry in ready.committed:
             self._apply(entry)
         for chunk in ready.chunks:
             self._keeper.store(chunk)
         for request in ready.chunk_requests:
             self._chunks.read(request)
+
+    def _tell_members(self) -> None:
+        core = self._core
+        if core.memberships_version != self._memberships_version:
+            self._memberships_version = core.memberships_version
+            self._links.set_members(addresses(core))
+            self._links.tell_voters(core.committed_voters)
+
+    def _join(self, voters: VotersRecord) -> None:
+        self._core.join(voters)
+        self._tell_members()
 
     def _tick(self) -> None:
         self._core.tick()

@@ -66,10 +66,17 @@ def founding_of(
 
 
 def founding_by(
-    settings: MemberSettings, founding_id: uuid.UUID | None = None, succession: Succession | None = None
+    settings: MemberSettings,
+    founding_id: uuid.UUID | None = None,
+    succession: Succession | None = None,
+    told: Iterable[QuorumMember] = (),
 ) -> Founding:
-    """A founding by the voters of the settings. Raises VotersRefused."""
-    voters = (FoundingVoter(one.id, str(one.peer), one.http) for one in settings.voters)
+    """A founding by the voters that a founded peer has `told`, if it has, else by those of the settings.
+
+    Raises VotersRefused.
+    """
+    voters = [FoundingVoter(one.id, one.peer, one.http) for one in told]
+    voters = voters or [FoundingVoter(one.id, str(one.peer), one.http) for one in settings.voters]
     try:
         return Founding.of(voters, founding_id, succession)
     except ValueError as error:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from pidkeeper.controller.answers import Answer, release
-from pidkeeper.controller.node.durable_voters import founding_by, named_voters
+from pidkeeper.controller.node.durable_voters import founding_by, founding_record, named_voters
 from pidkeeper.controller.node.opening import OpenedStorage
 from pidkeeper.controller.node.ports import Links
 from pidkeeper.controller.node.settings import MemberSettings
@@ -28,6 +28,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.protocol.metadata_version import SUCCESSION
+from pidkeeper.protocol.records import VotersRecord
 
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,9 @@ class Consensus(Protocol):
 
     def tick(self) -> None:
         """10 ms have passed."""
+
+    def join(self, voters: VotersRecord) -> None:
+        """The founding has these voters, whom the file does not name."""
 
 
 class FoundingGate:
@@ -133,7 +137,10 @@ class FoundingGate:
         if peer not in named_voters(self._settings):
             return
         logger.info("joining founding %s, of which member %d is", facts.founding_id or "without an id", peer)
-        self._begin(founding_by(self._settings, facts.founding_id, facts.succession))
+        # Nobody votes by a file where somebody knows better. If we are to become a voter yet, the log will say by whom.
+        known = any(voter.id == self._settings.node_id for voter in facts.voters)
+        told = facts.voters if known and self._blank else ()
+        self._begin(founding_by(self._settings, facts.founding_id, facts.succession, told))
 
     # What the operator says.
 
@@ -196,8 +203,17 @@ class FoundingGate:
     def _founded(self) -> None:
         self.founding, self._writing = self._writing, None
         assert self.founding is not None, "founded by nothing"
+        self._count_by(self.founding)
         self._links.introduce_as(self.founding.founding_id, self.founding.succession)
         self._links.redial()
+
+    def _count_by(self, founding: Founding) -> None:
+        """What is durable holds from now on, as it would at the next start."""
+        named, voters = ([one.id for one in them] for them in (self._settings.voters, founding.voters))
+        if sorted(named) != voters:
+            own = self._settings.node_id
+            logger.warning("member %d: its file names the voters %s, the quorum is %s, which holds", own, named, voters)
+            self._consensus.join(founding_record(founding, self._settings))
 
     def _answer(self, founding: Founding) -> None:
         if not self._joined(founding):

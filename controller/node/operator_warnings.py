@@ -61,7 +61,7 @@ def _of_the_file(settings: MemberSettings, membership: Membership) -> list[str]:
     if named.keys() != members.keys():
         found.append(
             f"member {own}: its file names the voters {sorted(named)}, the quorum is {sorted(members)}: "
-            "bring [[voters]] up to date, for a member whose disk is replaced knows no others"
+            "bring [[voters]] up to date, for a member whose disk is replaced looks for the others there"
         )
     for one in sorted(named.keys() & members.keys()):
         there, here = str(named[one].peer), members[one].peer

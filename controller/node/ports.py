@@ -22,6 +22,7 @@ from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.storage.wal import WriteAheadLog
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
 from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.records import QuorumMember
 from pidkeeper.snapshots.catalog import SnapshotCatalog
 
 Addresses = Mapping[int, tuple[str, int]]
@@ -54,6 +55,9 @@ class Links(Protocol):
 
     def introduce_as(self, founding_id: uuid.UUID | None, succession: Succession | None) -> None:
         """This member is of founding `founding_id`: say so in every handshake from now on."""
+
+    def tell_voters(self, voters: tuple[QuorumMember, ...]) -> None:
+        """These are the voters, as far as that is committed: say so in every handshake from now on."""
 
     def redial(self) -> None:
         """Break the connections to the other members, and dial anew."""

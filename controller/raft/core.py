@@ -249,6 +249,11 @@ class RaftCore:
         return self.membership.voters if self.leadership is None else self.leadership.voters
 
     @property
+    def committed_voters(self) -> tuple[QuorumMember, ...]:
+        """The voters of the newest configuration that is known to be committed, with their addresses."""
+        return tuple(member for member in self.log.memberships.configurations[0].record.members if member.voting)
+
+    @property
     def memberships_version(self) -> int:
         """Changes whenever `membership` or `contacts` may have changed."""
         return self.log.memberships.version
@@ -338,6 +343,15 @@ class RaftCore:
                 turn = sorted(voters - {peer}).index(self.node_id)
                 if self._timer.wait_for_turn(turn) and not self.disk.slow:
                     self._become_pre_candidate()
+
+    def join(self, voters: VotersRecord) -> None:
+        """Count by these voters, until the log or a snapshot holds others; before there is any of these.
+
+        A blank member is told by those who were founded. Raises InvariantViolation if this one is not blank.
+        """
+        if self.term or self.log.last_index:
+            raise InvariantViolation("R16", f"in term {self.term}, with a log to {self.log.last_index}")
+        self.log.memberships.configure(voters)
 
     def link_up(self, peer: int) -> None:
         """A connection to `peer` exists: as leader, probe it at once."""

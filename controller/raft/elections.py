@@ -74,9 +74,10 @@ it a voter, and the candidate may lack that one, too. But then others have commi
 configuration of which this member is one voter that has lost data. One of them forgot nothing, is asked as well, and
 refuses.
 
-Blank clusters. An empty disk has forgotten who the voters are, too. It is founded with the configured ones, by which
-its member counts until a leader writes to it. If those are out of date, and all of them lost their disks, they would
-elect a leader of a cluster that begins at nothing; the operator's page says how not to get there.
+Blank clusters. An empty disk has forgotten who the voters are, too. Its member counts by those that a founded member
+tells it, or that its file names if that one does not know it as a voter, until a leader writes to it. If the file is
+out of date, and all whom it names lost their disks, they would elect a leader of a cluster that begins at nothing; the
+operator's page says how not to get there.
 
 Why not let a member recover as soon as it has committed an entry of its leader's term? Because it may have
 acknowledged entries far beyond that one, and because the leader may be a stale one. Both would let two members elect

@@ -62,6 +62,13 @@ class Memberships:
         first = Membership(0, self._configured) if record is None else Membership(index, record)
         self._change([first])
 
+    def configure(self, record: VotersRecord) -> None:
+        """Count by `record` until an entry or a snapshot holds another; before there is any."""
+        if self.newest.index or not self.committed:
+            raise InvariantViolation("R16", f"the log has the voters {sorted(self.newest.voters)} already")
+        self._configured = record
+        self.restart(0, None)
+
     def append(self, index: int, record: VotersRecord) -> None:
         """An entry with a configuration was appended."""
         before, new = self.newest, Membership(index, record)

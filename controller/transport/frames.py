@@ -19,7 +19,7 @@ import msgspec
 from pidkeeper.controller.raft.messages import Message, NodeId
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.metadata_version import BASE, MetadataVersion
-from pidkeeper.protocol.records import MAX_MEMBERS
+from pidkeeper.protocol.records import MAX_MEMBERS, QuorumMember
 
 _HELLO_TAG: Final = 101
 _PROVED_FIELDS: Final = 8
@@ -62,6 +62,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     knows the cluster key (docs/decisions/0009). `founding_id`: of the founding of its directory; null where that is
     blank or began without one. `blank`: of a directory that waits for a founding, what its configuration file says
     (docs/decisions/0026). `succession`: whose place the founding takes, if it takes any (docs/decisions/0027).
+    `voters`: the newest that the dialler knows to be committed, for a blank acceptor; empty from earlier builds.
     """
 
     version: int
@@ -75,6 +76,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     founding_id: uuid.UUID | None = None
     blank: FoundingTerms | None = None
     succession: Succession | None = None
+    voters: Annotated[tuple[QuorumMember, ...], msgspec.Meta(max_length=MAX_MEMBERS)] = ()
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=102):

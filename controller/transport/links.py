@@ -39,6 +39,7 @@ from pidkeeper.controller.transport.frames import (
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.founding import Founded, Succession
 from pidkeeper.protocol.metadata_version import LATEST, SUCCESSION
+from pidkeeper.protocol.records import QuorumMember
 from pidkeeper.service.listening import close_server
 from pidkeeper.service.places import Places
 
@@ -78,7 +79,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads.
 
     `keys`: what peers may prove that they know, any of them; None among them stands for a peer that proves nothing.
-    Empty for a member without peers. `founding_id`, `blank`, `succession`: as in `Hello`.
+    Empty for a member without peers. `founding_id`, `blank`, `succession`, `voters`: as in `Hello`.
     """
 
     cluster_id: str
@@ -90,12 +91,13 @@ class Identity(msgspec.Struct, frozen=True):
     founding_id: uuid.UUID | None = None
     blank: FoundingTerms | None = None
     succession: Succession | None = None
+    voters: tuple[QuorumMember, ...] = ()
 
 
 class Peer(msgspec.Struct, frozen=True):
     """What a connected peer says of itself: its data directory's uuid, and the newest metadata version it reads.
 
-    `founding_id`, `blank`, `succession`: as in `Hello`.
+    `founding_id`, `blank`, `succession`, `voters`: as in `Hello`.
     """
 
     directory_id: str
@@ -103,6 +105,7 @@ class Peer(msgspec.Struct, frozen=True):
     founding_id: uuid.UUID | None = None
     blank: FoundingTerms | None = None
     succession: Succession | None = None
+    voters: tuple[QuorumMember, ...] = ()
 
 
 def of_two_foundings(mine: Founded, theirs: Founded) -> str | None:
@@ -246,6 +249,10 @@ class PeerLinks:
                 if (outbound := self._outbound.get(peer)) is not None:
                     outbound.redial()
 
+    def tell_voters(self, voters: tuple[QuorumMember, ...]) -> None:
+        """These are the voters, as far as that is committed: say so in every handshake from now on."""
+        self.identity = msgspec.structs.replace(self.identity, voters=voters)
+
     def redial(self) -> None:
         """Break the connections to the other members, and dial anew."""
         for link in self._outbound.values():
@@ -307,7 +314,12 @@ class PeerLinks:
         before = self._inbound.get(peer)
         self._inbound[peer] = link
         self.peers[peer] = Peer(
-            hello.directory_id, hello.metadata_version, hello.founding_id, hello.blank, hello.succession
+            hello.directory_id,
+            hello.metadata_version,
+            hello.founding_id,
+            hello.blank,
+            hello.succession,
+            hello.voters,
         )
         if before is not None:
             before.close()
@@ -497,6 +509,7 @@ class OutboundLink(asyncio.Protocol):
             founding_id=identity.founding_id,
             blank=identity.blank,
             succession=identity.succession,
+            voters=identity.voters,
         )
         transport.write(frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)

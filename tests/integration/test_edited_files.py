@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,41 @@ def test_a_lagging_member_that_is_alone_in_its_file_hands_out_nothing(cluster: L
     assert {block["first"] for block in ledger(cluster)} >= {*given, more}
     told = pidkeeper("health", "--cluster", cluster.directory)
     assert f"warning: {warning}" in told.stdout, "the member that differs is named, whoever is asked"
+
+
+def test_a_replaced_disk_counts_by_those_who_are_there_whatever_its_file_says(tmp_path: Path) -> None:
+    """As after `helm upgrade --set controller.replicas=3` of five: its file names three of them."""
+    with running_cluster(tmp_path, controllers=5) as cluster:
+        leader = cluster.leader()
+        epoch = register(leader, 5, "files").json()["broker_epoch"]
+        allocate(leader, 5, epoch)
+        replaced, other, *_ = followers(cluster, leader)
+        rest = [one for one in cluster.layout.controllers if one not in (replaced, other)]
+        cluster.kill(replaced)
+        shutil.rmtree(replaced.data_dir)
+        name_in_files(cluster, replaced, other, rest[0])
+        cluster.start(replaced)
+        cluster.wait_ready(replaced)
+        assert [one["id"] for one in quorum(replaced)["voters"]] == [1, 2, 3, 4, 5]
+        (warning,) = quorum(replaced)["warnings"]
+        assert warning.startswith(f"member {replaced.id}: its file names the voters")
+
+        cluster.kill(*rest)
+        until = time.monotonic() + OBSERVED_SECONDS
+        while time.monotonic() < until:
+            assert {quorum(one)["leader_id"] for one in (replaced, other)} <= {None, *(one.id for one in rest)}
+            assert [allocate(one, 5, epoch).status for one in (replaced, other)] == [421, 421]
+        # By what it has made durable, too.
+        cluster.kill(replaced)
+        cluster.start(replaced)
+        wait_until(lambda: _answers(replaced), "an answer of the member whose disk was replaced")
+        assert [one["id"] for one in quorum(replaced)["voters"]] == [1, 2, 3, 4, 5]
+        del cluster.controller_options["voters"]
+        bring_back(cluster)
+        more = allocate(cluster.leader(), 5, register(cluster.leader(), 5, "again").json()["broker_epoch"])
+        assert more.json()["producer_id_start"] > 0
+        firsts = [block["first"] for block in ledger(cluster)]
+        assert len(firsts) == len(set(firsts))
 
 
 def test_a_file_of_another_quorum_is_refused_with_what_to_do(cluster: LocalCluster) -> None:

@@ -189,6 +189,20 @@ FOUNDING_BUGS: Final = (
         _EVIDENCE,
     ),
     Planted(
+        "replaced-disk-counts-by-its-file",
+        "nobody votes by a file where somebody knows better",
+        "a member that was bootstrapped with fewer peers than the others elects itself",
+        (replace(NODE, "FoundingGate.introduced", "known and self._blank", "False"),),
+        _GATE,
+    ),
+    Planted(
+        "replaced-disk-counts-by-its-file-until-its-next-start",
+        "nobody votes by a file where somebody knows better",
+        "a member that was bootstrapped with fewer peers than the others elects itself",
+        (delete(NODE, "FoundingGate._founded", "self._count_by(_)"),),
+        _GATE,
+    ),
+    Planted(
         "blank-member-never-joins",
         "a replaced disk joins by itself",
         _OVER,

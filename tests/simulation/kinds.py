@@ -28,6 +28,7 @@ OTHERS: Final = frozenset(
         # Members, what comes of their faults, and their operators.
         "disk_full_at_the_end",
         "disk_replaced_after_refusal",
+        "disk_replaced_by_another_file",
         "file_refused",
         "forgetting_noticed",
         "handover_cut_off",

@@ -195,7 +195,14 @@ class Member:
 
     def founded(self, process: Process, founding: Founding) -> None:
         """The disk belongs to a founding from now on: to the operator's, once that was ordered, or to none by name."""
-        self.founding = frozenset(process.core.config.voters)
+        self.founding = frozenset(voter.id for voter in founding.voters)
+        self.counts_by = {self.founding}
+        self.newest = [self.founding]
+        first = self.monitor.configuration
+        # Of a change the log tells, whomever the file has named until then.
+        if self.edited and not first.index and self.founding != first.voters:
+            facts = f"member {self.node_id} counts by {sorted(self.founding)}, not by {sorted(first.voters)}"
+            raise Violation("counts-by-its-file", facts)
         self.cluster.founder.check(self.node_id, founding)
 
     def crash(self, *, power: bool, restart_after: int | None) -> None:
@@ -237,7 +244,7 @@ class Member:
     def replace_disk(self) -> None:
         """Put an empty disk in; nothing runs at this time."""
         assert self.process is None, f"member {self.node_id} runs while its disk is replaced"
-        # A blank disk knows no other voters than its file: whoever replaces it asks the others (docs/operations.md).
+        # Whoever replaces a disk asks the others (docs/operations.md); `Nemesis._misname` is for those who do not.
         self.configure(self.cluster.operator.shown())
         self.damaged = self.damage_is_latent = True
         self.forgot = self.copy = None

@@ -31,6 +31,7 @@ class Nemesis:
         self.world = cluster.world
         self.network = cluster.network
         self.rng = cluster.world.stream("nemesis")
+        self._misnaming = cluster.world.stream("misnaming")
         self._handovers = cluster.world.stream("handovers")
         self.active = False
         weights = cluster.swarm.weights
@@ -436,9 +437,23 @@ class Nemesis:
         if member.process is not None:
             member.crash(power=True, restart_after=None)
         member.replace_disk()
+        self._misname(member)
         member.damage_is_latent = True
         self.world.at(self._later(3 * SECOND), member.start)
         return True
+
+    def _misname(self, member: Member) -> None:
+        """In half of the cases whoever put in the empty disk has left out some of the voters, or named others.
+
+        Builds of before cannot tell a blank member who the voters are: it counts by its file among them.
+        """
+        others = sorted(set(self.cluster.operator.shown()) - {member.node_id})
+        told = self.cluster.metadata_version() == LATEST and member.node_id in self.cluster.operator.shown()
+        if told and others and self._misnaming.random() < 0.5:
+            named = self._misnaming.sample(others, self._misnaming.randint(1, len(others)))
+            strangers = [one for one in self.cluster.members if self._misnaming.random() < 0.2]
+            member.configure(tuple(sorted({member.node_id, *named, *strangers})), edited=True)
+            self.world.fault("disk_replaced_by_another_file", f"member {member.node_id} names {sorted(named)}")
 
     def _copy_disk(self) -> None:
         """Somebody takes a copy of a disk, of a running member or at rest."""

@@ -26,6 +26,8 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import QuorumMember
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from tests.simulation.chunk_reader import SimChunkReader
 from tests.simulation.full_disks import Room
@@ -97,6 +99,10 @@ class SimLinks:
         """A member of this founding from now on."""
         self.identity = replace(self.identity, founding_id=founding_id, succession=succession, blank=None)
         self._network.introduced_anew(self._process)
+
+    def tell_voters(self, voters: tuple[QuorumMember, ...]) -> None:
+        """Told by the newest build alone (`Process.introduction`)."""
+        self.identity = replace(self.identity, voters=voters)
 
     def redial(self) -> None:
         """Dial anew."""
@@ -265,7 +271,8 @@ class Process:
     def introduction(self) -> Peer:
         """What it says of itself to its peers."""
         said = self.node.links.identity
-        return Peer(said.directory_id, said.metadata_version, said.founding_id, said.blank, said.succession)
+        voters = said.voters if self.build == LATEST else ()
+        return Peer(said.directory_id, said.metadata_version, said.founding_id, said.blank, said.succession, voters)
 
     def started(self) -> bool:
         """Whether it has joined the quorum."""

@@ -287,6 +287,26 @@ async def test_a_blank_member_among_founded_ones_joins_their_founding(blank: Loo
     assert await blank.allocate(epoch) == [10]
 
 
+async def test_a_replaced_disk_counts_by_the_voters_that_founded_members_tell_and_not_by_its_file(make: Make) -> None:
+    """By a file that names three of five it would elect itself with one of these, beside the other three."""
+    cluster = make(voters=5)
+    await cluster.start()
+    await cluster.allocate(await cluster.register())
+    await cluster.stop(1)
+    cluster.wipe(1)
+    cluster.voters = cluster.voters[:3]
+    for _ in range(2):
+        await cluster.start(1)
+        await eventually(lambda: cluster.members[1].gate.founding is not None)
+        await eventually(lambda: not cluster.members[1].core.recovering)
+        member = cluster.members[1]
+        assert member.core.voters == {1, 2, 3, 4, 5}
+        assert [voter.id for voter in member.links.identity.voters] == [1, 2, 3, 4, 5]
+        (warning,) = (one for one in describe(member).warnings if "its file" in one)
+        assert warning.startswith("member 1: its file names the voters [1, 2, 3], the quorum is [1, 2, 3, 4, 5]")
+        await cluster.stop(1)
+
+
 async def test_the_operator_is_answered_when_all_voters_have_joined(blank: LoopbackCluster) -> None:
     """What the disk of one member alone knows is lost with it: then all are blank again, under an operator who thinks
     that they are founded."""

@@ -27,6 +27,7 @@ from pidkeeper.protocol.founding import FoundingRecord, Succession
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.protocol.metadata_version import FOUNDING
+from pidkeeper.protocol.records import QuorumMember
 from tests.crash.facts import settings
 
 FOUNDING_ID, OTHER_ID = uuid.UUID(int=5), uuid.UUID(int=6)
@@ -137,6 +138,42 @@ def test_who_joins_says_whom(gate: FoundingGate, world: World, caplog: pytest.Lo
     for stranger in (9, 10):
         gate.introduced(stranger)
     assert len(world.jobs) == 1, "one that no file names, and one that is gone already"
+
+
+def voters(*ids: int) -> tuple[QuorumMember, ...]:
+    return tuple(QuorumMember(one, None, f"there:{one}", f"http://there:{one}", True) for one in ids)
+
+
+def test_who_joins_counts_by_the_voters_that_a_founded_member_tells(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = gate_of(world, 3)
+    world.peers[2] = Peer("d", founding_id=FOUNDING_ID, voters=voters(1, 2, 3, 4, 5))
+    gate.introduced(2)
+    world.jobs.pop()()
+    assert world.calls == [f"durable {FOUNDING_ID}", "join", "introduce_as", "redial"]
+    assert "its file names the voters [1, 2, 3], the quorum is [1, 2, 3, 4, 5], which holds" in caplog.text
+    assert gate.founding is not None
+    assert [(one.id, one.peer) for one in gate.founding.voters] == [(one, f"there:{one}") for one in range(1, 6)]
+
+
+@pytest.mark.parametrize(
+    ("told", "is_blank"),
+    [
+        pytest.param((), True, id="an earlier build tells nothing"),
+        pytest.param((2, 3, 4), True, id="one to whom this member is no voter"),
+        pytest.param((1, 2, 3, 4, 5), False, id="who joins has a log"),
+        pytest.param((1, 2, 3), True, id="the file is right"),
+    ],
+)
+def test_who_joins_counts_by_its_file_else(world: World, told: tuple[int, ...], is_blank: bool) -> None:
+    gate = gate_of(world, 3, blank=is_blank)
+    world.peers[2] = Peer("d", founding_id=FOUNDING_ID, voters=voters(*told))
+    gate.introduced(2)
+    world.jobs.pop()()
+    assert world.calls == [f"durable {FOUNDING_ID}", "introduce_as", "redial"]
+    assert gate.founding is not None
+    assert [one.id for one in gate.founding.voters] == [1, 2, 3]
 
 
 def test_one_that_joins_members_of_an_earlier_build_gets_no_id(
