@@ -141,18 +141,19 @@ def is_news(held: HeldIds | None, next_producer_id: int) -> bool:
     return held is not None and held.highest_producer_id >= next_producer_id
 
 
-def weigh(before: Evidence | None, broker_id: int, held: HeldIds, next_producer_id: int) -> bool:
+def weigh(before: Evidence | None, broker_id: int, held: HeldIds, next_producer_id: int, *, same_process: bool) -> bool:
     """Whether what a broker holds is new evidence. Raises EVIDENCE_REFUSED, which concerns this broker alone.
 
-    before: what the broker had said until now. No more is believed than an operator could raise the floor by at once:
-    else one broker could burn all IDs.
+    before: what the broker had said until now; same_process: it was the process that speaks now. No more is believed
+    than an operator could raise the floor by at once: else one broker could burn all IDs. And nothing of a process that
+    was judged to be wrong: else it would stop the quorum again with each number that it makes up.
     """
     highest, news = held.highest_producer_id, is_news(held, next_producer_id)
     if news and highest - next_producer_id > MAX_FLOOR_JUMP:
         raise _refused(broker_id, f"holds ID {highest}, more than {MAX_FLOOR_JUMP} above {next_producer_id}")
     known = before is not None and highest <= before.highest_producer_id
-    if news and known and before is not None and before.dismissed:
-        raise _refused(broker_id, f"holds ID {highest}, which an operator has judged to be wrong")
+    if news and before is not None and before.dismissed and (known or same_process):
+        raise _refused(broker_id, f"holds ID {highest}, but an operator has judged what it holds to be wrong")
     return news and not known
 
 

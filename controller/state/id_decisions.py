@@ -42,6 +42,7 @@ from pidkeeper.protocol.records import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
+from pidkeeper.snapshots.image import Evidence
 
 
 def allocate_producer_ids(
@@ -52,7 +53,7 @@ def allocate_producer_ids(
     A returned RequestError is the answer that goes with a record: the evidence that the broker has left.
     """
     draft.check_broker(request.broker_id, request.broker_epoch)
-    if (refusal := _take_evidence(draft, request)) is not None:
+    if (refusal := _take_evidence(draft, request, request.broker_epoch)) is not None:
         return refusal
     draft.check_handing_out()
     size = draft.machine.block_size
@@ -102,8 +103,9 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
             f"incarnation {request.incarnation_id} of broker {request.broker_id} was replaced by "
             f"{before.incarnation_id}: stop one of the two processes or give it another broker id",
         )
-    _take_evidence(draft, request)
-    if before is not None and before.incarnation_id == request.incarnation_id:
+    known = before is not None and before.incarnation_id == request.incarnation_id
+    _take_evidence(draft, request, before.broker_epoch if before is not None and known else None)
+    if before is not None and known:
         registration = before
     else:
         record = RegisterBrokerRecord(
@@ -117,17 +119,21 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
         registration = replace(registration, kafka=request.kafka)
     if registration is not before:
         draft.put_broker(request.broker_id, registration)
-    known = draft.foundings
-    return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, known.founding_id, known.succession)
+    own = draft.foundings
+    return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, own.founding_id, own.succession)
 
 
-def _take_evidence(draft: Draft, request: requests.SignOfLife) -> RequestError | None:
-    """Commit what a broker holds that was not handed out here; what follows from that. Raises EVIDENCE_REFUSED."""
+def _take_evidence(draft: Draft, request: requests.SignOfLife, epoch: int | None) -> RequestError | None:
+    """Commit what a broker holds that was not handed out here; what follows from that. Raises EVIDENCE_REFUSED.
+
+    epoch: of the process that says it; None for one that is not registered yet.
+    """
     held = request.held
     if held is None or draft.metadata_version < FOUNDING:
         return None
     known = draft.foundings
-    if not weigh(known.of(request.broker_id), request.broker_id, held, draft.next_producer_id):
+    before = known.of(request.broker_id)
+    if not weigh(before, request.broker_id, held, draft.next_producer_id, same_process=_left_by(epoch, before)):
         return None
     check_room(known.evidence, request.broker_id)
     record = EvidenceRecord(request.broker_id, held.founding_id, held.highest_producer_id, draft.timestamp_ms)
@@ -136,6 +142,12 @@ def _take_evidence(draft: Draft, request: requests.SignOfLife) -> RequestError |
     evidence = draft.foundings.of(request.broker_id)
     assert evidence is not None, f"{record} is kept nowhere"
     return RequestError(ErrorCode.EVIDENCE_OPEN, said_of(evidence, draft.next_producer_id))
+
+
+def _left_by(epoch: int | None, evidence: Evidence | None) -> bool:
+    """Whether evidence was left by the process with this epoch, which is the offset of its registration."""
+    # What a process says as it registers stands just before that.
+    return epoch is not None and evidence is not None and evidence.offset >= epoch - 1
 
 
 def dismiss_evidence(draft: Draft, request: requests.DismissEvidence) -> DismissEvidenceResponse:
@@ -191,7 +203,7 @@ def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> Unreg
 def heartbeat(draft: Draft, request: requests.BrokerHeartbeat) -> BrokerHeartbeatResponse:
     """A broker lives."""
     draft.check_broker(request.broker_id, request.broker_epoch)
-    _take_evidence(draft, request)
+    _take_evidence(draft, request, request.broker_epoch)
     return _set_fenced(draft, request, fenced=False)
 
 

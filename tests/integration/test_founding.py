@@ -286,7 +286,8 @@ def test_a_broker_that_lies_is_dismissed_and_refused_alone(tmp_path: Path) -> No
         assert dismissed.returncode == 0, dismissed.stderr
         again = pidkeeper("quorum", "dismiss-evidence", "9", "--cluster", cluster.directory)
         assert (again.returncode, "broker 9 has left no evidence" in again.stderr) == (ExitCode.REFUSED, True)
-        assert lie(50_000, "a").json()["code"] == "EVIDENCE_REFUSED"
+        for highest in (50_000, 50_001, 60_000):
+            assert lie(highest, "a").json()["code"] == "EVIDENCE_REFUSED", "it stops nobody again"
         assert allocate(leader, 7, honest).status == 200
         assert pidkeeper("health", "--cluster", cluster.directory).returncode == 0
 

@@ -135,7 +135,7 @@ FOUNDING_BUGS: Final = (
         "heartbeats-are-no-evidence",
         "a quorum that was restored from an old copy hears of it",
         _FORGOTTEN,
-        (delete(STATE, "heartbeat", "_take_evidence(draft, request)"),),
+        (delete(STATE, "heartbeat", "_take_evidence(_1, _2, _3)"),),
         _EVIDENCE,
     ),
     Planted(
@@ -166,6 +166,21 @@ FOUNDING_BUGS: Final = (
         _OVER,
         (replace(STATE, "is_open", "not one.dismissed and _", "one.highest_producer_id >= next_producer_id"),),
         _EVIDENCE,
+    ),
+    Planted(
+        "dismissed-process-stops-the-quorum-again",
+        "a lone agent cannot stop a quorum for good",
+        _OVER,
+        (replace(STATE, "weigh", "known or same_process", "known"),),
+        _EVIDENCE,
+    ),
+    Planted(
+        "dismissed-broker-is-never-believed-again",
+        "what nobody has judged counts",
+        "a cure that hides what was known",
+        (replace(STATE, "weigh", "known or same_process", "True"),),
+        _EVIDENCE,
+        unseen="no honest broker of the simulation is dismissed",
     ),
     Planted(
         "a-floor-does-not-settle-evidence",

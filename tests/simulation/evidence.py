@@ -11,6 +11,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import HeldIds
@@ -41,6 +42,7 @@ class Witnesses:
         self._endpoint = Endpoint(cluster, self._rng)
         self._patience = 0
         self._asked = False
+        self._names: dict[int, str] = {}
         self.judges = True
 
     def start(self) -> None:
@@ -66,7 +68,7 @@ class Witnesses:
             if far and beyond and believes and error is None:
                 raise Violation("believed-too-much", f"{held} of broker {broker_id} was answered with {answer}")
 
-        name = f"witness-{self._rng.getrandbits(32)}"
+        name = self._names[broker_id] = f"witness-{self._rng.getrandbits(32)}"
         self._endpoint.call(requests.RegisterBroker(broker_id, name, None, held), told)
 
     def _look(self) -> None:
@@ -82,6 +84,26 @@ class Witnesses:
         elif self._world.now >= self._patience:
             self._asked = True
             self._endpoint.call(self._judgement(found[0].broker_id, found[0].highest_producer_id), self._judged)
+        for broker_id in list(self._names):
+            self._insist(broker_id, machine)
+
+    def _insist(self, broker_id: int, machine: StateMachine) -> None:
+        """A process whose word was dismissed says more than it did: that stops nobody again."""
+        evidence, registration = machine.foundings.of(broker_id), machine.brokers.get(broker_id)
+        if evidence is None or not evidence.dismissed or registration is None:
+            return
+        name = self._names.pop(broker_id)
+        if registration.incarnation_id != name or evidence.offset < registration.broker_epoch - 1:
+            return
+        highest = min(max(evidence.highest_producer_id, self._cluster.next_id_seen()) + 1_000, MAX_PRODUCER_ID - 1)
+        self._world.fault("evidence_insisted_on")
+
+        def told(answer: Any, error: RequestError | None) -> None:
+            if error is None and highest >= self._cluster.next_id_seen():
+                raise Violation("believed-again", f"broker {broker_id}, dismissed, was answered with {answer}")
+
+        held = HeldIds(evidence.founding_id, highest)
+        self._endpoint.call(requests.RegisterBroker(broker_id, name, None, held), told)
 
     def _judgement(self, broker_id: int, highest: int) -> requests.Request:
         if self._rng.random() < 0.3 and highest < MAX_PRODUCER_ID - self._cluster.swarm.block_size:

@@ -29,6 +29,7 @@ OTHERS: Final = frozenset(
         "disk_full_at_the_end",
         "disk_replaced_after_refusal",
         "disk_replaced_by_another_file",
+        "evidence_insisted_on",
         "file_refused",
         "forgetting_noticed",
         "handover_cut_off",

@@ -137,10 +137,11 @@ def test_an_operator_dismisses_it_and_that_broker_alone_is_refused(machine: Stat
     assert batch(machine, dismiss, dismiss) == [DismissEvidenceResponse(2, True), DismissEvidenceResponse(2, False)]
     assert batch(machine, ALLOCATE)[0].producer_id_start == 10
     assert code(batch(machine, holding(500))[0]) is ErrorCode.EVIDENCE_REFUSED
-    assert code(batch(machine, holding(400))[0]) is ErrorCode.EVIDENCE_REFUSED
+    for more in (400, 501, 20_000):
+        assert code(batch(machine, holding(more))[0]) is ErrorCode.EVIDENCE_REFUSED, "it stops nobody else again"
     assert batch(machine, requests.RegisterBroker(2, "anew"))[0].founding_id == NEW, "it was started anew"
     assert batch(machine, ALLOCATE)[0].producer_id_start == 20
-    # More than was judged is another matter.
+    # What another process holds above that was never judged.
     assert code(batch(machine, holding(501, name="anew"), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
 
 
