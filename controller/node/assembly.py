@@ -112,7 +112,7 @@ class ClusterMember:
 
     async def start(self) -> None:
         """Join the quorum. Raises OSError if the peer address cannot be bound."""
-        for warning in warnings(self.settings, self.core, self.machine.foundings.founding):
+        for warning in warnings(self.settings, self.core, self.machine):
             logger.warning("%s", warning)
         if self.gate.founding is None:
             logger.warning("%s", self.gate.waits_for)

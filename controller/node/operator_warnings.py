@@ -6,13 +6,15 @@ from pidkeeper.controller.node.durable_voters import named_voters
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.membership import Membership
+from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase
 
 
-def warnings(settings: MemberSettings, core: RaftCore, founding: FoundingRecord | None) -> list[str]:
-    """All of them, each with what to do. `founding`: the one in the log, with the settings that are in force."""
+def warnings(settings: MemberSettings, core: RaftCore, machine: StateMachine) -> list[str]:
+    """All of them, each with what to do."""
     return [
-        *_of_the_settings(settings, founding),
+        *_of_the_settings(settings, machine.foundings.founding, machine.migration.phase),
         *_of_the_voters(core.membership),
         *_of_the_file(settings, core.membership),
         *_of_the_peer_keys(settings, core.membership),
@@ -28,7 +30,7 @@ def implausible_terms(peer: int, count: int) -> str:
     )
 
 
-def _of_the_settings(settings: MemberSettings, founding: FoundingRecord | None) -> list[str]:
+def _of_the_settings(settings: MemberSettings, founding: FoundingRecord | None, phase: MigrationPhase) -> list[str]:
     """What this member's file says otherwise than the quorum was founded with; nothing of it is obeyed."""
     if founding is None:
         return []
@@ -42,6 +44,11 @@ def _of_the_settings(settings: MemberSettings, founding: FoundingRecord | None) 
         found.append(
             f'member {settings.node_id}: its file has mode = "zookeeper", but the quorum was founded without, which '
             "holds: take it out, or order `pidkeeper migrate zookeeper start`"
+        )
+    if founding.bridge and phase in CLAIMING | PAUSED and not settings.bridge:
+        found.append(
+            f'member {settings.node_id}: its file has not mode = "zookeeper", but the quorum was founded with it, and '
+            "its blocks come from ZooKeeper, which holds: put it back until `pidkeeper migrate zookeeper finalize`"
         )
     return found
 

@@ -102,7 +102,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
         healthy=not reasons,
         reasons=reasons,
         learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
-        warnings=warnings(member.settings, core, member.machine.foundings.founding),
+        warnings=warnings(member.settings, core, member.machine),
         founding_id=member.links.identity.founding_id,
         succession=member.links.identity.succession,
         evidence=[_described(one, next_id) for one in member.machine.foundings.evidence],

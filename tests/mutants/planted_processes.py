@@ -144,7 +144,7 @@ SETTING_BUGS: Final = (
         "files-that-differ-in-their-settings-not-told-of",
         _TOLD,
         "a setting that is silently not obeyed",
-        (replace(NODE, "operator_warnings.warnings", "_of_the_settings(_, _)", "[]"),),
+        (replace(NODE, "operator_warnings.warnings", "_of_the_settings(_, _, _)", "[]"),),
         (*_WARNINGS, *_GATE),
         unseen=_SAME_FILES,
     ),

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
+
 import msgspec
 import pytest
 
 from pidkeeper.controller.node.operator_warnings import warnings
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.raft.messages import HeartbeatReply
+from pidkeeper.controller.state.foundings import Foundings
+from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.migration import MigrationState
+from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import QuorumMember, VotersRecord
 from tests.support.raft_network import make_core
 from tests.unit.controller.node.test_durable_voters import file_of, member
@@ -16,7 +23,7 @@ from tests.unit.controller.node.test_durable_voters import file_of, member
 def told(settings: MemberSettings, *members: QuorumMember) -> list[str]:
     core = make_core(settings.node_id, voters=(1, 2, 3))
     core.log.memberships.restart(7, VotersRecord(members))
-    return warnings(settings, core, None)
+    return warnings(settings, core, StateMachine("c"))
 
 
 THREE = (member(1), member(2), member(3))
@@ -54,5 +61,29 @@ def test_a_peer_that_sent_implausible_terms_is_told_of() -> None:
     core = make_core(1, voters=(1, 2, 3))
     core.log.memberships.restart(7, VotersRecord(THREE))
     core.step(HeartbeatReply(2**60, 3, 1, 0))
-    (warning,) = warnings(file_of(1, 2, 3), core, None)
+    (warning,) = warnings(file_of(1, 2, 3), core, StateMachine("c"))
     assert warning.startswith("member 3 sent 1 messages of terms that no election can have led to")
+
+
+@pytest.mark.parametrize(
+    ("phase", "bridge", "in_file", "told"),
+    [
+        (MigrationPhase.BRIDGE, True, True, ""),
+        (MigrationPhase.BRIDGE, True, False, 'its file has not mode = "zookeeper"'),
+        (MigrationPhase.DUAL_WRITE, True, False, 'its file has not mode = "zookeeper"'),
+        # The last step of the runbook, member by member.
+        (MigrationPhase.FINALIZED, True, True, ""),
+        (MigrationPhase.FINALIZED, True, False, ""),
+        (MigrationPhase.NONE, False, True, 'its file has mode = "zookeeper"'),
+        # Who founds without ZooKeeper, and imports from it later, never says so.
+        (MigrationPhase.DUAL_WRITE, False, False, ""),
+    ],
+)
+def test_a_mode_that_differs_is_told_of(phase: MigrationPhase, bridge: bool, in_file: bool, told: str) -> None:
+    core, machine = make_core(1, voters=(1, 2, 3)), StateMachine("c")
+    core.log.memberships.restart(7, VotersRecord(THREE))
+    machine.foundings = Foundings(FoundingRecord(uuid.UUID(int=1), machine.block_size, bridge, 0))
+    machine.migration = MigrationState(MigrationRecord(phase, "name", -1, 0))
+    settings = msgspec.structs.replace(file_of(1, 2, 3), bridge=in_file, block_size=machine.block_size)
+    found = warnings(settings, core, machine)
+    assert [told in one for one in found] == ([True] if told else [])
