@@ -7,42 +7,59 @@ to be equal without asking the core: members and messages are renamed by number,
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import pickle
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from pidkeeper.controller.raft.core import RaftConfig, Role
 from pidkeeper.controller.raft.messages import Message
+from tests.explore.agent import Agent
+from tests.explore.controller import Controller, Grant
 from tests.explore.frozen import frozen, renamed, shape
-from tests.explore.member import FIRST_ID, Event, Member, dump, load
+from tests.explore.member import FIRST_ID, Event, Member
 from tests.explore.scope import Scope
 
 Permutation = tuple[int, ...]
 """Who takes whose place: position i goes to position `permutation[i]`."""
 
 
-class Facts(NamedTuple):
-    """What is known of a state of a member without loading it. `leads_removed`: it leads a quorum of which it is no
-    voter any more. `recovering`: by its disk. `shape`: equal for members that differ in names alone."""
+def inverse(permutation: Permutation) -> Permutation:
+    """What gives everybody's own place back."""
+    found = [0] * len(permutation)
+    for place, to in enumerate(permutation):
+        found[to] = place
+    return tuple(found)
 
+
+Automatic = Member | Agent
+"""What has a place in a cluster."""
+
+
+class Facts(NamedTuple):
+    """What is known of a state of a member without loading it. `asks`: it is the agent. `leads_removed`: it leads a
+    quorum of which it is no voter any more. `recovering`: by its disk."""
+
+    asks: bool
     leads: bool
     leads_removed: bool
     term: int
     writes: int
     installing: bool
     recovering: bool
-    shape: int
     log: tuple[int, ...]
 
 
 class Step(NamedTuple):
-    """What came of an event, by number. `sent`: without what goes to nobody."""
+    """What came of an event, by number. `granted`: the blocks, by their first ID. `handed`: the IDs."""
 
     member: int
     sent: tuple[int, ...]
     committed: tuple[tuple[int, int], ...]
     elected: bool
     broken: str | None
+    granted: tuple[int, ...] = ()
+    handed: tuple[int, ...] = ()
 
 
 class Automaton:
@@ -50,11 +67,14 @@ class Automaton:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.ids: Final = tuple(range(FIRST_ID, FIRST_ID + scope.members))
+        self.ids: Final = tuple(range(FIRST_ID, FIRST_ID + scope.places))
         self.facts: list[Facts] = []
+        # Equal for members that differ in names alone.
+        self.shapes: list[int] = []
         self.messages: list[Message] = []
         self.links: list[tuple[int, int]] = []
         self.kinds: list[type[Message]] = []
+        self.places: list[int] = []
         self._members: list[bytes] = []
         self._by_bytes: dict[bytes, int] = {}
         self._by_value: dict[object, int] = {}
@@ -66,10 +86,13 @@ class Automaton:
 
     def first(self) -> tuple[int, ...]:
         """The members as they start for the first time, by position."""
-        voters, blank = self.ids[: self.scope.voters], self.scope.blank
-        return tuple(
-            self._number(Member(_config(one, voters), recovering=blank or one not in voters)) for one in self.ids
-        )
+        scope, ids = self.scope, self.ids
+        voters, kind = ids[: scope.voters], (Controller if scope.asks else Member)
+        all_members = [
+            kind(_config(one, voters), recovering=scope.blank or one not in voters) for one in ids[: scope.members]
+        ]
+        agents: list[Automatic] = [Agent(one) for one in ids[scope.members :]]
+        return tuple(self._number(one) for one in [*all_members, *agents])
 
     def step(self, member: int, event: Event) -> Step | None:
         """What comes of `event`; None if it cannot happen."""
@@ -81,7 +104,7 @@ class Automaton:
             return found
 
     def _find_out(self, number: int, event: Event) -> Step | None:
-        member = load(self._members[number])
+        member = _load(self._members[number])
         if event[0] == "receive":
             event = ("receive", self.messages[event[1]], event[2])
         outcome = member.happen(event)
@@ -95,6 +118,8 @@ class Automaton:
             tuple(outcome.committed),
             outcome.elected,
             None,
+            tuple(one.first for one in outcome.messages if isinstance(one, Grant)),
+            tuple(outcome.handed),
         )
 
     # Numbers.
@@ -110,8 +135,8 @@ class Automaton:
             self.kinds.append(type(message))
         return found
 
-    def _number(self, member: Member) -> int:
-        dumped = dump(member)
+    def _number(self, member: Automatic) -> int:
+        dumped = pickle.dumps(member, 5)
         found = self._by_bytes.get(dumped)
         if found is None:
             value = frozen(member)
@@ -119,24 +144,16 @@ class Automaton:
             if found is None:
                 found = self._by_value[value] = len(self._members)
                 self._members.append(dumped)
-                self.facts.append(self._facts(member))
+                self.places.append(_own(member) - FIRST_ID)
+                self.facts.append(_facts(member))
+                self.shapes.append(self._shape(member))
             self._by_bytes[dumped] = found
         return found
 
-    def _facts(self, member: Member) -> Facts:
-        core, own = member.core, member.config.node_id
+    def _shape(self, member: Automatic) -> int:
+        own = _own(member)
         masked = shape(member, lambda value: value if value < FIRST_ID else FIRST_ID + (value != own))
-        log = core.log
-        return Facts(
-            leads=core.role is Role.LEADER,
-            leads_removed=core.role is Role.LEADER and own not in core.membership.voters,
-            term=core.term,
-            writes=len(member.disk.pending),
-            installing=member.installing is not None,
-            recovering=member.disk.hard_state.recovering,
-            shape=self._shapes.setdefault(masked, len(self._shapes)),
-            log=tuple(log.term(index) or 0 for index in range(1, log.last_index + 1)),
-        )
+        return self._shapes.setdefault(masked, len(self._shapes))
 
     # Names.
 
@@ -145,8 +162,7 @@ class Automaton:
         key = member, permutation
         found = self._renamed.get(key)
         if found is None:
-            copy = load(self._members[member])
-            copy.rename(self._names(permutation))
+            copy = _load(self._members[member]).renamed(self._names(permutation))
             found = self._renamed[key] = self._number(copy)
         return found
 
@@ -165,3 +181,27 @@ class Automaton:
 
 def _config(own: int, voters: tuple[int, ...]) -> RaftConfig:
     return RaftConfig(own, voters, learner=own not in voters)
+
+
+def _own(member: Automatic) -> int:
+    return member.own if isinstance(member, Agent) else member.config.node_id
+
+
+def _facts(member: Automatic) -> Facts:
+    if isinstance(member, Agent):
+        return Facts(True, False, False, 0, 0, False, False, ())
+    core, log = member.core, member.core.log
+    return Facts(
+        asks=False,
+        leads=core.role is Role.LEADER,
+        leads_removed=core.role is Role.LEADER and member.config.node_id not in core.membership.voters,
+        term=core.term,
+        writes=len(member.disk.pending),
+        installing=member.installing is not None,
+        recovering=member.disk.hard_state.recovering,
+        log=tuple(log.term(index) or 0 for index in range(1, log.last_index + 1)),
+    )
+
+
+def _load(dumped: bytes) -> Any:
+    return pickle.loads(dumped)

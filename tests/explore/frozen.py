@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import enum
+import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import BuiltinMethodType
+from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
 import msgspec
 
+from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.raft.core import RaftConfig
 from pidkeeper.protocol.records import VotersRecord, encode_batch, read_voters
 
-_LEAVES = (int, str, bool, type(None), enum.Enum)
+_LEAVES = (int, float, str, bool, type(None), enum.Enum, type, uuid.UUID, FunctionType, MemberSettings)
+"""What has no parts, or the same ones for everybody."""
+
+_METHODS = (BuiltinMethodType, MethodType)
 _Applied = list[tuple[int, int, bytes]]
 """What a snapshot holds, and before an explored member has applied anything as well."""
 
@@ -70,8 +75,8 @@ class _Freezer:
             return frozenset([self.freeze(one) for one in value])
         if kind is dict:
             return self._held([(self.freeze(key), self.freeze(one)) for key, one in sorted(value.items())])
-        if kind is BuiltinMethodType:
-            return kind.__name__
+        if kind in _METHODS:
+            return value.__name__
         # The same for everybody.
         if kind is RaftConfig:
             return self.freeze(value.node_id)
@@ -96,7 +101,7 @@ def _fields(value: Any) -> tuple[str, ...]:
         return value.__struct_fields__
     found = tuple(name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ()))
     found += tuple(sorted(getattr(value, "__dict__", ())))
-    if not found:
+    if not found and not hasattr(value, "__dict__"):
         raise TypeError(f"{value!r} has no fields that are known")
     return found
 
@@ -146,7 +151,7 @@ class _Renamer:
             return deque((self.copy(one) for one in value), value.maxlen)
         if kind is dict:
             return {self.copy(key): self.copy(one) for key, one in value.items()}
-        if kind is BuiltinMethodType:
+        if kind in _METHODS:
             return getattr(self.copy(value.__self__), value.__name__)
         if kind is VotersRecord:
             return VotersRecord(tuple(sorted([self.copy(one) for one in value.members], key=lambda one: one.id)))
@@ -155,7 +160,10 @@ class _Renamer:
             return msgspec.structs.replace(value, node_id=self.copy(value.node_id), voters=voters)
         if isinstance(value, msgspec.Struct):
             return kind(*[self.copy(getattr(value, name)) for name in value.__struct_fields__])
-        made = self._copies[id(value)] = object.__new__(kind)
+        return self._copied_by_fields(value, kind)
+
+    def _copied_by_fields(self, value: Any, kind: Any) -> Any:
+        made = self._copies[id(value)] = kind.__new__(kind)
         for name in _fields(value):
             setattr(made, name, self.copy(getattr(value, name)))
         return made

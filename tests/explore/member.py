@@ -6,9 +6,8 @@ do numbers that only ever rise: of writes, and of versions.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -17,7 +16,7 @@ from pidkeeper.controller.raft.disk_pace import DiskPace
 from pidkeeper.controller.raft.durability_lag import DurabilityLag
 from pidkeeper.controller.raft.hard_state import MAX_RECOVERY
 from pidkeeper.controller.raft.messages import InstallSnapshot, Message
-from pidkeeper.controller.raft.ready import Ready
+from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.protocol.records import VotersRecord, read_voters
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.explore.frozen import renamed
@@ -50,18 +49,19 @@ class Rng:
 
 class Outcome(msgspec.Struct, frozen=True):
     """What came of an event: messages that left; (index, term) of each entry that is newly known to be committed;
-    whether the member came to lead; the rule that was broken, if one was."""
+    whether the member came to lead; the rule that was broken, if one was; the IDs that an agent has handed out."""
 
-    messages: list[Message]
+    messages: list[Any]
     committed: list[tuple[int, int]]
     elected: bool
     broken: str | None = None
+    handed: list[int] = []
 
 
 class Member:
     """A member between two events: all that it has ready was taken, what it wrote is not durable yet."""
 
-    __slots__ = ("applied", "config", "core", "disk", "incoming", "installing", "rng")
+    __slots__ = ("config", "core", "disk", "entries", "incoming", "installing", "rng")
 
     def __init__(self, config: RaftConfig, *, recovering: bool) -> None:
         self.config = config
@@ -71,26 +71,35 @@ class Member:
         self._forget_time()
 
     def _boot(self) -> None:
-        disk = self.disk
-        disk.pending.clear()
+        self.disk.pending.clear()
         self.incoming = b""
         self.installing: SnapshotId | None = None
-        self.applied: list[tuple[int, int, bytes]] = (
-            [] if not disk.image else msgspec.msgpack.decode(disk.image, type=list[tuple[int, int, bytes]])
+        self._start()
+
+    def _start(self) -> None:
+        """Start from what is durable: the replicated state, and the core on top of it."""
+        self.entries: list[tuple[int, int, bytes]] = (
+            [] if not self.disk.image else msgspec.msgpack.decode(self.disk.image, type=list[tuple[int, int, bytes]])
         )
-        self.core = RaftCore(
+        self.core = self._make_core(NOOP, self._configuration())
+
+    def _make_core(
+        self, leader_change_data: bytes, voters: VotersRecord | None, configured: VotersRecord | None = None
+    ) -> RaftCore:
+        return RaftCore(
             self.config,
             self.rng,
-            hard_state=disk.hard_state,
-            snapshot=disk.snapshot,
-            entries=disk.entries,
-            leader_change_data=NOOP,
-            voters=self._configuration(),
+            hard_state=self.disk.hard_state,
+            snapshot=self.disk.snapshot,
+            entries=self.disk.entries,
+            leader_change_data=leader_change_data,
+            configured=configured,
+            voters=voters,
         )
 
     def _configuration(self) -> VotersRecord | None:
         """The newest configuration that was applied, from the snapshot on."""
-        found = (read_voters(data) for _, _, data in reversed(self.applied))
+        found = (read_voters(data) for _, _, data in reversed(self.entries))
         return next((record for record in found if record is not None), None)
 
     # Events.
@@ -183,8 +192,7 @@ class Member:
             return False
         snapshot, self.installing = self.installing, None
         self.disk.install(snapshot, self.incoming)
-        self.applied = msgspec.msgpack.decode(self.incoming, type=list[tuple[int, int, bytes]])
-        self.core.snapshot_installed(snapshot, self._configuration())
+        self._take_over(snapshot)
         return True
 
     def crash(self, kept: int) -> None:
@@ -206,18 +214,26 @@ class Member:
             return False
         snapshot = SnapshotId(core.applied, term)
         core.compact(snapshot, core.applied + 1)
-        self.disk.compact(snapshot, msgspec.msgpack.encode(self.applied), core.first_index)
+        self.disk.compact(snapshot, self._image(snapshot), core.first_index)
         return True
 
-    def rename(self, names: Mapping[int, int]) -> None:
-        """Give everybody that the member knows, and itself, another id."""
-        found = renamed(self, names)
-        for name in self.__slots__:
-            setattr(self, name, getattr(found, name))
-        leadership = self.core.leadership
+    def renamed(self, names: Mapping[int, int]) -> Self:
+        """A copy in which everybody that the member knows, and itself, has another id."""
+        found: Self = renamed(self, names)
+        leadership = found.core.leadership
         if leadership is not None:
             leadership._track_members()
-        self._forget_time()
+        found._forget_time()
+        return found
+
+    # The replicated state: all entries that were applied.
+
+    def _image(self, snapshot: SnapshotId) -> bytes:
+        return msgspec.msgpack.encode(self.entries)
+
+    def _take_over(self, snapshot: SnapshotId) -> None:
+        self.entries = msgspec.msgpack.decode(self.incoming, type=list[tuple[int, int, bytes]])
+        self.core.snapshot_installed(snapshot, self._configuration())
 
     # The driver's work.
 
@@ -229,18 +245,25 @@ class Member:
                 self.disk.pending.append(Ready(ready.token, ready.hard_state, ready.entries, [], [], [], []))
             for entry in ready.committed:
                 assert entry in self.disk.entries, f"{entry} was handed out for applying before it was durable"
-                self.applied.append((entry.index, entry.term, entry.data))
+                self.entries.append((entry.index, entry.term, entry.data))
                 self.core.applied_to(entry.index)
             for chunk in ready.chunks:
-                self.incoming = self.incoming[: chunk.offset] + chunk.data
-                if chunk.done:
-                    self.installing = chunk.snapshot
-            for request in ready.chunk_requests:
-                if request.snapshot == self.disk.snapshot:
-                    data = self.disk.image[request.offset :]
-                    head = (request.term, self.config.node_id, request.to)
-                    messages.append(InstallSnapshot(*head, request.snapshot, request.offset, data, True))
+                self.store(chunk)
+            messages += [one for request in ready.chunk_requests for one in self._chunks(request)]
         return messages
+
+    def store(self, chunk: InstallSnapshot) -> None:
+        """A part of a snapshot has come."""
+        self.incoming = self.incoming[: chunk.offset] + chunk.data
+        if chunk.done:
+            self.installing = chunk.snapshot
+
+    def _chunks(self, request: ChunkRequest) -> list[Message]:
+        """All of the snapshot from there on, if it is still the newest."""
+        if request.snapshot != self.disk.snapshot:
+            return []
+        head = (request.term, self.config.node_id, request.to)
+        return [InstallSnapshot(*head, request.snapshot, request.offset, self.disk.image[request.offset :], True)]
 
     def _forget_time(self) -> None:
         core, config = self.core, self.config
@@ -287,14 +310,3 @@ def _granted(ask: Callable[[Any], object], what: object) -> bool:
 def _in_order(messages: list[Message]) -> list[Message]:
     """Each once, in an order of their own: they leave together, and the network reorders them anyway."""
     return [message for _, message in sorted({msgspec.msgpack.encode(one): one for one in messages}.items())]
-
-
-def dump(member: Member) -> bytes:
-    """The member as it is, to be loaded again."""
-    return pickle.dumps(member, 5)
-
-
-def load(dumped: bytes) -> Member:
-    """A member of its own. Raises as pickle does; only for what `dump` gave."""
-    found: Member = pickle.loads(dumped)
-    return found

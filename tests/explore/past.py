@@ -13,12 +13,15 @@ class Past(msgspec.Struct, frozen=True):
 
     leaders: by term from 1 on, the place of who came to lead, None: nobody. committed: by index from 1 on, the term of
     the committed entry and the lowest term in which somebody knew that it is. left: what may still happen, in the order
-    of `BUDGETS`.
+    of `BUDGETS`. granted: the blocks that were granted, by their first ID, in order; handed: the IDs that were handed
+    out.
     """
 
     leaders: tuple[int | None, ...]
     committed: tuple[tuple[int, int], ...]
     left: tuple[int, ...]
+    granted: tuple[int, ...] = ()
+    handed: tuple[int, ...] = ()
 
     def spent(self, budget: str) -> Past | None:
         """After what `budget` bounds has happened once more; None if it may not."""
@@ -75,3 +78,54 @@ def committed(past: Past, entries: tuple[tuple[int, int], ...], term: int) -> Pa
         else:
             known[index - 1] = of_term, min(known[index - 1][1], term)
     return msgspec.structs.replace(past, committed=tuple(known))
+
+
+def given(past: Past, granted: tuple[int, ...], ids: tuple[int, ...]) -> Past:
+    """These blocks were granted, and these IDs handed out; neither is ever done again. Raises BrokenError."""
+    for what, before, now in (("block", past.granted, granted), ("ID", past.handed, ids)):
+        if again := set(before) & set(now):
+            raise BrokenError(f"the {what} {min(again)} is given a second time")
+    return msgspec.structs.replace(
+        past, granted=tuple(sorted((*past.granted, *granted))), handed=tuple(sorted((*past.handed, *ids)))
+    )
+
+
+class Pasts:
+    """The pasts of one scope by number, and what becomes of them."""
+
+    def __init__(self) -> None:
+        self._pasts: list[Past] = []
+        self._numbers: dict[Past, int] = {}
+
+    def all(self) -> list[Past]:
+        """All that were met, by number."""
+        return self._pasts
+
+    def number(self, past: Past) -> int:
+        """The number of a past."""
+        found = self._numbers.get(past)
+        if found is None:
+            found = self._numbers[past] = len(self._pasts)
+            self._pasts.append(past)
+        return found
+
+    def spent(self, past: int, budget: str) -> int | None:
+        """See `Past.spent`."""
+        found = self._pasts[past].spent(budget)
+        return None if found is None else self.number(found)
+
+    def elected(self, past: int, place: int, term: int, log: tuple[int, ...]) -> int:
+        """See `elected`."""
+        return self.number(elected(self._pasts[past], place, term, log))
+
+    def committed(self, past: int, entries: tuple[tuple[int, int], ...], term: int) -> int:
+        """See `committed`."""
+        return self.number(committed(self._pasts[past], entries, term))
+
+    def given(self, past: int, granted: tuple[int, ...], ids: tuple[int, ...]) -> int:
+        """See `given`."""
+        return self.number(given(self._pasts[past], granted, ids))
+
+    def renamed(self, past: int, permutation: Permutation) -> int:
+        """See `Past.renamed`."""
+        return self.number(self._pasts[past].renamed(permutation))

@@ -20,7 +20,7 @@ import msgspec
 
 from tests.explore.scope import SCOPES, Scope
 from tests.explore.search import Search, resumed
-from tests.explore.story import Storyteller
+from tests.explore.story import told
 
 REPORT: Final = Path("build/explore.json")
 FOLDER: Final = Path("build/explore")
@@ -67,7 +67,7 @@ def explore(scope: Scope, folder: Path | None) -> Explored:
         violations.append(search.finding.what)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            story = Storyteller(scope, search.cluster.automaton).tell(search.finding)
+            story = told(scope, search.cluster.automaton, search.finding)
             (folder / f"{scope.name}.txt").write_text(story)
     if path is not None:
         path.unlink(missing_ok=True)

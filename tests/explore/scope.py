@@ -16,7 +16,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     not synced is lost from any write on. losses: disks that are replaced by empty ones. repeats: messages that arrive
     once more. capacity: messages on their way from one member to another; one more pushes any of them out. transfers:
     of the leadership. snapshots: taken by any member, who then drops the log behind it. changes: of the quorum, by one
-    member each. blank: all begin with empty disks, so recovering; else with founded ones. pre_votes: those travel as
+    member each. asks: for blocks, by an agent that is there if there are any; then the members are whole controllers.
+    blank: all begin with empty disks, so recovering; else with founded ones. pre_votes: those travel as
     all messages do; else they are answered at once, by any set of members, or never.
     """
 
@@ -35,13 +36,19 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     transfers: int = 0
     snapshots: int = 0
     changes: int = 0
+    asks: int = 0
     blank: bool = False
     pre_votes: bool = False
 
     @property
     def members(self) -> int:
-        """How many machines there are."""
+        """How many members there are, and spares for one."""
         return self.voters + self.spares
+
+    @property
+    def places(self) -> int:
+        """How many there are of all, with the agent."""
+        return self.members + (self.asks > 0)
 
 
 BUDGETS: Final = (
@@ -55,19 +62,25 @@ BUDGETS: Final = (
     "transfers",
     "snapshots",
     "changes",
+    "asks",
 )
 """The bounds that a course uses up, in the order in which a state keeps what is left of them."""
 
 SCOPES: Final = (
     Scope(name="quick", terms=1, timeouts=2, crashes=1),
     Scope(name="five", voters=5, terms=1, timeouts=1),
+    Scope(name="blocks-snapshot", terms=1, timeouts=1, asks=2, snapshots=1, crashes=1),
     Scope(name="lost-disk", terms=2, timeouts=2, losses=1),
+    Scope(name="blocks-crash", terms=1, timeouts=2, asks=2, crashes=1),
     Scope(name="lost-disk-proposal", terms=1, timeouts=2, proposals=1, losses=1),
     Scope(name="handover", terms=2, timeouts=1, transfers=1, proposals=1),
     Scope(name="snapshot-crash", terms=1, timeouts=1, proposals=2, snapshots=1, crashes=1),
     Scope(name="change-crash", terms=2, timeouts=2, changes=1, crashes=1),
+    Scope(name="blocks", terms=2, timeouts=2, asks=2),
     Scope(name="crash", terms=2, timeouts=2, proposals=1, crashes=1),
     Scope(name="two-to-three-and-back", voters=2, spares=1, terms=1, timeouts=1, changes=3),
     Scope(name="lost-disk-crash", terms=2, timeouts=2, losses=1, crashes=1),
+    Scope(name="blocks-lost-disk", terms=2, timeouts=2, asks=1, losses=1),
+    Scope(name="three-to-four", spares=1, terms=1, timeouts=1, changes=2),
 )
 """What `make explore` exhausts, the smallest first."""

@@ -12,7 +12,9 @@ from array import array
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.explore.cluster import Cluster, FoundError, Move, inverse
+from tests.explore.automaton import inverse
+from tests.explore.cluster import Cluster
+from tests.explore.moves import FoundError, Move
 from tests.explore.scope import Scope
 
 
@@ -28,13 +30,13 @@ class Search:
 
     def __init__(self, scope: Scope) -> None:
         self.cluster = Cluster(scope)
-        first, self._names = self.cluster.canonical(self.cluster.first())
-        self._seen: set[bytes] = {first.packed()}
+        first = self.cluster.packed(*self.cluster.canonical(self.cluster.first())[0])
+        self._seen: set[bytes] = {first}
         # By number: by which move of which state it was found first. The first state has no such move.
         self._parents = array("I", [0])
         self._moves = array("H", [0])
         # The states of this depth that are still to be looked at, by number from `_next` on.
-        self._frontier: list[bytes] = [first.packed()]
+        self._frontier: list[bytes] = [first]
         self._next = 0
         self.depth = 0
         self.moves = 0
@@ -52,21 +54,22 @@ class Search:
 
     def deepen(self) -> None:
         """Look at all states of this depth, unless one of them shows something wrong, which `finding` then is."""
-        cluster, seen, found = self.cluster, self._seen, []
-        for number, packed in enumerate(self._frontier, self._next):
-            place = 0
+        seen, found = self._seen, list[bytes]()
+        cluster, canonical, packed = self.cluster, self.cluster.canonical, self.cluster.packed
+        for number, state in enumerate(self._frontier, self._next):
             try:
-                for place, (_, after) in enumerate(cluster.moves(cluster.unpacked(packed)), 1):
-                    key = cluster.canonical(after)[0].packed()
-                    if key not in seen:
-                        seen.add(key)
-                        found.append(key)
-                        self._parents.append(number)
-                        self._moves.append(place - 1)
+                all_next = cluster.after(cluster.unpacked(state))
             except FoundError as wrong:
                 self.finding = Finding(str(wrong), self._course(number, wrong.move))
                 return
-            self.moves += place
+            for place, (_, _, after) in enumerate(all_next):
+                key = packed(*canonical(after)[0])
+                if key not in seen:
+                    seen.add(key)
+                    found.append(key)
+                    self._parents.append(number)
+                    self._moves.append(place)
+            self.moves += len(all_next)
         self._next += len(self._frontier)
         self._frontier = found
         self.depth += 1
@@ -77,15 +80,15 @@ class Search:
         while number:
             places.append(self._moves[number])
             number = self._parents[number]
-        cluster = self.cluster
+        cluster, named = self.cluster, self.cluster.moves.named
         state, names = cluster.canonical(cluster.first())
         course = []
         for place in reversed(places):
-            move, after = next(one for at, one in enumerate(cluster.moves(state)) if at == place)
-            course.append(cluster.named(move, inverse(names)))
+            move, lost, after = cluster.after(state)[place]
+            course.append(named(move._replace(lost=lost), inverse(names)))
             state, then = cluster.canonical(after)
             names = tuple(then[names[one]] for one in range(len(names)))
-        return [*course, cluster.named(last, inverse(names))]
+        return [*course, named(last, inverse(names))]
 
     # Checkpoints.
 

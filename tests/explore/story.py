@@ -14,8 +14,9 @@ import msgspec
 
 from pidkeeper.controller.raft.messages import Message
 from tests.explore.automaton import Automaton
-from tests.explore.cluster import Move
+from tests.explore.frozen import renamed
 from tests.explore.member import FIRST_ID
+from tests.explore.moves import Move
 from tests.explore.scope import Scope
 from tests.explore.search import Finding
 from tests.scenarios.runner import Scenario
@@ -31,6 +32,11 @@ NOTHING = "has nothing to do"
 
 class _EndedError(Exception):
     """The oracle of the world has seen enough."""
+
+
+def told(scope: Scope, automaton: Automaton, finding: Finding) -> str:
+    """The course in words. Raises ScenarioError where a scenario's world cannot follow."""
+    return told_plainly(finding, automaton) if scope.asks else Storyteller(scope, automaton).tell(finding)
 
 
 class Storyteller:
@@ -170,6 +176,22 @@ class Storyteller:
         skip = alike.index(wanted)
         way = f"from={wanted.sender} to={wanted.to} kind={kind} count=1"
         self._do(f"deliver {way}" + (f" skip={skip}" if skip else "") + (" copy" if repeated else ""))
+
+
+def told_plainly(finding: Finding, automaton: Automaton) -> str:
+    """The course move by move, for scopes with an agent: scenarios know of members alone. Members count from 1."""
+    names = {one: one - FIRST_ID + 1 for one in automaton.ids}
+    lines = [finding.what, ""]
+    for number, move in enumerate(finding.course, 1):
+        name, *given = move.event
+        if name == "receive":
+            given[0] = renamed(automaton.messages[given[0]], names)
+        elif name == "stand":
+            given = [f"{automaton.links[question][1] + 1} answers" for question, _ in given[0]]
+        elif name in {"ask", "transfer", "change"}:
+            given[-1] = names[given[-1]]
+        lines.append(" ".join(str(one) for one in (f"{number}. {move.place + 1}", name, *given)))
+    return "\n".join(lines) + "\n"
 
 
 def _in_the_world(message: Message) -> Message:

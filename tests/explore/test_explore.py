@@ -6,15 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from pidkeeper.controller.answers import release
+from pidkeeper.controller.node.decider import Decider
+from pidkeeper.controller.node.proposals import Outcomes, Proposal, Proposals
+from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.raft.elections import Voter
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.log import RaftLog
 from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.raft.outbox import Outbox
+from pidkeeper.protocol.records import Record
+from tests.explore import table
 from tests.explore.cluster import Cluster, State
 from tests.explore.scope import Scope
 from tests.explore.search import Finding, Search, resumed
-from tests.explore.story import Storyteller
+from tests.explore.story import Storyteller, told_plainly
 
 TINY = Scope(name="tiny", terms=1, timeouts=2)
 MOST_LEVELS = 200
@@ -43,7 +49,7 @@ def reachable(cluster: Cluster, *, by_shape: bool) -> set[State]:
     frontier = list(seen)
     while frontier:
         state = frontier.pop()
-        for _, after in cluster.moves(state):
+        for _, _, after in cluster.after(state):
             named = cluster.canonical(after)[0] if by_shape else after
             if named not in seen:
                 seen.add(named)
@@ -89,6 +95,13 @@ def test_a_search_goes_on_where_it_was_kept(tmp_path: Path) -> None:
     assert (again.states, again.moves, again.depth) == (whole.states, whole.moves, whole.depth)
 
 
+def test_answers_that_were_forgotten_are_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = searched(TINY)
+    monkeypatch.setattr(table, "MOST_KEPT", 10)
+    again = searched(TINY)
+    assert (again.states, again.moves, again.depth) == (whole.states, whole.moves, whole.depth)
+
+
 def test_votes_that_leave_before_they_are_durable_elect_two_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
     def at_once(outbox: Outbox, message: Message, index: int = 0) -> None:
         outbox.send(message)
@@ -125,3 +138,68 @@ def test_a_member_that_forgets_that_it_has_forgotten_is_found(monkeypatch: pytes
 
     monkeypatch.setattr(HardStateKeeper, "__init__", believing)
     assert found(Scope(name="no recovery", terms=2, timeouts=2, losses=1)).what
+
+
+# With the replicated state, the leader's side and the agent's reserve.
+
+
+def test_blocks_are_granted_and_handed_out_once() -> None:
+    search = searched(Scope(name="two blocks", terms=1, timeouts=1, asks=2))
+    assert search.finding is None
+    pasts = search.cluster.pasts.all()
+    assert {past.handed for past in pasts} == {(), (0,), (1,), (0, 1)}
+    assert (0, 1) in {past.granted for past in pasts}
+
+
+def granted_when_proposed(self: Proposals, records: list[Record], outcomes: Outcomes) -> Proposal:
+    """A leader that answers before anything is committed."""
+    proposal = propose(self, records, outcomes)
+    for answer, outcome in outcomes:
+        release(answer, outcome)
+    proposal.outcomes = ()
+    return proposal
+
+
+propose = Proposals.propose
+LEADS = property(lambda core: core.role is Role.LEADER)
+
+
+def always(_: object) -> bool:
+    return True
+
+
+def never(_: object) -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("bugs", "what"),
+    [
+        pytest.param(
+            [(Proposals, "propose", granted_when_proposed)],
+            "the block 0 is given a second time",
+            id="answered when proposed",
+        ),
+        pytest.param(
+            [(RaftCore, "serving", LEADS), (Proposals, "settled", always)],
+            "allocates from 0, but the next producer ID is 1",
+            id="served from unapplied state",
+        ),
+        pytest.param(
+            [(Decider, "_busy", never), (Proposals, "settled", always)],
+            "allocates from 0, but the next producer ID is 1",
+            id="two batches in flight",
+        ),
+    ],
+)
+def test_a_block_that_would_be_given_twice_is_found(
+    bugs: list[tuple[type, str, object]], what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for owner, name, wrong in bugs:
+        monkeypatch.setattr(owner, name, wrong)
+    search = searched(Scope(name="two leaders", voters=2, terms=2, timeouts=2, asks=2, crashes=1))
+    assert search.finding is not None
+    assert search.finding.what.endswith(what)
+    story = told_plainly(search.finding, search.cluster.automaton)
+    assert story.startswith(f"{search.finding.what}\n\n1. ")
+    assert story.count(" ask ") == 2
