@@ -59,7 +59,7 @@ class ClusterMember:
         self.ledger = Ledger(
             storage.archive, storage.owners, machine.next_offset, machine.producer_ids.next_producer_id
         )
-        self.links = ports.links(_identity(settings, storage), addresses(core))
+        self.links = ports.links(_identity(settings, storage, core), addresses(core))
         self.writer = ports.writer(storage.wal)
         self.chunk_reader = ports.chunk_reader(storage.catalog, core.config.chunk_bytes)
         self.proposals = Proposals(core)
@@ -211,7 +211,7 @@ def make_core(settings: MemberSettings, storage: OpenedStorage, config: RaftConf
     )
 
 
-def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
+def _identity(settings: MemberSettings, storage: OpenedStorage, core: RaftCore) -> Identity:
     founding = storage.founding
     return Identity(
         cluster_id=settings.cluster_id,
@@ -223,5 +223,5 @@ def _identity(settings: MemberSettings, storage: OpenedStorage) -> Identity:
         founding_id=None if founding is None else founding.founding_id,
         succession=None if founding is None else founding.succession,
         blank=founding_terms(settings) if founding is None else None,
-        voters=tuple(one for one in (storage.machine.voters or storage.voters).members if one.voting),
+        voters=core.committed_voters,
     )

@@ -28,7 +28,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.protocol.metadata_version import SUCCESSION
-from pidkeeper.protocol.records import VotersRecord
+from pidkeeper.protocol.records import QuorumMember, VotersRecord
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,10 @@ ALONE: Final = (
     "an earlier build began this directory, the file names this member alone, and nothing on the disk says that the "
     "quorum has no other members: if it has, name all of them in [[voters]] and start again; if it never had any, "
     "`pidkeeper quorum found` says so, once"
+)
+NO_VOTER: Final = (
+    "the disk is blank, and member {} is no voter, so it cannot tell who the voters are: see that one of them runs "
+    "and that [[voters]] names it"
 )
 
 
@@ -136,11 +140,21 @@ class FoundingGate:
             return
         if peer not in named_voters(self._settings):
             return
+        if facts.voters and all(voter.id != peer for voter in facts.voters):
+            # It may have the voters from a file. Builds of before tell nobody.
+            self.waits_for = NO_VOTER.format(peer)
+            return
         logger.info("joining founding %s, of which member %d is", facts.founding_id or "without an id", peer)
-        # Nobody votes by a file where somebody knows better. If we are to become a voter yet, the log will say by whom.
-        known = any(voter.id == self._settings.node_id for voter in facts.voters)
-        told = facts.voters if known and self._blank else ()
-        self._begin(founding_by(self._settings, facts.founding_id, facts.succession, told))
+        self._begin(founding_by(self._settings, facts.founding_id, facts.succession, self._told(facts.voters)))
+
+    def _told(self, voters: tuple[QuorumMember, ...]) -> tuple[QuorumMember, ...]:
+        """Nobody votes by a file where somebody knows better: the voters that a founded one tells; none if we are none.
+
+        If we are to become a voter yet, the log will say by whom. Until then a learner may bear the id of an earlier
+        voter, whom the peer takes us for, and must not be founded as that.
+        """
+        known = any(voter.id == self._settings.node_id for voter in voters)
+        return voters if known and self._blank and self._settings.learner is None else ()
 
     # What the operator says.
 

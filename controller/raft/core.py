@@ -250,8 +250,9 @@ class RaftCore:
 
     @property
     def committed_voters(self) -> tuple[QuorumMember, ...]:
-        """The voters of the newest configuration that is known to be committed, with their addresses."""
-        return tuple(member for member in self.log.memberships.configurations[0].record.members if member.voting)
+        """The voters of the newest configuration that is known to be committed, with their addresses alone."""
+        members = self.log.memberships.configurations[0].record.members
+        return tuple(QuorumMember(one.id, None, one.peer, one.http, True) for one in members if one.voting)
 
     @property
     def memberships_version(self) -> int:

@@ -25,6 +25,9 @@ _HELLO_TAG: Final = 101
 _PROVED_FIELDS: Final = 8
 """Fields of a Hello that the MACs cover: those that every build knows, for nobody can prove what it does not read."""
 
+MAX_HANDSHAKE_BYTES: Final = 2048
+"""Of a frame of the handshake, in every build. Nine voters fit with 170 bytes each for both addresses."""
+
 MAX_FRAME_BYTES: Final = 1024 * 1024
 """The largest message is an AppendEntries of 256 KiB or of one 256 KiB entry, with 1,024 entry headers of 24 bytes."""
 
@@ -62,7 +65,8 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     knows the cluster key (docs/decisions/0009). `founding_id`: of the founding of its directory; null where that is
     blank or began without one. `blank`: of a directory that waits for a founding, what its configuration file says
     (docs/decisions/0026). `succession`: whose place the founding takes, if it takes any (docs/decisions/0027).
-    `voters`: the newest that the dialler knows to be committed, for a blank acceptor; empty from earlier builds.
+    `voters`: the newest that the dialler knows to be committed, for a blank acceptor, without the directories; empty
+    from earlier builds, and where they do not fit.
     """
 
     version: int
@@ -150,7 +154,15 @@ def message_reader() -> FrameReader[Message]:
 
 def handshake_reader() -> FrameReader[Hello | Welcome | Refused | Proof]:
     """A reader of handshake values; none of them is large."""
-    return FrameReader(_HANDSHAKE_DECODER, limit=2048)
+    return FrameReader(_HANDSHAKE_DECODER, limit=MAX_HANDSHAKE_BYTES)
+
+
+def hello_frame(hello: Hello) -> bytes:
+    """`hello` as one frame that every build reads: without the voters if they would make it too large."""
+    whole = frame(hello)
+    if len(whole) <= MAX_HANDSHAKE_BYTES:
+        return whole
+    return frame(msgspec.structs.replace(hello, voters=()))
 
 
 _MESSAGE_DECODER: Final[msgspec.msgpack.Decoder[Message]] = msgspec.msgpack.Decoder(Message)

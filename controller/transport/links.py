@@ -33,6 +33,7 @@ from pidkeeper.controller.transport.frames import (
     dialler_mac,
     frame,
     handshake_reader,
+    hello_frame,
     message_reader,
     same_mac,
 )
@@ -511,7 +512,7 @@ class OutboundLink(asyncio.Protocol):
             succession=identity.succession,
             voters=identity.voters,
         )
-        transport.write(frame(self._hello))
+        transport.write(hello_frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)
 
     def data_received(self, data: bytes) -> None:

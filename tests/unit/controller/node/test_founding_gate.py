@@ -307,6 +307,26 @@ async def test_a_replaced_disk_counts_by_the_voters_that_founded_members_tell_an
         await cluster.stop(1)
 
 
+async def test_a_spare_that_was_founded_by_its_file_does_not_tell_a_replaced_disk_who_votes(make: Make) -> None:
+    cluster = make(voters=5, learners=1)
+    everybody = cluster.voters
+    await cluster.start()
+    await cluster.leader()
+    cluster.voters = everybody[:3]
+    await cluster.start(6)
+    await eventually(lambda: cluster.members[6].gate.founding is not None)
+    await cluster.stop(1, 2, 3, 4, 5)
+    cluster.wipe(1)
+    cluster.voters = (*everybody, cluster.learners[6])
+    # The spare alone is there to be met at first.
+    await cluster.start(1)
+    await connected_to(cluster.members[1], 6)
+    assert "member 6 is no voter" in cluster.members[1].gate.waits_for
+    await cluster.start(2, 3, 4, 5)
+    await eventually(lambda: cluster.members[1].gate.founding is not None)
+    assert cluster.members[1].core.voters == {1, 2, 3, 4, 5}
+
+
 async def test_the_operator_is_answered_when_all_voters_have_joined(blank: LoopbackCluster) -> None:
     """What the disk of one member alone knows is lost with it: then all are blank again, under an operator who thinks
     that they are founded."""

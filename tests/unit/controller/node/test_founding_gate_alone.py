@@ -176,6 +176,36 @@ def test_who_joins_counts_by_its_file_else(world: World, told: tuple[int, ...], 
     assert [one.id for one in gate.founding.voters] == [1, 2, 3]
 
 
+def test_who_is_no_voter_tells_nobody_who_is(world: World) -> None:
+    """It has them from its file, as a machine that is to be added has."""
+    gate = gate_of(world, 5)
+    world.peers[4] = Peer("d", founding_id=FOUNDING_ID, voters=voters(1, 2, 3))
+    gate.introduced(4)
+    assert not world.jobs
+    assert gate.waits_for.startswith(
+        "the disk is blank, and member 4 is no voter, so it cannot tell who the voters are"
+    )
+    world.peers[2] = Peer("d", founding_id=FOUNDING_ID, voters=voters(1, 2, 3, 4, 5))
+    gate.introduced(2)
+    world.jobs.pop()()
+    assert gate.founding is not None
+    assert [one.id for one in gate.founding.voters] == [1, 2, 3, 4, 5]
+
+
+def test_a_learner_is_not_founded_as_the_voter_whose_id_it_bears(world: World) -> None:
+    """Its peer may not have heard that the one before was removed."""
+    settings = file_of(3)
+    storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=None, blank=True)
+    stand_in: Any = world
+    learner = replace(settings, voters=settings.voters[1:], learner=settings.voters[0])
+    gate = FoundingGate(learner, storage, stand_in, stand_in, stand_in)
+    world.peers[2] = Peer("d", founding_id=FOUNDING_ID, voters=voters(1, 2, 3))
+    gate.introduced(2)
+    world.jobs.pop()()
+    assert gate.founding is not None
+    assert [one.id for one in gate.founding.voters] == [2, 3]
+
+
 def test_one_that_joins_members_of_an_earlier_build_gets_no_id(
     gate: FoundingGate, world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

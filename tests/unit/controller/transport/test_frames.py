@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
+import uuid
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +31,7 @@ from pidkeeper.controller.raft.messages import (
 from pidkeeper.controller.transport.frames import (
     MAX_FRAME_BYTES,
     NONCE_BYTES,
+    FoundingTerms,
     FrameError,
     Hello,
     Proof,
@@ -38,9 +41,13 @@ from pidkeeper.controller.transport.frames import (
     dialler_mac,
     frame,
     handshake_reader,
+    hello_frame,
     message_reader,
     same_mac,
 )
+from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import QuorumMember
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 NONCE = bytes(range(NONCE_BYTES))
@@ -113,6 +120,22 @@ def test_a_giant_frame_is_refused_by_its_length_alone() -> None:
     reader.push(struct.pack(">I", MAX_FRAME_BYTES + 1))
     with pytest.raises(FrameError, match=f"{MAX_FRAME_BYTES + 1} bytes is over the limit of {MAX_FRAME_BYTES}"):
         reader.pop()
+
+
+@pytest.mark.parametrize(("length", "told"), [(60, True), (264, False)])
+def test_a_hello_never_outgrows_what_every_build_reads(length: int, told: bool) -> None:
+    """Else a member would reach nobody. All fields but the voters are as large as they may be."""
+    voters = tuple(QuorumMember(one, None, "p" * length, "h" * length, True) for one in range(1, 10))
+    place = Succession(uuid.UUID(int=2**128 - 1), 2**63 - 1)
+    named = FoundingTerms(tuple(range(2**31 - 10, 2**31 - 1)), 2**31, True)
+    said = (2**31 - 1, 2**31 - 1, "d" * 64, NONCE, "a" * 264, LATEST, uuid.UUID(int=2**128 - 1))
+    largest = Hello(1, "é" * 64, *said, named, place, voters)
+    reader = handshake_reader()
+    reader.push(hello_frame(largest))
+    read = reader.pop()
+    assert isinstance(read, Hello)
+    assert read.voters == (voters if told else ())
+    assert msgspec.structs.replace(read, voters=voters) == largest
 
 
 def test_a_handshake_frame_has_a_smaller_limit() -> None:
