@@ -151,16 +151,21 @@ def weigh(before: Evidence | None, broker_id: int, held: HeldIds, next_producer_
     highest, news = held.highest_producer_id, is_news(held, next_producer_id)
     if news and highest - next_producer_id > MAX_FLOOR_JUMP:
         raise _refused(broker_id, f"holds ID {highest}, more than {MAX_FLOOR_JUMP} above {next_producer_id}")
-    known = before is not None and highest <= before.highest_producer_id
-    if news and before is not None and before.dismissed and (known or same_process):
+    if news and before is not None and before.dismissed and same_process:
         raise _refused(broker_id, f"holds ID {highest}, but an operator has judged what it holds to be wrong")
+    known = before is not None and not before.dismissed and highest <= before.highest_producer_id
     return news and not known
 
 
-def check_room(evidence: tuple[Evidence, ...], broker_id: int) -> None:
-    """Raise EVIDENCE_REFUSED if of too many brokers something is kept already: then the quorum has stopped anyway."""
-    if len(evidence) >= MAX_EVIDENCE and all(one.broker_id != broker_id for one in evidence):
-        raise _refused(broker_id, f"is one of more than {MAX_EVIDENCE} that hold what was not handed out here")
+def check_room(evidence: tuple[Evidence, ...], broker_id: int, next_producer_id: int) -> None:
+    """Raise EVIDENCE_OPEN if of too many brokers something is kept that the next ID has not passed.
+
+    The quorum has stopped for them, unless all of it was dismissed. Each of the others says it again.
+    """
+    kept = [one for one in evidence if one.highest_producer_id >= next_producer_id]
+    if len(kept) >= MAX_EVIDENCE and all(one.broker_id != broker_id for one in kept):
+        detail = f"broker {broker_id} is one of more than {MAX_EVIDENCE} that hold what was not handed out here"
+        raise RequestError(ErrorCode.EVIDENCE_OPEN, f"{detail}: see the others in health, then ask again")
 
 
 def _refused(broker_id: int, what: str) -> RequestError:

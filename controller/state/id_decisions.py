@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.brokers import MAX_BROKERS, registered
 from pidkeeper.controller.state.draft import Draft
-from pidkeeper.controller.state.foundings import check_room, is_open, said_of, weigh
+from pidkeeper.controller.state.foundings import check_room, is_news, is_open, said_of, weigh
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS
 from pidkeeper.controller.state.producer_ids import check_block_left, check_floor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -27,12 +27,12 @@ from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
     DismissEvidenceResponse,
+    HeldIds,
     RaiseFloorResponse,
     RegisterBrokerResponse,
     UnregisterBrokerResponse,
 )
 from pidkeeper.protocol.metadata_version import FOUNDING, SUCCESSION, TRANSACTIONAL_BLOCKS, TRANSACTIONS
-from pidkeeper.protocol.migration import CLAIMING, PAUSED
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
@@ -42,7 +42,6 @@ from pidkeeper.protocol.records import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
 )
-from pidkeeper.snapshots.image import Evidence
 
 
 def allocate_producer_ids(
@@ -53,8 +52,9 @@ def allocate_producer_ids(
     A returned RequestError is the answer that goes with a record: the evidence that the broker has left.
     """
     draft.check_broker(request.broker_id, request.broker_epoch)
-    if (refusal := _take_evidence(draft, request, request.broker_epoch)) is not None:
-        return refusal
+    _check_founding(draft, request)
+    if _is_evidence(draft, request, request.broker_epoch):
+        return _leave_evidence(draft, request.broker_id, request.held)
     draft.check_handing_out()
     size = draft.machine.block_size
     check_block_left(draft.next_producer_id, size)
@@ -91,7 +91,8 @@ def fill_own_ids(draft: Draft, request: requests.FillOwnIds) -> bool:
 def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterBrokerResponse:
     """A new epoch for a new incarnation; the same one for an incarnation that asks again.
 
-    What it says it holds is weighed first, so that it has left its evidence when it is registered.
+    What it says it holds is weighed first, and left behind its registration: so a process leaves all of its evidence
+    after the offset that is its epoch.
     """
     before = draft.broker(request.broker_id)
     cluster_id = draft.machine.cluster_id
@@ -104,7 +105,7 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
             f"{before.incarnation_id}: stop one of the two processes or give it another broker id",
         )
     known = before is not None and before.incarnation_id == request.incarnation_id
-    _take_evidence(draft, request, before.broker_epoch if before is not None and known else None)
+    evidence = _is_evidence(draft, request, before.broker_epoch if before is not None and known else None)
     if before is not None and known:
         registration = before
     else:
@@ -119,35 +120,51 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
         registration = replace(registration, kafka=request.kafka)
     if registration is not before:
         draft.put_broker(request.broker_id, registration)
+    if evidence:
+        _leave_evidence(draft, request.broker_id, request.held)
     own = draft.foundings
     return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, own.founding_id, own.succession)
 
 
-def _take_evidence(draft: Draft, request: requests.SignOfLife, epoch: int | None) -> RequestError | None:
-    """Commit what a broker holds that was not handed out here; what follows from that. Raises EVIDENCE_REFUSED.
+def _check_founding(draft: Draft, request: requests.AllocateProducerIds | requests.BrokerHeartbeat) -> None:
+    """Raise STALE_BROKER_EPOCH if a broker holds news of a founding that is neither ours nor the one before it.
+
+    The epochs of two clusters may be the same numbers. As it registers, the broker names its cluster.
+    """
+    own, held = draft.foundings, request.held
+    if own.founding_id is None or held is None or not is_news(held, draft.next_producer_id):
+        return
+    predecessor = None if own.succession is None else own.succession.predecessor
+    if held.founding_id not in {own.founding_id, predecessor}:
+        detail = f"broker {request.broker_id} holds IDs of founding {held.founding_id}, which is not known here"
+        raise RequestError(ErrorCode.STALE_BROKER_EPOCH, f"{detail}: it has to register")
+
+
+def _is_evidence(draft: Draft, request: requests.SignOfLife, epoch: int | None) -> bool:
+    """Whether a broker holds what was not handed out here and is not known yet. Raises as `weigh` and `check_room`.
 
     epoch: of the process that says it; None for one that is not registered yet.
     """
-    held = request.held
-    if held is None or draft.metadata_version < FOUNDING:
-        return None
+    if request.held is None or draft.metadata_version < FOUNDING:
+        return False
     known = draft.foundings
     before = known.of(request.broker_id)
-    if not weigh(before, request.broker_id, held, draft.next_producer_id, same_process=_left_by(epoch, before)):
-        return None
-    check_room(known.evidence, request.broker_id)
-    record = EvidenceRecord(request.broker_id, held.founding_id, held.highest_producer_id, draft.timestamp_ms)
-    draft.foundings = known.heard(record, draft.next_offset, draft.next_producer_id)
+    same_process = epoch is not None and before is not None and before.offset > epoch
+    if not weigh(before, request.broker_id, request.held, draft.next_producer_id, same_process=same_process):
+        return False
+    check_room(known.evidence, request.broker_id, draft.next_producer_id)
+    return True
+
+
+def _leave_evidence(draft: Draft, broker_id: int, held: HeldIds | None) -> RequestError:
+    """Commit what a broker holds; what follows from that for a request for a block."""
+    assert held is not None, "nothing is no evidence"
+    record = EvidenceRecord(broker_id, held.founding_id, held.highest_producer_id, draft.timestamp_ms)
+    draft.foundings = draft.foundings.heard(record, draft.next_offset, draft.next_producer_id)
     draft.records.append(record)
-    evidence = draft.foundings.of(request.broker_id)
+    evidence = draft.foundings.of(broker_id)
     assert evidence is not None, f"{record} is kept nowhere"
     return RequestError(ErrorCode.EVIDENCE_OPEN, said_of(evidence, draft.next_producer_id))
-
-
-def _left_by(epoch: int | None, evidence: Evidence | None) -> bool:
-    """Whether evidence was left by the process with this epoch, which is the offset of its registration."""
-    # What a process says as it registers stands just before that.
-    return epoch is not None and evidence is not None and evidence.offset >= epoch - 1
 
 
 def dismiss_evidence(draft: Draft, request: requests.DismissEvidence) -> DismissEvidenceResponse:
@@ -182,9 +199,6 @@ def _record_succession(draft: Draft, founding_id: uuid.UUID, succession: Success
     exhausts = floor > MAX_PRODUCER_ID - draft.machine.block_size
     if begun or exhausts or not known.can_be_followed(founding_id, succession.predecessor):
         return
-    if draft.phase in CLAIMING | PAUSED:
-        # ZooKeeper says how far the IDs have gone, and nothing above that was claimed: so nothing is promised there.
-        floor = min(floor, draft.next_producer_id)
     record = SuccessionRecord(founding_id, succession.predecessor, floor, draft.timestamp_ms)
     draft.foundings = known.followed(record, draft.next_offset)
     draft.records.append(record)
@@ -203,7 +217,9 @@ def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> Unreg
 def heartbeat(draft: Draft, request: requests.BrokerHeartbeat) -> BrokerHeartbeatResponse:
     """A broker lives."""
     draft.check_broker(request.broker_id, request.broker_epoch)
-    _take_evidence(draft, request, request.broker_epoch)
+    _check_founding(draft, request)
+    if _is_evidence(draft, request, request.broker_epoch):
+        _leave_evidence(draft, request.broker_id, request.held)
     return _set_fenced(draft, request, fenced=False)
 
 

@@ -58,9 +58,13 @@ def why_not_import(draft: Draft, zookeeper_next: int) -> str | None:
 
 
 def order(draft: Draft, request: requests.OrderMigration) -> MigrationPhase:
-    """From DUAL_WRITE to FINALIZING; or from IMPORT, DUAL_WRITE or FINALIZING to ROLLING_BACK."""
+    """From DUAL_WRITE to FINALIZING; or from IMPORT, DUAL_WRITE or FINALIZING to ROLLING_BACK.
+
+    Raises EVIDENCE_OPEN: what follows hands out without asking, here or in ZooKeeper.
+    """
     if draft.phase not in _OBEYED[request.phase]:
         _check_transition(draft, request.phase)
+        draft.check_handing_out()
         assert draft.migration is not None, f"{draft.phase.name} leads to {request.phase.name}, and has no record"
         draft.enter(request.phase, draft.migration.claimed_by)
     return draft.phase

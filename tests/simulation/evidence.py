@@ -93,7 +93,7 @@ class Witnesses:
         if evidence is None or not evidence.dismissed or registration is None:
             return
         name = self._names.pop(broker_id)
-        if registration.incarnation_id != name or evidence.offset < registration.broker_epoch - 1:
+        if registration.incarnation_id != name or evidence.offset <= registration.broker_epoch:
             return
         highest = min(max(evidence.highest_producer_id, self._cluster.next_id_seen()) + 1_000, MAX_PRODUCER_ID - 1)
         self._world.fault("evidence_insisted_on")

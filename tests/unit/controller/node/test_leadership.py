@@ -515,12 +515,12 @@ def test_a_succession_waits_until_all_members_can_read_it() -> None:
 
 @pytest.mark.parametrize(
     ("held", "news"),
-    [(HeldIds(LOST, 4999), False), (HeldIds(LOST, 5000), True), (HeldIds(FOUNDING_ID, 4999), True)],
+    [(HeldIds(LOST, 4999), False), (HeldIds(LOST, 5000), True), (HeldIds(uuid.UUID(int=99), 4999), True)],
     ids=["below the floor", "above it", "of another founding"],
 )
 def test_what_lies_below_a_floor_that_is_to_come_is_no_evidence(held: HeldIds, news: bool) -> None:
     leader = restored()
-    leader.ask(BrokerHeartbeat(1, 0, held))
+    leader.ask(RegisterBroker(1, "anew", None, held))
     leader.settle()
     assert bool(leader.machine.foundings.evidence) is news
 

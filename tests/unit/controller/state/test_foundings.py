@@ -84,7 +84,7 @@ def test_one_id_above_all_that_was_handed_out_stops_the_quorum_until_the_floor_i
     assert "broker 2 holds IDs up to 10 of founding 00000000-0000-0000-0000-000000000001" in refused.detail
     assert "`pidkeeper ids raise-floor`, 11 at least" in refused.detail
     assert "`pidkeeper quorum dismiss-evidence 2`" in refused.detail
-    assert machine.foundings.evidence == (Evidence(2, OLD, 10, 4),)
+    assert machine.foundings.evidence == (Evidence(2, OLD, 10, 5),)
     raised, given = batch(machine, requests.RaiseFloor(11), ALLOCATE)
     assert raised.raised
     assert given.producer_id_start == 11
@@ -141,8 +141,28 @@ def test_an_operator_dismisses_it_and_that_broker_alone_is_refused(machine: Stat
         assert code(batch(machine, holding(more))[0]) is ErrorCode.EVIDENCE_REFUSED, "it stops nobody else again"
     assert batch(machine, requests.RegisterBroker(2, "anew"))[0].founding_id == NEW, "it was started anew"
     assert batch(machine, ALLOCATE)[0].producer_id_start == 20
-    # What another process holds above that was never judged.
-    assert code(batch(machine, holding(501, name="anew"), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
+    # What another process holds was never judged, be it less.
+    assert code(batch(machine, holding(499, name="anew"), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
+
+
+def test_a_process_that_follows_at_once_is_another_one(machine: StateMachine) -> None:
+    """Nothing else is in the log between the evidence of the first and the registration of the second."""
+    (first,) = batch(machine, requests.RegisterBroker(2, "b"))
+    batch(machine, requests.BrokerHeartbeat(2, first.broker_epoch, HeldIds(NEW, 500)))
+    (second,) = batch(machine, requests.RegisterBroker(2, "c"), requests.DismissEvidence(2))[:1]
+    batch(machine, requests.BrokerHeartbeat(2, second.broker_epoch, HeldIds(NEW, 400)))
+    assert machine.foundings.evidence == (Evidence(2, NEW, 400, 8),)
+
+
+@pytest.mark.parametrize("sign", [requests.AllocateProducerIds, requests.BrokerHeartbeat])
+def test_an_epoch_of_another_cluster_is_none_here(machine: StateMachine, sign: type) -> None:
+    """It may be the same number. As the broker registers, it has to name its cluster."""
+    held = HeldIds(OLD, 500)
+    asked = sign(1, 1, None, held) if sign is requests.AllocateProducerIds else sign(1, 1, held)
+    refused, given = batch(machine, asked, ALLOCATE)
+    assert code(refused) is ErrorCode.STALE_BROKER_EPOCH
+    assert "which is not known here: it has to register" in refused.detail
+    assert given.producer_id_start == 10
 
 
 def test_there_is_nothing_to_dismiss_where_nothing_is_open(machine: StateMachine) -> None:
@@ -163,7 +183,7 @@ def test_one_broker_cannot_burn_the_ids_nor_stop_the_quorum_with_what_cannot_be(
 
 def test_the_same_word_is_kept_once_and_a_higher_one_in_its_place(machine: StateMachine) -> None:
     batch(machine, holding(500), holding(500), holding(499))
-    assert machine.foundings.evidence == (Evidence(2, OLD, 500, 4),)
+    assert machine.foundings.evidence == (Evidence(2, OLD, 500, 5),)
     batch(machine, holding(600), holding(700, broker_id=1, name="a"))
     assert [(one.broker_id, one.highest_producer_id) for one in machine.foundings.evidence] == [(1, 700), (2, 600)]
     assert code(batch(machine, requests.RaiseFloor(601), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
@@ -186,8 +206,11 @@ def test_what_the_floor_has_just_reached_is_kept_and_open(machine: StateMachine)
 def test_only_so_much_of_it_is_kept(machine: StateMachine) -> None:
     batch(machine, *(holding(1000 + one, broker_id=10 + one) for one in range(MAX_EVIDENCE)))
     assert len(machine.foundings.evidence) == MAX_EVIDENCE
-    assert code(batch(machine, holding(5000, broker_id=5))[0]) is ErrorCode.EVIDENCE_REFUSED
+    assert code(batch(machine, holding(5000, broker_id=5))[0]) is ErrorCode.EVIDENCE_OPEN, "it is to ask again"
     assert batch(machine, holding(5000, broker_id=10))[0].founding_id == NEW
+    raised, given, answer = batch(machine, requests.RaiseFloor(5001), ALLOCATE, holding(6000, broker_id=5))
+    assert (raised.raised, given.producer_id_start, answer.founding_id) == (True, 5001, NEW)
+    assert [one.broker_id for one in machine.foundings.evidence] == [5], "what the floor has passed makes room"
 
 
 def test_a_quorum_of_older_members_believes_nothing_yet() -> None:
@@ -234,7 +257,7 @@ def test_a_snapshot_holds_the_founding_and_the_evidence(machine: StateMachine) -
     restored = StateMachine("c", 10)
     restored.restore(image)
     assert restored.foundings == machine.foundings
-    assert restored.foundings.of(3) == Evidence(3, OLD, 600, 6, dismissed=True)
+    assert restored.foundings.of(3) == Evidence(3, OLD, 600, 7, dismissed=True)
     assert code(batch(restored, ALLOCATE)[0]) is ErrorCode.EVIDENCE_OPEN
 
 
