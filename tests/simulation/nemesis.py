@@ -63,6 +63,8 @@ class Nemesis:
             member.install(LATEST)
             if member.edited:
                 self._mend_file(member)
+            else:
+                self._read_again(member)
             if member.wrongly_a_learner:
                 member.crash(power=False, restart_after=None)
                 member.replace_disk()
@@ -234,6 +236,10 @@ class Nemesis:
         if not member.edited:
             return
         member.configure(self.cluster.voters)
+        self._read_again(member)
+
+    def _read_again(self, member: Member) -> None:
+        """One that waits, as whoever its file named at its start was removed, is started with what it says now."""
         if member.process is not None and member.process.node.gate.founding is None:
             self._crash(member.process, power=False)
 
