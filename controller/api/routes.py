@@ -61,6 +61,7 @@ _PROPOSAL: Final = (
 )
 _IDS: Final = (*_PROPOSAL, ErrorCode.ZOOKEEPER_UNAVAILABLE, ErrorCode.MIGRATION_UNDER_WAY)
 _ORDER: Final = (*_PROPOSAL, ErrorCode.MIGRATION_REFUSED, ErrorCode.UNSUPPORTED_VERSION)
+_EVIDENCE: Final = (ErrorCode.EVIDENCE_OPEN, ErrorCode.EVIDENCE_REFUSED)
 _CHANGE: Final = (*_PROPOSAL, ErrorCode.REASSIGNMENT_IN_PROGRESS)
 _SESSION: Final = (*_PROPOSAL, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED)
 _PRODUCER: Final = (
@@ -89,7 +90,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
             ErrorCode.ZOOKEEPER_UNAVAILABLE,
             ErrorCode.MIGRATION_UNDER_WAY,
             ErrorCode.FOUNDING_UNDER_WAY,
-            ErrorCode.EVIDENCE_OPEN,
+            *_EVIDENCE,
         ),
     ),
     Route(
@@ -106,7 +107,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
             *_PROPOSAL,
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-            ErrorCode.EVIDENCE_REFUSED,
+            *_EVIDENCE,
         ),
     ),
     Route(
@@ -119,7 +120,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         path_model=BrokerPath,
         request=BrokerHeartbeatRequest,
         response=BrokerHeartbeatResponse,
-        errors=_SESSION,
+        errors=(*_SESSION, *_EVIDENCE),
     ),
     Route(
         method="POST",
@@ -277,7 +278,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=Operations.finalize_migration,
         request=FinalizeMigrationRequest,
         response=MigrationOrderResponse,
-        errors=(*_ORDER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        errors=(*_ORDER, ErrorCode.EVIDENCE_OPEN, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
     ),
     Route(
         method="POST",
@@ -288,7 +289,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         handler=Operations.roll_back_migration,
         request=MigrationOrderRequest,
         response=MigrationOrderResponse,
-        errors=_ORDER,
+        errors=(*_ORDER, ErrorCode.EVIDENCE_OPEN),
     ),
     Route(
         method="GET",

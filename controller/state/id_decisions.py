@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.brokers import MAX_BROKERS, registered
 from pidkeeper.controller.state.draft import Draft
-from pidkeeper.controller.state.foundings import check_room, is_news, is_open, said_of, weigh
+from pidkeeper.controller.state.foundings import check_room, is_open, said_of, weigh
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS
 from pidkeeper.controller.state.producer_ids import check_block_left, check_floor
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -52,8 +52,8 @@ def allocate_producer_ids(
     A returned RequestError is the answer that goes with a record: the evidence that the broker has left.
     """
     draft.check_broker(request.broker_id, request.broker_epoch)
-    _check_founding(draft, request)
     if _is_evidence(draft, request, request.broker_epoch):
+        _check_founding(draft, request)
         return _leave_evidence(draft, request.broker_id, request.held)
     draft.check_handing_out()
     size = draft.machine.block_size
@@ -127,12 +127,12 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
 
 
 def _check_founding(draft: Draft, request: requests.AllocateProducerIds | requests.BrokerHeartbeat) -> None:
-    """Raise STALE_BROKER_EPOCH if a broker holds news of a founding that is neither ours nor the one before it.
+    """Raise STALE_BROKER_EPOCH if evidence is of a founding that is neither ours nor the one before it.
 
     The epochs of two clusters may be the same numbers. As it registers, the broker names its cluster.
     """
     own, held = draft.foundings, request.held
-    if own.founding_id is None or held is None or not is_news(held, draft.next_producer_id):
+    if own.founding_id is None or held is None:
         return
     predecessor = None if own.succession is None else own.succession.predecessor
     if held.founding_id not in {own.founding_id, predecessor}:
@@ -217,8 +217,8 @@ def unregister_broker(draft: Draft, request: requests.UnregisterBroker) -> Unreg
 def heartbeat(draft: Draft, request: requests.BrokerHeartbeat) -> BrokerHeartbeatResponse:
     """A broker lives."""
     draft.check_broker(request.broker_id, request.broker_epoch)
-    _check_founding(draft, request)
     if _is_evidence(draft, request, request.broker_epoch):
+        _check_founding(draft, request)
         _leave_evidence(draft, request.broker_id, request.held)
     return _set_fenced(draft, request, fenced=False)
 

@@ -47,9 +47,7 @@ class Agent:
             self.reserve.offer(ProducerIdBlock(grant.first, grant.length))
         except RejectedBlockError:
             return Outcome([], [], False)
-        handed: list[int] = []
-        while (one := self.reserve.claim()) != NO_ID and len(handed) < MOST_AT_ONCE:
-            handed.append(one)
+        handed = [one for one in (self.reserve.claim() for _ in range(MOST_AT_ONCE)) if one != NO_ID]
         return Outcome([], [], False, handed=handed)
 
     def renamed(self, names: Mapping[int, int]) -> Any:

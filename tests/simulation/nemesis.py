@@ -453,8 +453,9 @@ class Nemesis:
 
         Builds of before cannot tell a blank member who the voters are: it counts by its file among them.
         """
-        others = sorted(set(self.cluster.operator.shown()) - {member.node_id})
-        told = self.cluster.metadata_version() == LATEST and member.node_id in self.cluster.operator.shown()
+        shown = self.cluster.operator.shown()
+        others = sorted(set(shown) - {member.node_id})
+        told = self.cluster.metadata_version() == LATEST and member.node_id in shown
         if told and others and self._misnaming.random() < 0.5:
             named = self._misnaming.sample(others, self._misnaming.randint(1, len(others)))
             strangers = [one for one in self.cluster.members if self._misnaming.random() < 0.2]

@@ -163,6 +163,13 @@ def test_an_epoch_of_another_cluster_is_none_here(machine: StateMachine, sign: t
     assert code(refused) is ErrorCode.STALE_BROKER_EPOCH
     assert "which is not known here: it has to register" in refused.detail
     assert given.producer_id_start == 10
+    # Once it has registered with that, it has left its evidence, and its signs of life are told nothing new.
+    (registered,) = batch(machine, holding(500, broker_id=1, name="anew"))
+    epoch = registered.broker_epoch
+    again = sign(1, epoch, None, held) if sign is requests.AllocateProducerIds else sign(1, epoch, held)
+    (answer,) = batch(machine, again)
+    assert not isinstance(answer, RequestError) or answer.code is ErrorCode.EVIDENCE_OPEN
+    assert [one.broker_id for one in machine.foundings.evidence] == [1]
 
 
 def test_there_is_nothing_to_dismiss_where_nothing_is_open(machine: StateMachine) -> None:
