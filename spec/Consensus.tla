@@ -24,6 +24,8 @@ CONSTANTS
     FirstVoters,    \* the voters with which the quorum was founded
     Nobody,         \* no member
     Blank,          \* whether the voters, too, begin with empty disks
+    Names,          \* whether leaders may name the voters: {TRUE}, and once
+                    \*  everybody can read that: {TRUE, FALSE}
     MaxTerm, MaxLog, MaxProposals, MaxCrashes, MaxLosses, MaxChanges
                     \* bounds of the model, none of the protocol
 
@@ -97,6 +99,12 @@ NoLeader == [leader |-> Nobody, log |-> <<>>, commit |-> 0,
 
 Image(i) == [term |-> term[i], vote |-> vote[i], log |-> log[i], commit |-> commit[i],
              recovering |-> recovery[i] # 0]
+
+(* A term begins with an empty entry. Where the log does not say who the    *)
+(* voters are yet, it begins with that; or the leader says so later, once   *)
+(* all can read it (KIP-853). Nothing changes by it.                        *)
+Named(i) == Entry(term[i], "voters", Newest(i))
+First(i) == {IF names THEN Named(i) ELSE Empty(term[i]) : names \in IF NewestIndex(i) = 0 THEN Names ELSE {FALSE}}
 
 Init ==
     /\ term = [i \in Members |-> 0]
@@ -233,6 +241,14 @@ LoseTail(i) ==
 -----------------------------------------------------------------------------
 (* Elections.                                                               *)
 
+(* Whose log is long enough for the vote of a member (paper, section 5.4.1).*)
+(* A learner has committed nothing since it became one, so it asks for what *)
+(* it held then. If it asked for nothing, some that were removed might      *)
+(* elect who has not heard of that.                                         *)
+Grantable(i, lastIndex, lastTerm) ==
+    LET learns == i \in Newest(i).learners /\ ~ MayCampaign(i, i)
+    IN UpToDate(lastIndex, lastTerm, IF learns THEN Prefix(log[i], NewestIndex(i)) ELSE log[i])
+
 (* A member that recovers may have stood in a term, or led it, that it does *)
 (* not know any more. So it stands only where a majority that forgot        *)
 (* nothing, or everybody, has not entered its next term yet: those who      *)
@@ -243,8 +259,8 @@ AnswerPreVote(j, i, lastIndex, lastTerm, granted, consents) ==
     /\ i # j /\ recovery[i] # 0
     /\ term[j] <= term[i]
     /\ granted \/ consents
-    /\ granted => UpToDate(lastIndex, lastTerm, log[j])
-    /\ consents => UpToDate(lastIndex, lastTerm, log[j]) \/ ~ MayCampaign(j, j)
+    /\ granted => Grantable(j, lastIndex, lastTerm)
+    /\ consents => Grantable(j, lastIndex, lastTerm) \/ ~ MayCampaign(j, j)
     /\ pre' = [pre EXCEPT ![i] = [k \in DOMAIN @ \cup {j} |-> IF k # j THEN @[k] ELSE
                   [granted |-> granted, consents |-> consents, weak |-> recovery[j] # 0]]]
     /\ UNCHANGED <<durables, roles, disk, parked, sent, led, decided, drawn, used>>
@@ -271,11 +287,11 @@ Stand(i) ==
 
 (* One vote a term, and none while a leader is known in it. A member        *)
 (* answers as a voter and as a learner, for it may not know which of them   *)
-(* the candidate takes it for. A learner that has lost nothing agrees even  *)
-(* with a log that ends before its own: it has committed nothing. It may    *)
-(* always say no, as one does that may bear a removed voter's id.           *)
+(* the candidate takes it for. As a learner it agrees even with a log that  *)
+(* ends before its own. It may always say no, as one does that may bear a   *)
+(* removed voter's id.                                                      *)
 Free(i, m) == vote[i] = m.from \/ (vote[i] = Nobody /\ following[i] = Nobody /\ role[i] # "leader")
-MayGrant(i, m) == Free(i, m) /\ UpToDate(m.lastIndex, m.lastTerm, log[i])
+MayGrant(i, m) == Free(i, m) /\ Grantable(i, m.lastIndex, m.lastTerm)
 MayConsent(i, m) == IF MayCampaign(i, i) THEN MayGrant(i, m) ELSE Free(i, m)
 
 AnswerVoteRequest(i, m, granted, consents) ==
@@ -294,11 +310,12 @@ Won(i, ballot) ==
     IN \/ IsMajority({j \in yes : ballot[j].recovery = 0}, Newest(i).voters)
        \/ Everybody(i) \subseteq yes
 
-(* Each vote counts once (R10). The winner appends the empty entry of the   *)
+(* Each vote counts once (R10). The winner appends the first entry of the   *)
 (* term, which ends the recoveries of those who voted.                      *)
 Count(i, j, answer) ==
+    \E first \in First(i) :
     LET ballot == [k \in DOMAIN votes[i] \cup {j} |-> IF k = j THEN answer ELSE votes[i][k]]
-        grown == Append(log[i], Empty(term[i]))
+        grown == Append(log[i], first)
         weak(k) == k \in DOMAIN ballot /\ k # i /\ ballot[k].recovery # 0
     IN IF Won(i, ballot)
        THEN /\ Len(grown) <= MaxLog
@@ -508,6 +525,15 @@ NextConfigs(config) ==
     \cup {[voters |-> config.voters \cup {j}, learners |-> config.learners \ {j}] : j \in config.learners}
     \cup {[voters |-> config.voters \ {j}, learners |-> config.learners \ {j}] : j \in MembersOf(config)}
 
+(* A leader's log says from now on by whom it counts already. It needs none *)
+(* of what makes changes wait.                                              *)
+NameVoters(i) ==
+    /\ FALSE \in Names
+    /\ role[i] = "leader"
+    /\ NewestIndex(i) = 0
+    /\ Extend(i, Named(i))
+    /\ UNCHANGED <<term, vote, commit, recovery, roles, disk, parked, sent, decided, drawn, pre, used>>
+
 ChangeMembers(i, config) ==
     LET new == config.voters \ Newest(i).voters
     IN /\ Use("changes", MaxChanges)
@@ -535,11 +561,12 @@ Step(i) ==
     \/ StepsDown(i) /\ StepDown(i)
     \/ Forgets(i) /\ ForgetLeader(i)
     \/ \E j \in Members : /\ term[i] < MaxTerm /\ j \notin DOMAIN pre[i]
-                         /\ LET yes == UpToDate(Len(log[i]), LastTerm(log[i]), log[j])
+                         /\ LET yes == Grantable(j, Len(log[i]), LastTerm(log[i]))
                             IN AnswerPreVote(j, i, Len(log[i]), LastTerm(log[i]), yes, yes \/ ~ MayCampaign(j, j))
     \/ \E t \in 1..MaxTerm : MeetTerm(i, t)
     \/ \E index \in 1..Len(log[i]) : AdvanceCommit(i, index)
     \/ \E j \in Members : SendHeartbeat(i, j)
+    \/ NameVoters(i)
     \/ \E config \in NextConfigs(Newest(i)) : ChangeMembers(i, config)
     \/ \E t \in 1..term[i] : \E index \in 1..led[t].commit : TakeSnapshot(i, t, index)
     \/ /\ term[i] > 0

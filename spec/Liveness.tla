@@ -53,7 +53,7 @@ HearLeader(i) ==
           \/ \E number \in of.recovered[i] \cup {0} : TakeHeartbeat(i, of.told[i], number)
 
 AskWhetherToStand(i, j) ==
-    LET yes == UpToDate(Len(log[i]), LastTerm(log[i]), log[j])
+    LET yes == Grantable(j, Len(log[i]), LastTerm(log[i]))
     IN /\ term[i] < MaxTerm /\ j \notin DOMAIN pre[i]
        /\ AnswerPreVote(j, i, Len(log[i]), LastTerm(log[i]), yes, yes \/ ~ MayCampaign(j, j))
 

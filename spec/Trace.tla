@@ -97,6 +97,9 @@ Consistent(i, s) ==
     LET sender == led[term[i]].log
     IN s.prev <= Len(sender) /\ TermAt(sender, s.prev) = s.prevTerm
 
+(* Whether the log of a winner says who the voters are with its first entry. *)
+Begins(i, s) == role'[i] = "leader" => (log'[i][Len(log'[i])].kind = "voters") = s.named
+
 Does(i, s) ==
     \/ s.a = "Write" /\ Write(i)
     \/ s.a = "Written" /\ Written(i)
@@ -111,9 +114,9 @@ Does(i, s) ==
           \/ s.a = "AnswerPreVote" /\ s.asked = term[s.to] + 1
                                    /\ AnswerPreVote(i, s.to, s.lastIndex, s.lastTerm, s.granted, s.consents)
           \/ s.a = "Stand" /\ Stand(i)
-          \/ s.a = "CountOwnVote" /\ CountOwnVote(i)
+          \/ s.a = "CountOwnVote" /\ CountOwnVote(i) /\ Begins(i, s)
           \/ s.a = "AnswerVoteRequest" /\ AnswerVoteRequest(i, s.m, s.granted, s.consents)  /\ s.m \in sent
-          \/ s.a = "CountVote" /\ s.m \in sent /\ CountVote(i, s.m)
+          \/ s.a = "CountVote" /\ s.m \in sent /\ CountVote(i, s.m) /\ Begins(i, s)
           \/ s.a = "Propose" /\ Propose(i)
           \/ s.a = "TakeAppend" /\ Consistent(i, s) /\ TakeAppend(i, s.prev, s.last, s.commit)
           \/ s.a = "TakeSnapshot" /\ \E t \in 1..term[i] : TakeSnapshot(i, t, s.index)
@@ -124,6 +127,7 @@ Does(i, s) ==
           \/ s.a = "TakeHeartbeat" /\ s.through <= led[term[i]].told[i]
                                    /\ s.number \in led[term[i]].recovered[i] \cup {0}
                                    /\ TakeHeartbeat(i, s.through, s.number)
+          \/ s.a = "NameVoters" /\ NameVoters(i)
           \/ s.a = "ChangeMembers" /\ ChangeMembers(i, [voters |-> s.voters, learners |-> s.learners])
 
 Shows(i, s) ==

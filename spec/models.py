@@ -99,6 +99,7 @@ def consensus_model(
             "Members": members,
             "FirstVoters": members,
             "Blank": "FALSE",
+            "Names": "{TRUE, FALSE}" if changes else "{TRUE}",
             "MaxTerm": str(terms),
             "MaxLog": str(log),
             "MaxProposals": str(proposals),

@@ -26,6 +26,7 @@ from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state.machine import Allocation, StateMachine, allocations, owners
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.metadata_version import MEMBERSHIP
 from pidkeeper.protocol.records import QuorumMember, Record, VotersRecord, decode_batch
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import Owner
@@ -144,6 +145,7 @@ class Driver:
         self._leader = core.leader_id
         self._memberships_version = core.memberships_version
         self._pump_scheduled = False
+        self._observe_version()
 
     # Inputs. Each is guarded: a fault in the core or the state stops this member, never just a task of it.
 
@@ -288,11 +290,16 @@ class Driver:
         records = self._proposals.records_of(entry) or decode_batch(entry.data)
         first_offset, version = self._machine.next_offset, self._machine.metadata_version
         self._machine.replay(records)
+        self._observe_version()
         self._history.record(allocations(records, first_offset), owners(records, first_offset, version))
         self._core.applied_to(entry.index)
         self._proposals.applied(entry)
         self._leadership.applied(records)
         self._keeper.applied(entry)
+
+    def _observe_version(self) -> None:
+        if self._machine.metadata_version >= MEMBERSHIP:
+            self._core.name_voters()
 
     def _send_chunk(self, request: ChunkRequest, data: bytes, done: bool) -> None:
         core = self._core
@@ -312,6 +319,7 @@ class Driver:
 
     def _take_over(self, snapshot: SnapshotId, image: StateImage) -> None:
         self._machine.restore(image)
+        self._observe_version()
         self._history.restart(image.next_offset, image.next_producer_id)
         self._core.snapshot_installed(snapshot, image.voters)
 

@@ -27,10 +27,10 @@ from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.transaction_duties import TransactionDuties
 from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Founded
-from pidkeeper.protocol.metadata_version import BASE
+from pidkeeper.protocol.metadata_version import BASE, MEMBERSHIP
 from pidkeeper.protocol.records import Record
 
 logger = logging.getLogger(__name__)
@@ -173,6 +173,9 @@ class Leadership:
 
     def _checked(self, records: Sequence[Record]) -> None:
         self.founding.checked(records)
+        unnamed = self._machine.metadata_version >= MEMBERSHIP and not self._core.membership.index
+        blocks = [record for record in records if isinstance(record, Allocation)] if unnamed else []
+        assert not blocks, f"D10: {blocks} before the log says who the voters are"
 
     def close(self) -> None:
         """Take no more requests: this member stops."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from pidkeeper.controller.node.durable_voters import named_voters
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.raft.core import RaftCore
@@ -9,6 +11,7 @@ from pidkeeper.controller.raft.membership import Membership
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase
+from pidkeeper.protocol.records import QuorumMember
 
 
 def warnings(settings: MemberSettings, core: RaftCore, machine: StateMachine) -> list[str]:
@@ -16,7 +19,7 @@ def warnings(settings: MemberSettings, core: RaftCore, machine: StateMachine) ->
     return [
         *_of_the_settings(settings, machine.foundings.founding, machine.migration.phase),
         *_of_the_voters(core.membership),
-        *_of_the_file(settings, core.membership),
+        *_of_the_file(settings, core.members),
         *_of_the_peer_keys(settings, core.membership),
         *(implausible_terms(peer, count) for peer, count in sorted(core.terms_refused.items())),
     ]
@@ -60,10 +63,10 @@ def _of_the_voters(membership: Membership) -> list[str]:
     return [f"{count} voters tolerate no more failures than {count - 1}: add or remove one"]
 
 
-def _of_the_file(settings: MemberSettings, membership: Membership) -> list[str]:
+def _of_the_file(settings: MemberSettings, in_force: Iterable[QuorumMember]) -> list[str]:
     """What this member's file says otherwise than the quorum in force; nothing of it is obeyed."""
     own, named = settings.node_id, named_voters(settings)
-    members = {member.id: member for member in membership.record.members}
+    members = {member.id: member for member in in_force}
     found = []
     if named.keys() != members.keys():
         found.append(

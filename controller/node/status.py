@@ -80,7 +80,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
     """The quorum as `member` sees it; lag and contact are known to the leader alone."""
     core = member.core
     leader = KnownLeader(core).find()
-    voters = [_status(member, one) for one in core.membership.record.members if one.voting]
+    voters = [_status(member, one) for one in core.members if one.voting]
     tolerance, reasons = _judge(member, voters)
     next_id = member.machine.producer_ids.next_producer_id
     return QuorumDescription(
@@ -101,7 +101,7 @@ def describe(member: ClusterMember) -> QuorumDescription:
         failure_tolerance=tolerance,
         healthy=not reasons,
         reasons=reasons,
-        learners=[_status(member, one) for one in core.membership.record.members if not one.voting],
+        learners=[_status(member, one) for one in core.members if not one.voting],
         warnings=warnings(member.settings, core, member.machine),
         founding_id=member.links.identity.founding_id,
         succession=member.links.identity.succession,

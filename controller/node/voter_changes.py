@@ -47,7 +47,7 @@ class VoterChanges:
         known = members.get(wanted.id)
         directory = None if peer is None else peer.directory_id
         if known is not None:
-            _check_same(known, wanted)
+            _check_same(next(one for one in self._core.members if one.id == wanted.id), wanted)
         if wanted.directory_id not in {None, directory} and directory is not None:
             detail = f"member {wanted.id} has directory {directory}, not {wanted.directory_id}: which one do you mean?"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)

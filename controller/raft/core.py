@@ -92,7 +92,7 @@ class RaftCore:
     """One member of a quorum. Not thread-safe; every call returns at once.
 
     Read-only for the driver: role, term, leader_id, commit, applied, last_index, first_index, snapshot, recovering,
-    progress, term_at, serving, transferring, membership, contacts, memberships_version, disk.
+    progress, term_at, serving, transferring, membership, members, contacts, memberships_version, disk.
     """
 
     __slots__ = (
@@ -100,6 +100,7 @@ class RaftCore:
         "_following",
         "_hard",
         "_leader_change_data",
+        "_names_voters",
         "_outbox",
         "_receiver",
         "_term_jumps",
@@ -138,6 +139,7 @@ class RaftCore:
         self.config = config
         self.node_id = config.node_id
         self._leader_change_data = leader_change_data
+        self._names_voters = False
         self._hard = HardStateKeeper(config, rng, hard_state)
         self.log = RaftLog(snapshot, entries, memberships)
         if self.log.last_term > self.term:
@@ -251,8 +253,14 @@ class RaftCore:
     @property
     def committed_voters(self) -> tuple[QuorumMember, ...]:
         """The voters of the newest configuration that is known to be committed, with their addresses alone."""
-        members = self.log.memberships.configurations[0].record.members
+        memberships = self.log.memberships
+        members = memberships.members_of(memberships.configurations[0])
         return tuple(QuorumMember(one.id, None, one.peer, one.http, True) for one in members if one.voting)
+
+    @property
+    def members(self) -> list[QuorumMember]:
+        """The members of the configuration in force, by id, each where it is reached."""
+        return self.log.memberships.members_of(self.membership)
 
     @property
     def memberships_version(self) -> int:
@@ -353,6 +361,19 @@ class RaftCore:
         if self.term or self.log.last_index:
             raise InvariantViolation("R16", f"in term {self.term}, with a log to {self.log.last_index}")
         self.log.memberships.configure(voters)
+
+    def name_voters(self) -> None:
+        """From now on whoever leads sees that the log says who the voters are; called once all members can read it.
+
+        A leader whose log does not say so writes down by whom it counts (KIP-853): with its first entry, so that nobody
+        holds anything of its term without that; or at once, if it leads already. It is a change of nobody, so none of
+        what makes changes wait is needed.
+        """
+        if self._names_voters:
+            return
+        self._names_voters = True
+        if self.leadership is not None and not self.membership.index:
+            self.leadership.append_configuration(encode_batch([self.membership.record]))
 
     def link_up(self, peer: int) -> None:
         """A connection to `peer` exists: as leader, probe it at once."""
@@ -509,7 +530,9 @@ class RaftCore:
         self._ballot = None
         self._term_jumps.leaderless = False
         self.leadership = Leadership(self.config, self._hard, self.log, self._outbox, self._leader_change_data)
-        self.leadership.begin(ballot.recoveries)
+        unnamed = self._names_voters and not self.membership.index
+        first = encode_batch([self.membership.record]) if unnamed else self._leader_change_data
+        self.leadership.begin(first, ballot.recoveries)
 
     def _heed_leader(self, leader: int) -> Following:
         """`leader` has sent what only the leader of our term sends: follow it, and wait for a timeout from now on."""

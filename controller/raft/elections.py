@@ -74,10 +74,17 @@ it a voter, and the candidate may lack that one, too. But then others have commi
 configuration of which this member is one voter that has lost data. One of them forgot nothing, is asked as well, and
 refuses.
 
+If the candidate takes it for a voter, by an entry that the learner lacks, it votes by its log up to the configuration
+that says that it learns: what follows there was committed without it, or not at all, and then the others refuse. It
+cannot leave that part out, too. It may have been a voter before, and been removed in what the candidate has not heard
+of. Removed voters of whom each one knows nothing but that it learns would, with one that was away, outvote those who
+removed them. A candidate that holds as much as that configuration's entry holds the removals before it: they were
+committed before the learner was taken in (R15).
+
 Blank clusters. An empty disk has forgotten who the voters are, too. Its member counts by those that a founded member
-tells it, or that its file names if that one does not know it as a voter, until a leader writes to it. If the file is
-out of date, and all whom it names lost their disks, they would elect a leader of a cluster that begins at nothing; the
-operator's page says how not to get there.
+tells it, or that its file names if that one does not know it as a voter, until a leader writes to it: the log names the
+voters from the first entry of a term on. If the file is out of date, and all whom it names lost their disks, they would
+elect a leader of a cluster that begins at nothing; the operator's page says how not to get there.
 
 Why not let a member recover as soon as it has committed an entry of its leader's term? Because it may have
 acknowledged entries far beyond that one, and because the leader may be a stale one. Both would let two members elect
@@ -214,7 +221,10 @@ class Voter:
     def _agrees(self, message: PreVote | RequestVote, *, free: bool) -> tuple[bool, bool]:
         """Whether we are for a candidate as a voter, and as a learner. `free`: only our log can be against it."""
         log, hard = self._log, self._hard
-        yes = free and log.is_up_to_date(message.last_log_index, message.last_log_term)
+        newest, votes = log.memberships.newest, log.memberships.may_campaign(self._node_id)
+        # What a learner holds since it became one has committed nothing, whatever the candidate takes it for by now.
+        since = max(newest.index, log.first_index - 1)
+        through = since if newest.is_learner(self._node_id) and not votes else None
+        yes = free and log.is_up_to_date(message.last_log_index, message.last_log_term, through)
         # Whoever takes us for a learner loses nothing with entries that are ours alone, even if we recover.
-        consents = yes if log.memberships.may_campaign(self._node_id) else free
-        return yes and not hard.id_may_be_reused(log.memberships.newest), consents
+        return yes and not hard.id_may_be_reused(newest), yes if votes else free

@@ -85,7 +85,7 @@ class Leadership:
         self.now = 0
         # Ticks since the last heartbeats; below `heartbeat_ticks` after each tick.
         self._heartbeat_elapsed = 0
-        # The index of the empty entry with which the term begins. Once it is applied, so is all that earlier leaders
+        # The index of the first entry, with which the term begins. Once it is applied, so is all that earlier leaders
         # committed, and we serve (paper, section 8). Valid after `begin`.
         self.noop_index = 0
         # Our own progress: its `match` is what is durable here. It is among the others' even while we are being
@@ -123,11 +123,16 @@ class Leadership:
 
     # The course of a term.
 
-    def begin(self, recoveries: Mapping[int, int]) -> None:
-        """Append the empty entry of the term and send it. recoveries: the number of each voter's that has one."""
+    def begin(self, first: bytes, recoveries: Mapping[int, int]) -> None:
+        """Append the first entry of the term and send it: an empty one, or the voters where the log does not say yet.
+
+        first: its payload. recoveries: the number of each voter's that has one.
+        """
         self._track_members()
         self._own.store_own(self._log.stable, counts=False)
-        self.noop_index = self._append(self._leader_change_data)
+        self.noop_index = self._append(first)
+        if self.memberships_version != self._log.memberships.version:
+            self._track_members()
         for voter, recovery in recoveries.items():
             if voter != self._node_id:
                 # It lost its data before it voted, so before the no-op, which can be its barrier.

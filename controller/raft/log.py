@@ -92,9 +92,15 @@ class RaftLog:
         """Whether the entry at `index` is known to have `term`."""
         return self.term(index) == term
 
-    def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Whether a log ending at (`last_index`, `last_term`) holds at least as much as ours (paper, section 5.4.1)."""
-        return (last_term, last_index) >= (self.last_term, self.last_index)
+    def is_up_to_date(self, last_index: int, last_term: int, through: int | None = None) -> bool:
+        """Whether a log ending at (`last_index`, `last_term`) holds at least as much as ours (paper, section 5.4.1).
+
+        through: as much as ours up to there, which is at hand; all of it by default.
+        """
+        index = self.last_index if through is None else through
+        term = self.term(index)
+        assert term is not None, f"the entry at {index} was compacted"
+        return (last_term, last_index) >= (term, index)
 
     def slice(self, low: int, high: int) -> list[Entry]:
         """Entries `low`..`high`, both included and at hand."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.protocol.records import QuorumMember, VotersRecord
 
@@ -104,8 +106,20 @@ class Memberships:
 
     def contacts(self) -> list[QuorumMember]:
         """Everybody with the newest address of each, by id."""
-        known = {member.id: member for one in self.configurations for member in one.record.members}
+        known = {member.id: member for one in self.configurations for member in self.members_of(one)}
         return [known[member_id] for member_id in sorted(known)]
+
+    def members_of(self, membership: Membership) -> list[QuorumMember]:
+        """The members of one of the configurations, where they are reached.
+
+        Those who are members since the founding are where the configured record has them, whatever the leader's file
+        said when the entry was written: no change has ever said where they are, so a file may.
+        """
+        configured = {one.id: one for one in self._configured.members}
+        return [
+            one if one.directory_id is not None else _reached(one, configured.get(one.id))
+            for one in membership.record.members
+        ]
 
     def _change(self, configurations: list[Membership]) -> None:
         if not configurations:
@@ -117,6 +131,12 @@ class Memberships:
         # The members of all of them. To them everything is sent, and the unanimous rule asks all of them.
         self.everybody = frozenset().union(*(one.members for one in configurations))
         self.version += 1
+
+
+def _reached(member: QuorumMember, configured: QuorumMember | None) -> QuorumMember:
+    if configured is None or not configured.peer:
+        return member
+    return msgspec.structs.replace(member, peer=configured.peer, http=configured.http)
 
 
 def plain_record(voters: Iterable[int]) -> VotersRecord:

@@ -10,6 +10,7 @@ from tests.mutants.planted import Planted
 NODE: Final = "controller/node"
 RAFT: Final = "controller/raft"
 _CORE_TEST: Final = ("tests/unit/controller/raft/test_membership.py",)
+_NAMED_TEST: Final = ("tests/unit/controller/raft/test_naming_voters.py",)
 _REQUEST_TEST: Final = ("tests/unit/controller/node/test_voter_changes.py",)
 _ADDS: Final = "add_voter"
 _REMOVES: Final = "remove_voter"
@@ -419,14 +420,46 @@ MEMBERSHIP_BUGS: Final = (
         "a majority that can talk elects a leader",
         "a learner that lost the tail of its log, but holds an entry that no voter does",
         (
-            replace(
-                RAFT,
-                "Voter._agrees",
-                "_1 if log.memberships.may_campaign(_) else free",
-                "_1 if log.memberships.may_campaign(self._node_id) or hard.recovering else free",
-            ),
+            replace(RAFT, "Voter._agrees", "_1 and not votes", "_1 and not votes and not hard.recovering"),
+            replace(RAFT, "Voter._agrees", "yes if votes else free", "yes if votes or hard.recovering else free"),
         ),
         _CORE_TEST,
+    ),
+    Planted(
+        "learner-that-is-ahead-gives-no-vote-as-a-voter",
+        "a majority that can talk elects a leader",
+        "a promotion that stayed on one leader's disk, and the first entry of the next on the learner's (23342844170)",
+        (replace(RAFT, "Voter._agrees", "since if _ else None", "None"),),
+        _CORE_TEST,
+    ),
+    Planted(
+        "learner-grants-whatever-the-candidate-lacks",
+        "an acknowledged entry is on every later leader",
+        "two removed voters whose ids came back as learners, and a member that was away meanwhile",
+        (replace(RAFT, "Voter._agrees", "max(newest.index, _)", "log.first_index - 1"),),
+        _CORE_TEST,
+    ),
+    Planted(
+        "log-that-never-says-who-votes",
+        "durable voters alone count",
+        "Kafka before KIP-853: the voters are those of the file until they are changed",
+        (delete(NODE, "_observe_version", "if _:\n    self._core.name_voters()"),),
+        _NAMED_TEST,
+    ),
+    Planted(
+        "voters-named-by-the-leader-of-the-upgrade-alone",
+        "durable voters alone count",
+        "a leader that died before anybody had its VotersRecord",
+        (replace(RAFT, "_become_leader", "_1 if unnamed else _2", "_2"),),
+        _NAMED_TEST,
+    ),
+    Planted(
+        "addresses-frozen-by-the-log",
+        "the file supplies addresses",
+        "an over-reaction: a quorum of which no member ever changed, moved to other hosts",
+        (replace(RAFT, "members_of", "one.directory_id is not None", "True"),),
+        _NAMED_TEST,
+        unseen="simulated members never move",
     ),
     Planted(
         "new-voter-counts-for-what-lies-before-its-promotion",

@@ -7,6 +7,7 @@
 - a part of a snapshot, whose reading takes its time, leaves only while its sender still leads in that term;
 - the quorum changes by one voter at a time, each configuration committed before the next is begun; who becomes
   a voter has caught up as a learner; who is no voter neither stands nor leads nor counts;
+- whoever leads has who the voters are in its log, once all members can read that, before any block;
 - no member is given a record that its build cannot read;
 - terms, commit and applied indexes never fall; a disk that was not damaged brings back all that was acknowledged.
 """
@@ -28,8 +29,8 @@ from pidkeeper.controller.raft.messages import (
     RequestVote,
     RequestVoteReply,
 )
-from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.controller.state.machine import Allocation, StateMachine
+from pidkeeper.protocol.metadata_version import LATEST, MEMBERSHIP
 from pidkeeper.protocol.migration import MigrationRecord
 from pidkeeper.protocol.records import Record, VotersRecord, decode_batch, needed_version, read_voters
 from pidkeeper.snapshots.image import IdRange, StateImage
@@ -94,6 +95,8 @@ class Monitor:
         self.committed: list[tuple[int, bytes]] = []
         self.next_id = 0
         self.on_commit: list[Callable[[list[Record]], None]] = []
+        self._readable_since: int | None = None
+        """The term in which all members could read a VotersRecord first."""
         self._commit_terms: list[int] = []
         """For every committed index the highest term in which it can have been committed."""
         self._states: list[_State] = []
@@ -296,6 +299,7 @@ class Monitor:
         counted = [self.configuration, *(one for _, one in self._begun.items() if one.index > entry.index)]
         if not any(one.has_majority(holders) for one in counted[: None if record is None else 1]):
             raise Violation("commit-without-majority", f"entry {entry.index} of {entry.term}, held by {holders} alone")
+        self._check_named(entry, machine)
         self.committed.append((entry.term, entry.data))
         if len(entry.data) > LARGE_ENTRY_BYTES:
             self.world.fault("large_entry")
@@ -310,6 +314,15 @@ class Monitor:
         self.world.mix(entry.index, entry.term, state[1])
         if self.world.trace is not None:
             self.world.note(f"member {process.node_id} applies {entry.index} first, of term {entry.term}: {records}")
+
+    def _check_named(self, entry: Entry, machine: StateMachine) -> None:
+        """Once a term has begun in which all can read who the voters are, no block is committed before that."""
+        if self._readable_since is None and machine.metadata_version >= MEMBERSHIP:
+            self._readable_since = entry.term
+        if self.configuration.index or self._readable_since in {None, entry.term}:
+            return
+        if blocks := [record for record in decode_batch(entry.data) if isinstance(record, Allocation)]:
+            raise Violation("unnamed-voters", f"entry {entry.index} of {entry.term} has {blocks}")
 
     def _elected(self, process: Process) -> None:
         core, node = process.core, process.node_id
@@ -359,6 +372,11 @@ class Monitor:
         facts = f"member {process.node_id} in term {core.term}, at {newest.index}, commit {core.commit}"
         if len(history) != 2:
             raise Violation("two-changes", f"{facts}: after {[one.index for one in history[:-1]]}")
+        if not history[0].index:
+            # No change: the log says from now on by whom everybody counts already.
+            if (history[0].voters, history[0].members) != (newest.voters, newest.members):
+                raise Violation("named-others", f"{facts}: {sorted(newest.members)}, not {sorted(history[0].members)}")
+            return
         if core.term_at(core.commit) != core.term:
             raise Violation("change-too-early", f"{facts}, of term {core.term_at(core.commit)}")
         if len(history[-2].voters ^ newest.voters) > 1:

@@ -18,6 +18,7 @@ from pidkeeper.controller.node.markers import MarkerWriter, RecordedMarkers
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.raft.core import RaftCore, Role
+from pidkeeper.controller.raft.membership import Membership, plain_record
 from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import StateMachine
@@ -140,6 +141,7 @@ class MemoryCore:
         self.serving = True
         self.transferring: int | None = None
         self.last_index = 0
+        self.membership = Membership(1, plain_record([1]))
         self.proposed: list[Entry] = []
 
     @property

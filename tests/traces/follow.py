@@ -77,6 +77,7 @@ def _configuration(course: Course, first_voters: int) -> str:
         "FirstVoters": _set(range(1, first_voters + 1)),
         "Nobody": 0,
         "Blank": "TRUE",
+        "Names": "{TRUE, FALSE}",
         "MaxTerm": course.highest_term + 1,
         **dict.fromkeys(("MaxLog", "MaxProposals", "MaxCrashes", "MaxLosses", "MaxChanges"), _NO_BOUND),
     }

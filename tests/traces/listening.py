@@ -27,6 +27,7 @@ EVENTS: Final = (
     "transfer_leadership",
     "link_lost",
     "link_up",
+    "name_voters",
     "ready",
     "written",
     "snapshot_installed",
@@ -138,6 +139,8 @@ def _begins(recorder: Recorder, core: RaftCore, name: str, arguments: tuple[Any,
         snapshot: SnapshotId = arguments[0]
         recorder.do("TakeSnapshot", index=snapshot.index)
         recorder.do("Installed", index=snapshot.index)
+    elif name == "name_voters":
+        recorder.names_voters(core)
     elif name == "link_lost" and core.leader_id == arguments[0]:
         recorder.loses_leader(core)
 

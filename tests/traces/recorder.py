@@ -174,11 +174,12 @@ class Recorder:
         assert core is not None
         if core.role is not Role.CANDIDATE or voter not in core.log.memberships.everybody:
             return
+        named = core._names_voters and not core.membership.index
         if voter == core.node_id:
-            self.do("CountOwnVote")
+            self.do("CountOwnVote", named=named)
         else:
             assert isinstance(self.message, RequestVoteReply), f"{self.message} is counted as a vote"
-            self.do("CountVote", m=self.vote(self.message))
+            self.do("CountVote", m=self.vote(self.message), named=named)
 
     def answered(self, voter: Voter, request: RequestVote) -> None:
         """A request for a vote was answered."""
@@ -263,6 +264,11 @@ class Recorder:
         voters = {member.id for member in record.members if member.voting}
         learners = {member.id for member in record.members if not member.voting}
         self.do("ChangeMembers", voters=voters, learners=learners)
+
+    def names_voters(self, core: RaftCore) -> None:
+        """All members can read who the voters are; whoever leads may be about to write that down."""
+        if core.leadership is not None and not core._names_voters and not core.membership.index:
+            self.do("NameVoters")
 
     def handed_out(self, ready: Ready | None) -> None:
         """The driver has work."""

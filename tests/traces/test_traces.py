@@ -36,7 +36,7 @@ def test_what_members_do_is_a_behaviour_of_the_specification(followed: list[Foll
     assert wanted <= actions.keys()
 
 
-def _grant_anybody(log: RaftLog, last_index: int, last_term: int) -> bool:
+def _grant_anybody(log: RaftLog, last_index: int, last_term: int, through: int | None = None) -> bool:
     return True
 
 

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.node.leadership import DUTY_TICKS, Leadership
 from pidkeeper.controller.raft.core import Role
+from pidkeeper.controller.raft.membership import Membership, plain_record
 from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
 from pidkeeper.controller.state.requests import (
     AbortTransaction,
@@ -603,6 +604,20 @@ def test_f5_nothing_is_proposed_that_hands_out_before_the_founding_is_in_the_log
     founding.checked([replace(KNOWN, producer_epoch=1), RegisterBrokerRecord(2, 1, "b")])
     with pytest.raises(AssertionError, match=r"F5: .* before the founding of this quorum is in its log"):
         founding.checked([RegisterBrokerRecord(2, 1, "b"), record])
+
+
+def test_d10_no_block_is_proposed_before_the_log_says_who_the_voters_are() -> None:
+    leader = MemoryQuorum().leader
+    leader.core.membership = Membership(0, plain_record([1]))
+    leader.ask()
+    with pytest.raises(AssertionError, match=r"D10: .* before the log says who the voters are"):
+        leader.settle()
+    assert leader.core.proposed == []
+    early = MemoryQuorum(version=BASE).leader
+    early.core.membership = Membership(0, plain_record([1]))
+    early.ask()
+    early.settle()
+    assert early.core.last_index == 1, "not all members can read it yet"
 
 
 def test_f5_holds_of_whatever_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -675,7 +675,7 @@ def test_a_learner_that_is_ahead_holds_up_no_election(recovering: bool) -> None:
     vote_of(candidate, 2, recovery=5)
     ahead.step(RequestVote(candidate.term, 3, 1, candidate.last_index, 1, False))
     (reply,) = of(RequestVoteReply, flush(ahead))
-    assert (reply.granted, reply.consents) == (False, True)
+    assert (reply.granted, reply.consents) == (True, True)
     rival = RequestVote(candidate.term, 2, 1, ahead.last_index, 1, False)
     ahead.step(rival)
     (second,) = of(RequestVoteReply, flush(ahead))
@@ -717,7 +717,38 @@ def test_a_learner_that_is_ahead_agrees_before_the_vote_too() -> None:
     ahead = core_with(1, members(2, 3, learners=[1]), commit=1, voters=(2, 3), tail=5)
     ahead.step(PreVote(ahead.term + 1, 3, 1, 1, 1))
     (reply,) = of(PreVoteReply, flush(ahead))
-    assert (reply.term, reply.granted, reply.consents) == (ahead.term + 1, False, True)
+    assert (reply.term, reply.granted, reply.consents) == (ahead.term + 1, True, True)
+
+
+def test_a_learner_that_is_ahead_votes_for_who_would_have_it_vote() -> None:
+    """4 alone holds the entry that makes 1 a voter; the first entry of the leader after it reached 1 alone."""
+    candidate = core_with(4, members(2, 3, 4, learners=[1]), members(1, 2, 3, 4), commit=1, voters=(2, 3, 4))
+    ahead = core_with(1, members(2, 3, 4, learners=[1]), commit=1, voters=(2, 3, 4))
+    ahead.step(AppendEntries(2, 3, 1, 1, 1, 1, [Entry(2, 2, NOOP)]))
+    flush(ahead)
+    tick(ahead, 2 * ahead.config.election_ticks)
+    candidate.step(AppendEntries(2, 3, 4, 1, 1, 1, []))
+    make_candidate(candidate)
+    candidate.step(RequestVoteReply(candidate.term, 2, 4, True, 0))
+    assert role(candidate) is Role.CANDIDATE, "two of four are no majority"
+    ahead.step(RequestVote(candidate.term, 4, 1, candidate.last_index, 1, False))
+    (reply,) = of(RequestVoteReply, flush(ahead))
+    candidate.step(reply)
+    assert role(candidate) is Role.LEADER
+
+
+def test_learners_that_were_voters_do_not_vote_for_who_has_not_heard_of_their_removal() -> None:
+    """5 was away while 1 and 2 were removed by the others, and came back as learners with empty disks."""
+    away = core_with(5, members(1, 2, 3, 4, 5), commit=1, voters=(1, 2, 3, 4, 5))
+    changes = (members(2, 3, 4, 5), members(3, 4, 5), members(3, 4, 5, learners=[1]), members(3, 4, 5, learners=[1, 2]))
+    make_candidate(away)
+    for learner in (1, 2):
+        back = core_with(learner, members(1, 2, 3, 4, 5), *changes, commit=5, voters=(3, 4, 5))
+        back.step(RequestVote(away.term, 5, learner, away.last_index, 1, False))
+        (reply,) = of(RequestVoteReply, flush(back))
+        away.step(reply)
+        assert not reply.granted
+    assert role(away) is not Role.LEADER
 
 
 def test_nothing_before_the_newest_configuration_is_committed_by_counting() -> None:
