@@ -126,13 +126,16 @@ def transfer(target: int | None, members: Controllers) -> None:
 
 @quorum.command("dismiss-evidence")
 @click.argument("broker_id", metavar="BROKER", type=click.IntRange(0, 2**31 - 1))
+@click.option(
+    "--highest", type=click.IntRange(0, MAX_PRODUCER_ID), help="The ID that it names; if that is another one, refuse."
+)
 @asks_controllers
-def dismiss_evidence(broker_id: int, members: Controllers) -> None:
+def dismiss_evidence(broker_id: int, highest: int | None, members: Controllers) -> None:
     """Judge that BROKER does not hold the IDs that it says it holds, so that the quorum hands out again.
 
     If it does hold them, the quorum has lost what it handed out, and the floor must be raised instead.
     """
-    request = DismissEvidenceRequest(broker_id)
+    request = DismissEvidenceRequest(broker_id, highest)
     answer = members.ask(DismissEvidenceResponse, "POST", "/v1/quorum/evidence/dismiss", request)
     if not answer.dismissed:
         raise CommandError(f"broker {broker_id} has left no evidence that is open", ExitCode.REFUSED)

@@ -265,10 +265,15 @@ class EvidenceDescription(msgspec.Struct, frozen=True):
     open: bool
 
 
-class DismissEvidenceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator judges that what broker `broker_id` said it holds is wrong."""
+class DismissEvidenceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An operator judges that what broker `broker_id` said it holds is wrong.
+
+    highest_producer_id: up to which it was seen to say so. INVALID_REQUEST if it names another one: that is
+    another process's word, or a later one. None: whatever it says.
+    """
 
     broker_id: BrokerId
+    highest_producer_id: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)] | None = None
 
 
 class DismissEvidenceResponse(msgspec.Struct, frozen=True):

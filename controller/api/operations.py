@@ -283,7 +283,7 @@ class Operations:
 
     async def dismiss_evidence(self, call: Call[None, None, DismissEvidenceRequest]) -> DismissEvidenceResponse:
         """Let what a broker says it holds count no more."""
-        request = DismissEvidence(call.body.broker_id)
+        request = DismissEvidence(call.body.broker_id, call.body.highest_producer_id)
         response: DismissEvidenceResponse = await self._submit(request, self._admit(None, 0))
         return response
 

@@ -125,7 +125,7 @@ def said_of(one: Evidence, next_producer_id: int) -> str:
         f"broker {one.broker_id} holds IDs up to {one.highest_producer_id} of founding {one.founding_id}, but the next "
         f"one here is {next_producer_id}, so nothing is handed out: raise the floor above all that was handed out "
         f"(`pidkeeper ids raise-floor`, {one.highest_producer_id + 1} at least), or dismiss it if that broker is wrong "
-        f"(`pidkeeper quorum dismiss-evidence {one.broker_id}`)"
+        f"(`pidkeeper quorum dismiss-evidence {one.broker_id} --highest {one.highest_producer_id}`)"
     )
 
 

@@ -168,11 +168,17 @@ def _leave_evidence(draft: Draft, broker_id: int, held: HeldIds | None) -> Reque
 
 
 def dismiss_evidence(draft: Draft, request: requests.DismissEvidence) -> DismissEvidenceResponse:
-    """A broker's evidence counts no more. One that is not open is left as it is."""
+    """A broker's evidence counts no more. One that is not open is left as it is.
+
+    Raises INVALID_REQUEST if it names another ID than the operator has judged.
+    """
     draft.require(FOUNDING)
     known = draft.foundings.of(request.broker_id)
     if known is None or not is_open(known, draft.next_producer_id):
         return DismissEvidenceResponse(request.broker_id, dismissed=False)
+    if request.highest_producer_id not in {None, known.highest_producer_id}:
+        detail = f"{said_of(known, draft.next_producer_id)}; not dismissed: you named {request.highest_producer_id}"
+        raise RequestError(ErrorCode.INVALID_REQUEST, detail)
     record = EvidenceDismissedRecord(request.broker_id, draft.timestamp_ms)
     draft.foundings = draft.foundings.dismissed(record, draft.next_offset)
     draft.records.append(record)

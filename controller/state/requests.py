@@ -176,9 +176,10 @@ class RecordFounding(msgspec.Struct, frozen=True):
 
 
 class DismissEvidence(msgspec.Struct, frozen=True):
-    """An operator's. Answered with DismissEvidenceResponse."""
+    """An operator's, about an ID that the broker names, if not None. Answered with DismissEvidenceResponse."""
 
     broker_id: int
+    highest_producer_id: int | None = None
 
 
 class RaiseMetadataVersion(msgspec.Struct, frozen=True):

@@ -280,9 +280,11 @@ def test_a_broker_that_lies_is_dismissed_and_refused_alone(tmp_path: Path) -> No
         assert lie(50_000, "a").status == 200
         stopped = allocate(leader, 7, honest).json()
         assert stopped["code"] == "EVIDENCE_OPEN"
-        assert "`pidkeeper quorum dismiss-evidence 9`" in stopped["detail"]
+        assert "`pidkeeper quorum dismiss-evidence 9 --highest 50000`" in stopped["detail"]
         assert metrics(leader)["pidkeeper_evidence_open"] == 1.0
-        dismissed = pidkeeper("quorum", "dismiss-evidence", "9", "--cluster", cluster.directory)
+        other = pidkeeper("quorum", "dismiss-evidence", "9", "--highest", "49999", "--cluster", cluster.directory)
+        assert (other.returncode, "not dismissed: you named 49999" in other.stderr) == (ExitCode.REFUSED, True)
+        dismissed = pidkeeper("quorum", "dismiss-evidence", "9", "--highest", "50000", "--cluster", cluster.directory)
         assert dismissed.returncode == 0, dismissed.stderr
         again = pidkeeper("quorum", "dismiss-evidence", "9", "--cluster", cluster.directory)
         assert (again.returncode, "broker 9 has left no evidence" in again.stderr) == (ExitCode.REFUSED, True)

@@ -168,6 +168,14 @@ FOUNDING_BUGS: Final = (
         _EVIDENCE,
     ),
     Planted(
+        "evidence-dismissed-that-nobody-has-seen",
+        "nothing is handed out while somebody holds what the quorum does not know of",
+        "an operator who looked at health, and a broker that said more before the command came",
+        (replace(STATE, "dismiss_evidence", "request.highest_producer_id not in _", "False"),),
+        _EVIDENCE,
+        unseen="simulated operators look and act at once",
+    ),
+    Planted(
         "dismissed-process-stops-the-quorum-again",
         "a lone agent cannot stop a quorum for good",
         _OVER,

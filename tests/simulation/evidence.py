@@ -108,7 +108,7 @@ class Witnesses:
     def _judgement(self, broker_id: int, highest: int) -> requests.Request:
         if self._rng.random() < 0.3 and highest < MAX_PRODUCER_ID - self._cluster.swarm.block_size:
             return requests.RaiseFloor(highest + 1)
-        return requests.DismissEvidence(broker_id)
+        return requests.DismissEvidence(broker_id, highest)
 
     def _judged(self, _: Any, error: RequestError | None) -> None:
         self._asked = False

@@ -83,7 +83,7 @@ def test_one_id_above_all_that_was_handed_out_stops_the_quorum_until_the_floor_i
     assert code(refused) is ErrorCode.EVIDENCE_OPEN
     assert "broker 2 holds IDs up to 10 of founding 00000000-0000-0000-0000-000000000001" in refused.detail
     assert "`pidkeeper ids raise-floor`, 11 at least" in refused.detail
-    assert "`pidkeeper quorum dismiss-evidence 2`" in refused.detail
+    assert "`pidkeeper quorum dismiss-evidence 2 --highest 10`" in refused.detail
     assert machine.foundings.evidence == (Evidence(2, OLD, 10, 5),)
     raised, given = batch(machine, requests.RaiseFloor(11), ALLOCATE)
     assert raised.raised
@@ -143,6 +143,19 @@ def test_an_operator_dismisses_it_and_that_broker_alone_is_refused(machine: Stat
     assert batch(machine, ALLOCATE)[0].producer_id_start == 20
     # What another process holds was never judged, be it less.
     assert code(batch(machine, holding(499, name="anew"), ALLOCATE)[1]) is ErrorCode.EVIDENCE_OPEN
+
+
+def test_what_was_not_seen_is_not_dismissed(machine: StateMachine) -> None:
+    """Between health and the command another process of the broker, or the same one, has said more."""
+    batch(machine, holding(500))
+    batch(machine, holding(600, name="anew"))
+    (refused,) = batch(machine, requests.DismissEvidence(2, 500))
+    assert code(refused) is ErrorCode.INVALID_REQUEST
+    assert refused.detail.endswith(
+        "(`pidkeeper quorum dismiss-evidence 2 --highest 600`); not dismissed: you named 500"
+    )
+    assert code(batch(machine, ALLOCATE)[0]) is ErrorCode.EVIDENCE_OPEN
+    assert batch(machine, requests.DismissEvidence(2, 600)) == [DismissEvidenceResponse(2, True)]
 
 
 def test_a_process_that_follows_at_once_is_another_one(machine: StateMachine) -> None:
