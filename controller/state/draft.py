@@ -165,6 +165,11 @@ class Draft:
         """Registrations after this batch, at most."""
         return len(self.machine.brokers) + len(self._brokers)
 
+    def brokers(self) -> list[BrokerRegistration]:
+        """All registrations after this batch: as many as there are to look through."""
+        kept = {one.broker_id: one for one in self.machine.brokers.all()} | self._brokers
+        return [one for one in kept.values() if one is not None]
+
     # Transactional ids.
 
     def transaction(self, transactional_id: str) -> TransactionRecord | None:

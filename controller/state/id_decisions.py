@@ -97,7 +97,7 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
     before = draft.broker(request.broker_id)
     cluster_id = draft.machine.cluster_id
     if before is None and draft.most_brokers() >= MAX_BROKERS:
-        raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MAX_BROKERS} brokers are registered already")
+        _make_room(draft)
     if before is not None and request.incarnation_id in before.superseded:
         raise RequestError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -124,6 +124,23 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
         _leave_evidence(draft, request.broker_id, request.held)
     own = draft.foundings
     return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, own.founding_id, own.succession)
+
+
+def _make_room(draft: Draft) -> None:
+    """Let the oldest of the fenced registrations go, if there are as many as are kept.
+
+    Else ids that nobody uses any more, as of pods that come and go, would keep every new broker out in the end. Whoever
+    comes back after all registers anew. Raises THROTTLING_QUOTA_EXCEEDED if none is fenced.
+    """
+    kept = draft.brokers()
+    if len(kept) < MAX_BROKERS:
+        return
+    oldest = min((one for one in kept if one.fenced), key=lambda one: one.broker_epoch, default=None)
+    if oldest is None:
+        detail = f"{MAX_BROKERS} brokers are registered already, and all of them are heard"
+        raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail)
+    draft.records.append(UnregisterBrokerRecord(oldest.broker_id, oldest.broker_epoch))
+    draft.put_broker(oldest.broker_id, None)
 
 
 def _check_founding(draft: Draft, request: requests.AllocateProducerIds | requests.BrokerHeartbeat) -> None:

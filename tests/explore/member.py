@@ -86,7 +86,7 @@ class Member:
     def _make_core(
         self, leader_change_data: bytes, voters: VotersRecord | None, configured: VotersRecord | None = None
     ) -> RaftCore:
-        return RaftCore(
+        core = RaftCore(
             self.config,
             self.rng,
             hard_state=self.disk.hard_state,
@@ -96,6 +96,8 @@ class Member:
             configured=configured,
             voters=voters,
         )
+        core.name_voters()
+        return core
 
     def _configuration(self) -> VotersRecord | None:
         """The newest configuration that was applied, from the snapshot on."""

@@ -357,10 +357,28 @@ def test_registrations_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     draft = Draft(machine, 0)
     decide(draft, requests.RegisterBroker(2, "x"))
     decide(draft, requests.RegisterBroker(3, "x"))
-    with pytest.raises(RequestError, match="3 brokers are registered already") as error:
+    with pytest.raises(RequestError, match="3 brokers are registered already, and all of them are heard") as error:
         decide(draft, requests.RegisterBroker(4, "x"))
     assert error.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     assert decide(draft, requests.RegisterBroker(1, "new")).broker_epoch == 4
+
+
+def test_a_new_broker_takes_the_place_of_the_oldest_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(id_decisions, "MAX_BROKERS", 3)
+    machine = registered()
+    draft = Draft(machine, 0)
+    epochs = {one: decide(draft, requests.RegisterBroker(one, "x")).broker_epoch for one in (3, 2)}
+    for one, epoch in epochs.items():
+        decide(draft, requests.FenceBroker(one, epoch))
+    decide(draft, requests.RegisterBroker(4, "x"))
+    assert UnregisterBrokerRecord(3, epochs[3]) in draft.records
+    machine.replay(draft.records)
+    assert [one.broker_id for one in machine.brokers.all()] == [1, 2, 4]
+    # It comes back, in the place of the other one; a broker that is heard keeps its own.
+    draft = Draft(machine, 0)
+    decide(draft, requests.RegisterBroker(3, "x"))
+    machine.replay(draft.records)
+    assert [one.broker_id for one in machine.brokers.all()] == [1, 3, 4]
 
 
 @pytest.mark.parametrize("build", [lambda: StateMachine("c", SIZE), registered])
