@@ -97,7 +97,7 @@ PROTOCOL_BUGS: Final = (
     ProtocolBug("repeated-vote-counted-twice", None, Scope(name="repeats", terms=1, timeouts=2, repeats=1)),
     ProtocolBug(
         "no-election-restriction",
-        _consensus("Free(i, m) /\\ UpToDate(m.lastIndex, m.lastTerm, log[i])", "Free(i, m)", _TERMS),
+        _consensus("Free(i, m) /\\ Grantable(i, m.lastIndex, m.lastTerm)", "Free(i, m)", _TERMS),
         _TWO_TERMS,
     ),
     ProtocolBug(
