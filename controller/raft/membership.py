@@ -113,11 +113,12 @@ class Memberships:
         """The members of one of the configurations, where they are reached.
 
         Those who are members since the founding are where the configured record has them, whatever the leader's file
-        said when the entry was written: no change has ever said where they are, so a file may.
+        said when the entry was written: no change has ever said where they are, so a file may. A learner, or a voter
+        with a directory, was taken in by a change, maybe with an id of the founding.
         """
         configured = {one.id: one for one in self._configured.members}
         return [
-            one if one.directory_id is not None else _reached(one, configured.get(one.id))
+            one if one.directory_id is not None or not one.voting else _reached(one, configured.get(one.id))
             for one in membership.record.members
         ]
 

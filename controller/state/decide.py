@@ -51,7 +51,7 @@ def most_records(request: requests.Request) -> int:
     if isinstance(request, requests.InitProducerId):
         return 2 if request.may_take_block else 1
     if isinstance(request, requests.RegisterBroker):
-        return 3
+        return 4
     if isinstance(request, requests.BrokerHeartbeat | requests.RecordFounding):
         return 2
     return 2 if isinstance(request, requests.AdvanceMigration) else 1
@@ -60,7 +60,7 @@ def most_records(request: requests.Request) -> int:
 def most_bytes(draft: Draft, request: requests.Request) -> int:
     """Bytes that deciding `request` adds to the entry of `draft`, at most."""
     if isinstance(request, requests.RegisterBroker):
-        return REGISTRATION_BYTES + EVIDENCE_BYTES
+        return RECORD_BYTES + REGISTRATION_BYTES + EVIDENCE_BYTES
     if isinstance(request, requests.SignOfLife) and is_news(request.held, draft.next_producer_id):
         return RECORD_BYTES + EVIDENCE_BYTES
     if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds):

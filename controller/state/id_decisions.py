@@ -96,8 +96,6 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
     """
     before = draft.broker(request.broker_id)
     cluster_id = draft.machine.cluster_id
-    if before is None and draft.most_brokers() >= MAX_BROKERS:
-        _make_room(draft)
     if before is not None and request.incarnation_id in before.superseded:
         raise RequestError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -109,6 +107,9 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
     if before is not None and known:
         registration = before
     else:
+        # Behind all that refuses the newcomer, who would else have taken another's place for nothing.
+        if before is None and draft.most_brokers() >= MAX_BROKERS:
+            _make_room(draft)
         record = RegisterBrokerRecord(
             broker_id=request.broker_id, broker_epoch=draft.next_offset, incarnation_id=request.incarnation_id
         )

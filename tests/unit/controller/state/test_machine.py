@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from pidkeeper.controller.state import id_decisions, requests
-from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.decide import decide, most_bytes, most_records
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine, UnsupportedMetadataVersion, allocations
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
-from pidkeeper.protocol.messages import RegisterBrokerResponse
+from pidkeeper.protocol.messages import HeldIds, RegisterBrokerResponse
 from pidkeeper.protocol.metadata_version import BASE, LATEST, MEMBERSHIP, TRANSACTIONS
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -31,6 +32,7 @@ from pidkeeper.protocol.records import (
     RegisterBrokerRecord,
     UnregisterBrokerRecord,
     VotersRecord,
+    encode_batch,
 )
 
 SIZE = 10
@@ -374,6 +376,25 @@ def test_a_new_broker_takes_the_place_of_the_oldest_that_is_silent(monkeypatch: 
     assert UnregisterBrokerRecord(3, epochs[3]) in draft.records
     machine.replay(draft.records)
     assert [one.broker_id for one in machine.brokers.all()] == [1, 2, 4]
+    # Who is refused takes nobody's place.
+    draft = Draft(machine, 0)
+    decide(draft, requests.RaiseMetadataVersion(LATEST))
+    machine.replay(draft.records)
+    draft = Draft(machine, 0)
+    liar = requests.RegisterBroker(3, "x", None, HeldIds(uuid.UUID(int=1), MAX_PRODUCER_ID))
+    with pytest.raises(RequestError) as refused:
+        decide(draft, liar)
+    assert refused.value.code is ErrorCode.EVIDENCE_REFUSED
+    assert draft.records == []
+    # All that a registration can add.
+    most = msgspec.structs.replace(
+        liar, incarnation_id="\U0001f600" * 64, kafka="a" * 255 + ":65535", held=HeldIds(uuid.UUID(int=1), 500)
+    )
+    bound = most_bytes(draft, most)
+    decide(draft, most)
+    assert len(draft.records) == most_records(most) == 4
+    assert len(encode_batch(draft.records)) <= bound
+    draft = Draft(machine, 0)
     # It comes back, in the place of the other one; a broker that is heard keeps its own.
     draft = Draft(machine, 0)
     decide(draft, requests.RegisterBroker(3, "x"))
