@@ -15,6 +15,7 @@ from typing import Any, Final
 from pidkeeper.controller.answers import Answer, Callback
 from pidkeeper.controller.migration.znode import ZnodeBlock, ZnodeError, claim, encode, lowers, next_free, parse, seal
 from pidkeeper.controller.migration.zookeeper import BlockZnode, Cause, Failure, Znode
+from pidkeeper.controller.state.foundings import check_open
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AdvanceMigration, Request
 from pidkeeper.protocol.errors import RequestError
@@ -46,10 +47,24 @@ class MigrationSteps:
 
     def tick(self) -> None:
         """Begin the next step, unless one is under way or none is due."""
-        if self._busy or self._machine.migration.phase not in LOOKING:
+        if self._busy or self._machine.migration.phase not in LOOKING or self._kept_back():
             return
         self._busy = True
         self._znode.read(partial(self._read, self._leadership))
+
+    def _kept_back(self) -> bool:
+        """Whether the brokers of ZooKeeper could hand out again what some broker of this quorum holds.
+
+        Looked at before anything is asked: a refusal is an entry in the log, and the next tick would add another.
+        """
+        if self._machine.migration.phase is not MigrationPhase.ROLLING_BACK:
+            return False
+        try:
+            check_open(self._machine.foundings.evidence, self._machine.producer_ids.next_producer_id)
+        except RequestError as refusal:
+            self._stuck(refusal.detail)
+            return True
+        return False
 
     def _read(self, leadership: int, outcome: Znode | Failure) -> None:
         if leadership != self._leadership:
@@ -104,6 +119,8 @@ class MigrationSteps:
 
     def _set_back(self, znode: Znode, block: ZnodeBlock | None) -> None:
         """Leave ZooKeeper at the next free ID. Also where it is there already: then no older write can land."""
+        if self._kept_back():
+            return
         name, quorum_next = self._machine.migration.claimed_by, self._machine.producer_ids.next_producer_id
         assert name is not None, "a migration under way has a name for its claims"
         free = next_free(block, name, quorum_next)
@@ -112,7 +129,7 @@ class MigrationSteps:
             data = None
         elif block is None or block.last + 1 != free:
             data = encode(claim(max(0, free - self._machine.block_size), free - 1, name))
-        self._write(data, znode, partial(self._finish, MigrationPhase.ROLLING_BACK, MigrationPhase.ROLLED_BACK))
+        self._write(data, znode, partial(self._finish, MigrationPhase.ROLLING_BACK, MigrationPhase.ROLLED_BACK, free))
 
     def _write(self, data: bytes | None, znode: Znode, then: Callable[[], None]) -> None:
         before, after = parse(znode.data), parse(data)
@@ -139,8 +156,8 @@ class MigrationSteps:
         else:
             self._stuck(outcome.detail)
 
-    def _finish(self, after: MigrationPhase, phase: MigrationPhase) -> None:
-        self._ask(AdvanceMigration(after, phase), self._settled)
+    def _finish(self, after: MigrationPhase, phase: MigrationPhase, left_at: int = -1) -> None:
+        self._ask(AdvanceMigration(after, phase, left_at=left_at), self._settled)
 
     def _ask(self, request: AdvanceMigration, then: Callable[[], None]) -> None:
         answer = Callback(partial(self._answered, self._leadership, request.phase, then))

@@ -33,6 +33,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerResponse,
 )
 from pidkeeper.protocol.metadata_version import FOUNDING, SUCCESSION, TRANSACTIONAL_BLOCKS, TRANSACTIONS
+from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     BrokerEndpointRecord,
@@ -264,7 +265,7 @@ def raise_floor(draft: Draft, request: requests.RaiseFloor) -> RaiseFloorRespons
     """Skip all IDs below a floor; one that is passed already changes nothing. Raises as `check_floor`."""
     check_floor(draft.next_producer_id, request.at_least, draft.machine.block_size, forced=request.forced)
     raised = request.at_least > draft.next_producer_id
-    if raised:
+    if raised and not _rollback_waits(draft):
         # The brokers of ZooKeeper have to jump over what lies below the floor, too.
         draft.take_claim(request.claimed, floor=request.at_least)
     if request.at_least > draft.next_producer_id:
@@ -273,6 +274,11 @@ def raise_floor(draft: Draft, request: requests.RaiseFloor) -> RaiseFloorRespons
         if draft.metadata_version >= SUCCESSION:
             draft.own_ids = NO_OWN_IDS
     return RaiseFloorResponse(next_producer_id=draft.next_producer_id, raised=raised)
+
+
+def _rollback_waits(draft: Draft) -> bool:
+    """Whether a rollback to ZooKeeper waits for evidence to be settled; then it leaves ZooKeeper above the floor."""
+    return draft.phase is MigrationPhase.ROLLING_BACK and bool(draft.foundings.open(draft.next_producer_id))
 
 
 def _set_fenced(

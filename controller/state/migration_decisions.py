@@ -71,12 +71,20 @@ def order(draft: Draft, request: requests.OrderMigration) -> MigrationPhase:
 
 
 def advance(draft: Draft, request: requests.AdvanceMigration) -> MigrationPhase:
-    """The leader is done with what `request.after` asks for."""
+    """The leader is done with what `request.after` asks for.
+
+    Raises EVIDENCE_OPEN while it would hand back to ZooKeeper, as in `order`.
+    """
     draft.require(MIGRATION)
     if draft.phase is not request.after:
         detail = f"the migration is in the phase {draft.phase.name}, no longer in {request.after.name}"
         raise RequestError(ErrorCode.MIGRATION_REFUSED, detail)
     _check_transition(draft, request.phase)
+    if request.after is MigrationPhase.ROLLING_BACK:
+        draft.check_handing_out()
+    if request.phase is MigrationPhase.ROLLED_BACK and request.left_at < draft.next_producer_id:
+        detail = f"ZooKeeper was left at {request.left_at}, but the next producer ID is {draft.next_producer_id}"
+        raise RequestError(ErrorCode.MIGRATION_REFUSED, detail)
     if request.phase is MigrationPhase.BRIDGE and draft.last_block is not None:
         raise RequestError(ErrorCode.MIGRATION_REFUSED, "this quorum has handed out IDs by itself")
     if request.zookeeper_next >= 0:

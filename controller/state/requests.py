@@ -212,7 +212,8 @@ class AdvanceMigration(msgspec.Struct, frozen=True):
     """Asked by the leader itself once `after` is done with. Answered with the phase that is in force then.
 
     `znode_version`, `zookeeper_next` and `broker_id`: the znode as it was read, the next ID according to it and who
-    wrote it; -1 where it does not matter. `claimed_by`: as in StartMigration, for BRIDGE.
+    wrote it; -1 where it does not matter. `claimed_by`: as in StartMigration, for BRIDGE. `left_at`: the ID that
+    ZooKeeper's brokers begin at, for ROLLED_BACK.
     """
 
     after: MigrationPhase
@@ -221,6 +222,7 @@ class AdvanceMigration(msgspec.Struct, frozen=True):
     zookeeper_next: int = -1
     broker_id: int = -1
     claimed_by: str = ""
+    left_at: int = -1
 
 
 SignOfLife = RegisterBroker | BrokerHeartbeat | AllocateProducerIds

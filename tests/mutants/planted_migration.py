@@ -10,6 +10,7 @@ from tests.mutants.planted import Planted
 MIGRATION: Final = "controller/migration"
 STATE: Final = "controller/state"
 _ANSWERS: Final = "tests/simulation/test_migration_answers.py"
+_EVIDENCE: Final = "tests/unit/controller/migration/test_evidence.py"
 _ORDERS: Final = "tests/unit/controller/migration/test_orders.py"
 _SAME_BLOCKS: Final = "no block goes to both worlds"
 
@@ -222,7 +223,7 @@ MIGRATION_BUGS: Final = (
                 "_set_back",
                 "if _1 == 0:",
                 "if _1 == (0 if block is None else block.last + 1):\n"
-                "    self._finish(MigrationPhase.ROLLING_BACK, MigrationPhase.ROLLED_BACK)\n"
+                "    self._finish(MigrationPhase.ROLLING_BACK, MigrationPhase.ROLLED_BACK, _1)\n"
                 "    return",
             ),
         ),
@@ -245,6 +246,31 @@ MIGRATION_BUGS: Final = (
         "a rollback leaves no gap",
         "Kafka: what a dead controller had claimed stays lost",
         (replace(MIGRATION, "_set_back", "next_free(_1, _, _2)", "max(_2, 0 if _1 is None else _1.last + 1)"),),
+    ),
+    Planted(
+        "rolled-back-over-evidence",
+        "nobody hands out while a broker holds what was not handed out here",
+        "a rollback that ZooKeeper delays: what an agent says meanwhile is not heard",
+        (
+            replace(MIGRATION, "_kept_back", "return True", "return False"),
+            delete(MIGRATION, "_kept_back", "self._stuck(_)"),
+            replace(STATE, "advance", "draft.check_handing_out()", "pass"),
+        ),
+        (_EVIDENCE,),
+    ),
+    Planted(
+        "rolled-back-below-a-floor",
+        "ZooKeeper's brokers begin above all that was handed out",
+        "the floor is raised after ZooKeeper was set back, and before that is committed",
+        (replace(STATE, "advance", "_1 and _2 < _3", "False"),),
+        (_EVIDENCE,),
+    ),
+    Planted(
+        "no-floor-during-a-rollback",
+        "an operator can settle evidence",
+        "a quorum that waits for a floor that it refuses",
+        (replace(STATE, "_rollback_waits", "return _", "return False"),),
+        (_EVIDENCE,),
     ),
     Planted(
         "claims-of-another-quorum-taken-over",
