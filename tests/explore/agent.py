@@ -21,8 +21,12 @@ class Agent:
 
     def __init__(self, own: int) -> None:
         self.own = own
+        self.asked = 0
+        self._start()
+
+    def _start(self) -> None:
         self.reserve = BlockReserve(_nothing)
-        self.asked = self.waits_for = 0
+        self.waits_for = 0
 
     def happen(self, event: Event) -> Outcome | None:
         """Let `event` happen; None if it cannot. Its name is the name of a method below."""
@@ -37,6 +41,11 @@ class Agent:
         self.asked += 1
         self.waits_for = self.asked
         return Outcome([Ask(self.own, member, self.asked, self.reserve.highest_held)], [], False)
+
+    def restart(self) -> Outcome:
+        """All is forgotten but the number: a connection of the process before answers nobody."""
+        self._start()
+        return Outcome([], [], False)
 
     def receive(self, grant: Grant, _: bool) -> Outcome:
         """A block has come: offer it, and hand out its IDs, unless nobody waits for it any more."""

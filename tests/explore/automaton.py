@@ -35,9 +35,11 @@ def inverse(permutation: Permutation) -> Permutation:
 Automatic = Member | Agent
 """What has a place in a cluster."""
 
+_AGENTS: Final = 1 << 32
+
 
 class Facts(NamedTuple):
-    """What is known of a state of a member without loading it. `asks`: it is the agent. `leads_removed`: it leads a
+    """What is known of a state of a member without loading it. `asks`: it is an agent. `leads_removed`: it leads a
     quorum of which it is no voter any more. `recovering`: by its disk."""
 
     asks: bool
@@ -69,7 +71,7 @@ class Automaton:
         self.scope = scope
         self.ids: Final = tuple(range(FIRST_ID, FIRST_ID + scope.places))
         self.facts: list[Facts] = []
-        # Equal for members that differ in names alone.
+        # Equal for members that differ in names alone; higher for agents, so that their places are the last ones.
         self.shapes: list[int] = []
         self.messages: list[Message] = []
         self.links: list[tuple[int, int]] = []
@@ -153,7 +155,7 @@ class Automaton:
     def _shape(self, member: Automatic) -> int:
         own = _own(member)
         masked = shape(member, lambda value: value if value < FIRST_ID else FIRST_ID + (value != own))
-        return self._shapes.setdefault(masked, len(self._shapes))
+        return self._shapes.setdefault(masked, len(self._shapes) + _AGENTS * isinstance(member, Agent))
 
     # Names.
 

@@ -91,10 +91,9 @@ class Moves:
         yield from self._after(member, past, Move(place, ("compact",)), "snapshots")
 
     def _ask(self, member: int, past: int, place: int) -> Iterator[Change]:
-        """There is one agent: everybody else is a member."""
-        for target in self._own:
-            if target != place:
-                yield from self._after(member, past, Move(place, ("ask", self._automaton.ids[target])), "asks")
+        yield from self._after(member, past, Move(place, ("restart",)), "restarts")
+        for target in self._automaton.ids[: self._scope.members]:
+            yield from self._after(member, past, Move(place, ("ask", target)), "asks")
 
     def _lead(self, member: int, past: int, place: int) -> Iterator[Change]:
         yield from self._after(member, past, Move(place, ("heartbeat",)), "heartbeats")

@@ -16,7 +16,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     not synced is lost from any write on. losses: disks that are replaced by empty ones. repeats: messages that arrive
     once more. capacity: messages on their way from one member to another; one more pushes any of them out. transfers:
     of the leadership. snapshots: taken by any member, who then drops the log behind it. changes: of the quorum, by one
-    member each. asks: for blocks, by an agent that is there if there are any; then the members are whole controllers.
+    member each. asks: for blocks, by all agents together; if there are any, the members are whole controllers. agents:
+    how many ask. restarts: of agents, who have forgotten everything then.
     blank: all begin with empty disks, so recovering; else with founded ones. pre_votes: those travel as
     all messages do; else they are answered at once, by any set of members, or never.
     """
@@ -37,6 +38,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: int = 0
     changes: int = 0
     asks: int = 0
+    agents: int = 1
+    restarts: int = 0
     blank: bool = False
     pre_votes: bool = False
 
@@ -47,8 +50,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def places(self) -> int:
-        """How many there are of all, with the agent."""
-        return self.members + (self.asks > 0)
+        """How many there are of all, with the agents."""
+        return self.members + (self.agents if self.asks else 0)
 
 
 BUDGETS: Final = (
@@ -63,6 +66,7 @@ BUDGETS: Final = (
     "snapshots",
     "changes",
     "asks",
+    "restarts",
 )
 """The bounds that a course uses up, in the order in which a state keeps what is left of them."""
 

@@ -179,7 +179,7 @@ class Storyteller:
 
 
 def told_plainly(finding: Finding, automaton: Automaton) -> str:
-    """The course move by move, for scopes with an agent: scenarios know of members alone. Members count from 1."""
+    """The course move by move, for scopes with agents: scenarios know of members alone. Members count from 1."""
     names = {one: one - FIRST_ID + 1 for one in automaton.ids}
     lines = [finding.what, ""]
     for number, move in enumerate(finding.course, 1):

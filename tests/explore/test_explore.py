@@ -17,7 +17,9 @@ from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.raft.outbox import Outbox
 from pidkeeper.protocol.records import Record
 from tests.explore import table
+from tests.explore.agent import Agent
 from tests.explore.cluster import Cluster, State
+from tests.explore.member import Outcome
 from tests.explore.scope import Scope
 from tests.explore.search import Finding, Search, resumed
 from tests.explore.story import Storyteller, told_plainly
@@ -71,6 +73,7 @@ def test_a_scope_is_exhausted() -> None:
         # Configurations name members, too, in entries and in snapshots.
         Scope(name="a change", terms=1, timeouts=1, changes=1),
         Scope(name="a change in a snapshot", voters=2, spares=1, terms=1, timeouts=1, changes=1, snapshots=1),
+        Scope(name="two agents", voters=2, terms=1, timeouts=1, asks=2, agents=2),
     ],
     ids=lambda scope: scope.name,
 )
@@ -149,6 +152,26 @@ def test_blocks_are_granted_and_handed_out_once() -> None:
     pasts = search.cluster.pasts.all()
     assert {past.handed for past in pasts} == {(), (0,), (1,), (0, 1)}
     assert (0, 1) in {past.granted for past in pasts}
+
+
+def test_several_agents_share_blocks_and_forget_them() -> None:
+    search = searched(Scope(name="agents", voters=2, terms=1, timeouts=1, asks=3, agents=2, restarts=1))
+    assert search.finding is None
+    assert (0, 1, 2) in {past.handed for past in search.cluster.pasts.all()}
+
+
+def test_an_agent_that_takes_the_answer_to_its_former_life_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer comes twice: what was handed out is forgotten in between."""
+
+    def restart(self: Agent) -> Outcome:
+        kept = self.asked
+        Agent.__init__(self, self.own)
+        self.asked = self.waits_for = kept
+        return Outcome([], [], False)
+
+    monkeypatch.setattr(Agent, "restart", restart)
+    scope = Scope(name="former life", voters=2, terms=1, timeouts=1, asks=1, restarts=1, repeats=1)
+    assert found(scope).what == "the ID 0 is given a second time"
 
 
 def granted_when_proposed(self: Proposals, records: list[Record], outcomes: Outcomes) -> Proposal:
