@@ -38,6 +38,7 @@ class Witnesses:
         self._cluster = cluster
         self._world = cluster.world
         self._rng: random.Random = cluster.world.stream("witnesses")
+        self._moments: random.Random = cluster.world.stream("witnesses-of-rollbacks")
         self._lies = self._rng.random() < SHARE
         self._endpoint = Endpoint(cluster, self._rng)
         self._patience = 0
@@ -51,10 +52,18 @@ class Witnesses:
             self._world.at(self._rng.randrange(10 * SECOND), self._lie)
         self._world.at(LOOK, self._look)
 
+    def ordered(self, *, rollback: bool) -> None:
+        """Speak up while allocation is handed back to ZooKeeper, in some of the seeds with lies."""
+        if rollback and self._lies and self._moments.random() < 0.5:
+            self._world.at(self._moments.randrange(30 * MILLISECOND), self._speak)
+
     def _lie(self) -> None:
         if self._cluster.healed:
             return
         self._world.at(self._rng.randrange(2 * SECOND, 15 * SECOND), self._lie)
+        self._speak()
+
+    def _speak(self) -> None:
         far = self._rng.random() < 0.3
         above = self._rng.choice((0, 1, 5_000, 1_000_000))
         highest = self._rng.choice(FAR) if far else min(self._cluster.next_id_seen() + above, MAX_PRODUCER_ID - 1)

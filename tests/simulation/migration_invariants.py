@@ -6,6 +6,7 @@
 - the end of the znode's block never falls, but where the migration is rolled back;
 - whoever rolls back sets the znode to exactly the next free ID: no gap stays that no committed block, floor, block of
   an old broker, or claim of which the znode has the end alone explains;
+- nothing is handed back to ZooKeeper while a broker's evidence is open, nor below a floor;
 - what ends a pausing phase was done before; behind FINALIZED nothing is ever written to the znode;
 - while a broker is registered in ZooKeeper, the end begins only if an operator forced it, and then it is not refused.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from pidkeeper.controller.migration.zookeeper import BROKERS_PATH, Znode
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import RaiseFloorResponse
 from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
@@ -73,6 +75,9 @@ def is_whole(block: Block) -> bool:
     return block.last - block.first + 1 < LONGEST_ZNODE_BLOCK
 
 
+HANDING_BACK: Final = {MigrationPhase.ROLLING_BACK, MigrationPhase.ROLLED_BACK}
+
+
 class MigrationMonitor:
     """Watches the znode and the committed records. Raises Violation in the event in which a promise was broken.
 
@@ -103,7 +108,12 @@ class MigrationMonitor:
         """The highest floor that an operator asked for by force."""
         self._brokers_next_at = {0: self.brokers_next}
         self._pausing: MigrationRecord | None = None
+        self._paused_at = 0
+        """`_quorum_next` then: a floor that a rollback waits for may be committed while its write is under way."""
         self._set_back_version = -1
+        self._set_back_to = 0
+        self._evidence: dict[int, int] = {}
+        """What brokers say that they hold and nobody has dismissed, by broker."""
         self._finalizing: list[tuple[Process, int, bool]] = []
         """Orders under way: at which member, since when, and whether forced."""
         if zookeeper.znode.data is not None:
@@ -159,10 +169,11 @@ class MigrationMonitor:
 
     def _check_set_back(self, wanted: Write, before: Znode) -> None:
         self._skipped = max(self._skipped, self._unknown_below(before))
-        known = self._quorum_next, self.brokers_next, self._skipped
-        if end_of(wanted.data) != max(known):
-            facts = f"{wanted} replaces {before}: next is {end_of(wanted.data)}"
-            raise Violation("set-back", f"{facts}, not the highest of {known}")
+        others = max(self.brokers_next, self._skipped)
+        self._set_back_to = end_of(wanted.data)
+        if self._set_back_to not in {max(self._quorum_next, others), max(self._paused_at, others)}:
+            facts = f"{wanted} replaces {before}: next is {self._set_back_to}"
+            raise Violation("set-back", f"{facts}, not the highest of {self._quorum_next} and {others}")
         self._set_back_version = before.version
 
     def _unknown_below(self, znode: Znode) -> int:
@@ -238,6 +249,10 @@ class MigrationMonitor:
                     self.floors.add(record.next_producer_id)
             elif isinstance(record, ZooKeeperBlockRecord):
                 self._log_next = record.next_producer_id
+            elif isinstance(record, EvidenceRecord):
+                self._evidence[record.broker_id] = record.highest_producer_id
+            elif isinstance(record, EvidenceDismissedRecord):
+                del self._evidence[record.broker_id]
             elif isinstance(record, MigrationRecord):
                 self._entered(record)
 
@@ -258,8 +273,10 @@ class MigrationMonitor:
             raise Violation("not-taken-over", f"{record}: the log is at {self._log_next}, others have {others}")
         if phase is MigrationPhase.DUAL_WRITE and record.znode_version < 0:
             raise Violation("not-taken-over", f"{record} rests on no look at the znode")
+        if phase in HANDING_BACK and (held := max(self._evidence.values(), default=-1)) >= self._log_next:
+            raise Violation("rolled-back-over-evidence", f"{record}, but {held} is held and {self._log_next} is next")
         if phase in PAUSED:
-            self._pausing = record
+            self._pausing, self._paused_at = record, self._quorum_next
         elif phase is MigrationPhase.FINALIZED:
             block = None if self.zookeeper.znode.data is None else _block(self.zookeeper.znode.data)
             if block is None or not block.sealed or block.claimed_by != self.name:
@@ -269,6 +286,9 @@ class MigrationMonitor:
             if self._pausing.znode_version < 0 or self._set_back_version != self._pausing.znode_version:
                 facts = f"{self._pausing} was last, version {self._set_back_version} was set back"
                 raise Violation("rolled-back-unset", facts)
+            if self._set_back_to < self._quorum_next:
+                facts = f"ZooKeeper was set back to {self._set_back_to}, the quorum is at {self._quorum_next}"
+                raise Violation("rolled-back-below", facts)
         self.phases.append((self.world.now, phase))
 
     # Everything together.

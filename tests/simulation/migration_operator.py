@@ -122,6 +122,7 @@ class MigrationOperator:
         member, asked, forced = process.interface, self.world.now, self._moves.random() < FORCED
         if self.world.trace is not None:
             self.world.note(f"the operator orders member {process.node_id}: {what}")
+        self.cluster.witnesses.ordered(rollback=what == ROLL_BACK)
         try:
             if what == DESCRIBE:
                 member.describe_migration()
