@@ -476,7 +476,7 @@ class RaftCore:
         if kind is RequestVote:
             self._outbox.send_when_durable(RequestVoteReply(hard.term, self.node_id, peer, False, hard.recovery))
         elif kind in _FROM_LEADER and kind is not TimeoutNow:
-            reused = hard.id_may_be_reused(self.membership)
+            reused = hard.id_may_be_reused(self.log.memberships)
             reply = AppendEntriesReply(hard.term, self.node_id, peer, True, 0, 0, 0, 0, hard.recovery, reused)
             self._outbox.send_when_durable(reply)
         return False

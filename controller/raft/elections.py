@@ -61,9 +61,10 @@ Ids that are used again. A learner that lost its disk recovers like a voter, and
 removal of a voter is committed, its id may come back with an empty disk, as a learner. A member that was away meanwhile
 still takes that learner for the voter. Suppose that 3 was down, and the others made 4 a voter, removed 1, and took in a
 learner with an empty disk under the id 1. Then 2 lost its disk. Of the voters {2, 3, 4} only one has lost anything; yet
-3, which still counts by {1, 2, 3}, would have the votes of all three. So a member that recovers and joined as a
-learner grants nothing as a voter, and acknowledges nothing as one, unless its own log says that it is a learner. If its
-log says so, then whoever takes it for the earlier voter lacks that entry, is behind it, and is refused for that.
+3, which still counts by {1, 2, 3}, would have the votes of all three. So a member that recovers and joined as a learner
+grants nothing as a voter, and acknowledges nothing as one, unless its own log says that it is a learner, or by any
+configuration that counts that its directory votes. If its log says so, then whoever takes it for the earlier voter
+lacks that entry, is behind it, and is refused for that.
 
 Learners that are ahead. A learner agrees even with a candidate whose log ends before its own, if both take it for a
 learner. None of its acknowledgements has committed anything: a leader counts by a configuration only what is not before
@@ -227,4 +228,4 @@ class Voter:
         through = since if newest.is_learner(self._node_id) and not votes else None
         yes = free and log.is_up_to_date(message.last_log_index, message.last_log_term, through)
         # Whoever takes us for a learner loses nothing with entries that are ours alone, even if we recover.
-        return yes and not hard.id_may_be_reused(newest), yes if votes else free
+        return yes and not hard.id_may_be_reused(log.memberships), yes if votes else free

@@ -137,7 +137,7 @@ class Following:
 
     def _acknowledge(self, index: int) -> None:
         hard = self._hard
-        reused = hard.id_may_be_reused(self._log.memberships.newest)
+        reused = hard.id_may_be_reused(self._log.memberships)
         reply = AppendEntriesReply(
             hard.term, self._node_id, self.leader_id, False, index, 0, 0, 0, hard.recovery, reused
         )
@@ -147,7 +147,7 @@ class Following:
         hard, log, prev = self._hard, self._log, message.prev_log_index
         # As far back as our log may agree by its terms, so that the leader skips a term at a time.
         hint, hint_term = log.find_conflict_by_term(min(prev, log.last_index), message.prev_log_term)
-        reused = hard.id_may_be_reused(log.memberships.newest)
+        reused = hard.id_may_be_reused(log.memberships)
         reply = AppendEntriesReply(
             hard.term, self._node_id, self.leader_id, True, 0, prev, hint, hint_term, hard.recovery, reused
         )

@@ -6,7 +6,7 @@ from typing import Final
 
 from pidkeeper.controller.raft.config import RaftConfig
 from pidkeeper.controller.raft.invariants import InvariantViolation
-from pidkeeper.controller.raft.membership import Membership
+from pidkeeper.controller.raft.membership import Memberships
 from pidkeeper.controller.raft.messages import HardState
 from pidkeeper.controller.raft.rng import Rng
 from pidkeeper.protocol.log_position import MAX_NUMBER
@@ -67,15 +67,18 @@ class HardStateKeeper:
         self.recovery = 0
         self.version += 1
 
-    def id_may_be_reused(self, newest: Membership) -> bool:
+    def id_may_be_reused(self, memberships: Memberships) -> bool:
         """Whether others may know another member by this one's id, a voter whose removal they have not heard of.
 
         A learner with an empty disk may bear such an id. Until its own log says that it is a learner, or that its own
-        directory votes, it must not be counted as that voter. newest: the configuration in force by its own log.
+        directory votes, it must not be counted as that voter. While its removal is not known to be committed, it votes.
+        memberships: by its own log.
         """
         if not (self.recovering and self._learner):
             return False
-        return not (newest.is_learner(self._node_id) or newest.names_voter(self._node_id, self._directory_id))
+        own, directory = self._node_id, self._directory_id
+        votes = any(one.names_voter(own, directory) for one in memberships.configurations)
+        return not (votes or memberships.newest.is_learner(own))
 
     def value(self, commit: int) -> HardState:
         """What is to be written, with the commit index `commit`."""

@@ -391,10 +391,17 @@ MEMBERSHIP_BUGS: Final = (
             replace(
                 RAFT,
                 "HardStateKeeper.id_may_be_reused",
-                "_1 or newest.names_voter(self._node_id, self._directory_id)",
+                "votes or _1",
                 "_1",
             ),
         ),
+        _CORE_TEST,
+    ),
+    Planted(
+        "a-voter-whose-removal-is-undecided-speaks-for-nobody",
+        "somebody can always lead",
+        "the simulator: two tails torn, a disk lost, a removal that its own subject holds (657810693923)",
+        (replace(RAFT, "HardStateKeeper.id_may_be_reused", "memberships.configurations", "[memberships.newest]"),),
         _CORE_TEST,
     ),
     Planted(

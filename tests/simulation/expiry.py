@@ -58,6 +58,7 @@ window at each look would take 12 s."""
 LATE_MS: Final = 6_000
 """An id that is older than its time by this was to be removed by then, for the same reason."""
 
+JUDGED: Final = 5 * SECOND
 SERVED: Final = 3 * SECOND
 MEMBERS: Final = 10
 """Attempts to find the one that leads."""
@@ -232,7 +233,7 @@ class Crowd:
     def check(self) -> None:
         """Let a crowd come, and see it go. Raises Violation."""
         leader = self._cluster.leader()
-        if not self._size or leader is None:
+        if not self._size or leader is None or not self._is_handed_out(leader):
             return
         self._let_the_last_crowd_go(leader)
         self._come_to_the_leader(ASKING)
@@ -249,6 +250,16 @@ class Crowd:
             facts = f"{len(stay)}, {granted} were granted, {stay[0]} among them: {expiry.known[stay[0]]}"
             raise Violation("idle-id-stays", facts)
         self._check_served()
+
+    def _is_handed_out(self, leader: Process) -> bool:
+        """Once an operator has judged what false witnesses said."""
+        machine = leader.machine
+
+        def settled() -> bool:
+            return not machine.foundings.open(machine.producer_ids.next_producer_id)
+
+        self._world.run(self._world.now + JUDGED, settled)
+        return settled()
 
     def _known(self, leader: Process) -> list[str]:
         """The ids of all crowds in the table that are to go, also those whose answer was lost."""

@@ -12,6 +12,7 @@ from pidkeeper.controller.raft.leadership import Leadership
 from pidkeeper.controller.raft.membership import Memberships, plain_record
 from pidkeeper.controller.raft.messages import (
     AppendEntries,
+    AppendEntriesReply,
     Entry,
     HardState,
     HeartbeatReply,
@@ -633,6 +634,22 @@ def test_a_directory_that_its_log_names_as_a_voter_speaks_for_itself(named: str 
     torn.step(RequestVote(torn.term + 1, 1, 4, torn.last_index, 1, False))
     (reply,) = of(RequestVoteReply, flush(torn))
     assert reply.granted is speaks
+
+
+@pytest.mark.parametrize(("commit", "speaks"), [(2, True), (3, False)])
+def test_a_voter_whose_removal_is_undecided_speaks_for_itself(commit: int, speaks: bool) -> None:
+    """Who would remove it may need its vote, if others have lost data, too; its file calls it a learner still."""
+    promoted = VotersRecord(
+        tuple(replace(one, directory_id="mine" if one.id == 4 else None) for one in members(1, 2, 3, 4).members)
+    )
+    records = (members(1, 2, 3, learners=[4]), promoted, members(1, 2, 3))
+    torn = core_with(4, *records, commit=commit, recovering=True, directory_id="mine")
+    torn.step(RequestVote(torn.term + 1, 1, 4, torn.last_index, 1, False))
+    (vote,) = of(RequestVoteReply, flush(torn))
+    assert vote.granted is speaks
+    torn.step(AppendEntries(torn.term, 1, 4, torn.last_index, 1, 0, [Entry(torn.term, torn.last_index + 1, NOOP)]))
+    (taken,) = of(AppendEntriesReply, flush(torn))
+    assert (taken.rejected, taken.learner) == (False, not speaks)
 
 
 def test_who_agrees_as_a_learner_alone_waits_a_full_timeout_for_the_winner_too() -> None:
