@@ -140,16 +140,19 @@ Become(i, newRole, leader) ==
     /\ votes' = [votes EXCEPT ![i] = <<>>]
     /\ progress' = [progress EXCEPT ![i] = [j \in Members |-> Unknown]]
 
-(* A newer term is entered before anything else is done about a message.    *)
-(* Whoever has entered it may have told of it, not its candidates alone.    *)
-MeetTerm(i, t) ==
-    /\ t > term[i]
-    /\ (\E j \in Members : disk[j].term = t) \/ (\E m \in sent : m.term = t) \/ led[t].leader # Nobody
+EnterTerm(i, t) ==
     /\ term' = [term EXCEPT ![i] = t]
     /\ vote' = [vote EXCEPT ![i] = Nobody]
     /\ Become(i, "follower", Nobody)
     /\ pre' = [pre EXCEPT ![i] = <<>>]
     /\ UNCHANGED <<log, commit, recovery, disk, parked, sent, led, decided, drawn, used>>
+
+(* A newer term is entered before anything else is done about a message.    *)
+(* Whoever has entered it may have told of it, not its candidates alone.    *)
+MeetTerm(i, t) ==
+    /\ t > term[i]
+    /\ (\E j \in Members : disk[j].term = t) \/ (\E m \in sent : m.term = t) \/ led[t].leader # Nobody
+    /\ EnterTerm(i, t)
 
 (* No timeout is needed to lose sight of a leader.                          *)
 ForgetLeader(i) ==

@@ -8,19 +8,25 @@
 (* A disk writes later than the memory changes, so writes under way are     *)
 (* kept here in their order. A crash may find the first of them durable, or *)
 (* a part of one.                                                           *)
+(*                                                                         *)
+(* Two faults are no behaviour of Consensus: a member that makes up terms,  *)
+(* and a disk that goes back without its noticing. They are steps here, and *)
+(* what follows from them is held to all rules again.                       *)
 (***************************************************************************)
 EXTENDS Consensus, Course     \* Course has Steps, as the simulation wrote them
 
 VARIABLES
     at,             \* the next step
     pending,        \* [Members -> images, oldest first]
-    overwritten     \* [Members -> logs of which a write took the end away]
+    overwritten,    \* [Members -> logs of which a write took the end away]
+    forged          \* the highest term that somebody has made up
 
 TraceInit ==
     /\ Init
     /\ at = 1
     /\ pending = [i \in Members |-> <<>>]
     /\ overwritten = [i \in Members |-> {}]
+    /\ forged = 0
 
 -----------------------------------------------------------------------------
 
@@ -72,6 +78,25 @@ Restarted(i, s) ==
        /\ pending' = [pending EXCEPT ![i] = <<>>]
        /\ UNCHANGED used
 
+(* The disk is as it was once. Its member cannot know what that lacks.      *)
+WentBack(i, s) ==
+    /\ \E from \in Logs(i) :
+        /\ Ends(from, s)
+        /\ Restart(i, [term |-> s.term, vote |-> s.vote, log |-> Prefix(from, s.len), commit |-> s.commit,
+                       recovering |-> FALSE])
+    /\ pending' = [pending EXCEPT ![i] = <<>>]
+    /\ UNCHANGED used
+
+(* Somebody who is no candidate asks for votes in a term of his own making, *)
+(* or says something else in it. Whoever hears that may come nearer to it,  *)
+(* if it is too far away to be entered at once.                             *)
+Forge(s) ==
+    /\ forged' = Max(forged, s.term)
+    /\ sent' = sent \cup s.requests
+    /\ UNCHANGED <<durables, roles, disk, parked, led, decided, drawn, pre, used>>
+
+Believe(i, s) == term[i] < s.term /\ s.term <= forged /\ EnterTerm(i, s.term)
+
 -----------------------------------------------------------------------------
 
 Write(i) ==
@@ -106,14 +131,17 @@ Does(i, s) ==
     \/ s.a = "Rest" /\ Rest(i)
     \/ s.a = "Installed" /\ Installed(i, s)
     \/ s.a = "Restart" /\ Restarted(i, s)
+    \/ s.a = "WentBack" /\ WentBack(i, s)
     \/ /\ UNCHANGED pending
        /\ \/ s.a = "Begin" /\ Begin(i, s.term)
+          \/ s.a = "Forge" /\ Forge(s)
           \/ s.a = "MeetTerm" /\ MeetTerm(i, s.term)
+          \/ s.a = "Believe" /\ Believe(i, s)
           \/ s.a = "ForgetLeader" /\ ForgetLeader(i)
           \/ s.a = "StepDown" /\ StepDown(i)
           \/ s.a = "AnswerPreVote" /\ s.asked = term[s.to] + 1
                                    /\ AnswerPreVote(i, s.to, s.lastIndex, s.lastTerm, s.granted, s.consents)
-          \/ s.a = "Stand" /\ Stand(i)
+          \/ s.a = "Stand" /\ s.term = term[i] + 1 /\ Stand(i)
           \/ s.a = "CountOwnVote" /\ CountOwnVote(i) /\ Begins(i, s)
           \/ s.a = "AnswerVoteRequest" /\ AnswerVoteRequest(i, s.m, s.granted, s.consents)  /\ s.m \in sent
           \/ s.a = "CountVote" /\ s.m \in sent /\ CountVote(i, s.m) /\ Begins(i, s)
@@ -145,10 +173,11 @@ TraceNext ==
            before == disk[s.i].log
            taken == s.a = "Written" /\ Common(before, disk'[s.i].log) < Len(before)
        IN /\ Does(s.i, s) /\ Shows(s.i, s)
+          /\ s.a = "Forge" \/ UNCHANGED forged
           /\ overwritten' = [overwritten EXCEPT ![s.i] = IF taken THEN @ \cup {before} ELSE @]
     /\ at' = at + 1
 
-TraceSpec == TraceInit /\ [][TraceNext]_<<vars, at, pending, overwritten>>
+TraceSpec == TraceInit /\ [][TraceNext]_<<vars, at, pending, overwritten, forged>>
 
 Place == at
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -15,6 +16,10 @@ SHOWN_BEFORE: Final = 5
 
 RESTS: Final = frozenset({"Written", "Rest", "Installed"})
 """Steps at which messages leave, so that those that nobody takes any more can be dropped."""
+
+
+TERMS: Final = frozenset({"term", "asked", "lastTerm", "prevTerm"})
+"""Arguments that are terms."""
 
 
 class Shown(msgspec.Struct, frozen=True, array_like=True):
@@ -76,15 +81,26 @@ class Course:
             self.end(f"{self._limit:,} steps")
         return stepped
 
+    def undo(self) -> None:
+        """Forget the steps of the present event."""
+        del self.steps[self._unshown :]
+
     def end(self, why: str) -> None:
         """Take no more steps."""
-        del self.steps[self._unshown :]
+        self.undo()
         self.ended = self.ended or why
 
-    @property
-    def highest_term(self) -> int:
-        """That a member has shown."""
-        return max((step.shown.term for step in self.steps if step.shown is not None), default=0)
+    def terms(self) -> dict[int, int]:
+        """The terms that are met, each with its place among them, from 0 on.
+
+        One that somebody made up may be far away. How far makes no difference; a candidate goes to the next one.
+        """
+        met = {0}
+        for step in self.steps:
+            met |= _terms_in(step.arguments)
+            if step.shown is not None:
+                met |= {step.shown.term, step.shown.last_term}
+        return {term: place for place, term in enumerate(sorted(met))}
 
     def around(self, place: int) -> str:
         """The step at `place` in words, behind what its member did before."""
@@ -96,8 +112,10 @@ class Course:
 
     def module(self) -> str:
         """The data module that `Trace` is checked with."""
-        parts = [self.steps[first : first + STEPS_PER_PART] for first in range(0, len(self.steps), STEPS_PER_PART)]
-        drops = self._drops()
+        terms = self.terms()
+        steps = [_placed(step, terms) for step in self.steps]
+        parts = [steps[first : first + STEPS_PER_PART] for first in range(0, len(steps), STEPS_PER_PART)]
+        drops = _drops(steps)
         lines = ["---- MODULE Course ----", "EXTENDS Sequences"]
         place = 0
         for number, part in enumerate(parts):
@@ -110,18 +128,48 @@ class Course:
         lines.append("====")
         return "\n".join(lines) + "\n"
 
-    def _drops(self) -> dict[int, list[dict[str, object]]]:
-        """By step: the messages that were taken for the last time since the drop before."""
-        last = {_tla(step.arguments["m"]): place for place, step in enumerate(self.steps) if "m" in step.arguments}
-        due: dict[int, list[dict[str, object]]] = {}
-        waiting: list[dict[str, object]] = []
-        for place, step in enumerate(self.steps):
-            message = step.arguments.get("m")
-            if isinstance(message, dict) and message["type"] != "RequestVote" and last[_tla(message)] == place:
-                waiting.append(message)
-            if step.action in RESTS:
-                due[place], waiting = waiting, []
-        return due
+
+def _terms_in(arguments: Mapping[str, object]) -> set[int]:
+    found: set[int] = set()
+    for name, value in arguments.items():
+        if isinstance(value, dict):
+            found |= _terms_in(value)
+        elif name in TERMS:
+            assert isinstance(value, int), f"{name} {value!r} is no term"
+            found.add(value)
+    return found
+
+
+def _placed(step: Step, terms: Mapping[int, int]) -> Step:
+    shown = step.shown
+    if shown is not None:
+        shown = msgspec.structs.replace(shown, term=terms[shown.term], last_term=terms[shown.last_term])
+    return Step(step.action, step.node, _with_places(step.arguments, terms), shown)
+
+
+def _with_places(arguments: Mapping[str, object], terms: Mapping[int, int]) -> dict[str, object]:
+    def placed(name: str, value: object) -> object:
+        if isinstance(value, dict):
+            return _with_places(value, terms)
+        if isinstance(value, list):
+            return [placed(name, one) for one in value]
+        return terms[value] if name in TERMS and isinstance(value, int) else value
+
+    return {name: placed(name, value) for name, value in arguments.items()}
+
+
+def _drops(steps: Sequence[Step]) -> dict[int, list[dict[str, object]]]:
+    """By step: the messages that were taken for the last time since the drop before."""
+    last = {_tla(step.arguments["m"]): place for place, step in enumerate(steps) if "m" in step.arguments}
+    due: dict[int, list[dict[str, object]]] = {}
+    waiting: list[dict[str, object]] = []
+    for place, step in enumerate(steps):
+        message = step.arguments.get("m")
+        if isinstance(message, dict) and message["type"] != "RequestVote" and last[_tla(message)] == place:
+            waiting.append(message)
+        if step.action in RESTS:
+            due[place], waiting = waiting, []
+    return due
 
 
 def _record(step: Step, drop: list[dict[str, object]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -39,9 +40,12 @@ class Followed(msgspec.Struct, frozen=True):
     violation: str | None
 
 
-def follow(seed: int, most_steps: int) -> Followed:
-    """Simulate `seed`, and have TLC follow at most `most_steps` of it. Raises RuntimeError with what TLC said."""
-    recorded = Recorded(seed, most_steps)
+def follow(seed: int, most_steps: int, without: AbstractSet[str] = frozenset()) -> Followed:
+    """Simulate `seed`, and have TLC follow at most `most_steps` of it. `without`: faults that are not thrown.
+
+    Raises RuntimeError with what TLC said.
+    """
+    recorded = Recorded(seed, most_steps, without)
     course = recorded.course
     followed, broken = _followed(course, recorded.cluster.swarm.members) if course.steps else (0, None)
     whole = followed == len(course.steps) and broken is None
@@ -78,7 +82,7 @@ def _configuration(course: Course, first_voters: int) -> str:
         "Nobody": 0,
         "Blank": "TRUE",
         "Names": "{TRUE, FALSE}",
-        "MaxTerm": course.highest_term + 1,
+        "MaxTerm": len(course.terms()),
         **dict.fromkeys(("MaxLog", "MaxProposals", "MaxCrashes", "MaxLosses", "MaxChanges"), _NO_BOUND),
     }
     lines = ["SPECIFICATION TraceSpec", "CONSTANTS", *(f"    {name} = {value}" for name, value in constants.items())]

@@ -77,7 +77,7 @@ def _parts(recorder: Recorder) -> list[tuple[type, str, _Around]]:
     return [
         (RaftCore, "_become_follower", before(recorder.follows_nobody)),
         (RaftCore, "_become_pre_candidate", before(recorder.loses_leader)),
-        (RaftCore, "_become_candidate", before(lambda core, *_: recorder.do("Stand"))),
+        (RaftCore, "_become_candidate", before(lambda core, *_: recorder.do("Stand", term=core.term + 1))),
         (RaftCore, "_follow", before(lambda core, _: recorder.do("TakeHeartbeat", through=0, number=0))),
         (Ballot, "count", before(lambda ballot, voter, *_: recorder.counts(voter))),
         (Voter, "answer_pre_vote", after(recorder.answered_pre_vote)),

@@ -57,6 +57,7 @@ class Recorder:
     def __init__(self, limit: int) -> None:
         self.course = Course(limit)
         self._lives: dict[int, _Life] = {}
+        self._forged: list[Message] = []
         self.message: Message | None = None
         """That the present event is the arrival of."""
         self._core: RaftCore | None = None
@@ -78,9 +79,6 @@ class Recorder:
             life = self._lives[node] = _Life()
         if core.recovering:
             life.numbers[core._hard.recovery] = len(life.numbers)
-        if lost and not core.recovering:
-            self.course.end(f"the disk of member {node} went back without its noticing")
-            return
         life.shown = shown_by(core)
         if first:
             if core.last_index or core.vote is not None or not core.recovering:
@@ -97,8 +95,19 @@ class Recorder:
                 "lastTerm": core.log.last_term,
             }
             rest = {"commit": core.commit, "recovering": core.recovering, "lost": lost, "installing": installing}
-            self.course.add("Restart", node, **image, **rest)
+            unnoticed = lost and not core.recovering
+            self.course.add("WentBack" if unnoticed else "Restart", node, **image, **rest)
         self.course.show(node, life.shown)
+
+    def forged(self, message: Message) -> None:
+        """Somebody sends what no member has said."""
+        life = self._lives.get(message.to)
+        if self.course.ended or life is None or life.shown is None:
+            return
+        self._forged.append(message)
+        requests = [self.request(message)] if isinstance(message, RequestVote) else []
+        self.course.add("Forge", message.to, term=message.term, requests=requests)
+        self.course.show(message.to, life.shown)
 
     @contextlib.contextmanager
     def event(self, core: RaftCore, name: str) -> Iterator[bool]:
@@ -111,6 +120,10 @@ class Recorder:
             yield True
             if not self.course.ended:
                 self._show(core, name)
+        except AssertionError:
+            # Whoever stops has not done what it began.
+            self.course.undo()
+            raise
         finally:
             self._core = self.message = None
 
@@ -157,7 +170,7 @@ class Recorder:
     def follows_nobody(self, core: RaftCore, term: int) -> None:
         """`RaftCore._become_follower` is about to enter `term`, or to stay in it."""
         if term > core.term:
-            self.do("MeetTerm", term=term)
+            self.do("Believe" if self.message in self._forged else "MeetTerm", term=term)
         elif core.role is Role.LEADER:
             self.do("StepDown")
         else:
