@@ -40,7 +40,7 @@ _AGENTS: Final = 1 << 32
 
 class Facts(NamedTuple):
     """What is known of a state of a member without loading it. `asks`: it is an agent. `leads_removed`: it leads a
-    quorum of which it is no voter any more. `recovering`: by its disk."""
+    quorum of which it is no voter any more. `lost`: something that was durable, and it has not recovered."""
 
     asks: bool
     leads: bool
@@ -48,7 +48,7 @@ class Facts(NamedTuple):
     term: int
     writes: int
     installing: bool
-    recovering: bool
+    lost: bool
     log: tuple[int, ...]
 
 
@@ -123,6 +123,10 @@ class Automaton:
             tuple(one.first for one in outcome.messages if isinstance(one, Grant)),
             tuple(outcome.handed),
         )
+
+    def dumped(self, member: int) -> bytes:
+        """The member itself, pickled."""
+        return self._members[member]
 
     # Numbers.
 
@@ -200,7 +204,7 @@ def _facts(member: Automatic) -> Facts:
         term=core.term,
         writes=len(member.disk.pending),
         installing=member.installing is not None,
-        recovering=member.disk.hard_state.recovering,
+        lost=member.lost,
         log=tuple(log.term(index) or 0 for index in range(1, log.last_index + 1)),
     )
 

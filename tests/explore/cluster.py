@@ -7,6 +7,7 @@ import struct
 from typing import Any
 
 from tests.explore.automaton import Automaton, Permutation, inverse
+from tests.explore.calm import stands_still
 from tests.explore.flights import Flights
 from tests.explore.moves import Changes, Move, Moves
 from tests.explore.past import Pasts, beginning
@@ -79,9 +80,17 @@ class Cluster:
     def _may_lose(self, members: tuple[int, ...]) -> list[bool]:
         """By place. Fewer voters than a majority have lost data and not yet recovered: no protocol survives more."""
         facts = self.automaton.facts
-        recovering = [facts[member].recovering for member in members]
+        lost = [facts[member].lost for member in members]
         most = (self.scope.voters - 1) // 2 - 1
-        return [sum(recovering) - one <= most for one in recovering]
+        return [sum(lost) - one <= most for one in lost]
+
+    def left_alone(self, state: State) -> str | None:
+        """What is wrong once the members of `state` are left alone; None if somebody comes to serve."""
+        dumped = [self.automaton.dumped(member) for member in state[: self.scope.members]]
+        try:
+            return "nobody comes to serve, though everybody is up" if stands_still(dumped) else None
+        except AssertionError as broken:
+            return str(broken)
 
     # Who is who makes no difference.
 

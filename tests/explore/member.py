@@ -61,12 +61,14 @@ class Outcome(msgspec.Struct, frozen=True):
 class Member:
     """A member between two events: all that it has ready was taken, what it wrote is not durable yet."""
 
-    __slots__ = ("config", "core", "disk", "entries", "incoming", "installing", "rng")
+    __slots__ = ("config", "core", "disk", "entries", "incoming", "installing", "lost", "rng")
 
     def __init__(self, config: RaftConfig, *, recovering: bool) -> None:
         self.config = config
         self.rng = Rng()
         self.disk = Disk(recovering)
+        # Something that was durable, and it has not recovered yet.
+        self.lost = recovering
         self._boot()
         self._forget_time()
 
@@ -188,7 +190,9 @@ class Member:
     def sync(self) -> bool:
         """The oldest write is durable; behind the last one a received snapshot is put in force."""
         if self.disk.pending:
-            self.core.written(self.disk.sync_one())
+            token = self.disk.sync_one()
+            self.lost = self.lost and self.disk.hard_state.recovering
+            self.core.written(token)
             return True
         if self.installing is None:
             return False
@@ -203,8 +207,17 @@ class Member:
             self.disk.sync_one()
         self._boot()
 
+    def tear(self) -> bool:
+        """The process dies, and finds a part of the oldest write when it starts again."""
+        if not self.disk.pending:
+            return False
+        self.disk.hard_state = msgspec.structs.replace(self.disk.hard_state, recovering=True)
+        self._boot()
+        return True
+
     def lose_disk(self) -> None:
         """An empty disk is put in."""
+        self.lost = True
         self.disk = Disk(recovering=True)
         self._boot()
 

@@ -86,6 +86,7 @@ class Moves:
             yield from self._after(member, past, Move(place, ("sync",)))
         for kept in range(facts.writes + 1):
             yield from self._after(member, past, Move(place, ("crash", kept)), "crashes")
+        yield from self._after(member, past, Move(place, ("tear",)), "tears")
         if may_lose:
             yield from self._after(member, past, Move(place, ("lose_disk",)), "losses")
         yield from self._after(member, past, Move(place, ("compact",)), "snapshots")

@@ -13,13 +13,15 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     voters: members of the quorum at first. spares: machines with empty disks that may join it. terms: the highest term.
     timeouts: of elections, of all members together. heartbeats: rounds of them. resignations: of leaders who hear no
     majority. proposals: entries beside the leaders' empty ones. crashes: of all members together; what was written and
-    not synced is lost from any write on. losses: disks that are replaced by empty ones. repeats: messages that arrive
+    not synced is lost from any write on. tears: crashes of which a write under way leaves a part, so that its member
+    cannot tell what it lacks. losses: disks that are replaced by empty ones. repeats: messages that arrive
     once more. capacity: messages on their way from one member to another; one more pushes any of them out. transfers:
     of the leadership. snapshots: taken by any member, who then drops the log behind it. changes: of the quorum, by one
     member each. asks: for blocks, by all agents together; if there are any, the members are whole controllers. agents:
     how many ask. restarts: of agents, who have forgotten everything then.
     blank: all begin with empty disks, so recovering; else with founded ones. pre_votes: those travel as
-    all messages do; else they are answered at once, by any set of members, or never.
+    all messages do; else they are answered at once, by any set of members, or never. calm: of so many states of all
+    members together one is left alone, until somebody serves; 0: of none.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     resignations: int = 0
     proposals: int = 0
     crashes: int = 0
+    tears: int = 0
     losses: int = 0
     repeats: int = 0
     capacity: int = 1
@@ -42,6 +45,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     restarts: int = 0
     blank: bool = False
     pre_votes: bool = False
+    calm: int = 0
 
     @property
     def members(self) -> int:
@@ -60,6 +64,7 @@ BUDGETS: Final = (
     "resignations",
     "proposals",
     "crashes",
+    "tears",
     "losses",
     "repeats",
     "transfers",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zlib
 from array import array
 from pathlib import Path
 from typing import NamedTuple
@@ -38,6 +39,7 @@ class Search:
         # The states of this depth that are still to be looked at, by number from `_next` on.
         self._frontier: list[bytes] = [first]
         self._next = 0
+        self._left_alone: set[bytes] = set()
         self.depth = 0
         self.moves = 0
         self.finding: Finding | None = None
@@ -46,6 +48,11 @@ class Search:
     def states(self) -> int:
         """How many distinct states were found."""
         return len(self._seen)
+
+    @property
+    def left_alone(self) -> int:
+        """How many states of all members were left alone."""
+        return len(self._left_alone)
 
     @property
     def exhausted(self) -> bool:
@@ -62,9 +69,13 @@ class Search:
             except FoundError as wrong:
                 self.finding = Finding(str(wrong), self._course(number, wrong.move))
                 return
-            for place, (_, _, after) in enumerate(all_next):
-                key = packed(*canonical(after)[0])
+            for place, (move, lost, after) in enumerate(all_next):
+                state_after = canonical(after)[0]
+                key = packed(*state_after)
                 if key not in seen:
+                    if self._is_to_be_left_alone(key) and (what := cluster.left_alone(state_after)) is not None:
+                        self.finding = Finding(what, self._course(number, move._replace(lost=lost)))
+                        return
                     seen.add(key)
                     found.append(key)
                     self._parents.append(number)
@@ -73,6 +84,14 @@ class Search:
         self._next += len(self._frontier)
         self._frontier = found
         self.depth += 1
+
+    def _is_to_be_left_alone(self, key: bytes) -> bool:
+        """Whether the members as they are there were not yet, and are among those that are chosen."""
+        every, members = self.cluster.scope.calm, key[: 4 * self.cluster.scope.members]
+        if not every or zlib.crc32(members) % every or members in self._left_alone:
+            return False
+        self._left_alone.add(members)
+        return True
 
     def _course(self, number: int, last: Move) -> list[Move]:
         """The moves to the state with `number`, and `last` behind them."""

@@ -157,6 +157,11 @@ class Storyteller:
         self._do(f"restart {move.place + 1}")
         self._work(move.place)
 
+    def _tear(self, move: Move) -> None:
+        self._do(f"crash {move.place + 1}")
+        self._do(f"restart {move.place + 1} torn")
+        self._work(move.place)
+
     def _lose_disk(self, move: Move) -> None:
         self._do(f"wipe {move.place + 1}")
         self._work(move.place)

@@ -13,7 +13,7 @@ from pidkeeper.controller.raft.core import RaftCore, Role
 from pidkeeper.controller.raft.elections import Voter
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.log import RaftLog
-from pidkeeper.controller.raft.messages import Message
+from pidkeeper.controller.raft.messages import Message, PreVote, RequestVote
 from pidkeeper.controller.raft.outbox import Outbox
 from pidkeeper.protocol.records import Record
 from tests.explore import table
@@ -141,6 +141,30 @@ def test_a_member_that_forgets_that_it_has_forgotten_is_found(monkeypatch: pytes
 
     monkeypatch.setattr(HardStateKeeper, "__init__", believing)
     assert found(Scope(name="no recovery", terms=2, timeouts=2, losses=1)).what
+
+
+def test_members_that_are_left_alone_come_to_serve() -> None:
+    search = searched(Scope(name="left alone", terms=1, timeouts=2, crashes=1, tears=1, calm=1))
+    assert search.finding is None
+    assert search.left_alone > 500
+
+
+def test_a_quorum_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever recovers gives no vote: harmless with one of three, until two have torn tails."""
+    agrees = Voter._agrees
+
+    def unless_recovering(self: Voter, message: PreVote | RequestVote, *, free: bool) -> tuple[bool, bool]:
+        granted, consents = agrees(self, message, free=free)
+        return granted and not self._hard.recovering, consents and not self._hard.recovering
+
+    monkeypatch.setattr(Voter, "_agrees", unless_recovering)
+    assert searched(Scope(name="one torn", terms=1, timeouts=1, tears=1, calm=1)).finding is None
+    scope = Scope(name="two torn", terms=1, timeouts=1, tears=2, calm=1)
+    search = searched(scope)
+    assert search.finding is not None
+    assert search.finding.what == "nobody comes to serve, though everybody is up"
+    story = Storyteller(scope, search.cluster.automaton).tell(search.finding)
+    assert story.count("> restart") == story.count(" torn") == 2
 
 
 # With the replicated state, the leader's side and the agent's reserve.

@@ -86,13 +86,16 @@ class Scenario(Changes):
             self.world.note(member, "crashes" + (f", losing: {' and '.join(lost)}" if lost else ""))
 
     def restart(self, args: Args) -> None:
-        """Start members again from what is durable; `lost=`: so many of the last entries were torn off the disk."""
-        lost = args.number("lost", 0)
+        """Start members again from what is durable; `lost=`: so many of the last entries were torn off the disk.
+
+        `torn`: a part of a write that was under way is there, so nobody can tell whether more was.
+        """
+        lost, torn = args.number("lost", 0), args.flag("torn")
         for member in self._named(args):
             disk = member.disk
-            if lost:
+            if lost or torn:
                 old = disk.hard_state
-                disk.entries = disk.entries[:-lost]
+                disk.entries = disk.entries[: len(disk.entries) - lost]
                 disk.hard_state = HardState(old.term, old.vote, old.commit, True)
             self._boot(member)
 
