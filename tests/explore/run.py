@@ -28,7 +28,8 @@ SAVE_SECONDS: Final = 60.0
 
 
 class Explored(msgspec.Struct, frozen=True):
-    """One scope. `seconds`: of this run alone; `resumed_at`: the states that an earlier run had found."""
+    """One scope. `seconds`: of this run alone; `resumed_at`: the states that an earlier run had found; `left_alone`:
+    states of all members that were."""
 
     scope: Scope
     states: int
@@ -36,6 +37,7 @@ class Explored(msgspec.Struct, frozen=True):
     depth: int
     exhausted: bool
     members: int
+    left_alone: int
     seconds: float
     resumed_at: int
     violations: list[str]
@@ -78,6 +80,7 @@ def explore(scope: Scope, folder: Path | None) -> Explored:
         search.depth,
         search.exhausted,
         len(search.cluster.automaton.facts),
+        search.left_alone,
         round(time.monotonic() - begun, 1),
         before,
         violations,
@@ -110,10 +113,11 @@ def main() -> int:
     if arguments.afresh:
         shutil.rmtree(FOLDER, ignore_errors=True)
     found = []
-    print(f"{'scope':24}{'states':>14}{'moves':>14}{'depth':>7}{'s':>9}")
+    print(f"{'scope':24}{'states':>14}{'moves':>14}{'depth':>7}{'left alone':>12}{'s':>9}")
     for one in explore_all([known[name] for name in arguments.scope or known], arguments.jobs):
         found.append(one)
-        print(f"{one.scope.name:24}{one.states:>14,}{one.moves:>14,}{one.depth:>7}{one.seconds:>9,.0f}", flush=True)
+        counts = f"{one.states:>14,}{one.moves:>14,}{one.depth:>7}{one.left_alone:>12,}"
+        print(f"{one.scope.name:24}{counts}{one.seconds:>9,.0f}", flush=True)
         for what in one.violations:
             print(f"  VIOLATION {what}: {FOLDER / one.scope.name}.txt tells the course")
     violations = sum(len(one.violations) for one in found)
