@@ -506,16 +506,41 @@ async def test_a_log_of_another_founding_than_the_directory_stops_the_member(mak
         member.gate.tick()
 
 
-async def test_a_stranger_to_the_file_founds_nobody(make: Make) -> None:
+@pytest.mark.parametrize("votes", [False, True])
+async def test_a_stranger_to_the_file_founds_nobody(make: Make, votes: bool) -> None:
     """Whoever has the key, but is named by no file here, may be of another quorum: a removed member, for one."""
     cluster = make(voters=2, learners=1, blank=True)
+    named, stranger = cluster.voters, cluster.learners.pop(3)
+    cluster.voters = (*named, stranger)
     await begun_by_an_earlier_build(cluster, 3)
-    await cluster.start(1, 2, 3)
+    if not votes:
+        cluster.voters, cluster.learners[3] = named, stranger
+    await cluster.start(3)
+    assert (3 in cluster.members[3].core.voters) is votes
+    cluster.voters = named
+    await cluster.start(1, 2)
     await connected_to(cluster.members[1], 3)
     await connected_to(cluster.members[2], 3)
     await connected_to(cluster.members[1], 2)
     for node_id in (1, 2):
         assert cluster.members[node_id].gate._begun() is None
+
+
+async def test_a_learner_is_not_founded_as_the_voter_whose_id_it_bears(make: Make) -> None:
+    """Those whom it meets have not heard of that one's removal. Until the log makes it a voter it speaks for nobody."""
+    cluster = make()
+    await cluster.start()
+    await cluster.leader()
+    await cluster.stop(3)
+    cluster.wipe(3)
+    for told in (cluster.members[1], cluster.members[2]):
+        assert [voter.id for voter in told.links.identity.voters] == [1, 2, 3]
+    cluster.learners[3], cluster.voters = cluster.voters[2], cluster.voters[:2]
+    await cluster.start(3)
+    member = cluster.members[3]
+    await eventually(lambda: member.gate.founding is not None)
+    assert member.gate.founding is not None
+    assert [voter.id for voter in member.gate.founding.voters] == [1, 2]
 
 
 async def test_a_spare_member_joins_the_founding_of_those_whom_its_file_names(make: Make) -> None:
