@@ -64,6 +64,8 @@ class Witnesses:
         self._speak()
 
     def _speak(self) -> None:
+        if self._cluster.healed:
+            return
         far = self._rng.random() < 0.3
         above = self._rng.choice((0, 1, 5_000, 1_000_000))
         highest = self._rng.choice(FAR) if far else min(self._cluster.next_id_seen() + above, MAX_PRODUCER_ID - 1)

@@ -59,6 +59,8 @@ LATE_MS: Final = 6_000
 """An id that is older than its time by this was to be removed by then, for the same reason."""
 
 JUDGED: Final = 5 * SECOND
+"""Until an operator has judged all evidence: two looks, and a patience of 2 s."""
+
 SERVED: Final = 3 * SECOND
 MEMBERS: Final = 10
 """Attempts to find the one that leads."""
