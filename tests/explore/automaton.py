@@ -40,7 +40,8 @@ _AGENTS: Final = 1 << 32
 
 class Facts(NamedTuple):
     """What is known of a state of a member without loading it. `asks`: it is an agent. `leads_removed`: it leads a
-    quorum of which it is no voter any more. `lost`: something that was durable, and it has not recovered."""
+    quorum of which it is no voter any more. `lost`: something that was durable, and it has not recovered. `voters`: of
+    each configuration that counts for it, by their places."""
 
     asks: bool
     leads: bool
@@ -50,6 +51,7 @@ class Facts(NamedTuple):
     installing: bool
     lost: bool
     log: tuple[int, ...]
+    voters: tuple[frozenset[int], ...]
 
 
 class Step(NamedTuple):
@@ -195,7 +197,7 @@ def _own(member: Automatic) -> int:
 
 def _facts(member: Automatic) -> Facts:
     if isinstance(member, Agent):
-        return Facts(True, False, False, 0, 0, False, False, ())
+        return Facts(True, False, False, 0, 0, False, False, (), ())
     core, log = member.core, member.core.log
     return Facts(
         asks=False,
@@ -206,6 +208,7 @@ def _facts(member: Automatic) -> Facts:
         installing=member.installing is not None,
         lost=member.lost,
         log=tuple(log.term(index) or 0 for index in range(1, log.last_index + 1)),
+        voters=tuple(frozenset(one - FIRST_ID for one in each.voters) for each in log.memberships.configurations),
     )
 
 

@@ -78,11 +78,15 @@ class Cluster:
                 found.append((move, lost, (*before, then, *behind, past, on_its_way)))
 
     def _may_lose(self, members: tuple[int, ...]) -> list[bool]:
-        """By place. Fewer voters than a majority have lost data and not yet recovered: no protocol survives more."""
-        facts = self.automaton.facts
-        lost = [facts[member].lost for member in members]
-        most = (self.scope.voters - 1) // 2 - 1
-        return [sum(lost) - one <= most for one in lost]
+        """By place. Of each quorum fewer than a majority have lost data and not yet recovered: no protocol survives
+        more."""
+        if not self.scope.losses:
+            return [False] * len(members)
+        facts = [self.automaton.facts[member] for member in members]
+        lost = frozenset(place for place, one in enumerate(facts) if one.lost)
+        quorums = {frozenset(range(self.scope.voters)), *itertools.chain.from_iterable(one.voters for one in facts)}
+        together = [lost | {place} for place in range(len(members))]
+        return [all(2 * len(quorum & some) < len(quorum) for quorum in quorums) for some in together]
 
     def left_alone(self, state: State) -> str | None:
         """What is wrong once the members of `state` are left alone; None if somebody comes to serve."""

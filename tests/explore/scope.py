@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -21,7 +21,8 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     how many ask. restarts: of agents, who have forgotten everything then.
     blank: all begin with empty disks, so recovering; else with founded ones. pre_votes: those travel as
     all messages do; else they are answered at once, by any set of members, or never. calm: of so many states of all
-    members together one is left alone, until somebody serves; 0: of none.
+    members together one is left alone, until somebody serves; 0: of none. begins: when one leads (`led`), or has also
+    taken in all spares as learners (`joined`), with the bounds that this leaves (`prelude.py`); else at the first step.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     blank: bool = False
     pre_votes: bool = False
     calm: int = 0
+    begins: Literal["", "led", "joined"] = ""
 
     @property
     def members(self) -> int:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from tests.explore.automaton import inverse
 from tests.explore.cluster import Cluster
 from tests.explore.moves import FoundError, Move
+from tests.explore.prelude import prelude
 from tests.explore.scope import Scope
 
 
@@ -43,6 +44,17 @@ class Search:
         self.depth = 0
         self.moves = 0
         self.finding: Finding | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Go to where the scope begins. What lies on the way there is not looked at, so not counted."""
+        for place, state in prelude(self.cluster):
+            self._frontier = [self.cluster.packed(*state)]
+            self._seen = set(self._frontier)
+            self._parents.append(self._next)
+            self._moves.append(place)
+            self._next += 1
+            self.depth += 1
 
     @property
     def states(self) -> int:

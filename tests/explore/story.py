@@ -8,7 +8,7 @@ the rest of the traces, and the story can stay.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -45,6 +45,7 @@ class Storyteller:
     def __init__(self, scope: Scope, automaton: Automaton) -> None:
         self._scope = scope
         self._automaton = automaton
+        self._names = _names(automaton)
         self._world = Scenario()
         self._lines: list[str] = []
 
@@ -61,7 +62,7 @@ class Storyteller:
         ids = range(1, self._scope.voters + 1)
         voters = " ".join(str(one) for one in ids)
         spares = [str(one) for one in range(len(ids) + 1, self._scope.members + 1)]
-        self._do(f"voters {voters}" + (f" spare={','.join(spares)}" if spares else ""))
+        self._do(f"voters {voters} named" + (f" spare={','.join(spares)}" if spares else ""))
         for one in range(1, self._scope.members + 1):
             self._do(f"set-timeout {one} {LONGEST}")
         self._do(f"start {voters}" + (" blank" if self._scope.blank else ""))
@@ -171,7 +172,7 @@ class Storyteller:
 
     def _deliver(self, message: Message, *, repeated: bool = False) -> None:
         """This very message arrives; those of its kind and way that left before it stay on their way."""
-        wanted = _in_the_world(message)
+        wanted = _in_the_world(message, self._names)
         kind = type(wanted).__name__
         alike = [
             one
@@ -185,7 +186,7 @@ class Storyteller:
 
 def told_plainly(finding: Finding, automaton: Automaton) -> str:
     """The course move by move, for scopes with agents: scenarios know of members alone. Members count from 1."""
-    names = {one: one - FIRST_ID + 1 for one in automaton.ids}
+    names = _names(automaton)
     lines = [finding.what, ""]
     for number, move in enumerate(finding.course, 1):
         name, *given = move.event
@@ -199,11 +200,13 @@ def told_plainly(finding: Finding, automaton: Automaton) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _in_the_world(message: Message) -> Message:
+def _names(automaton: Automaton) -> dict[int, int]:
+    return {one: one - FIRST_ID + 1 for one in automaton.ids}
+
+
+def _in_the_world(message: Message, names: Mapping[int, int]) -> Message:
     """The message under the names of a scenario, where recoveries count up from ten times the id."""
-    sender, to = message.sender - FIRST_ID + 1, message.to - FIRST_ID + 1
-    changed: dict[str, int] = {"sender": sender, "to": to}
-    for field, whose in (("recovery", sender), ("recovered", to)):
-        if number := getattr(message, field, 0):
-            changed[field] = 10 * whose + number
-    return msgspec.structs.replace(message, **changed)
+    there: Message = renamed(message, names)
+    recoveries = (("recovery", there.sender), ("recovered", there.to))
+    numbers = {field: 10 * whose + number for field, whose in recoveries if (number := getattr(there, field, 0))}
+    return msgspec.structs.replace(there, **numbers)

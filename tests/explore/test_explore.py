@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pidkeeper.controller.answers import release
@@ -20,6 +21,7 @@ from tests.explore import table
 from tests.explore.agent import Agent
 from tests.explore.cluster import Cluster, State
 from tests.explore.member import Outcome
+from tests.explore.prelude import prelude
 from tests.explore.scope import Scope
 from tests.explore.search import Finding, Search, resumed
 from tests.explore.story import Storyteller, told_plainly
@@ -45,9 +47,9 @@ def found(scope: Scope) -> Finding:
     return finding
 
 
-def reachable(cluster: Cluster, *, by_shape: bool) -> set[State]:
-    """All states of a scope, those that differ in names alone taken for one or not."""
-    seen = {cluster.first()}
+def reachable(cluster: Cluster, *, by_shape: bool, first: State | None = None) -> set[State]:
+    """All states of a scope, or all behind one of them. `by_shape`: those that differ in names alone are one."""
+    seen = {cluster.first() if first is None else first}
     frontier = list(seen)
     while frontier:
         state = frontier.pop()
@@ -165,6 +167,41 @@ def test_a_quorum_that_stands_still_is_found(monkeypatch: pytest.MonkeyPatch) ->
     assert search.finding.what == "nobody comes to serve, though everybody is up"
     story = Storyteller(scope, search.cluster.automaton).tell(search.finding)
     assert story.count("> restart") == story.count(" torn") == 2
+
+
+# What begins later than with the first step.
+
+
+def test_a_scope_that_begins_later_is_a_part_of_the_whole() -> None:
+    later = Scope(name="later", voters=1, spares=1, terms=1, timeouts=1, changes=3, begins="joined")
+    cluster = Cluster(msgspec.structs.replace(later, begins=""))
+    whole = reachable(cluster, by_shape=True)
+    cluster.scope = later
+    *_, (_, first) = prelude(cluster)
+    members = [cluster.automaton.facts[member] for member in first[:-2]]
+    assert sum(one.leads for one in members) == 1
+    assert len({one.log for one in members}) == len({one.voters for one in members}) == 1, "all know of the learner"
+    part = reachable(cluster, by_shape=True, first=first)
+    assert part < whole
+    assert 100 < searched(later).states == len(part)
+
+
+def test_a_course_that_begins_later_is_told_from_the_first_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RaftLog, "is_up_to_date", lambda *_: True)
+    scope = Scope(name="later", voters=3, terms=2, timeouts=2, proposals=1, begins="led")
+    search = searched(scope)
+    assert search.finding is not None
+    assert search.finding.what == "leader completeness: the leader of term 2 lacks 2@1, committed in 1"
+    story = Storyteller(scope, search.cluster.automaton).tell(search.finding)
+    assert "[voters 1 2 3]" in story, "the leader of term 1 has named them"
+    assert story.count("becomes leader in term") == 2
+
+
+def test_a_disk_is_lost_only_where_each_quorum_keeps_a_majority() -> None:
+    """A quorum that was cut down to one voter does not survive the loss of that one's disk."""
+    search = searched(Scope(name="fewer", terms=1, timeouts=1, changes=2, losses=1, calm=10, begins="led"))
+    assert search.finding is None
+    assert search.left_alone > 100
 
 
 # With the replicated state, the leader's side and the agent's reserve.

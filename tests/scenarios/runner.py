@@ -44,13 +44,17 @@ class Scenario(Changes):
     # Members and their disks.
 
     def voters(self, args: Args) -> None:
-        """Name the voters of a blank cluster, what differs from the defaults, and who else has a machine ready."""
+        """Name the voters of a blank cluster, what differs from the defaults, and who else has a machine ready.
+
+        `named`: leaders name the voters in their logs.
+        """
+        named = args.flag("named")
         given = {field: args.option(key) for key, field in _OPTIONS.items()}
         config: dict[str, Any] = {field: parse_int(text) for field, text in given.items() if text is not None}
         ids = tuple(args.numbers())
         spare = [parse_int(word) for word in (args.option("spare") or "").split(",") if word]
         configs = [RaftConfig(one, ids, learner=one in spare, **config) for one in [*ids, *spare]]
-        self.world = World({config.node_id: Member(config) for config in configs})
+        self.world = World({config.node_id: Member(config, names_voters=named) for config in configs})
 
     def start(self, args: Args) -> None:
         """Boot members that have not run yet, from disks that hold what the options say."""

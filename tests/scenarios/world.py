@@ -43,11 +43,15 @@ class FixedRng:
 
 
 class Member:
-    """One member: its core, its disk, the work it was handed and has not done. `down`: why it does not run."""
+    """One member: its core, its disk, the work it was handed and has not done. `down`: why it does not run.
 
-    def __init__(self, config: RaftConfig) -> None:
+    names_voters: a leader whose log names no voters does so, as from metadata version 2 on.
+    """
+
+    def __init__(self, config: RaftConfig, *, names_voters: bool) -> None:
         self.config = config
         self.node_id = config.node_id
+        self._names_voters = names_voters
         self.rng = FixedRng(config.node_id)
         self.disk = Disk(recovering=False)
         self.down: str | None = "not started"
@@ -70,6 +74,8 @@ class Member:
             leader_change_data=NOOP,
             voters=self.configuration(),
         )
+        if self._names_voters:
+            self.core.name_voters()
         self.down = None
 
     def configuration(self) -> VotersRecord | None:
