@@ -88,8 +88,9 @@ WentBack(i, s) ==
     /\ UNCHANGED used
 
 (* Somebody who is no candidate asks for votes in a term of his own making, *)
-(* or says something else in it. Whoever hears that may come nearer to it,  *)
-(* if it is too far away to be entered at once.                             *)
+(* or says something else in it. Whoever hears that, or somebody who has    *)
+(* believed it, may come nearer if the term is too far away to be entered   *)
+(* at once.                                                                 *)
 Forge(s) ==
     /\ forged' = Max(forged, s.term)
     /\ sent' = sent \cup s.requests

@@ -170,7 +170,9 @@ class Recorder:
     def follows_nobody(self, core: RaftCore, term: int) -> None:
         """`RaftCore._become_follower` is about to enter `term`, or to stay in it."""
         if term > core.term:
-            self.do("Believe" if self.message in self._forged else "MeetTerm", term=term)
+            # Whoever is too many terms away from what it hears comes nearer, to one that nobody need be in.
+            nearer = self.message is not None and self.message.term > term
+            self.do("Believe" if nearer or self.message in self._forged else "MeetTerm", term=term)
         elif core.role is Role.LEADER:
             self.do("StepDown")
         else:

@@ -41,7 +41,10 @@ def test_what_members_do_is_a_behaviour_of_the_specification(followed: list[Foll
     assert wanted <= actions.keys()
 
 
-@pytest.mark.parametrize(("seed", "steps", "taken"), [(8000000, 1_200, "WentBack"), (8000006, 3_600, "Believe")])
+@pytest.mark.parametrize(
+    ("seed", "steps", "taken"),
+    [(8000000, 1_200, "WentBack"), (8000006, 3_600, "Believe"), (609320980865, 900, "Believe")],
+)
 def test_disks_go_back_and_members_lie_between_steps_that_are_held_to_the_rules(
     seed: int, steps: int, taken: str
 ) -> None:
