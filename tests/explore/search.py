@@ -48,13 +48,16 @@ class Search:
 
     def _begin(self) -> None:
         """Go to where the scope begins. What lies on the way there is not looked at, so not counted."""
-        for place, state in prelude(self.cluster):
-            self._frontier = [self.cluster.packed(*state)]
-            self._seen = set(self._frontier)
-            self._parents.append(self._next)
-            self._moves.append(place)
-            self._next += 1
-            self.depth += 1
+        try:
+            for place, state in prelude(self.cluster):
+                self._frontier = [self.cluster.packed(*state)]
+                self._seen = set(self._frontier)
+                self._parents.append(self._next)
+                self._moves.append(place)
+                self._next += 1
+                self.depth += 1
+        except FoundError as wrong:
+            self.finding = Finding(str(wrong), self._course(self._next, wrong.move))
 
     @property
     def states(self) -> int:

@@ -197,6 +197,17 @@ def test_a_course_that_begins_later_is_told_from_the_first_step(monkeypatch: pyt
     assert story.count("becomes leader in term") == 2
 
 
+def test_what_is_wrong_before_a_scope_begins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise AssertionError("this rule is broken")
+
+    monkeypatch.setattr(RaftCore, "change_members", broken)
+    finding = found(Scope(name="later", spares=1, terms=1, timeouts=1, changes=1, begins="joined"))
+    assert finding.what == "this rule is broken"
+    assert finding.course[0].event[0] == "stand"
+    assert finding.course[-1].event[0] == "change"
+
+
 def test_a_disk_is_lost_only_where_each_quorum_keeps_a_majority() -> None:
     """A quorum that was cut down to one voter does not survive the loss of that one's disk."""
     search = searched(Scope(name="fewer", terms=1, timeouts=1, changes=2, losses=1, calm=10, begins="led"))

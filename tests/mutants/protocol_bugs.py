@@ -47,17 +47,20 @@ _SEAL: Final = _MODELS["migration, to the seal"]
 # Larger than what `make spec` exhausts.
 _TERMS_CRASH: Final = consensus_model("consensus, two terms, a crash", terms=2, log=1, crashes=1)
 _REMOVALS: Final = consensus_model("consensus, two removals", terms=1, log=3, changes=2)
+_REMOVAL_LOST: Final = consensus_model("consensus, a removal, a lost disk", terms=1, log=2, changes=1, losses=1)
 
 _ONE_TERM: Final = Scope(name="one term", terms=1, timeouts=2, proposals=1)
 _TWO_TERMS: Final = Scope(name="two terms", terms=2, timeouts=2, proposals=1)
 _THREE_TERMS: Final = Scope(name="three terms", terms=3, timeouts=3)
+_THREE_TERMS_LED: Final = Scope(name="three terms, led", terms=3, timeouts=3, proposals=1, begins="led")
 _CRASHES: Final = Scope(name="a crash", terms=2, timeouts=2, crashes=1)
 _HEARTBEATS: Final = Scope(name="heartbeats", terms=2, timeouts=2, heartbeats=1)
 _LOSSES: Final = Scope(name="a lost disk", terms=2, timeouts=2, losses=1)
 _LOSSES_HEARTBEAT: Final = Scope(name="a lost disk, a heartbeat", terms=1, timeouts=2, losses=1, heartbeats=1)
 _SNAPSHOTS: Final = Scope(name="a snapshot", terms=1, timeouts=1, proposals=1, snapshots=1, repeats=1)
 _JOINING: Final = Scope(name="one joins", spares=1, terms=2, timeouts=2, changes=1)
-_CHANGES: Final = Scope(name="two changes", terms=1, timeouts=1, changes=2)
+_CHANGES: Final = Scope(name="two changes", terms=2, timeouts=2, changes=2, begins="led")
+_JOINED: Final = Scope(name="one has joined", spares=1, terms=2, timeouts=2, changes=2, begins="joined")
 _CHANGES_TERMS: Final = Scope(name="changes and terms", terms=2, timeouts=2, changes=1)
 
 
@@ -105,7 +108,7 @@ PROTOCOL_BUGS: Final = (
         _consensus(
             "lastTerm > LastTerm(l) \\/ (lastTerm = LastTerm(l) /\\ lastIndex >= Len(l))", "lastIndex >= Len(l)", _TERMS
         ),
-        _THREE_TERMS,
+        _THREE_TERMS_LED,
     ),
     ProtocolBug(
         "vote-requests-before-own-vote-is-durable",
@@ -216,12 +219,12 @@ PROTOCOL_BUGS: Final = (
             "{j \\in yes : ballot[j].recovery = 0}, MembersOf(Newest(i)))",
             _REMOVAL,
         ),
-        _JOINING,
+        _JOINED,
     ),
     ProtocolBug(
         "learners-acknowledge",
         _consensus("counted(j) >= index}, config.voters)", "counted(j) >= index}, MembersOf(config))", _REMOVAL),
-        _JOINING,
+        _JOINED,
     ),
     ProtocolBug(
         "change-before-the-one-before-is-committed",
@@ -240,6 +243,56 @@ PROTOCOL_BUGS: Final = (
         Scope(name="a change, a lost disk", terms=2, timeouts=2, losses=1, changes=1),
     ),
     ProtocolBug("new-voter-counts-for-what-lies-before-its-promotion", None, _JOINING),
+    ProtocolBug(
+        "configuration-in-force-when-committed",
+        _consensus(
+            "NewestIndex(i) == MaxOf(ConfigIndexes(log[i], commit[i]))",
+            "NewestIndex(i) == MaxOf({n \\in ConfigIndexes(log[i], commit[i]) : n <= commit[i]})",
+            _REMOVALS,
+        ),
+        Scope(name="a change, led", terms=2, timeouts=2, changes=1, begins="led"),
+    ),
+    ProtocolBug("truncated-configuration-stays-in-force", None, _JOINED),
+    ProtocolBug(
+        "weak-voices-need-the-newest-configuration-alone",
+        _consensus(
+            "Everybody(i) == UNION {MembersOf(ConfigAt(log[i], n)) : n \\in ConfigIndexes(log[i], commit[i])}",
+            "Everybody(i) == MembersOf(Newest(i))",
+            _REMOVAL_LOST,
+        ),
+        Scope(name="a change, a lost disk", terms=2, timeouts=2, losses=1, changes=1),
+    ),
+    ProtocolBug(
+        "a-voter-that-its-file-calls-a-learner-speaks-for-nobody",
+        None,
+        Scope(
+            name="a promotion, torn",
+            spares=1,
+            terms=1,
+            timeouts=1,
+            changes=2,
+            tears=1,
+            losses=1,
+            calm=1,
+            begins="joined",
+        ),
+    ),
+    ProtocolBug(
+        "a-voter-whose-removal-is-undecided-speaks-for-nobody",
+        None,
+        Scope(
+            name="a removal, torn", voters=4, terms=1, timeouts=1, changes=1, tears=2, losses=1, calm=1, begins="led"
+        ),
+    ),
+    ProtocolBug("learner-that-is-ahead-gives-no-vote-as-a-voter", None, msgspec.structs.replace(_JOINED, calm=10)),
+    ProtocolBug(
+        "learner-grants-whatever-the-candidate-lacks",
+        _consensus(
+            "IF learns THEN Prefix(log[i], NewestIndex(i)) ELSE log[i])", "IF learns THEN <<>> ELSE log[i])", _REMOVALS
+        ),
+        _JOINED,
+    ),
+    ProtocolBug("successor-votes-for-the-former-owner-of-its-id", None, _JOINED),
     ProtocolBug(
         "answered-at-propose",
         Rule(
