@@ -57,6 +57,10 @@ _CRASHES: Final = Scope(name="a crash", terms=2, timeouts=2, crashes=1)
 _HEARTBEATS: Final = Scope(name="heartbeats", terms=2, timeouts=2, heartbeats=1)
 _LOSSES: Final = Scope(name="a lost disk", terms=2, timeouts=2, losses=1)
 _LOSSES_HEARTBEAT: Final = Scope(name="a lost disk, a heartbeat", terms=1, timeouts=2, losses=1, heartbeats=1)
+_CRASHES_LED: Final = Scope(name="a crash, led", terms=2, timeouts=2, crashes=1, proposals=1, begins="led")
+_LOSSES_AGAIN: Final = Scope(
+    name="two lost disks, led", terms=1, timeouts=1, losses=2, heartbeats=2, proposals=1, begins="led"
+)
 _SNAPSHOTS: Final = Scope(name="a snapshot", terms=1, timeouts=1, proposals=1, snapshots=1, repeats=1)
 _JOINING: Final = Scope(name="one joins", spares=1, terms=2, timeouts=2, changes=1)
 _CHANGES: Final = Scope(name="two changes", terms=2, timeouts=2, changes=2, begins="led")
@@ -127,7 +131,7 @@ PROTOCOL_BUGS: Final = (
             "disk[i].term = term[i] THEN Len(log[i])",
             _TERMS_CRASH,
         ),
-        _CRASHES,
+        _CRASHES_LED,
     ),
     ProtocolBug(
         "commit-by-a-minority",
@@ -175,7 +179,7 @@ PROTOCOL_BUGS: Final = (
             "last <= Len(log[i])",
             _TERMS,
         ),
-        _TWO_TERMS,
+        _THREE_TERMS_LED,
     ),
     ProtocolBug(
         "wiped-disk-is-a-full-voter", _consensus("recovering |-> TRUE])", "recovering |-> FALSE])", _LOST), _LOSSES
@@ -198,7 +202,7 @@ PROTOCOL_BUGS: Final = (
     ProtocolBug(
         "recovery-number-used-again-within-a-term",
         _consensus("IF image.recovering THEN drawn[i] + 1 ELSE 0", "IF image.recovering THEN 1 ELSE 0", _LOST),
-        _LOSSES,
+        _LOSSES_AGAIN,
     ),
     ProtocolBug(
         "match-kept-over-a-recovery",
