@@ -86,15 +86,18 @@ SCOPES: Final = (
     Scope(name="lost-disk", terms=2, timeouts=2, losses=1, calm=10),
     Scope(name="blocks-crash", terms=1, timeouts=2, asks=2, crashes=1),
     Scope(name="lost-disk-proposal", terms=1, timeouts=2, proposals=1, losses=1, calm=10),
+    Scope(name="back-crash", spares=1, terms=1, timeouts=1, changes=3, crashes=1, calm=20, begins="joined"),
     Scope(name="handover", terms=2, timeouts=1, transfers=1, proposals=1, calm=10),
     Scope(name="snapshot-crash", terms=1, timeouts=1, proposals=2, snapshots=1, crashes=1, calm=10),
     Scope(name="change-crash", terms=2, timeouts=2, changes=1, crashes=1, calm=10),
     Scope(name="blocks", terms=2, timeouts=2, asks=2),
     Scope(name="crash", terms=2, timeouts=2, proposals=1, crashes=1, calm=10),
+    Scope(name="three-entries", terms=2, timeouts=2, proposals=1, losses=1, crashes=1, calm=20, begins="led"),
     Scope(name="two-to-three-and-back", voters=2, spares=1, terms=1, timeouts=1, changes=3, calm=10),
     Scope(name="blocks-agents", terms=2, timeouts=2, asks=2, agents=2),
     Scope(name="lost-disk-crash", terms=2, timeouts=2, losses=1, crashes=1, calm=10),
     Scope(name="blocks-lost-disk", terms=2, timeouts=2, asks=1, losses=1),
+    Scope(name="back-lost-disk", spares=1, terms=1, timeouts=1, changes=3, losses=1, calm=20, begins="joined"),
     Scope(name="three-to-four", spares=1, terms=1, timeouts=1, changes=2, calm=10),
 )
 """What `make explore` exhausts, the smallest first."""
