@@ -1,7 +1,8 @@
-"""The rows of verified archive files as numpy arrays, and which of them break the format."""
+"""The rows of verified archive files as numpy arrays, and what of them breaks the format."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -27,34 +28,59 @@ ROW_TYPE: Final = np.dtype(
 
 
 def piece_rows(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The rows of a piece that keep to the format, and the byte position of each in its file."""
-    rows = np.frombuffer(piece.file.rows, dtype=ROW_TYPE)
+    """The rows of a piece that can be blocks, and the byte position of each in its file.
+
+    Whether they are in order, or overlap, is for the checks to say. A row of an offset that its file does not cover is
+    in the piece with the file's end.
+    """
+    rows, header = _rows(piece.file), piece.file.header
     offset = rows["offset"]
-    wanted = np.flatnonzero((offset >= piece.from_offset) & (offset < piece.to_offset) & ~_bad_rows(piece.file))
+    due = (offset >= piece.from_offset) & (offset < piece.to_offset)
+    if piece.to_offset >= header.to_offset:
+        due |= _is_outside(piece.file)
+    wanted = np.flatnonzero(due & ~_is_no_block(piece.file))
     return rows[wanted], (wanted * ROW_BYTES + HEADER_BYTES).astype(np.int64)
 
 
-def row_problem(file: WholeFile) -> Problem | None:
-    """The first row that breaks the format and how many do, or the header that is not what the rows are."""
-    bad = np.flatnonzero(_bad_rows(file))
-    if len(bad):
-        position = HEADER_BYTES + int(bad[0]) * ROW_BYTES
-        return Problem(file.name, MALFORMED, position, f"{len(bad)} rows are no blocks or do not ascend; left out")
-    rows = np.frombuffer(file.rows, dtype=ROW_TYPE)
-    found = (int(rows["first_id"][0]), int(rows["last_id"][-1])) if len(rows) else (-1, -1)
-    named = (file.header.first_id, file.header.last_id)
-    if found == named:
-        return None
-    return Problem(file.name, MALFORMED, 0, f"the header names IDs {named[0]} to {named[1]}, the rows {found}")
-
-
-def _bad_rows(file: WholeFile) -> npt.NDArray[np.bool_]:
-    rows = np.frombuffer(file.rows, dtype=ROW_TYPE)
+def row_problems(file: WholeFile) -> Iterator[Problem]:
+    """What breaks the format: rows that can be no blocks, rows out of order, a header that is not what the rows are."""
+    rows = _rows(file)
     first, last, offset = rows["first_id"], rows["last_id"], rows["offset"]
-    bad = (first < 0) | (last < first) | (last >= MAX_PRODUCER_ID) | (rows["reserved"] != 0)
+    no_block = _is_no_block(file)
+    strays = _is_outside(file)
+    strays[1:] |= (first[1:] <= last[:-1]) | (offset[1:] <= offset[:-1])
+    found = [
+        _of_rows(file, no_block, "can be no blocks and were left out"),
+        _of_rows(file, strays & ~no_block, "do not ascend, or lie outside of the offsets that the file is for"),
+    ]
+    yield from (problem for problem in found if problem is not None)
+    ids = (int(first[0]), int(last[-1])) if len(rows) else (-1, -1)
+    named = (file.header.first_id, file.header.last_id)
+    if ids != named:
+        yield Problem(file.name, MALFORMED, 0, f"the header names IDs {named[0]} to {named[1]}, the rows {ids}")
+
+
+def _of_rows(file: WholeFile, bad: npt.NDArray[np.bool_], what: str) -> Problem | None:
+    """The first of the rows that are `bad`, and how many are."""
+    places = np.flatnonzero(bad)
+    if not len(places):
+        return None
+    return Problem(file.name, MALFORMED, HEADER_BYTES + int(places[0]) * ROW_BYTES, f"{len(places)} rows {what}")
+
+
+def _rows(file: WholeFile) -> npt.NDArray[Any]:
+    return np.frombuffer(file.rows, dtype=ROW_TYPE)
+
+
+def _is_no_block(file: WholeFile) -> npt.NDArray[np.bool_]:
+    rows = _rows(file)
+    first, last = rows["first_id"], rows["last_id"]
+    bad = (first < 0) | (last < first) | (last >= MAX_PRODUCER_ID) | (rows["offset"] < 0) | (rows["reserved"] != 0)
     given = (rows["broker_id"] >= 0) & (rows["broker_id"] <= MAX_BROKER_ID) & (rows["broker_epoch"] >= 0)
     own = (rows["broker_id"] == OWN) & (rows["broker_epoch"] == OWN) & (file.header.version >= ARCHIVE_VERSION)
-    bad |= ~(given | own)
-    bad |= (offset < file.header.from_offset) | (offset >= file.header.to_offset)
-    bad[1:] |= (first[1:] <= last[:-1]) | (offset[1:] <= offset[:-1])
-    return np.asarray(bad)
+    return np.asarray(bad | ~(given | own))
+
+
+def _is_outside(file: WholeFile) -> npt.NDArray[np.bool_]:
+    offset = _rows(file)["offset"]
+    return np.asarray((offset < file.header.from_offset) | (offset >= file.header.to_offset))

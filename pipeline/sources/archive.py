@@ -151,7 +151,7 @@ def _problems(fail: bool, part: Listing | FilePart) -> Rows:
 
 def _archive_problems(listing: Listing) -> Iterator[Problem]:
     """Of every file, also of those that a wider one makes superfluous."""
-    from pidkeeper.pipeline.formats.archive_rows import row_problem
+    from pidkeeper.pipeline.formats.archive_rows import row_problems
 
     owner = read_owner(listing.folder)
     if isinstance(owner, Problem):
@@ -168,8 +168,7 @@ def _archive_problems(listing: Listing) -> Iterator[Problem]:
             yield whole
         if not isinstance(whole, WholeFile):
             continue
-        if (problem := row_problem(whole)) is not None:
-            yield problem
+        yield from row_problems(whole)
         if before is not None and before.from_offset < file.from_offset < before.to_offset < file.to_offset:
             yield Problem(file.name, OVERLAP, 76, f"offsets up to {before.to_offset} are in {before.name} too")
         before = file if before is None or file.to_offset > before.to_offset else before

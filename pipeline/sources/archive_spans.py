@@ -24,14 +24,13 @@ def read_blocks(fail: bool, schema: StructType, part: SpanPart) -> Rows:
     """The rows of one span as Arrow record batches."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    from pidkeeper.pipeline.formats.archive_rows import row_problem
+    from pidkeeper.pipeline.formats.archive_rows import row_problems
     from pidkeeper.pipeline.sources.arrow_blocks import record_batches
 
     folder = part.listing.folder
     arrow = to_arrow_schema(schema, timezone="UTC")
     for item in read_pieces(part):
-        problem = row_problem(item.file) if isinstance(item, Piece) else item
-        if problem is not None:
+        for problem in row_problems(item.file) if isinstance(item, Piece) else (item,):
             raise_if(fail, folder, problem)
         if isinstance(item, Piece):
             yield from record_batches(item, part.listing.member, folder.join(item.file.name), arrow)

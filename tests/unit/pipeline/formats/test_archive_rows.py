@@ -9,7 +9,7 @@ import pytest
 np = pytest.importorskip("numpy", reason="the rows are read with numpy, which is not installed")
 
 from pidkeeper.pipeline.formats.archive import FileName, Piece, WholeFile, read_whole  # noqa: E402
-from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE, piece_rows, row_problem  # noqa: E402
+from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE, piece_rows, row_problems  # noqa: E402
 from pidkeeper.pipeline.formats.problems import MALFORMED  # noqa: E402
 from pidkeeper.protocol.messages import AllocatedBlock  # noqa: E402
 from pidkeeper.snapshots.archive_format import (  # noqa: E402
@@ -47,7 +47,7 @@ def test_the_rows_are_the_blocks_and_their_places() -> None:
     found = [AllocatedBlock(*(int(row[columns.get(name, name)]) for name in names)) for row in rows]
     assert found == BLOCKS
     assert positions.tolist() == [HEADER_BYTES, HEADER_BYTES + ROW_BYTES, HEADER_BYTES + 2 * ROW_BYTES]
-    assert row_problem(whole()) is None
+    assert list(row_problems(whole())) == []
 
 
 def test_a_piece_gives_the_rows_of_its_offsets() -> None:
@@ -60,23 +60,46 @@ def test_a_piece_gives_the_rows_of_its_offsets() -> None:
     [
         (0, b"\xff"),
         (8, bytes(8)),
-        (16, b"\0\0\0\0\0\0\0\4"),
-        (16, b"\0\0\0\0\0\0\0\x09"),
+        (16, b"\xff"),
         (24, b"\x80"),
         (40, b"\x80"),
         (44, b"\1"),
-        (0, b"\0\0\0\0\0\0\3\xe7"),
     ],
 )
-def test_a_row_that_breaks_the_format_is_left_out_and_named(at: int, data: bytes) -> None:
+def test_a_row_that_can_be_no_block_is_left_out_and_named(at: int, data: bytes) -> None:
     file = changed(1, at, data)
-    problem = row_problem(file)
-    assert problem is not None
+    [problem] = row_problems(file)
     assert (problem.kind, problem.position) == (MALFORMED, HEADER_BYTES + ROW_BYTES)
-    assert 7 not in piece_rows(Piece(file, 3, 9))[0]["offset"].tolist()
+    assert "left out" in problem.detail
+    assert piece_rows(Piece(file, 3, 9))[0]["offset"].tolist() == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("at", "data"),
+    [
+        pytest.param(16, b"\0\0\0\0\0\0\0\4", id="the offset of the row before"),
+        pytest.param(16, b"\0\0\0\0\0\0\0\2", id="an offset before the file"),
+        pytest.param(16, b"\0\0\0\0\0\0\0\x09", id="an offset behind the file"),
+        pytest.param(0, b"\0\0\0\0\0\0\3\xe7", id="an ID of the row before"),
+        pytest.param(0, bytes(8), id="IDs of the row before"),
+    ],
+)
+def test_a_row_out_of_order_is_named_and_kept_for_the_checks(at: int, data: bytes) -> None:
+    file = changed(1, at, data)
+    [problem] = row_problems(file)
+    assert (problem.kind, problem.position) == (MALFORMED, HEADER_BYTES + ROW_BYTES)
+    rows, positions = piece_rows(Piece(file, 3, 9))
+    assert len(rows) == len(BLOCKS)
+    assert positions.tolist() == [HEADER_BYTES + place * ROW_BYTES for place in range(len(BLOCKS))]
+
+
+def test_a_row_of_no_offset_of_its_file_is_in_one_piece_alone() -> None:
+    file = changed(1, 16, b"\0\0\0\0\0\0\0\x09")
+    pieces = [Piece(file, 3, 5), Piece(file, 5, 9)]
+    assert [piece_rows(piece)[0]["offset"].tolist() for piece in pieces] == [[4], [9, 8]]
 
 
 def test_a_file_without_rows_is_nothing_bad() -> None:
     file = read_whole(FileName(3, 9).name, encode_archive("c", 3, 9, []))
-    assert row_problem(file) is None
+    assert list(row_problems(file)) == []
     assert len(piece_rows(Piece(file, 3, 9))[0]) == 0
