@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test deployments check fix sim soak migration crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check fix sim soak migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
 setup: $(VENV)/.dev  ## everything that developing needs
 
@@ -52,6 +52,9 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
 	    tools/fetch-jars spec || echo "TLC cannot be had: the tests that need it are skipped" >&2; fi
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+audit-faults: $(VENV)/.dev  ## audits of files that a foreign or broken writer left, or that are not there; needs Java 17
+	$(BIN)/python -m pytest -q tests/pipeline/faults
 
 deployments: $(VENV)/.dev  ## whole audits on a Spark cluster, on HDFS and on S3; needs Java 17, the last two Maven as well
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/hadoop ]; then \

@@ -12,6 +12,7 @@ from pidkeeper.cli.audit_owner import owner
 from pidkeeper.cli.audit_session import explained, held, running
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.pipeline.report.verdict import covered_text
 from pidkeeper.pipeline.store import Place, is_uri, join_place, open_store
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ def run(
 ) -> None:
     """Audit data directories of members, or archives, logs and snapshots below them, and Kafka segments.
 
-    Exits 0 if no check found a violation, 5 if one did, 1 if the audit itself failed, 130 if it was interrupted. An
-    interrupted run leaves no verdict. DATA is a path, a glob, or a URI such as s3://bucket/path.
+    Exits 0 if the verdict is clean, 5 if a check found a violation, 6 if none did but not everything could be looked
+    at, 1 if the audit itself failed, 130 if it was interrupted. An interrupted run leaves no verdict. DATA is a path, a
+    glob, or a URI such as s3://bucket/path.
     """
     paths = _paths(data, clusters, segments)
     with explained() as interrupts, held(out=out, state=state), running(spark_options, out, interrupts) as spark:
@@ -78,6 +80,8 @@ def run(
             verdict = run_audit(spark, options, ALL_CHECKS)
     _print_verdict(verdict, out, output)
     _end(verdict.violations)
+    if verdict.verdict == "incomplete":
+        raise click.exceptions.Exit(int(ExitCode.INCOMPLETE))
 
 
 @audit.command()
@@ -198,7 +202,10 @@ def _print_verdict(verdict: Verdict, out: Place, output: str) -> None:
     print_table(("Check", "Violations", "Warnings", "Notes"), rows)
     for bad in verdict.bad_files:
         click.echo(f"malformed: {bad.file}, byte {bad.position}: {bad.kinds}: {bad.detail}", err=True)
+    for what in verdict.coverage.unseen:
+        click.echo(f"not seen: {what}", err=True)
     facts: list[tuple[str, object]] = [
+        ("Covered", covered_text(verdict.coverage)),
         ("IDs handed out", f"{verdict.ids:,} in {verdict.blocks:,} blocks to {verdict.brokers:,} brokers"),
         ("Batches of Kafka", f"{verdict.batches:,}"),
         ("Files read", f"{verdict.files_read:,}, of which {verdict.files_bad:,} malformed"),

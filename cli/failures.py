@@ -16,6 +16,7 @@ class ExitCode(enum.IntEnum):
     UNREACHABLE = 3
     NOT_AUTHORISED = 4
     REFUSED = 5
+    INCOMPLETE = 6
     UNHEALTHY = 10
     INTERRUPTED = 130
 

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pidkeeper.pipeline.checks import Checks, NamedChecks
 from pidkeeper.pipeline.derived import Derivation, keep
+from pidkeeper.pipeline.evidence import gather, judge
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.inputs import AuditInputs
 from pidkeeper.pipeline.loading import Loader
@@ -86,7 +87,7 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
         with _failing("the tables could not be written"):
             withdraw_verdict(out)
             tables.write(options.out, inputs, found, loader.segment_files)
-            verdict = _verdict(spark, options.out, inputs, [name for name, _ in chosen])
+            verdict = _verdict(spark, options, inputs, [name for name, _ in chosen])
         verdict = msgspec.structs.replace(
             verdict,
             files_read_anew=loader.read_again,
@@ -194,7 +195,8 @@ def _run_checks(
     return spark.read.schema(FINDINGS).parquet(folder)
 
 
-def _verdict(spark: SparkSession, out: Place, inputs: AuditInputs, ran: list[str]) -> Verdict:
+def _verdict(spark: SparkSession, options: AuditOptions, inputs: AuditInputs, ran: list[str]) -> Verdict:
+    out, paths = options.out, options.paths
     found = tables.read(spark, out, "findings").groupBy("check", "severity").count().collect()
     counts = {name: CheckCount() for name in ran}
     for row in found:
@@ -218,9 +220,11 @@ def _verdict(spark: SparkSession, out: Place, inputs: AuditInputs, ran: list[str
     )
     assert counted is not None and facts is not None and batches is not None, "an aggregate without groups has one row"
     violations = sum(count.violations for count in counts.values())
+    seen = gather(inputs, batches[0], quorum=bool(paths.data), segments=bool(paths.segments))
+    coverage = judge(seen)
     named = files.where("problems > 0").orderBy("file").limit(MAX_NAMED_BAD_FILES).collect() if counted[1] else []
     return Verdict(
-        verdict="violations" if violations else "clean",
+        verdict="violations" if violations else "incomplete" if coverage.unseen else "clean",
         violations=violations,
         warnings=sum(count.warnings for count in counts.values()),
         notes=sum(count.notes for count in counts.values()),
@@ -236,6 +240,7 @@ def _verdict(spark: SparkSession, out: Place, inputs: AuditInputs, ran: list[str
         highest_id=facts[4],
         brokers=facts[5],
         watermark=_watermark(inputs),
+        coverage=coverage,
         pidkeeper_version=importlib.metadata.version("pidkeeper"),
     )
 

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pidkeeper.pipeline.findings import NOTE, VIOLATION, WARNING
 from pidkeeper.pipeline.report import figures, page, tables
 from pidkeeper.pipeline.report.aggregates import MAX_FINDINGS, Drawn, draw_from
-from pidkeeper.pipeline.report.verdict import Verdict
+from pidkeeper.pipeline.report.verdict import Verdict, covered_text
 from pidkeeper.pipeline.store import Store
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
@@ -79,7 +79,10 @@ def _header(verdict: Verdict) -> str:
 def _banner(verdict: Verdict) -> str:
     if verdict.verdict == "clean":
         title = "Clean"
-        text = "No check found the promise broken: no producer ID twice, nothing acknowledged lost."
+        text = "No check found the promise broken: no producer ID twice in what was read."
+    elif verdict.verdict == "incomplete":
+        title = "Incomplete"
+        text = f"Nothing wrong was seen, but not everything was: {_safe('; '.join(verdict.coverage.unseen))}."
     else:
         title = _count(verdict.violations, "violation")
         worst = [name for name, count in verdict.checks.items() if count.violations]
@@ -88,7 +91,8 @@ def _banner(verdict: Verdict) -> str:
     if verdict.files_bad:
         more.append(f"{_count(verdict.files_bad, 'malformed file')}, read as far as possible")
     rest = f" Also: {'; '.join(more)}." if more else ""
-    return f'<div class="verdict {verdict.verdict}"><b>{title}</b><span>{text}{rest}</span></div>'
+    covered = f" Covered: {_safe(covered_text(verdict.coverage))}."
+    return f'<div class="verdict {verdict.verdict}"><b>{title}</b><span>{text}{covered}{rest}</span></div>'
 
 
 def _figures(verdict: Verdict, drawn: Drawn) -> str:

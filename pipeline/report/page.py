@@ -21,6 +21,7 @@ h2 { font-size: 17px; letter-spacing: -0.01em; margin: 0 0 2px; font-weight: 620
 .soft { color: var(--soft); font-size: 13.5px; margin: 0; }
 .verdict { margin: 20px 0; padding: 20px 24px; border-radius: 12px; border: 1px solid currentColor; }
 .verdict.clean { color: var(--good); background: var(--good-back); }
+.verdict.incomplete { color: var(--warn); background: var(--warn-back); }
 .verdict.violations { color: var(--bad); background: var(--bad-back); }
 .verdict b { display: block; font-size: 22px; letter-spacing: -0.01em; line-height: 1.3; }
 .verdict span { color: var(--ink); }

@@ -11,7 +11,7 @@ from pidkeeper.pipeline.store import Place, Store, open_store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Of `verdict.json` and of the tables: goes up when a name or a type changes."""
 NAME: Final = "verdict.json"
 
@@ -44,14 +44,30 @@ class Watermark(msgspec.Struct, frozen=True):
     partitions: int = 0
 
 
+class Coverage(msgspec.Struct, frozen=True):
+    """What was covered.
+
+    `members`: of the quorum, whose files were read. `voters`: how many the quorum has by the newest configuration in
+    any file; null where none names any. Log offsets `from_offset` to before `to_offset`; null without any. `unseen`:
+    what was not looked at, a sentence each.
+    """
+
+    members: list[str] = []
+    voters: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    unseen: list[str] = []
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """The contents of `verdict.json`. Times are milliseconds since the epoch; null without anything.
 
-    `files_read`: all files that count; `files_read_anew`: archive files and segments of them that no earlier run with
-    this state had read. A malformed file is a warning: it is named, and does not make the verdict `violations`.
+    `violations`: a check found one. `incomplete`: none did, but `coverage.unseen` says what was not looked at. `clean`:
+    neither. `files_read`: all files that count; `files_read_anew`: archive files and segments of them that no earlier
+    run with this state had read.
     """
 
-    verdict: Literal["clean", "violations"]
+    verdict: Literal["clean", "violations", "incomplete"]
     violations: int
     warnings: int
     notes: int
@@ -67,10 +83,22 @@ class Verdict(msgspec.Struct, frozen=True):
     first_ms: int | None
     last_ms: int | None
     watermark: Watermark
+    coverage: Coverage
     pidkeeper_version: str
     schema_version: int = SCHEMA_VERSION
     files_read_anew: int = 0
     wall_seconds: float = 0.0
+
+
+def covered_text(coverage: Coverage) -> str:
+    """For the eye: whose files, of how many, and which log offsets."""
+    if not coverage.members:
+        return "no member of the quorum"
+    names, word = ", ".join(coverage.members), "member" if len(coverage.members) == 1 else "members"
+    of = "" if coverage.voters is None else f" of a quorum with {coverage.voters} voters"
+    if coverage.from_offset is None or coverage.to_offset is None:
+        return f"{word} {names}{of}, no log offset"
+    return f"{word} {names}{of}, log offsets {coverage.from_offset:,} to {coverage.to_offset - 1:,}"
 
 
 def withdraw_verdict(out: Store) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pidkeeper.pipeline.report import figures
 from pidkeeper.pipeline.report.aggregates import MAX_BROKERS, MAX_BUCKETS, OTHERS, Drawn, bucket_ms
-from pidkeeper.pipeline.report.verdict import BadFile, CheckCount, Verdict, Watermark
+from pidkeeper.pipeline.report.verdict import BadFile, CheckCount, Coverage, Verdict, Watermark
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 HOSTILE = "</script><script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">"
@@ -57,6 +57,7 @@ def verdict(**changes: Any) -> Verdict:
         first_ms=START_MS,
         last_ms=START_MS + 40_000,
         watermark=Watermark({HOSTILE: 9}, {HOSTILE: 9}, 1),
+        coverage=Coverage(["1"], 1, 0, 9),
         pidkeeper_version="1",
     )
     return msgspec.structs.replace(known, **changes)

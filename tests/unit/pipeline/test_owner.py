@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from pidkeeper.cli.local_cluster import free_ports
 from pidkeeper.cli.main import cli
 from pidkeeper.pipeline.owner import BLOCK_COLUMNS, FINDING_COLUMNS, MAX_BLOCKS, MAX_FINDINGS, OwnerError, find_owner
-from pidkeeper.pipeline.report.verdict import CheckCount, Verdict, Watermark, write_verdict
+from pidkeeper.pipeline.report.verdict import SCHEMA_VERSION, CheckCount, Coverage, Verdict, Watermark, write_verdict
 from pidkeeper.pipeline.store import open_store
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
@@ -73,6 +73,7 @@ def write_audit(out: Path, blocks: list[Any], findings: list[Any], **changes: An
         first_ms=None,
         last_ms=None,
         watermark=Watermark({"1": 5, "2": 5, "3": 5}),
+        coverage=Coverage(["1"], 1, 0, 9),
         pidkeeper_version="1",
     )
     write_verdict(open_store(out), msgspec.structs.replace(verdict, **changes))
@@ -252,10 +253,10 @@ def test_where_no_audit_ended_it_says_what_to_run(tmp_path: Path) -> None:
 
 
 def test_tables_of_another_version_are_not_guessed_at(tmp_path: Path) -> None:
-    out = write_audit(tmp_path / "out", [block(0, 9)], [], schema_version=2)
+    out = write_audit(tmp_path / "out", [block(0, 9)], [], schema_version=SCHEMA_VERSION - 1)
     ran = ask(out, 5)
     assert ran.exit_code == 1
-    assert "schema version 2, and this build reads 1" in ran.stderr
+    assert f"schema version {SCHEMA_VERSION - 1}, and this build reads {SCHEMA_VERSION}" in ran.stderr
 
 
 def test_damage_is_said(audited: Path) -> None:

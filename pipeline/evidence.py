@@ -1,0 +1,132 @@
+"""What an audit has seen, and what it has not: "nothing wrong was seen" says nothing where nothing was looked at."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pidkeeper.pipeline.checks.quorum.history import committed
+from pidkeeper.pipeline.checks.quorum.intervals import held_intervals, merged
+from pidkeeper.pipeline.formats.problems import TORN
+from pidkeeper.pipeline.inputs import AuditInputs
+from pidkeeper.pipeline.paths import LOG_SUFFIX
+from pidkeeper.pipeline.report.verdict import Coverage
+from pidkeeper.protocol.records import QuorumMember
+
+MAX_NAMED_HOLES: Final = 20
+"""Runs of log offsets that are named; of more the first."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What the files hold, as far as the verdict rests on it. Log offsets and indexes; None where no file tells.
+
+    quorum, segments: whether files of a quorum, of Kafka's brokers were to be audited. held: runs of offsets that some
+    file holds, from-to, the end exclusive. snapshot_offset: the next offset by the newest snapshot. last_index: of the
+    newest entry that a log or a snapshot holds; committed_index: the highest that a member knew to be committed.
+    """
+
+    quorum: bool
+    segments: bool
+    members: list[str] = []
+    voters: int | None = None
+    held: list[tuple[int, int]] = []
+    snapshot_offset: int | None = None
+    last_index: int | None = None
+    committed_index: int | None = None
+    batches: int = 0
+    bad_files: int = 0
+
+
+def judge(seen: Seen) -> Coverage:
+    """What was covered, and in words what was not."""
+    unseen = []
+    if seen.bad_files:
+        one = seen.bad_files == 1
+        unseen.append(f"{seen.bad_files:,} {'file' if one else 'files'} could not be read, or not wholly")
+    if seen.quorum:
+        unseen += _unseen_of_quorum(seen)
+    if seen.segments and not seen.batches:
+        unseen.append("no record batch of Kafka was read")
+    return Coverage(
+        members=seen.members,
+        voters=seen.voters,
+        from_offset=seen.held[0][0] if seen.held else None,
+        to_offset=seen.held[-1][1] if seen.held else None,
+        unseen=unseen,
+    )
+
+
+def _unseen_of_quorum(seen: Seen) -> list[str]:
+    if not seen.held:
+        return ["no file of a member told of any log offset: of the quorum nothing was audited"]
+    found = []
+    if seen.voters is not None and len(seen.members) < seen.voters:
+        names = ", ".join(seen.members)
+        found.append(f"the quorum has {seen.voters} voters, and files of {len(seen.members)} were read: {names}")
+    holes = _holes(seen)
+    found += [f"log offsets {start:,} to {end - 1:,} are in no file" for start, end in holes[:MAX_NAMED_HOLES]]
+    if len(holes) > MAX_NAMED_HOLES:
+        found.append(f"nor are {len(holes) - MAX_NAMED_HOLES:,} more runs of log offsets")
+    committed, last = seen.committed_index, seen.last_index
+    if committed is not None and committed > (last or 0):
+        found.append(
+            f"log entries up to index {committed:,} are committed, and the newest in any file is {last or 0:,}"
+        )
+    return found
+
+
+def _holes(seen: Seen) -> list[tuple[int, int]]:
+    """From the first offset there ever was, to the last that any file is known to have had."""
+    found, reached = [], 0
+    for start, end in seen.held:
+        if start > reached:
+            found.append((reached, start))
+        reached = max(reached, end)
+    if seen.snapshot_offset is not None and seen.snapshot_offset > reached:
+        found.append((reached, seen.snapshot_offset))
+    return found
+
+
+def gather(inputs: AuditInputs, batches: int, *, quorum: bool, segments: bool) -> Seen:
+    """The facts, from a few rows of each table. `batches`: how many were read."""
+    held = merged(held_intervals(inputs)).orderBy("from_offset").collect() if quorum else []
+    newest = _one(inputs.snapshots.agg(F.max("next_offset"), F.max("index")))
+    logs = _one(inputs.log_files.agg(F.max("commit_index"), F.max("last_index")))
+    folders = (inputs.archive_files, inputs.snapshots, inputs.log_files)
+    members = {row.member for frame in folders for row in frame.select("member").distinct().collect()}
+    legal = (F.col("kind") == TORN) & F.col("file").endswith(LOG_SUFFIX)
+    bad = _one(inputs.problems.where(~legal).agg(F.count_distinct("file")))[0]
+    return Seen(
+        quorum=quorum,
+        segments=segments,
+        members=sorted(members, key=lambda name: (len(name), name)),
+        voters=_voters(inputs),
+        held=[(row.from_offset, row.to_offset) for row in held],
+        snapshot_offset=newest[0],
+        last_index=max((index for index in (newest[1], logs[1]) if index is not None), default=None),
+        committed_index=logs[0],
+        batches=batches,
+        bad_files=bad,
+    )
+
+
+def _voters(inputs: AuditInputs) -> int | None:
+    """By the newest configuration that a log or a snapshot names."""
+    logged = committed(inputs).where("voters is not null").agg(F.max(F.struct("index", "voters")))
+    kept = inputs.snapshots.where("voters is not null").agg(F.max(F.struct("index", "voters")))
+    found = [row for row in (_one(logged)[0], _one(kept)[0]) if row is not None]
+    if not found:
+        return None
+    voters = max(found, key=lambda row: row.index).voters
+    if isinstance(voters, int):
+        return voters
+    return sum(member.voting for member in msgspec.json.decode(voters, type=list[QuorumMember]))
+
+
+def _one(aggregate: DataFrame) -> Any:
+    row = aggregate.first()
+    assert row is not None, "an aggregate without groups has one row"
+    return row
