@@ -20,6 +20,7 @@ from pidkeeper.pipeline.checks import Checks, NamedChecks
 from pidkeeper.pipeline.derived import Derivation, keep
 from pidkeeper.pipeline.evidence import gather, judge
 from pidkeeper.pipeline.findings import FINDINGS
+from pidkeeper.pipeline.identity import NAME, findings_of, foreign_members, known_of, without
 from pidkeeper.pipeline.inputs import AuditInputs
 from pidkeeper.pipeline.loading import Loader
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
@@ -81,13 +82,16 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
         if _rows(inputs) <= SMALL_ROWS:
             settings.enter_context(for_small_tables(spark))
         tables_due, chosen = _chosen(checks, options.paths)
-        inputs = _keep(inputs, tables_due, stage, progress)
-        found = _run_checks(spark, inputs, chosen, stage.location("current/findings"), progress)
+        with _failing("the members' identities could not be compared"):
+            foreign = foreign_members(known_of(inputs)) if options.paths.data else []
+        inputs = _keep(without(inputs, foreign), tables_due, stage, progress)
+        named = [(NAME, lambda inputs: findings_of(inputs, foreign)), *chosen] if options.paths.data else chosen
+        found = _run_checks(spark, inputs, named, stage.location("current/findings"), progress)
         progress.step("writing tables")
         with _failing("the tables could not be written"):
             withdraw_verdict(out)
             tables.write(options.out, inputs, found, loader.segment_files)
-            verdict = _verdict(spark, options, inputs, [name for name, _ in chosen])
+            verdict = _verdict(spark, options, inputs, [name for name, _ in named])
         verdict = msgspec.structs.replace(
             verdict,
             files_read_anew=loader.read_again,

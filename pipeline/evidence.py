@@ -120,7 +120,7 @@ def _voters(inputs: AuditInputs) -> int | None:
     found = [row for row in (_one(logged)[0], _one(kept)[0]) if row is not None]
     if not found:
         return None
-    voters = max(found, key=lambda row: row.index).voters
+    voters = max(found, key=lambda row: row["index"])["voters"]
     if isinstance(voters, int):
         return voters
     return sum(member.voting for member in msgspec.json.decode(voters, type=list[QuorumMember]))

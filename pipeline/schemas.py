@@ -92,6 +92,7 @@ ARCHIVE_SNAPSHOTS: Final = _table(
     ("voters", _INT, "voting members; null while they are the configured ones"),
     ("phase", _TEXT, "phase of the migration from ZooKeeper; null without one"),
     ("claimed_by", _TEXT, "name under which the quorum claims in ZooKeeper; null without a migration"),
+    ("founding_id", _TEXT, "the uuid of the quorum's founding; null before its record"),
 )
 
 LOG_RECORDS: Final = _table(

@@ -222,6 +222,7 @@ def _image_columns(image: StateImage) -> tuple[Any, ...]:
         None if voters is None else sum(member.voting for member in voters.members),
         None if migration is None else migration.phase.name,
         None if migration is None else migration.claimed_by,
+        None if image.founding is None else str(image.founding.founding_id),
     )
 
 

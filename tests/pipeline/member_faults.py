@@ -97,6 +97,12 @@ class Said(NamedTuple):
     unseen: list[str]
 
 
+def of_another_cluster(member: Path) -> None:
+    shutil.rmtree(member)
+    stranger = MemberFiles(member, int(member.name), "cluster-b")
+    stranger.archive((0, 70))
+
+
 class Case(NamedTuple):
     """A fault of all members alike, or of the first one alone, and what is said of it."""
 
@@ -161,6 +167,12 @@ CASES: Final = (
         cut_short,
         False,
         Said("incomplete", set(), ["1 file could not be read, or not wholly"]),
+    ),
+    Case(
+        "a member of another cluster",
+        of_another_cluster,
+        False,
+        Said("violations", {("identity", "member 1")}, []),
     ),
     Case("a file gone that others have", without_its_first_file, False, Said("clean", set(), [])),
 )

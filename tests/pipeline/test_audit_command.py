@@ -62,6 +62,18 @@ def test_a_violation_ends_with_5_and_stands_in_every_output(tmp_path: Path) -> N
     assert_the_owners_are_told(out)
 
 
+def test_where_nothing_is_there_the_audit_ends_with_6_and_says_what_it_did_not_see(tmp_path: Path) -> None:
+    if (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+    (tmp_path / "1").mkdir()
+    out = tmp_path / "out"
+    ran = pidkeeper("run", str(tmp_path / "1"), "--out", str(out), "--master", "local[1]")
+    assert ran.returncode == 6, ran.stderr
+    assert "not seen: no file of a member told of any log offset" in ran.stderr
+    assert json.loads((out / "verdict.json").read_text())["verdict"] == "incomplete"
+    assert "Incomplete" in (out / "report.html").read_text()
+
+
 def assert_the_owners_are_told(out: Path) -> None:
     """Of the audit above, whose member 2 has IDs 25 to 34 once more."""
     told = {producer_id: pidkeeper("owner", str(producer_id), "--out", str(out)) for producer_id in (24, 27, 34, 50)}

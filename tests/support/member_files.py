@@ -32,15 +32,15 @@ def blocks(start: int, end: int) -> list[AllocatedBlock]:
 class MemberFiles:
     """One member's data directory under `path`."""
 
-    def __init__(self, path: Path, node_id: int = 1) -> None:
+    def __init__(self, path: Path, node_id: int = 1, cluster: str = CLUSTER) -> None:
         self.path = path
         self.files = OsFiles()
-        self.meta = format_directory(self.files, path, CLUSTER, node_id)
+        self.meta = format_directory(self.files, path, cluster, node_id)
         assert read_meta(self.files, path) == self.meta
 
     def archive(self, *ranges: tuple[int, int]) -> list[AllocatedBlock]:
         """Archive the blocks of ranges of offsets, one after the other; all blocks of them. Offset 0 has none."""
-        archive = AllocationArchive(self.files, self.path / "archive", CLUSTER)
+        archive = AllocationArchive(self.files, self.path / "archive", self.meta.cluster_id)
         for start, end in ranges:
             archive.append(blocks(max(start, 1), end), start, end)
         return [row for start, end in ranges for row in blocks(max(start, 1), end)]
@@ -64,7 +64,7 @@ class MemberFiles:
         newest = block(next_offset - 1)
         last = LastBlock(newest.first, 10, 7, 3, newest.offset, newest.timestamp_ms)
         image = StateImage(1, index, 1, next_offset, newest.last + 1, last, [])
-        snapshot = SnapshotCatalog(self.files, self.path / "snapshots", CLUSTER).save(image)
+        snapshot = SnapshotCatalog(self.files, self.path / "snapshots", self.meta.cluster_id).save(image)
         return self.path / "snapshots" / snapshot.name
 
     def found(self, folder: str) -> list[Path]:

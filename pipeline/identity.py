@@ -1,0 +1,112 @@
+"""Whose files these are: members of one cluster, of one founding. Others are named once, and left out of all else.
+
+Files of two quorums compared with each other give thousands of findings, none of which says what is wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pidkeeper.pipeline.findings import FINDINGS, VIOLATION
+from pidkeeper.pipeline.inputs import AuditInputs
+
+NAME: Final = "identity"
+_FOUNDING_RECORD: Final = "FoundingRecord"
+_OWNER: Final = ("member", "cluster_id")
+_OF_MEMBERS: Final = ("archive_blocks", "archive_files", "snapshots", "log_records", "log_files")
+
+
+class Owner(NamedTuple):
+    """Whose files: members of two clusters may have one name."""
+
+    member: str
+    cluster: str
+
+
+class Foreign(msgspec.Struct, frozen=True):
+    """One whose files do not belong to the others', and why."""
+
+    owner: Owner
+    detail: str
+
+
+Known = Mapping[Owner, Sequence[tuple[int, str]]]
+"""Of each whose files were read: as of which log index which founding was known."""
+
+
+def foreign_members(known: Known) -> list[Foreign]:
+    """Who is not of the cluster that most members are of, or not of the founding that most of these are of.
+
+    A member that is behind may know an older founding, whose place the newer one took: what it knew by an index at
+    which others had none newer is no difference.
+    """
+    cluster = _most([owner.cluster for owner in known])
+    found = [
+        Foreign(owner, f"these are files of cluster {owner.cluster}, and most members are of cluster {cluster}")
+        for owner in known
+        if owner.cluster != cluster
+    ]
+    kin = {owner: foundings for owner, foundings in known.items() if owner.cluster == cluster and foundings}
+    newest = {owner: max(foundings) for owner, foundings in kin.items()}
+    founding = _most([name for _, name in newest.values()])
+    since = min((index for foundings in kin.values() for index, name in foundings if name == founding), default=0)
+    found += [
+        Foreign(owner, f"by index {index:,} it is of founding {name}, and most members are of founding {founding}")
+        for owner, (index, name) in newest.items()
+        if name != founding and index >= since
+    ]
+    return sorted(found, key=lambda one: one.owner)
+
+
+def known_of(inputs: AuditInputs) -> dict[Owner, list[tuple[int, str]]]:
+    """A few rows are collected: of each member its clusters and its foundings."""
+    known: dict[Owner, list[tuple[int, str]]] = {}
+    for frame in (inputs.archive_files, inputs.snapshots, inputs.log_files):
+        for row in frame.where("cluster_id is not null").select(*_OWNER).distinct().collect():
+            known.setdefault(Owner(row["member"], row["cluster_id"]), [])
+    logged = inputs.log_records.where(F.col("record_type") == _FOUNDING_RECORD)
+    for frame in (logged, inputs.snapshots.where("founding_id is not null")):
+        for row in frame.select(*_OWNER, "index", "founding_id").distinct().collect():
+            known[Owner(row["member"], row["cluster_id"])].append((row["index"], row["founding_id"]))
+    return known
+
+
+def without(inputs: AuditInputs, foreign: Sequence[Foreign]) -> AuditInputs:
+    """`inputs` without the files of these, but for what is wrong with them."""
+    if not foreign:
+        return inputs
+    theirs = F.lit(False)
+    for one in foreign:
+        theirs |= (F.col("member") == one.owner.member) & (F.col("cluster_id") == one.owner.cluster)
+    kept = {name: getattr(inputs, name).where(F.coalesce(~theirs, F.lit(True))) for name in _OF_MEMBERS}
+    return dataclasses.replace(inputs, **kept)
+
+
+def findings_of(inputs: AuditInputs, foreign: Sequence[Foreign]) -> DataFrame:
+    """One violation for each: by FINDINGS."""
+    rows = [
+        {
+            "check": NAME,
+            "severity": VIOLATION,
+            "subject": f"member {one.owner.member}",
+            "member": one.owner.member,
+            "detail": f"{one.detail}: it was left out, audit it apart",
+        }
+        for one in foreign
+    ]
+    return inputs.problems.sparkSession.createDataFrame(
+        [{**dict.fromkeys(FINDINGS.names), **row} for row in rows], FINDINGS
+    )
+
+
+def _most(names: Sequence[str]) -> str | None:
+    """The one that is there most often; of several the first by name."""
+    counted = Counter(names)
+    return min(counted, key=lambda name: (-counted[name], name), default=None)
