@@ -71,7 +71,7 @@ def write_archive(data: Path, member: int, blocks: int) -> None:
     for first in range(0, blocks, MAX_ARCHIVE_ROWS):
         rows = block_rows(first, min(first + MAX_ARCHIVE_ROWS, blocks))
         content = rows.tobytes()
-        bounds = (FIRST_OFFSET + first, FIRST_OFFSET + first + len(rows))
+        bounds = (FIRST_OFFSET + first if first else 0, FIRST_OFFSET + first + len(rows))
         ids = (int(rows["first_id"][0]), int(rows["last_id"][-1]))
         header = ArchiveHeader(CLUSTER_ID, *bounds, len(rows), *ids, google_crc32c.value(content))
         name = f"{bounds[0]:020d}-{bounds[1]:020d}.arc"

@@ -83,7 +83,9 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
             settings.enter_context(for_small_tables(spark))
         tables_due, chosen = _chosen(checks, options.paths)
         with _failing("the members' identities could not be compared"):
-            foreign = foreign_members(known_of(inputs)) if options.paths.data else []
+            known = known_of(inputs) if options.paths.data else {}
+            foreign = foreign_members(known)
+        kin = {owner.member for owner in known.keys() - {one.owner for one in foreign}}
         inputs = _keep(without(inputs, foreign), tables_due, stage, progress)
         named = [(NAME, lambda inputs: findings_of(inputs, foreign)), *chosen] if options.paths.data else chosen
         found = _run_checks(spark, inputs, named, stage.location("current/findings"), progress)
@@ -91,7 +93,7 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
         with _failing("the tables could not be written"):
             withdraw_verdict(out)
             tables.write(options.out, inputs, found, loader.segment_files)
-            verdict = _verdict(spark, options, inputs, [name for name, _ in named])
+            verdict = _verdict(spark, options, inputs, kin, [name for name, _ in named])
         verdict = msgspec.structs.replace(
             verdict,
             files_read_anew=loader.read_again,
@@ -199,7 +201,9 @@ def _run_checks(
     return spark.read.schema(FINDINGS).parquet(folder)
 
 
-def _verdict(spark: SparkSession, options: AuditOptions, inputs: AuditInputs, ran: list[str]) -> Verdict:
+def _verdict(
+    spark: SparkSession, options: AuditOptions, inputs: AuditInputs, members: set[str], ran: list[str]
+) -> Verdict:
     out, paths = options.out, options.paths
     found = tables.read(spark, out, "findings").groupBy("check", "severity").count().collect()
     counts = {name: CheckCount() for name in ran}
@@ -224,7 +228,7 @@ def _verdict(spark: SparkSession, options: AuditOptions, inputs: AuditInputs, ra
     )
     assert counted is not None and facts is not None and batches is not None, "an aggregate without groups has one row"
     violations = sum(count.violations for count in counts.values())
-    seen = gather(inputs, batches[0], quorum=bool(paths.data), segments=bool(paths.segments))
+    seen = gather(inputs, members, batches[0], quorum=bool(paths.data), segments=bool(paths.segments))
     coverage = judge(seen)
     named = files.where("problems > 0").orderBy("file").limit(MAX_NAMED_BAD_FILES).collect() if counted[1] else []
     return Verdict(

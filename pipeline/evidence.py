@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pidkeeper.pipeline.checks.quorum.history import committed
@@ -90,20 +91,19 @@ def _holes(seen: Seen) -> list[tuple[int, int]]:
     return found
 
 
-def gather(inputs: AuditInputs, batches: int, *, quorum: bool, segments: bool) -> Seen:
-    """The facts, from a few rows of each table. `batches`: how many were read."""
+def gather(inputs: AuditInputs, members: Iterable[str], batches: int, *, quorum: bool, segments: bool) -> Seen:
+    """The facts, from a few rows of each table. `members`: whose files were read; `batches`: how many."""
     held = merged(held_intervals(inputs)).orderBy("from_offset").collect() if quorum else []
-    newest = _one(inputs.snapshots.agg(F.max("next_offset"), F.max("index")))
+    newest = _one(inputs.snapshots.agg(F.max("next_offset"), F.max("index"), _newest_voters()))
     logs = _one(inputs.log_files.agg(F.max("commit_index"), F.max("last_index")))
-    folders = (inputs.archive_files, inputs.snapshots, inputs.log_files)
-    members = {row.member for frame in folders for row in frame.select("member").distinct().collect()}
+    logged = _one(committed(inputs).agg(_newest_voters()))
     legal = (F.col("kind") == TORN) & F.col("file").endswith(LOG_SUFFIX)
     bad = _one(inputs.problems.where(~legal).agg(F.count_distinct("file")))[0]
     return Seen(
         quorum=quorum,
         segments=segments,
         members=sorted(members, key=lambda name: (len(name), name)),
-        voters=_voters(inputs),
+        voters=_voters([logged[0], newest[2]]),
         held=[(row.from_offset, row.to_offset) for row in held],
         snapshot_offset=newest[0],
         last_index=max((index for index in (newest[1], logs[1]) if index is not None), default=None),
@@ -113,11 +113,13 @@ def gather(inputs: AuditInputs, batches: int, *, quorum: bool, segments: bool) -
     )
 
 
-def _voters(inputs: AuditInputs) -> int | None:
+def _newest_voters() -> Column:
+    return F.max(F.when(F.col("voters").isNotNull(), F.struct("index", "voters")))
+
+
+def _voters(told: Iterable[Any]) -> int | None:
     """By the newest configuration that a log or a snapshot names."""
-    logged = committed(inputs).where("voters is not null").agg(F.max(F.struct("index", "voters")))
-    kept = inputs.snapshots.where("voters is not null").agg(F.max(F.struct("index", "voters")))
-    found = [row for row in (_one(logged)[0], _one(kept)[0]) if row is not None]
+    found = [row for row in told if row is not None]
     if not found:
         return None
     voters = max(found, key=lambda row: row["index"])["voters"]

@@ -66,15 +66,17 @@ def foreign_members(known: Known) -> list[Foreign]:
 
 
 def known_of(inputs: AuditInputs) -> dict[Owner, list[tuple[int, str]]]:
-    """A few rows are collected: of each member its clusters and its foundings."""
-    known: dict[Owner, list[tuple[int, str]]] = {}
-    for frame in (inputs.archive_files, inputs.snapshots, inputs.log_files):
-        for row in frame.where("cluster_id is not null").select(*_OWNER).distinct().collect():
-            known.setdefault(Owner(row["member"], row["cluster_id"]), [])
+    """A few rows are collected: of each member its clusters, its foundings, and its snapshots."""
+    columns = (*_OWNER, "index", "founding_id")
     logged = inputs.log_records.where(F.col("record_type") == _FOUNDING_RECORD)
-    for frame in (logged, inputs.snapshots.where("founding_id is not null")):
-        for row in frame.select(*_OWNER, "index", "founding_id").distinct().collect():
-            known[Owner(row["member"], row["cluster_id"])].append((row["index"], row["founding_id"]))
+    told = logged.select(*columns).unionByName(inputs.snapshots.select(*columns))
+    for frame in (inputs.archive_files, inputs.log_files):
+        told = told.unionByName(frame.select(*_OWNER), allowMissingColumns=True)
+    known: dict[Owner, list[tuple[int, str]]] = {}
+    for row in told.where("cluster_id is not null").distinct().collect():
+        foundings_of = known.setdefault(Owner(row["member"], row["cluster_id"]), [])
+        if row["founding_id"] is not None:
+            foundings_of.append((row["index"], row["founding_id"]))
     return known
 
 

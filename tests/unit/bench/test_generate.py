@@ -25,7 +25,7 @@ def test_an_archive_is_what_members_write(tmp_path: Path) -> None:
     write_archive(tmp_path / "1", 1, 700)
     (path,) = (tmp_path / "1" / "archive").iterdir()
     header, blocks = decode_archive(path.read_bytes())
-    assert (header.from_offset, header.to_offset, header.cluster_id) == (FIRST_OFFSET, FIRST_OFFSET + 700, "bench")
+    assert (header.from_offset, header.to_offset, header.cluster_id) == (0, FIRST_OFFSET + 700, "bench")
     assert [block.first for block in blocks] == list(range(0, 700 * BLOCK_IDS, BLOCK_IDS))
     assert all(block.broker_epoch < block.offset for block in blocks)
 
