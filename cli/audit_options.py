@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from pidkeeper.pipeline.session import DEFAULT_MEMORY, why_not
+from pidkeeper.pipeline.session import DEFAULT_MASTER, DEFAULT_MEMORY, why_not
 from pidkeeper.pipeline.store import is_uri
 
 Function = Callable[..., Any]
@@ -24,9 +24,10 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
 
 class SparkOptions(msgspec.Struct, frozen=True):
-    """What a session is made with. Without `memory` a master has its own; `conf`: settings of Spark by name."""
+    """What a session is made with. Without `master` it is local, or that of spark-submit; without `memory` a master has
+    its own; `conf`: settings of Spark by name."""
 
-    master: str
+    master: str | None
     memory: str | None
     conf: dict[str, str]
 
@@ -78,13 +79,14 @@ def spark_options(command: Function) -> Function:
     """Add `--master`, `--memory` and `--conf`; the command gets them as one `spark_options`."""
 
     @functools.wraps(command)
-    def bundled(*args: Any, master: str, memory: str | None, conf: dict[str, str], **others: Any) -> Any:
+    def bundled(*args: Any, master: str | None, memory: str | None, conf: dict[str, str], **others: Any) -> Any:
         return command(*args, spark_options=SparkOptions(master, memory, conf), **others)
 
     return _with_options(
         bundled,
         click.option(
-            "--master", default="local[*]", show_default=True, help="Spark master, such as spark://host:7077."
+            "--master",
+            help=f"Spark master, such as spark://host:7077. Default: {DEFAULT_MASTER}, or that of spark-submit.",
         ),
         click.option(
             "--memory",

@@ -68,7 +68,7 @@ def _unseen_of_quorum(seen: Seen) -> list[str]:
         names = ", ".join(seen.members)
         found.append(f"the quorum has {seen.voters} voters, and files of {len(seen.members)} were read: {names}")
     holes = _holes(seen)
-    found += [f"log offsets {start:,} to {end - 1:,} are in no file" for start, end in holes[:MAX_NAMED_HOLES]]
+    found += [_in_no_file(start, end) for start, end in holes[:MAX_NAMED_HOLES]]
     if len(holes) > MAX_NAMED_HOLES:
         found.append(f"nor are {len(holes) - MAX_NAMED_HOLES:,} more runs of log offsets")
     committed, last = seen.committed_index, seen.last_index
@@ -77,6 +77,14 @@ def _unseen_of_quorum(seen: Seen) -> list[str]:
             f"log entries up to index {committed:,} are committed, and the newest in any file is {last or 0:,}"
         )
     return found
+
+
+def _in_no_file(start: int, end: int) -> str:
+    return (
+        f"log offset {start:,} is in no file"
+        if end == start + 1
+        else f"log offsets {start:,} to {end - 1:,} are in no file"
+    )
 
 
 def _holes(seen: Seen) -> list[tuple[int, int]]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 LEAST_JAVA: Final = 17
 """What PySpark 4 asks for."""
+DEFAULT_MASTER: Final = "local[*]"
 DEFAULT_MEMORY: Final = "2g"
 """Java heap. What a source reads at once, an archive file of at most 48 MiB, is in its Python worker; the heap sees
 Arrow batches of some MiB. Sorts and joins get 60 % of it, 150 MiB for each of 8 cores, and spill to disk beyond that.
@@ -40,6 +41,8 @@ VERSION_SECONDS: Final = 30.0
 EXTRA: Final = "pip install 'pidkeeper[audit]'"
 _PACKAGES: Final = ("pipeline", "protocol", "snapshots")
 """All that a task imports of this project."""
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+"""Where `spark-submit` tells a program how to reach the Java process that runs it."""
 _LOG_TAIL_LINES: Final = 5
 START_POLL_SECONDS: Final = 0.1
 START_GRACE_SECONDS: Final = 5.0
@@ -63,9 +66,14 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def submitted() -> bool:
+    """Whether `spark-submit` runs this process. Then it has named the master, and Java is there already."""
+    return _SUBMITTED in os.environ
+
+
 @contextlib.contextmanager
 def session(
-    master: str = "local[*]",
+    master: str | None = None,
     memory: str | None = None,
     log: Path | None = None,
     conf: Mapping[str, str] | None = None,
@@ -73,10 +81,11 @@ def session(
 ) -> Iterator[SparkSession]:
     """A session with the sources registered, stopped at the end. Raises SessionError.
 
-    `memory`: Java heap of the driver, and of every executor of a master that is not local; without it a local one gets
-    DEFAULT_MEMORY and any other what spark-defaults.conf says. `log`: what Java and the workers print, else it is
-    dropped. `conf`: settings of Spark, which win over all but REQUIRED; those of spark-defaults.conf (in
-    SPARK_CONF_DIR) hold where nothing here sets them. `interrupts`: once asked, a start ends with KeyboardInterrupt.
+    `master`: DEFAULT_MASTER without one; that of `spark-submit` where this runs below it. `memory`: Java heap of the
+    driver, and of every executor of a master that is not local; without it a local one gets DEFAULT_MEMORY and any
+    other what spark-defaults.conf says. `log`: what Java and the workers print, else it is dropped. `conf`: settings of
+    Spark, which win over all but REQUIRED; those of spark-defaults.conf (in SPARK_CONF_DIR) hold where nothing here
+    sets them. `interrupts`: once asked, a start ends with KeyboardInterrupt.
 
     A master that is not local gets this project's code as a zip file
     (`addPyFile`), so its machines need Python of the same minor version with `numpy`, `pyarrow`, `msgspec` and
@@ -85,11 +94,15 @@ def session(
     """
     if (missing := why_no_spark()) is not None:
         raise SessionError(missing)
+    if not submitted():
+        master = master or DEFAULT_MASTER
+    elif master is not None or memory is not None:
+        raise SessionError("spark-submit has its own --master, --driver-memory and --executor-memory: name them there")
     settings = _settings(master, memory) | dict(conf or {}) | REQUIRED
     spark = _start_aside(master, settings, log, interrupts or Interrupts())
     try:
         with tempfile.TemporaryDirectory(prefix="pidkeeper-code-") as directory:
-            if not is_local(master):
+            if master is None or not is_local(master):
                 spark.sparkContext.addPyFile(str(_zip_code(Path(directory))))
             from pidkeeper.pipeline.sources import register
 
@@ -111,7 +124,7 @@ def why_not(name: str, value: str) -> str | None:
     return None
 
 
-def _settings(master: str, memory: str | None) -> dict[str, str]:
+def _settings(master: str | None, memory: str | None) -> dict[str, str]:
     """A cluster is for its users to set up: it gets what belongs to this command alone, and the rest is theirs."""
     root = str(_import_root())
     settings = {
@@ -120,6 +133,8 @@ def _settings(master: str, memory: str | None) -> dict[str, str]:
         # Else every expression asks Java several times more, for error messages that would name a line of a check.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
     }
+    if master is None:
+        return settings
     if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -143,7 +158,9 @@ def _cores(master: str) -> int:
     return int(found[1]) if found else (os.cpu_count() or 1) if "*" in master else 1
 
 
-def _start_aside(master: str, settings: dict[str, str], log: Path | None, interrupts: Interrupts) -> SparkSession:
+def _start_aside(
+    master: str | None, settings: dict[str, str], log: Path | None, interrupts: Interrupts
+) -> SparkSession:
     """Start in another thread: in the main one PySpark would put a handler of its own in place of ours."""
     outcome: list[SparkSession | BaseException] = []
 
@@ -173,22 +190,25 @@ def _start_aside(master: str, settings: dict[str, str], log: Path | None, interr
     return outcome[0]
 
 
-def _start(master: str, settings: dict[str, str], log: Path | None) -> SparkSession:
+def _start(master: str | None, settings: dict[str, str], log: Path | None) -> SparkSession:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    builder = SparkSession.builder.master(master).appName("pidkeeper audit")
+    builder = SparkSession.builder.appName("pidkeeper audit")
+    if master is not None:
+        builder = builder.master(master)
+    of = "from spark-submit" if master is None else f"with --master {master}"
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
     except (PySparkException, OSError, RuntimeError) as error:
-        raise SessionError(f"Spark did not start with --master {master}: {error}{_tail(log)}") from error
+        raise SessionError(f"Spark did not start {of}: {error}{_tail(log)}") from error
     except Exception as error:
         # py4j passes on what Java threw: its first line says what it was.
         if type(error).__module__.startswith("py4j"):
             first = str(error).strip().splitlines()[:2]
-            raise SessionError(f"Spark did not start with --master {master}: {' '.join(first)}{_tail(log)}") from error
+            raise SessionError(f"Spark did not start {of}: {' '.join(first)}{_tail(log)}") from error
         raise
 
 

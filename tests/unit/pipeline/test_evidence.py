@@ -39,6 +39,7 @@ def test_nothing_is_missing_where_all_members_hold_all_offsets() -> None:
         ({"held": [], "members": []}, "no file of a member told of any log offset: of the quorum nothing was audited"),
         ({"members": ["1", "3"]}, "the quorum has 3 voters, and files of 2 were read: 1, 3"),
         ({"held": [(5, 100)]}, "log offsets 0 to 4 are in no file"),
+        ({"held": [(1, 100)]}, "log offset 0 is in no file"),
         ({"held": [(0, 40), (50, 100)]}, "log offsets 40 to 49 are in no file"),
         ({"snapshot_offset": 120}, "log offsets 100 to 119 are in no file"),
         ({"committed_index": 75}, "log entries up to index 75 are committed, and the newest in any file is 70"),
