@@ -20,6 +20,7 @@ from pidkeeper.pipeline.report import tables
 from pidkeeper.protocol.messages import AllocatedBlock
 from tests.support.archive_edits import edit_archive
 from tests.support.member_files import MemberFiles
+from tests.support.quorum_tables import tiny_tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -186,6 +187,7 @@ def said_of(spark: SparkSession, directory: Path, case: Case) -> Said:
         if case.of_all or node == 1:
             case.fault(member.path)
     out = directory / "out"
-    verdict = run_audit(spark, AuditOptions(AuditPaths([str(directory / "data")]), out), CHECKS)
-    found = tables.read(spark, out, "findings").where("severity = 'violation'").collect()
+    with tiny_tables(spark):
+        verdict = run_audit(spark, AuditOptions(AuditPaths([str(directory / "data")]), out), CHECKS)
+        found = tables.read(spark, out, "findings").where("severity = 'violation'").collect()
     return Said(verdict.verdict, {(row.check, row.subject) for row in found}, verdict.coverage.unseen)

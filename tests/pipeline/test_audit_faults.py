@@ -1,4 +1,4 @@
-"""A sample of `faults/`, which `make audit-faults` goes through."""
+"""A sample of `faults/`, which `make audit-faults` goes through: an audit takes seconds, whatever it audits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.pipeline.member_faults import CASES, Case, said_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SAMPLE = ("IDs given twice in one file", "rows swapped", "nothing there")
+SAMPLE = ("IDs given twice in one file", "rows swapped")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.name in SAMPLE], ids=lambda case: case.name)
