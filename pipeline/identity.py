@@ -14,6 +14,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from pidkeeper.pipeline.checks.quorum.history import committed
 from pidkeeper.pipeline.findings import FINDINGS, VIOLATION
 from pidkeeper.pipeline.inputs import AuditInputs
 
@@ -49,7 +50,7 @@ def foreign_members(known: Known) -> list[Foreign]:
     """
     cluster = _most([owner.cluster for owner in known])
     found = [
-        Foreign(owner, f"these are files of cluster {owner.cluster}, and most members are of cluster {cluster}")
+        Foreign(owner, f"these are files of cluster {owner.cluster}, and cluster {cluster} is audited")
         for owner in known
         if owner.cluster != cluster
     ]
@@ -58,7 +59,7 @@ def foreign_members(known: Known) -> list[Foreign]:
     founding = _most([name for _, name in newest.values()])
     since = min((index for foundings in kin.values() for index, name in foundings if name == founding), default=0)
     found += [
-        Foreign(owner, f"by index {index:,} it is of founding {name}, and most members are of founding {founding}")
+        Foreign(owner, f"by index {index:,} it is of founding {name}, and founding {founding} is audited")
         for owner, (index, name) in newest.items()
         if name != founding and index >= since
     ]
@@ -68,7 +69,7 @@ def foreign_members(known: Known) -> list[Foreign]:
 def known_of(inputs: AuditInputs) -> dict[Owner, list[tuple[int, str]]]:
     """A few rows are collected: of each member its clusters, its foundings, and its snapshots."""
     columns = (*_OWNER, "index", "founding_id")
-    logged = inputs.log_records.where(F.col("record_type") == _FOUNDING_RECORD)
+    logged = committed(inputs).where(F.col("record_type") == _FOUNDING_RECORD)
     told = logged.select(*columns).unionByName(inputs.snapshots.select(*columns))
     for frame in (inputs.archive_files, inputs.log_files):
         told = told.unionByName(frame.select(*_OWNER), allowMissingColumns=True)

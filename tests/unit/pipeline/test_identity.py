@@ -25,7 +25,7 @@ def test_files_of_another_cluster_are_left_out_even_under_the_same_name() -> Non
     other = Owner("1", "b")
     assert left_out({ONE: [], TWO: [], other: []}) == [other]
     [told] = foreign_members({ONE: [], TWO: [], other: []})
-    assert told.detail == "these are files of cluster b, and most members are of cluster a"
+    assert told.detail == "these are files of cluster b, and cluster a is audited"
 
 
 def test_files_of_another_founding_are_left_out() -> None:
