@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.pipeline.audit import AuditOptions, run_audit
 from pidkeeper.pipeline.checks import Checks
 from pidkeeper.pipeline.checks.quorum.coverage import coverage
@@ -19,7 +21,7 @@ from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.pipeline.report import tables
 from pidkeeper.protocol.messages import AllocatedBlock
 from tests.support.archive_edits import edit_archive
-from tests.support.member_files import MemberFiles
+from tests.support.member_files import MemberFiles, blocks
 from tests.support.quorum_tables import tiny_tables
 
 if TYPE_CHECKING:
@@ -38,6 +40,13 @@ AT: Final = 20
 
 Fault = Callable[[Path], None]
 """Does something to the data directory of one member."""
+
+
+def archive(member: MemberFiles, *bounds: int) -> None:
+    """Files from each of these offsets to the next. The record at offset 0 is a leader's, so it has no block."""
+    archived = AllocationArchive(member.files, member.path / "archive", member.meta.cluster_id)
+    for start, end in pairwise(bounds):
+        archived.append(blocks(max(start, 1), end), start, end)
 
 
 def in_the_archive(edit: Callable[[list[AllocatedBlock]], None]) -> Fault:
@@ -101,7 +110,7 @@ class Said(NamedTuple):
 def of_another_cluster(member: Path) -> None:
     shutil.rmtree(member)
     stranger = MemberFiles(member, int(member.name), "cluster-b")
-    stranger.archive((0, 70))
+    archive(stranger, 0, 70)
 
 
 class Case(NamedTuple):
@@ -183,7 +192,7 @@ def said_of(spark: SparkSession, directory: Path, case: Case) -> Said:
     """Write the files of three members, spoil them, and audit them."""
     for node in range(1, MEMBERS + 1):
         member = MemberFiles(directory / "data" / str(node), node)
-        member.archive((0, 40), (40, 60), (60, 80))
+        archive(member, 0, 40, 60, 80)
         if case.of_all or node == 1:
             case.fault(member.path)
     out = directory / "out"

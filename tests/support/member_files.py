@@ -39,11 +39,11 @@ class MemberFiles:
         assert read_meta(self.files, path) == self.meta
 
     def archive(self, *ranges: tuple[int, int]) -> list[AllocatedBlock]:
-        """Archive the blocks of ranges of offsets, one after the other; all blocks of them. Offset 0 has none."""
+        """Archive the blocks of ranges of offsets, one after the other; all blocks of them."""
         archive = AllocationArchive(self.files, self.path / "archive", self.meta.cluster_id)
         for start, end in ranges:
-            archive.append(blocks(max(start, 1), end), start, end)
-        return [row for start, end in ranges for row in blocks(max(start, 1), end)]
+            archive.append(blocks(start, end), start, end)
+        return [row for start, end in ranges for row in blocks(start, end)]
 
     def log(self, count: int, commit: int) -> list[Record]:
         """A closed log of several segments: a leader change and `count` - 1 allocations, committed up to `commit`."""
