@@ -162,6 +162,7 @@ def test_the_exit_codes_are_the_documented_ones() -> None:
         "UNREACHABLE": 3,
         "NOT_AUTHORISED": 4,
         "REFUSED": 5,
+        "INCOMPLETE": 6,
         "UNHEALTHY": 10,
         "INTERRUPTED": 130,
     }
