@@ -7,7 +7,7 @@ import importlib.metadata
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Final
 
 import msgspec
@@ -85,9 +85,9 @@ def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Ver
         with _failing("the members' identities could not be compared"):
             known = known_of(inputs) if options.paths.data else {}
             foreign = foreign_members(known)
-        kin = {owner.member for owner in known.keys() - {one.owner for one in foreign}}
+        kin = {member.name for member in known.keys() - {one.member for one in foreign}}
         inputs = _keep(without(inputs, foreign), tables_due, stage, progress)
-        named = [(NAME, lambda inputs: findings_of(inputs, foreign)), *chosen] if options.paths.data else chosen
+        named: NamedChecks = [(NAME, partial(findings_of, foreign=foreign)), *chosen] if options.paths.data else chosen
         found = _run_checks(spark, inputs, named, stage.location("current/findings"), progress)
         progress.step("writing tables")
         with _failing("the tables could not be written"):

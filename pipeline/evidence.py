@@ -24,15 +24,17 @@ MAX_NAMED_HOLES: Final = 20
 class Seen(msgspec.Struct, frozen=True):
     """What the files hold, as far as the verdict rests on it. Log offsets and indexes; None where no file tells.
 
-    quorum, segments: whether files of a quorum, of Kafka's brokers were to be audited. held: runs of offsets that some
-    file holds, from-to, the end exclusive. snapshot_offset: the next offset by the newest snapshot. last_index: of the
-    newest entry that a log or a snapshot holds; committed_index: the highest that a member knew to be committed.
+    quorum, segments: whether files of a quorum, of Kafka's brokers were to be audited. members: whose files were read,
+    by node id where a meta.json tells it, else by the path of the folder. voters: the node ids of all voters. held:
+    runs of offsets that some file holds, from-to, the end exclusive. snapshot_offset: the next offset by the newest
+    snapshot. last_index: of the newest entry that a log or a snapshot holds; committed_index: the highest that a member
+    knew to be committed.
     """
 
     quorum: bool
     segments: bool
     members: list[str] = []
-    voters: int | None = None
+    voters: frozenset[str] | None = None
     held: list[tuple[int, int]] = []
     snapshot_offset: int | None = None
     last_index: int | None = None
@@ -53,7 +55,7 @@ def judge(seen: Seen) -> Coverage:
         unseen.append("no record batch of Kafka was read")
     return Coverage(
         members=seen.members,
-        voters=seen.voters,
+        voters=None if seen.voters is None else len(seen.voters),
         from_offset=seen.held[0][0] if seen.held else None,
         to_offset=seen.held[-1][1] if seen.held else None,
         unseen=unseen,
@@ -63,10 +65,7 @@ def judge(seen: Seen) -> Coverage:
 def _unseen_of_quorum(seen: Seen) -> list[str]:
     if not seen.held:
         return ["no file of a member told of any log offset: of the quorum nothing was audited"]
-    found = []
-    if seen.voters is not None and len(seen.members) < seen.voters:
-        names = ", ".join(seen.members)
-        found.append(f"the quorum has {seen.voters} voters, and files of {len(seen.members)} were read: {names}")
+    found = _unseen_members(seen)
     holes = _holes(seen)
     found += [_in_no_file(start, end) for start, end in holes[:MAX_NAMED_HOLES]]
     if len(holes) > MAX_NAMED_HOLES:
@@ -77,6 +76,24 @@ def _unseen_of_quorum(seen: Seen) -> list[str]:
             f"log entries up to index {committed:,} are committed, and the newest in any file is {last or 0:,}"
         )
     return found
+
+
+def _unseen_members(seen: Seen) -> list[str]:
+    """A folder without a meta.json may be that of any voter."""
+    if seen.voters is None:
+        alone = len(seen.members) == 1
+        return ["the files are of one member, and none says how many voters the quorum has"] if alone else []
+    missing = _by_number(seen.voters.difference(seen.members))
+    nameless = [member for member in seen.members if not member.isdecimal()]
+    if len(missing) <= len(nameless):
+        return []
+    if nameless:
+        return [f"the quorum has {len(seen.voters)} voters, and files of {len(seen.members)} members were read"]
+    return [f"nothing was read of {'voter' if len(missing) == 1 else 'voters'} {', '.join(missing)}"]
+
+
+def _by_number(members: Iterable[str]) -> list[str]:
+    return sorted(members, key=lambda name: (len(name), name))
 
 
 def _in_no_file(start: int, end: int) -> str:
@@ -110,7 +127,7 @@ def gather(inputs: AuditInputs, members: Iterable[str], batches: int, *, quorum:
     return Seen(
         quorum=quorum,
         segments=segments,
-        members=sorted(members, key=lambda name: (len(name), name)),
+        members=_by_number(members),
         voters=_voters([logged[0], newest[2]]),
         held=[(row.from_offset, row.to_offset) for row in held],
         snapshot_offset=newest[0],
@@ -125,15 +142,13 @@ def _newest_voters() -> Column:
     return F.max(F.when(F.col("voters").isNotNull(), F.struct("index", "voters")))
 
 
-def _voters(told: Iterable[Any]) -> int | None:
+def _voters(told: Iterable[Any]) -> frozenset[str] | None:
     """By the newest configuration that a log or a snapshot names."""
     found = [row for row in told if row is not None]
     if not found:
         return None
     voters = max(found, key=lambda row: row["index"])["voters"]
-    if isinstance(voters, int):
-        return voters
-    return sum(member.voting for member in msgspec.json.decode(voters, type=list[QuorumMember]))
+    return frozenset(str(member.id) for member in msgspec.json.decode(voters, type=list[QuorumMember]) if member.voting)
 
 
 def _one(aggregate: DataFrame) -> Any:

@@ -1,6 +1,6 @@
 """Whose files these are: members of one cluster, of one founding. Others are named once, and left out of all else.
 
-Files of two quorums compared with each other give thousands of findings, none of which says what is wrong.
+Files of two quorums differ at each offset that both have, and none of those findings says what is wrong.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pidkeeper.pipeline.inputs import AuditInputs
 
 NAME: Final = "identity"
 _FOUNDING_RECORD: Final = "FoundingRecord"
-_OWNER: Final = ("member", "cluster_id")
+_MEMBER: Final = ("member", "cluster_id")
 _OF_MEMBERS: Final = ("archive_blocks", "archive_files", "snapshots", "log_records", "log_files")
 
 
-class Owner(NamedTuple):
+class Member(NamedTuple):
     """Whose files: members of two clusters may have one name."""
 
-    member: str
+    name: str
     cluster: str
 
 
 class Foreign(msgspec.Struct, frozen=True):
     """One whose files do not belong to the others', and why."""
 
-    owner: Owner
+    member: Member
     detail: str
 
 
-Known = Mapping[Owner, Sequence[tuple[int, str]]]
+Known = Mapping[Member, Sequence[tuple[int, str]]]
 """Of each whose files were read: as of which log index which founding was known."""
 
 
@@ -48,34 +48,34 @@ def foreign_members(known: Known) -> list[Foreign]:
     A member that is behind may know an older founding, whose place the newer one took: what it knew by an index at
     which others had none newer is no difference.
     """
-    cluster = _most([owner.cluster for owner in known])
+    cluster = _most([member.cluster for member in known])
     found = [
-        Foreign(owner, f"these are files of cluster {owner.cluster}, and cluster {cluster} is audited")
-        for owner in known
-        if owner.cluster != cluster
+        Foreign(member, f"these are files of cluster {member.cluster}, and cluster {cluster} is audited")
+        for member in known
+        if member.cluster != cluster
     ]
-    kin = {owner: foundings for owner, foundings in known.items() if owner.cluster == cluster and foundings}
-    newest = {owner: max(foundings) for owner, foundings in kin.items()}
+    kin = {member: foundings for member, foundings in known.items() if member.cluster == cluster and foundings}
+    newest = {member: max(foundings) for member, foundings in kin.items()}
     founding = _most([name for _, name in newest.values()])
     since = min((index for foundings in kin.values() for index, name in foundings if name == founding), default=0)
     found += [
-        Foreign(owner, f"by index {index:,} it is of founding {name}, and founding {founding} is audited")
-        for owner, (index, name) in newest.items()
+        Foreign(member, f"by index {index:,} it is of founding {name}, and founding {founding} is audited")
+        for member, (index, name) in newest.items()
         if name != founding and index >= since
     ]
-    return sorted(found, key=lambda one: one.owner)
+    return sorted(found, key=lambda one: one.member)
 
 
-def known_of(inputs: AuditInputs) -> dict[Owner, list[tuple[int, str]]]:
+def known_of(inputs: AuditInputs) -> dict[Member, list[tuple[int, str]]]:
     """A few rows are collected: of each member its clusters, its foundings, and its snapshots."""
-    columns = (*_OWNER, "index", "founding_id")
+    columns = (*_MEMBER, "index", "founding_id")
     logged = committed(inputs).where(F.col("record_type") == _FOUNDING_RECORD)
     told = logged.select(*columns).unionByName(inputs.snapshots.select(*columns))
     for frame in (inputs.archive_files, inputs.log_files):
-        told = told.unionByName(frame.select(*_OWNER), allowMissingColumns=True)
-    known: dict[Owner, list[tuple[int, str]]] = {}
+        told = told.unionByName(frame.select(*_MEMBER), allowMissingColumns=True)
+    known: dict[Member, list[tuple[int, str]]] = {}
     for row in told.where("cluster_id is not null").distinct().collect():
-        foundings_of = known.setdefault(Owner(row["member"], row["cluster_id"]), [])
+        foundings_of = known.setdefault(Member(row["member"], row["cluster_id"]), [])
         if row["founding_id"] is not None:
             foundings_of.append((row["index"], row["founding_id"]))
     return known
@@ -87,7 +87,7 @@ def without(inputs: AuditInputs, foreign: Sequence[Foreign]) -> AuditInputs:
         return inputs
     theirs = F.lit(False)
     for one in foreign:
-        theirs |= (F.col("member") == one.owner.member) & (F.col("cluster_id") == one.owner.cluster)
+        theirs |= (F.col("member") == one.member.name) & (F.col("cluster_id") == one.member.cluster)
     kept = {name: getattr(inputs, name).where(F.coalesce(~theirs, F.lit(True))) for name in _OF_MEMBERS}
     return dataclasses.replace(inputs, **kept)
 
@@ -98,8 +98,8 @@ def findings_of(inputs: AuditInputs, foreign: Sequence[Foreign]) -> DataFrame:
         {
             "check": NAME,
             "severity": VIOLATION,
-            "subject": f"member {one.owner.member}",
-            "member": one.owner.member,
+            "subject": f"member {one.member.name}",
+            "member": one.member.name,
             "detail": f"{one.detail}: it was left out, audit it apart",
         }
         for one in foreign

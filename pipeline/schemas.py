@@ -89,7 +89,7 @@ ARCHIVE_SNAPSHOTS: Final = _table(
     ("last_timestamp_ms", _LONG, "the leader's wall clock at that decision"),
     ("brokers", _INT, "broker registrations"),
     ("transactions", _INT, "transactional ids"),
-    ("voters", _INT, "voting members; null while they are the configured ones"),
+    ("voters", _TEXT, "the members as JSON; null while they are the configured ones"),
     ("phase", _TEXT, "phase of the migration from ZooKeeper; null without one"),
     ("claimed_by", _TEXT, "name under which the quorum claims in ZooKeeper; null without a migration"),
     ("founding_id", _TEXT, "the uuid of the quorum's founding; null before its record"),

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
@@ -219,7 +220,7 @@ def _image_columns(image: StateImage) -> tuple[Any, ...]:
         *last,
         len(image.brokers),
         len(image.transactions),
-        None if voters is None else sum(member.voting for member in voters.members),
+        None if voters is None else msgspec.json.encode(voters.members).decode(),
         None if migration is None else migration.phase.name,
         None if migration is None else migration.claimed_by,
         None if image.founding is None else str(image.founding.founding_id),

@@ -5,8 +5,8 @@ between two of those, whatever files they are in by then. So it does not matter 
 when: after a restart from a checkpoint the same offsets give the same rows.
 
 Members write a file under another name and rename it, so a file that is there is whole. One whose header is bad does
-not move the offset. One whose rows are bad gives none with `on_bad_file=report`, and the stream goes on behind it; name
-`fail` for a stream that must not.
+not move the offset. One whose rows do not have their checksum gives none with `on_bad_file=report`, and the stream goes
+on behind it; name `fail` for a stream that must not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How a scope begins that is not explored from the very first step on: one course, on which all goes well.
 
-Everything that a message or a write is waited for happens at once, and nothing is lost. What such a course uses up is
-gone for what is explored behind it.
+Every message arrives and every write becomes durable as soon as it can, and nothing is lost. Of what a scope allows,
+what such a course uses up is gone for what is explored behind it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ MOST_MOVES: Final = 1_000
 
 
 def prelude(cluster: Cluster) -> Iterator[tuple[int, State]]:
-    """Each move of it, by its place among all that are possible, and the canonical state that it leads to."""
+    """Each move of it, by its place among all that are possible, and the canonical state that it leads to.
+
+    Raises ValueError for a scope that has not what it takes, FoundError for what is wrong on the way.
+    """
     scope = cluster.scope
     begins = {"": 0, "led": 1, "joined": 1 + scope.spares}[scope.begins]
     state = cluster.canonical(cluster.first())[0]
     for wanted in [_stands(scope.voters // 2), *[_takes_in] * scope.spares][:begins]:
+        if not any(wanted(move) for move, _, _ in cluster.after(state)):
+            raise ValueError(f"the scope {scope.name} has not the timeouts, changes or spares to begin {scope.begins}")
         for place, after in _until_quiet(cluster, state, wanted):
             state = after
             yield place, after

@@ -197,6 +197,11 @@ def test_a_course_that_begins_later_is_told_from_the_first_step(monkeypatch: pyt
     assert story.count("becomes leader in term") == 2
 
 
+def test_a_scope_that_has_not_what_its_beginning_takes_is_refused() -> None:
+    with pytest.raises(ValueError, match="not the timeouts, changes or spares to begin joined"):
+        Search(Scope(name="no changes", spares=1, begins="joined"))
+
+
 def test_what_is_wrong_before_a_scope_begins_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise AssertionError("this rule is broken")

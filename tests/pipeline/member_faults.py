@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import uuid
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,10 +20,13 @@ from pidkeeper.pipeline.checks.quorum.regress import regress
 from pidkeeper.pipeline.checks.quorum.replicas_disagree import replicas_disagree
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.pipeline.report import tables
+from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.metadata_version import FOUNDING
 from tests.support.archive_edits import edit_archive
 from tests.support.member_files import MemberFiles, blocks
 from tests.support.quorum_tables import tiny_tables
+from tests.support.raft_network import members
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,8 +42,8 @@ CHECKS: Final = Checks(NAMED, ())
 AT: Final = 20
 """The row that is changed; its offset is one more."""
 
-Fault = Callable[[Path], None]
-"""Does something to the data directory of one member."""
+Fault = Callable[[MemberFiles], None]
+"""Does something to the files of one member."""
 
 
 def archive(member: MemberFiles, *bounds: int) -> None:
@@ -50,8 +54,8 @@ def archive(member: MemberFiles, *bounds: int) -> None:
 
 
 def in_the_archive(edit: Callable[[list[AllocatedBlock]], None]) -> Fault:
-    def fault(member: Path) -> None:
-        edit_archive(min((member / "archive").iterdir()), edit)
+    def fault(member: MemberFiles) -> None:
+        edit_archive(min((member.path / "archive").iterdir()), edit)
 
     return fault
 
@@ -81,22 +85,22 @@ def repeated(rows: list[AllocatedBlock]) -> None:
     rows.insert(AT, rows[AT])
 
 
-def cut_short(member: Path) -> None:
-    file = min((member / "archive").iterdir())
+def cut_short(member: MemberFiles) -> None:
+    file = min((member.path / "archive").iterdir())
     file.write_bytes(file.read_bytes()[:-48])
 
 
-def without_its_first_file(member: Path) -> None:
-    min((member / "archive").iterdir()).unlink()
+def without_its_first_file(member: MemberFiles) -> None:
+    min((member.path / "archive").iterdir()).unlink()
 
 
-def without_its_second_file(member: Path) -> None:
-    sorted((member / "archive").iterdir())[1].unlink()
+def without_its_second_file(member: MemberFiles) -> None:
+    sorted((member.path / "archive").iterdir())[1].unlink()
 
 
-def without_anything(member: Path) -> None:
-    shutil.rmtree(member)
-    member.mkdir()
+def without_anything(member: MemberFiles) -> None:
+    shutil.rmtree(member.path)
+    member.path.mkdir()
 
 
 class Said(NamedTuple):
@@ -107,10 +111,20 @@ class Said(NamedTuple):
     unseen: list[str]
 
 
-def of_another_cluster(member: Path) -> None:
-    shutil.rmtree(member)
-    stranger = MemberFiles(member, int(member.name), "cluster-b")
+def of_another_cluster(member: MemberFiles) -> None:
+    shutil.rmtree(member.path)
+    stranger = MemberFiles(member.path, member.meta.node_id, "cluster-b")
     archive(stranger, 0, 70)
+
+
+def without_a_fourth(member: MemberFiles) -> None:
+    """All members say that there is one more, whose files nobody has brought."""
+    member.snapshot(80, 80, version=FOUNDING, voters=members(1, 2, 3, 4))
+
+
+def of_another_founding(member: MemberFiles) -> None:
+    founding = FoundingRecord(uuid.UUID(int=min(member.meta.node_id, 2)), 10, False, 1_700_000_000_000)
+    member.snapshot(80, 80, version=FOUNDING, founding=founding)
 
 
 class Case(NamedTuple):
@@ -184,6 +198,18 @@ CASES: Final = (
         False,
         Said("violations", {("identity", "member 1")}, []),
     ),
+    Case(
+        "a member of another founding",
+        of_another_founding,
+        True,
+        Said("violations", {("identity", "member 1")}, []),
+    ),
+    Case(
+        "a voter of whom there is nothing",
+        without_a_fourth,
+        True,
+        Said("incomplete", set(), ["nothing was read of voter 4"]),
+    ),
     Case("a file gone that others have", without_its_first_file, False, Said("clean", set(), [])),
 )
 
@@ -194,7 +220,7 @@ def said_of(spark: SparkSession, directory: Path, case: Case) -> Said:
         member = MemberFiles(directory / "data" / str(node), node)
         archive(member, 0, 40, 60, 80)
         if case.of_all or node == 1:
-            case.fault(member.path)
+            case.fault(member)
     out = directory / "out"
     with tiny_tables(spark):
         verdict = run_audit(spark, AuditOptions(AuditPaths([str(directory / "data")]), out), CHECKS)

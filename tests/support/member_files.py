@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.archive import AllocationArchive
@@ -59,11 +59,19 @@ class MemberFiles:
         log.close()
         return records
 
-    def snapshot(self, index: int, next_offset: int) -> Path:
-        """A snapshot that has the block of the last record before `next_offset`."""
+    def snapshot(self, index: int, next_offset: int, **state: Any) -> Path:
+        """A snapshot that has the block of the last record before `next_offset`. `state`: more of its StateImage."""
         newest = block(next_offset - 1)
         last = LastBlock(newest.first, 10, 7, 3, newest.offset, newest.timestamp_ms)
-        image = StateImage(1, index, 1, next_offset, newest.last + 1, last, [])
+        image = StateImage(
+            **{"version": 1, **state},
+            index=index,
+            term=1,
+            next_offset=next_offset,
+            next_producer_id=newest.last + 1,
+            last_block=last,
+            brokers=[],
+        )
         snapshot = SnapshotCatalog(self.files, self.path / "snapshots", self.meta.cluster_id).save(image)
         return self.path / "snapshots" / snapshot.name
 

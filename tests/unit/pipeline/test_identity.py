@@ -6,13 +6,13 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the facts are gathered with Spark, which is not installed")
 
-from pidkeeper.pipeline.identity import Known, Owner, foreign_members
+from pidkeeper.pipeline.identity import Known, Member, foreign_members
 
-ONE, TWO, THREE = (Owner(member, "a") for member in "123")
+ONE, TWO, THREE = (Member(member, "a") for member in "123")
 
 
-def left_out(known: Known) -> list[Owner]:
-    return [one.owner for one in foreign_members(known)]
+def left_out(known: Known) -> list[Member]:
+    return [one.member for one in foreign_members(known)]
 
 
 def test_members_of_one_quorum_are_kin() -> None:
@@ -22,7 +22,7 @@ def test_members_of_one_quorum_are_kin() -> None:
 
 
 def test_files_of_another_cluster_are_left_out_even_under_the_same_name() -> None:
-    other = Owner("1", "b")
+    other = Member("1", "b")
     assert left_out({ONE: [], TWO: [], other: []}) == [other]
     [told] = foreign_members({ONE: [], TWO: [], other: []})
     assert told.detail == "these are files of cluster b, and cluster a is audited"
