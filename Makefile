@@ -47,8 +47,6 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka-3.9 ]; then \
 	    tools/fetch-jars kafka-3.9 || echo "Kafka's broker for ZooKeeper cannot be had: the tests that need it are skipped" >&2; fi
-	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \
-	    tools/fetch-jars s3 || echo "Hadoop's s3a cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
 	    tools/fetch-jars spec || echo "TLC cannot be had: the tests that need it are skipped" >&2; fi
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
@@ -56,11 +54,9 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 audit-faults: $(VENV)/.dev  ## audits of files that a foreign or broken writer left, or that are not there; needs Java 17
 	$(BIN)/python -m pytest -q tests/pipeline/faults
 
-deployments: $(VENV)/.dev  ## whole audits on a Spark cluster, on HDFS and on S3; needs Java 17, the last two Maven as well
+deployments: $(VENV)/.dev  ## whole audits on a Spark cluster, on HDFS and on S3; needs Java 17, HDFS Maven as well
 	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/hadoop ]; then \
 	    tools/fetch-jars hadoop || echo "HDFS cannot be had: the tests that need it are skipped" >&2; fi
-	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/s3 ]; then \
-	    tools/fetch-jars s3 || echo "Hadoop's s3a cannot be had: the tests that need it are skipped" >&2; fi
 	$(BIN)/python -m pytest -q tests/pipeline/deployments
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing

@@ -1,4 +1,8 @@
-"""`python -m bench.audit`: the audit at scale, beside a plain read, one process without Spark, and Kafka's own tool."""
+"""`python -m bench.audit`: what an audit costs, beside one process that does the same without Spark.
+
+The single process has the same readers and the same DuckDB kernels (`--engine local`). Both run with their start, on
+the same two cores, one after the other, on files that nobody but them has read before.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -17,215 +21,188 @@ from typing import Any, Final
 import click
 import msgspec
 
-from bench.generate import Workload, write_workload
+from bench.generate import Workload, grow_workload, write_workload
 from bench.machine import Bystanders, machine_facts
 from bench.process_tree import Usage, run_measured
-from bench.raw_read import RawRead
 from bench.report import Report, Row, print_report
-from bench.single_reader import Found
 from bench.spark_cluster import SparkCluster
 from pidkeeper.cli.local_cluster import import_root
 from pidkeeper.pipeline.session import DEFAULT_MEMORY, why_no_spark
 
-LOCAL: Final = "local[2]"
-KAFKA: Final = import_root() / ".tools" / "kafka"
-RUN_SECONDS: Final = 4 * 3600.0
-"""When a run is given up. A million of each took four minutes on two busy cores."""
-WORKER_MIB: Final = 512.0
-"""Bar for a Python worker: an archive file (48 MiB) as read, as rows, as columns and as Arrow, and the interpreter with
-numpy and pyarrow; a segment takes less, 4 MiB and 65,536 headers at a time."""
-HEAP_MIB: Final = 1024.0 * int(DEFAULT_MEMORY.removesuffix("g"))
-BESIDES_MIB: Final = HEAP_MIB + 512.0
-"""What Java may take besides its heap: buffers outside of it, which the JVM bounds by the heap's size unless it is told
-otherwise (MaxDirectMemorySize), and classes, compiled code and threads."""
-WORKERS: Final = 2
+CORES: Final = 2
+MASTER: Final = f"local[{CORES}]"
+RUN_SECONDS: Final = 2 * 3600.0
+"""When a run is given up."""
+SMALL: Final = Workload(blocks=3_000, batches=1_000)
+"""About what the demo leaves."""
+GROWTH: Final = 0.01
+START_TIMES: Final = 2.0
+CPU_TIMES: Final = {10_000_000: 4.0, 1_000_000: 10.0}
+"""By blocks, how many times the processor time of the single process an audit by Spark may take."""
+WALL_TIMES: Final = {10_000_000: 3.0}
+TWICE: Final = 2.1
+AGAIN: Final = 0.1
+JAVA_MIB: Final = 900.0
+WORKER_MIB: Final = 900.0
+OWN_MIB: Final = 900.0
+"""Bars for the largest JVM, the largest Python worker and the command itself: a quarter above what was measured."""
 DISTURBING_CORES: Final = 0.2
-_UNEQUAL: Final = frozenset({"wall_seconds"})
+VERDICTS: Final = (0, 5, 6)
+"""Exit codes of audits that came to their end."""
 
 
 class AuditBench:
-    """Measures in `directory`. What it finds gathers in `rows`, `violations` and `notes`, its time in `cpu_seconds`."""
+    """Measures in `directory`. What it finds gathers in `rows`, `violations` and `notes`."""
 
-    def __init__(self, directory: Path, load: Workload) -> None:
+    def __init__(self, directory: Path) -> None:
         self.rows: list[Row] = []
         self.violations: list[str] = []
         self.notes: list[str] = []
         self.cpu_seconds = 0.0
         self._directory = directory
-        self._load = load
-        self._quorum, self._kafka = write_workload(directory / "whole", load)
+        self._whole: dict[Workload, Usage] = {}
 
-    def measure(self, *, half: bool, cluster: bool) -> None:
-        """Everything, the whole audit first."""
-        whole, verdict = self._audit("audit", self._quorum, self._kafka)
-        self._judge(verdict)
-        self._memory(whole)
-        self._against("read by Spark alone", whole, self._raw_read())
-        self._against("one process without Spark", whole, self._single_reader())
-        self._dump_tool(whole)
-        if half:
-            self._half(whole)
+    def start(self) -> None:
+        """Spark's own start and end, and an audit of next to nothing."""
+        click.echo("measuring: Spark's own start", err=True)
+        bare = self._measured([sys.executable, "-m", "bench.spark_start", MASTER])
+        write_workload(self._directory / "small", SMALL)
+        small, _ = self._audit("small", ["--master", MASTER])
+        ratio = small.wall_seconds / bare.wall_seconds
+        self._row("small", "an audit of 3,000 blocks; floor: Spark's own start", "s", small, bare, START_TIMES, ratio)
+
+    def load(self, load: Workload, *, cluster: bool) -> None:
+        """A first audit by Spark and by the single process, and one more over a hundredth of new data."""
+        name = f"{load.blocks // 1000}k{'-skewed' if load.skewed else ''}"
+        directory = self._directory / name
+        write_workload(directory, load)
+        spark, verdict = self._audit(name, ["--master", MASTER])
+        self._judge(name, load, verdict)
+        self._memory(name, spark)
+        local, same = self._audit(name, ["--engine", "local"], out="local")
+        if _facts(verdict) != _facts(same):
+            self.violations.append(f"{name}: the engines differ")
+        section = f"{load.blocks:,}{', skewed' if load.skewed else ''}"
+        for what, one, other, bars in (
+            ("processor time", spark.cpu_seconds, local.cpu_seconds, CPU_TIMES),
+            ("wall time", spark.wall_seconds, local.wall_seconds, WALL_TIMES),
+        ):
+            self._figure(section, f"{what}; floor: one process", one, other, bars.get(load.blocks))
+        self._whole[load] = spark
         if cluster:
-            self._cluster(whole, verdict)
+            self._cluster(name, spark, verdict)
+        grown = grow_workload(directory, load, GROWTH)
+        again, verdict = self._audit(name, ["--master", MASTER], keep=False)
+        self._judge(f"{name}, grown", grown, verdict)
+        bar = AGAIN if load.blocks >= max(CPU_TIMES) else None
+        for what, one, other in (
+            ("processor time", again.cpu_seconds, spark.cpu_seconds),
+            ("wall time", again.wall_seconds, spark.wall_seconds),
+        ):
+            self._figure(section, f"{what} with 1 % more; floor: the first audit", one, other, bar)
+        shutil.rmtree(directory)
+
+    def scale(self) -> None:
+        """Twice the data against once, where both were measured."""
+        for load, whole in self._whole.items():
+            half = msgspec.structs.replace(load, blocks=load.blocks // 2, batches=load.batches // 2)
+            if half in self._whole:
+                name = f"processor time of {load.blocks:,}{', skewed' if load.skewed else ''}; floor: of half of it"
+                self._figure("scale", name, whole.cpu_seconds, self._whole[half].cpu_seconds, TWICE)
 
     def _audit(
-        self, name: str, quorum: Path, kafka: Path, master: str = LOCAL, spark: SparkCluster | None = None
+        self, name: str, options: Sequence[str], out: str = "out", *, keep: bool = True, beside: Sequence[int] = ()
     ) -> tuple[Usage, dict[str, Any]]:
-        out = self._directory / name
-        command = [*_python("cli"), "audit", "run", str(quorum), "--segments", str(kafka)]
-        command += ["--master", master, "--memory", DEFAULT_MEMORY, "--out", str(out), "--output", "json"]
-        env = dict(os.environ) if spark is None else spark.environment()
-        beside = [] if spark is None else spark.pids
-        click.echo(f"measuring: {name}", err=True)
-        usage = self._measured(command, env, beside, accepted=(0, 5, 6))
-        shutil.rmtree(out)
+        directory = self._directory / name
+        command = [sys.executable, "-m", "pidkeeper.cli", "audit", "run", str(directory / "quorum"), "-o", "json"]
+        command += ["--segments", str(directory / "kafka"), "--out", str(directory / out), *options]
+        click.echo(f"measuring: {name} {' '.join(options)}", err=True)
+        usage = self._measured(command, beside=beside)
+        if not keep or out != "out":
+            shutil.rmtree(directory / out)
         return usage, msgspec.json.decode(usage.output)
 
-    def _judge(self, verdict: dict[str, Any]) -> None:
-        read = (verdict["blocks"], verdict["batches"])
-        if read != (self._load.blocks, self._load.batches):
-            self.violations.append(f"the audit read {read} blocks and batches of {self._load}")
-        if verdict["verdict"] != "clean":
-            unseen = "; ".join(verdict["coverage"]["unseen"])
-            self.violations.append(f"the verdict is {verdict['verdict']}, {verdict['violations']} violations; {unseen}")
-
-    def _memory(self, usage: Usage) -> None:
-        remark = f"heap {DEFAULT_MEMORY}, and what Java needs besides it"
-        for name, measured, bar, told in (
-            ("Java of the audit", usage.java_mib, HEAP_MIB + BESIDES_MIB, remark),
-            ("largest Python worker", usage.worker_mib, WORKER_MIB, ""),
-        ):
-            row = _row("memory", f"{name}, peak resident", "MiB", measured, remark=told)
-            self.rows.append(msgspec.structs.replace(row, bar=f"<= {bar:g}", met=measured <= bar))
-
-    def _against(self, name: str, whole: Usage, floor: Usage) -> None:
-        remark = f"{floor.own_mib:,.0f} MiB in its own process" if not floor.java_mib else ""
-        self.rows.append(
-            _row("audit", f"wall time; floor: {name}", "s", whole.wall_seconds, floor.wall_seconds, remark)
-        )
-        self.rows.append(_row("audit", f"processor time; floor: {name}", "s", whole.cpu_seconds, floor.cpu_seconds))
-
-    def _raw_read(self) -> Usage:
-        usage = self._run("bench.raw_read")
-        seconds = msgspec.json.decode(usage.output, type=RawRead)
-        rows = self._load.blocks * self._load.members
-        for name, count, took in (
-            ("blocks of all members", rows, seconds.archive_seconds),
-            ("batches", self._load.batches, seconds.segment_seconds),
-        ):
-            self.rows.append(_row("read", f"{name}, read by Spark alone", "rows/s", count / took))
-        return usage
-
-    def _single_reader(self) -> Usage:
-        usage = self._run("bench.single_reader")
-        found = msgspec.json.decode(usage.output, type=Found)
-        if found != Found(blocks=self._load.blocks, batches=self._load.batches):
-            self.violations.append(f"the single process found {found}")
-        return usage
-
-    def _run(self, module: str) -> Usage:
-        click.echo(f"measuring: {module}", err=True)
-        command = [*_python(module), str(self._quorum), str(self._kafka)]
-        return self._measured(command, os.environ)
-
-    def _measured(
-        self, command: list[str], env: Mapping[str, str], beside: Sequence[int] = (), accepted: Sequence[int] = (0,)
-    ) -> Usage:
-        usage = run_measured(command, RUN_SECONDS, cwd=import_root(), env=env, beside=beside, accepted=accepted)
+    def _measured(self, command: list[str], beside: Sequence[int] = ()) -> Usage:
+        held = ["taskset", "-c", f"0-{CORES - 1}", *command]
+        usage = run_measured(held, RUN_SECONDS, cwd=import_root(), env=os.environ, beside=beside, accepted=VERDICTS)
         self.cpu_seconds += usage.cpu_seconds
         return usage
 
-    def _dump_tool(self, whole: Usage) -> None:
-        if (reason := _why_no_dump_tool()) is not None:
-            self.notes.append(f"not compared with Kafka's dump tool: {reason}")
-            return
-        segment = min(self._kafka.glob("*-*/*.log"))
-        tool = ["java", "-Xmx256m", "-cp", f"{KAFKA}/*", "org.apache.kafka.tools.DumpLogSegments"]
-        click.echo("measuring: Kafka's dump tool", err=True)
-        # What it prints would be more than the headers themselves: to a file, as anybody would.
-        command = ["sh", "-c", 'exec "$@" >/dev/null', "dump", *tool, "--files", str(segment)]
-        usage = self._measured(command, os.environ)
-        total = sum(path.stat().st_size for path in self._kafka.glob("*-*/*.log"))
-        scale = total / segment.stat().st_size
-        remark = f"read {segment.stat().st_size >> 20} of {total >> 20} MiB, times {scale:.1f}; checks nothing but CRCs"
-        name = "processor time; floor: Kafka's dump tool, of the segments alone"
-        self.rows.append(_row("audit", name, "s", whole.cpu_seconds, usage.cpu_seconds * scale, remark))
+    def _judge(self, name: str, load: Workload, verdict: dict[str, Any]) -> None:
+        read = (verdict["blocks"], verdict["batches"])
+        if read != (load.blocks, load.batches):
+            self.violations.append(f"{name}: the audit read {read} blocks and batches of {load}")
+        if verdict["verdict"] != "clean":
+            unseen = "; ".join(verdict["coverage"]["unseen"])
+            self.violations.append(f"{name}: {verdict['verdict']}, {verdict['violations']} violations; {unseen}")
 
-    def _half(self, whole: Usage) -> None:
-        load = msgspec.structs.replace(self._load, blocks=self._load.blocks // 2, batches=self._load.batches // 2)
-        directory = self._directory / "half"
-        usage, _ = self._audit("audit-of-half", *write_workload(directory, load))
-        shutil.rmtree(directory)
-        remark = "the floor is twice the time of half of the data"
-        for name, all_of_it, one_half in (
-            ("wall time", whole.wall_seconds, usage.wall_seconds),
-            ("processor time", whole.cpu_seconds, usage.cpu_seconds),
+    def _memory(self, name: str, usage: Usage) -> None:
+        for what, measured, bar in (
+            ("Java", usage.java_mib, JAVA_MIB),
+            ("the largest Python worker", usage.worker_mib, WORKER_MIB),
+            ("the command itself", usage.own_mib, OWN_MIB),
         ):
-            self.rows.append(_row("scale", f"{name} of the whole", "s", all_of_it, 2 * one_half, remark))
+            row = Row(section="memory", name=f"{what} at {name}, peak resident", unit="MiB", measured=measured)
+            self.rows.append(msgspec.structs.replace(row, bar=f"<= {bar:g}", met=measured <= bar))
 
-    def _cluster(self, whole: Usage, expected: dict[str, Any]) -> None:
-        with SparkCluster(self._directory / "cluster", workers=WORKERS, memory=DEFAULT_MEMORY) as spark:
-            usage, verdict = self._audit("audit-on-cluster", self._quorum, self._kafka, spark.master, spark)
+    def _row(self, section: str, name: str, unit: str, one: Usage, other: Usage, bar: float, ratio: float) -> None:
+        row = Row(section=section, name=name, unit=unit, measured=one.wall_seconds, floor=other.wall_seconds)
+        self.rows.append(msgspec.structs.replace(row, ratio=ratio, bar=f"<= {bar:g} times", met=ratio <= bar))
+
+    def _figure(self, section: str, name: str, one: float, other: float, bar: float | None) -> None:
+        row = Row(section=section, name=name, unit="s", measured=one, floor=other, ratio=one / other)
+        if bar is not None:
+            row = msgspec.structs.replace(row, bar=f"<= {bar:g} times", met=one / other <= bar)
+        self.rows.append(row)
+
+    def _cluster(self, name: str, whole: Usage, expected: dict[str, Any]) -> None:
+        with SparkCluster(self._directory / "cluster", workers=CORES, memory=DEFAULT_MEMORY) as spark:
+            os.environ.update(spark.environment())
+            usage, verdict = self._audit(name, ["--master", spark.master], out="there", beside=spark.pids)
             tasks = spark.tasks()
-        different = [name for name in expected if name not in _UNEQUAL and verdict[name] != expected[name]]
-        if different:
-            self.violations.append(f"the verdict of the cluster differs in {', '.join(different)}")
-        if len(tasks) != WORKERS:
+        if _facts(verdict) != _facts(expected):
+            self.violations.append(f"{name}: the verdict of the cluster differs")
+        if len(tasks) != CORES:
             self.violations.append(f"not all workers did tasks: {tasks}")
-        done = ", ".join(f"{name} {count}" for name, count in sorted(tasks.items()))
-        remark = f"two standalone workers of one core; tasks: {done}"
-        self.rows.append(
-            _row("cluster", f"wall time; floor: {LOCAL}", "s", usage.wall_seconds, whole.wall_seconds, remark)
-        )
-        self.rows.append(_row("cluster", "largest executor or driver, peak resident", "MiB", usage.java_mib))
+        self._figure("cluster", f"wall time of {name}; floor: {MASTER}", usage.wall_seconds, whole.wall_seconds, None)
 
 
-def _python(module: str) -> list[str]:
-    return [sys.executable, "-m", module]
-
-
-def _row(section: str, name: str, unit: str, measured: float, floor: float | None = None, remark: str = "") -> Row:
-    """A figure without a bar; the ratio is how much of the floor's speed is reached."""
-    ratio = None if floor is None else floor / measured
-    return Row(section=section, name=name, unit=unit, measured=measured, floor=floor, ratio=ratio, remark=remark)
-
-
-def _why_no_dump_tool() -> str | None:
-    if shutil.which("java") is None:
-        return "there is no java on PATH"
-    if not list(KAFKA.glob("kafka_2.13-*.jar")):
-        return ".tools/kafka is empty; tools/fetch-jars kafka fills it with Maven"
-    return None
+def _facts(verdict: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in verdict.items() if name not in {"wall_seconds", "files_read_anew"}}
 
 
 @click.command()
-@click.option("--blocks", default=10_000_000, show_default=True, type=click.IntRange(1000))
-@click.option("--batches", default=10_000_000, show_default=True, type=click.IntRange(1000))
-@click.option("--members", default=3, show_default=True, type=click.IntRange(1, 9), help="Each has all blocks.")
-@click.option("--half/--no-half", default=True, help="Whether to run with half of the data too.")
-@click.option("--cluster/--no-cluster", default=True, help="Whether to run on a standalone cluster too.")
+@click.option("--sizes", default="1,5,10", show_default=True, help="Millions of blocks and of batches, by comma.")
+@click.option("--skewed/--no-skewed", default=True, help="Whether to measure skewed data of each size too.")
+@click.option("--cluster/--no-cluster", default=True, help="Whether to run the first size on a standalone cluster too.")
 @click.option("--out", default=import_root() / "build" / "bench-audit.json", type=click.Path(path_type=Path))
-def run(blocks: int, batches: int, members: int, half: bool, cluster: bool, out: Path) -> None:
+def run(sizes: str, skewed: bool, cluster: bool, out: Path) -> None:
     """Measure the audit on generated files. Ends with 1 if it found what is not there, or missed a row."""
     if (missing := why_no_spark()) is not None:
         raise click.ClickException(missing)
     out.parent.mkdir(parents=True, exist_ok=True)
     bystanders, started = Bystanders(), time.monotonic()
+    counts = [int(float(size) * 1_000_000) for size in sizes.split(",")]
     with tempfile.TemporaryDirectory(prefix="bench-audit-", dir=out.parent) as scratch:
         machine = machine_facts(Path(scratch))
-        bench = AuditBench(Path(scratch), Workload(blocks=blocks, batches=batches, members=members))
-        bench.measure(half=half, cluster=cluster)
+        bench = AuditBench(Path(scratch))
+        bench.start()
+        for uneven in (False, True) if skewed else (False,):
+            for count in counts:
+                load = Workload(blocks=count, batches=count, skewed=uneven)
+                bench.load(load, cluster=cluster and not uneven and count == counts[0])
+        bench.scale()
     # Nobody waits for the JVM of a session, so the bystanders have its time too.
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     unwaited = max(0.0, bench.cpu_seconds - children.ru_utime - children.ru_stime)
     busy = max(0.0, bystanders.cores() - unwaited / (time.monotonic() - started))
     if busy > DISTURBING_CORES:
         bench.notes.append(f"other processes kept {busy:.1f} cores busy: compare ratios, and processor time above all")
-    spark = f"pyspark {version('pyspark')}, {_java()}"
-    what = f"{blocks:,} blocks in the archives of {members} members, {batches:,} batches of Kafka"
+    spark = f"pyspark {version('pyspark')}, duckdb {version('duckdb')}, {_java()}"
+    what = "blocks in the archives of three members, and as many batches of Kafka"
     report = Report(
         machine=machine | {"spark": spark, "cores busy with other processes": f"{busy:.2f}"},
-        settings={"measured": f"{what}; one run each, one after the other; {LOCAL}, heap {DEFAULT_MEMORY}"},
+        settings={"measured": f"{what}; one run each, one after the other; {MASTER}, heap {DEFAULT_MEMORY}"},
         rows=bench.rows,
         violations=bench.violations,
         notes=bench.notes,

@@ -47,29 +47,49 @@ _COVERED_AT: Final = 21
 
 
 class Workload(msgspec.Struct, frozen=True):
-    """How much to write: distinct `blocks`, each in the archives of `members` members, and `batches`."""
+    """How much to write: distinct `blocks`, each in the archives of `members` members, and `batches`.
+
+    skewed: one broker has nine tenths of the blocks, and one partition nine tenths of the batches.
+    """
 
     blocks: int
     batches: int
     members: int = 3
+    skewed: bool = False
 
 
 def write_workload(directory: Path, load: Workload) -> tuple[Path, Path]:
     """Write `quorum`, with a data directory for each member, and `kafka`, a broker's log directory; both paths."""
     quorum, kafka = directory / "quorum", directory / "kafka"
     for member in range(1, load.members + 1):
-        write_archive(quorum / str(member), member, load.blocks)
+        data = quorum / str(member)
+        data.mkdir(parents=True)
+        identity = {"cluster_id": CLUSTER_ID, "node_id": member, "directory_id": uuid.UUID(int=member)}
+        (data / "meta.json").write_bytes(msgspec.json.encode(identity))
+        write_archive(data, load, 0, load.blocks)
     write_segments(kafka, load)
     return quorum, kafka
 
 
-def write_archive(data: Path, member: int, blocks: int) -> None:
-    """The data directory of a member that has archived all blocks."""
-    (data / "archive").mkdir(parents=True)
-    identity = {"cluster_id": CLUSTER_ID, "node_id": member, "directory_id": uuid.UUID(int=member)}
-    (data / "meta.json").write_bytes(msgspec.json.encode(identity))
-    for first in range(0, blocks, MAX_ARCHIVE_ROWS):
-        rows = block_rows(first, min(first + MAX_ARCHIVE_ROWS, blocks))
+def grow_workload(directory: Path, load: Workload, share: float) -> Workload:
+    """Write more of the same behind it: an archive file for each member, and a segment for each partition."""
+    blocks = load.blocks + int(load.blocks * share)
+    for member in range(1, load.members + 1):
+        write_archive(directory / "quorum" / str(member), load, load.blocks, blocks)
+    batches = 0
+    for place, name in enumerate(_partitions()):
+        count = batches_of(load, place)
+        more = int(count * share)
+        _write_segment(directory / "kafka" / name, load, place, range(count, count + more))
+        batches += count + more
+    return msgspec.structs.replace(load, blocks=blocks, batches=batches)
+
+
+def write_archive(data: Path, load: Workload, start: int, end: int) -> None:
+    """Archive files of the blocks from `start` to before `end`, in a member's data directory."""
+    (data / "archive").mkdir(parents=True, exist_ok=True)
+    for first in range(start, end, MAX_ARCHIVE_ROWS):
+        rows = block_rows(load, first, min(first + MAX_ARCHIVE_ROWS, end))
         content = rows.tobytes()
         bounds = (FIRST_OFFSET + first if first else 0, FIRST_OFFSET + first + len(rows))
         ids = (int(rows["first_id"][0]), int(rows["last_id"][-1]))
@@ -78,29 +98,42 @@ def write_archive(data: Path, member: int, blocks: int) -> None:
         (data / "archive" / name).write_bytes(encode_header(header) + content)
 
 
-def block_rows(first: int, end: int) -> npt.NDArray[Any]:
+def block_rows(load: Workload, first: int, end: int) -> npt.NDArray[Any]:
     """Blocks `first` to before `end` as the rows of an archive file."""
     number = np.arange(first, end, dtype=np.int64)
     rows = np.zeros(len(number), dtype=ROW_TYPE)
     rows["first_id"] = number * BLOCK_IDS
     rows["last_id"] = number * BLOCK_IDS + BLOCK_IDS - 1
     rows["offset"] = FIRST_OFFSET + number
-    rows["broker_epoch"] = number % BROKERS
+    broker = np.where(number % 10 > 0, 0, number % BROKERS) if load.skewed else number % BROKERS
+    rows["broker_epoch"] = broker
     rows["timestamp_ms"] = START_MS + number * STEP_MS
-    rows["broker_id"] = number % BROKERS
+    rows["broker_id"] = broker
     return rows
 
 
 def write_segments(logs: Path, load: Workload) -> None:
     """The log directory of broker 1: segments with their offset indexes."""
-    names = [f"{topic}-{number}" for topic in TOPICS for number in range(PARTITIONS)]
     logs.mkdir(parents=True)
     (logs / "meta.properties").write_text(f"version=1\nnode.id=1\ncluster.id={CLUSTER_ID}\n")
-    for place, name in enumerate(names):
-        count = len(range(place, load.batches, len(names)))
+    for place, name in enumerate(_partitions()):
+        count = batches_of(load, place)
         (logs / name).mkdir()
         for start in range(0, count, SEGMENT_BATCHES):
             _write_segment(logs / name, load, place, range(start, min(start + SEGMENT_BATCHES, count)))
+
+
+def batches_of(load: Workload, place: int) -> int:
+    """How many a partition has."""
+    partitions = len(_partitions())
+    if not load.skewed:
+        return len(range(place, load.batches, partitions))
+    others = load.batches // 10 // (partitions - 1)
+    return others if place else load.batches - others * (partitions - 1)
+
+
+def _partitions() -> list[str]:
+    return [f"{topic}-{number}" for topic in TOPICS for number in range(PARTITIONS)]
 
 
 def _write_segment(folder: Path, load: Workload, place: int, numbers: range) -> None:
@@ -119,11 +152,12 @@ def _write_segment(folder: Path, load: Workload, place: int, numbers: range) -> 
 def batch_rows(load: Workload, place: int, numbers: range) -> npt.NDArray[Any]:
     """Whole record batches of the partition that is the `place`-th: those of these numbers in its log."""
     partitions = len(TOPICS) * PARTITIONS
-    producers = max(1, load.batches // (BATCHES_PER_PRODUCER * partitions))
+    producers = max(1, batches_of(load, place) // BATCHES_PER_PRODUCER)
+    most = max(1, max(batches_of(load, each) for each in range(partitions)) // BATCHES_PER_PRODUCER)
     number = np.arange(numbers.start, numbers.stop, dtype=np.int64)
     turn, own = np.divmod(number, producers)
     producer = own * partitions + place
-    block = producer * load.blocks // (producers * partitions)
+    block = producer * load.blocks // (most * partitions)
     template = _template()
     rows = np.repeat(template, len(number))
     rows["base_offset"] = number * RECORDS

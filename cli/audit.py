@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pidkeeper.cli.audit_options import PlaceType, SparkOptions, out_option, paths_options, spark_options
+from pidkeeper.cli.audit_options import EngineOptions, engine_options, out_option, paths_options
 from pidkeeper.cli.audit_owner import owner
-from pidkeeper.cli.audit_session import explained, held, running
+from pidkeeper.cli.audit_session import explained, running, stepper
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
-from pidkeeper.pipeline.report.verdict import covered_text
-from pidkeeper.pipeline.store import Place, is_uri, join_place, open_store
 
 if TYPE_CHECKING:
+    from pidkeeper.pipeline.files.location import Location
     from pidkeeper.pipeline.floor import Floor
     from pidkeeper.pipeline.paths import AuditPaths
-    from pidkeeper.pipeline.report.verdict import Verdict
+    from pidkeeper.pipeline.verdict import Verdict
 
 DEFAULT_MARGIN: Final = 1_000_000
 """IDs put on top of the highest one seen: a thousand blocks of the default size that may have gone out after the copies
@@ -29,8 +28,8 @@ were made. It costs a 10^-13 part of the space."""
 def audit() -> None:
     """Audit the producer IDs that were handed out, from the files of the quorum and of Kafka.
 
-    Needs Java 17 or newer, and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither of them. `owner` needs
-    no Java.
+    Needs Java 17 or newer for Spark, and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither of them;
+    `owner`, `report` and --engine local need no Java.
     """
 
 
@@ -39,13 +38,9 @@ audit.add_command(owner)
 
 @audit.command()
 @paths_options
-@spark_options
-@out_option("Directory for tables, verdict and report.")
-@click.option(
-    "--state",
-    type=PlaceType(),
-    help="Keep the rows read so far here; the next run reads only new files.",
-)
+@engine_options
+@out_option("Directory for tables, verdict and report; the next audit there reads only what is new.")
+@click.option("--anew", is_flag=True, help="Read everything, also what an earlier audit in --out has judged.")
 @click.option(
     "--on-bad-file",
     default="report",
@@ -58,95 +53,76 @@ def run(
     data: tuple[str, ...],
     clusters: tuple[Path, ...],
     segments: tuple[str, ...],
-    spark_options: SparkOptions,
-    out: Place,
-    state: Place | None,
+    engine: EngineOptions,
+    out: Location,
+    anew: bool,
     on_bad_file: str,
     output: str,
 ) -> None:
     """Audit data directories of members, or archives, logs and snapshots below them, and Kafka segments.
 
     Exits 0 if the verdict is clean, 5 if a check found a violation, 6 if none did but not everything could be looked
-    at, 1 if the audit itself failed, 130 if it was interrupted. An interrupted run leaves no verdict. DATA is a path, a
-    glob, or a URI such as s3://bucket/path.
+    at, 1 if the audit itself failed, 130 if it was interrupted. An interrupted audit changes nothing in --out. DATA is
+    a path, a glob, or a URI such as s3://bucket/path.
     """
     paths = _paths(data, clusters, segments)
-    with explained() as interrupts, held(out=out, state=state), running(spark_options, out, interrupts) as spark:
+    with explained(engine) as interrupts, running(engine, out, interrupts) as ready:
         from pidkeeper.pipeline.audit import AuditOptions, run_audit
-        from pidkeeper.pipeline.checks import ALL_CHECKS
 
-        options = AuditOptions(paths, out, state, on_bad_file == "fail")
-        with interrupts.cancelling(spark):
-            verdict = run_audit(spark, options, ALL_CHECKS)
+        options = AuditOptions(paths, out, anew=anew, fail=on_bad_file == "fail")
+        verdict = run_audit(ready, options, stepper(interrupts))
     _print_verdict(verdict, out, output)
-    _end(verdict.violations)
-    if verdict.verdict == "incomplete":
-        raise click.exceptions.Exit(int(ExitCode.INCOMPLETE))
+    _end(verdict)
 
 
 @audit.command()
-@spark_options
-@out_option("Output directory of an earlier run.")
+@out_option("Output directory of an earlier audit.")
 @output_option
-def report(spark_options: SparkOptions, out: Place, output: str) -> None:
-    """Create report.html again from the tables of an earlier run."""
-    with explained() as interrupts, held(out=out), running(spark_options, out, interrupts) as spark:
+def report(out: Location, output: str) -> None:
+    """Create report.html again from the tables of the newest audit. Needs no Java."""
+    with explained():
         from pidkeeper.pipeline.audit import draw_again
 
-        with interrupts.cancelling(spark):
-            verdict = draw_again(spark, out)
+        verdict = draw_again(out)
     _print_verdict(verdict, out, output)
 
 
 @audit.command()
 @paths_options
-@spark_options
-@click.option(
-    "--state",
-    required=True,
-    type=PlaceType(),
-    help="Directory for the blocks read so far, the findings and the position in the stream.",
-)
-@click.option("--once", is_flag=True, help="Exit when all files that exist now are checked.")
+@engine_options
+@out_option("Directory for tables, verdict and report; what an earlier audit there has judged is not read again.")
+@click.option("--once", is_flag=True, help="Exit after the first look.")
 @click.option(
     "--every",
-    default=10.0,
+    default=5.0,
     show_default=True,
     type=click.FloatRange(0.5),
-    help="Seconds between two scans for new files.",
+    help="Seconds from one look to the next.",
 )
 def stream(
     data: tuple[str, ...],
     clusters: tuple[Path, ...],
     segments: tuple[str, ...],
-    spark_options: SparkOptions,
-    state: Place,
+    engine: EngineOptions,
+    out: Location,
     once: bool,
     every: float,
 ) -> None:
-    """Check archive files as members write them, for overlapping blocks and for IDs that fall.
+    """Audit again and again while members and brokers write, and print what is new.
 
-    Ctrl-C or SIGTERM ends it when the current batch is done. It then exits 0, or 5 if this run or an earlier one with
-    the same --state found a violation. It exits 130 if it had not started yet.
+    Ctrl-C or SIGTERM ends it after the current look; a second one at once. It then exits as `audit run`.
     """
-    if segments:
-        raise click.UsageError(
-            "Kafka segments cannot be streamed, only archive files can: use `pidkeeper audit run --state`"
-        )
-    paths = _paths(data, clusters, ())
-    with explained() as interrupts, held(state=state):
-        from pidkeeper.pipeline.checks.quorum import QUORUM_CHECKS
-        from pidkeeper.pipeline.stream import StreamOptions, run_stream, watched
-        from pidkeeper.pipeline.stream_state import claim
+    paths = _paths(data, clusters, segments)
+    with explained(engine, patient=True) as interrupts, running(engine, out, interrupts) as ready:
+        from pidkeeper.pipeline.audit import AuditOptions
+        from pidkeeper.pipeline.stream import StreamOptions, run_stream
 
-        options = StreamOptions(paths.data, state, once=once, every_seconds=every)
-        watching = watched(options)
-        if not is_uri(state):
-            claim(open_store(state), paths.data)
-        click.echo(watching)
-        with running(spark_options, state, interrupts) as spark:
-            violations = run_stream(spark, options, dict(QUORUM_CHECKS), click.echo, interrupts)
-    _end(violations)
+        often = "once" if once else f"every {every:g} s, until Ctrl-C"
+        click.echo(f"looking {often}: {', '.join([*paths.data, *paths.segments])}")
+        options = StreamOptions(AuditOptions(paths, out), once=once, every_seconds=every)
+        verdict = run_stream(ready, options, click.echo, interrupts.wait)
+    click.echo(f"{verdict.verdict}: {verdict.violations:,} violations in {verdict.blocks:,} blocks")
+    _end(verdict)
 
 
 @audit.command()
@@ -194,7 +170,9 @@ def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[st
     return AuditPaths([*data, *members], list(segments))
 
 
-def _print_verdict(verdict: Verdict, out: Place, output: str) -> None:
+def _print_verdict(verdict: Verdict, out: Location, output: str) -> None:
+    from pidkeeper.pipeline.verdict import covered_text
+
     if output == "json":
         print_json(verdict)
         return
@@ -210,15 +188,16 @@ def _print_verdict(verdict: Verdict, out: Place, output: str) -> None:
         ("Batches of Kafka", f"{verdict.batches:,}"),
         ("Files read", f"{verdict.files_read:,}, of which {verdict.files_bad:,} malformed"),
         ("Seconds", f"{verdict.wall_seconds:.1f}"),
-        ("Report", str(join_place(out, "report.html"))),
+        ("Report", str(out / "report.html")),
         ("Verdict", verdict.verdict if not verdict.violations else f"{verdict.violations:,} violations"),
     ]
     print_facts(facts)
 
 
-def _end(violations: int) -> None:
-    if violations:
-        raise click.exceptions.Exit(int(ExitCode.REFUSED))
+def _end(verdict: Verdict) -> None:
+    if verdict.verdict != "clean":
+        code = ExitCode.REFUSED if verdict.violations else ExitCode.INCOMPLETE
+        raise click.exceptions.Exit(int(code))
 
 
 def _print_floor(found: Floor) -> None:

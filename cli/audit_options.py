@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,29 +12,29 @@ from typing import Any, Final
 import click
 import msgspec
 
+from pidkeeper.pipeline.files.location import is_uri, locate
 from pidkeeper.pipeline.session import DEFAULT_MASTER, DEFAULT_MEMORY, why_not
-from pidkeeper.pipeline.store import is_uri
 
 Function = Callable[..., Any]
 """What becomes a command."""
 
 DEFAULT_OUT: Final = Path("build/audit")
-URI_OF_INPUTS: Final = "a URI such as s3://bucket/path or webhdfs://namenode:9870/path"
-_URI_OF_OUTPUTS: Final = "a URI of a Hadoop file system"
-_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
+URI: Final = "a URI such as s3://bucket/path or webhdfs://namenode:9870/path"
+_URI_FORM: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
 
-class SparkOptions(msgspec.Struct, frozen=True):
-    """What a session is made with. Without `master` it is local, or that of spark-submit; without `memory` a master has
-    its own; `conf`: settings of Spark by name."""
+class EngineOptions(msgspec.Struct, frozen=True):
+    """`engine`: spark or local. What a session of Spark is made with: without `master` it is local, or that of
+    spark-submit; without `memory` a master has its own; `conf`: settings of Spark by name."""
 
+    engine: str
     master: str | None
     memory: str | None
     conf: dict[str, str]
 
 
 class PlaceType(click.Path):
-    """A local directory, or a URI, which only its file system can check."""
+    """The Location of a local directory, or of a URI, which only its file system can check."""
 
     name = "directory or URI"
 
@@ -41,17 +42,20 @@ class PlaceType(click.Path):
         super().__init__(path_type=Path, file_okay=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A Path or a URI. Ends the command for what is neither."""
+        """Ends the command for what is neither."""
         if not is_uri(value):
-            return super().convert(value, param, ctx)
-        if _URI.fullmatch(value) is None:
-            self.fail(f"{value} is not a URI: write SCHEME://HOST/PATH, such as hdfs://namenode:8020/audit", param, ctx)
-        return value
+            return locate(Path(os.fsdecode(super().convert(value, param, ctx))))
+        if _URI_FORM.fullmatch(value) is None:
+            self.fail(f"{value} is not a URI: write SCHEME://HOST/PATH, such as s3://bucket/audit", param, ctx)
+        try:
+            return locate(value)
+        except OSError as error:
+            self.fail(str(error), param, ctx)
 
 
-def out_option(help_text: str, where: str = _URI_OF_OUTPUTS) -> Callable[[Function], Function]:
+def out_option(help_text: str) -> Callable[[Function], Function]:
     """Add `--out`: a local directory or a URI."""
-    text = f"{help_text} A local path, or {where}."
+    text = f"{help_text} A local path, or {URI}."
     return click.option("--out", default=DEFAULT_OUT, show_default=True, type=PlaceType(), help=text)
 
 
@@ -70,23 +74,35 @@ def paths_options(command: Function) -> Function:
         click.option(
             "--segments",
             multiple=True,
-            help=f"Log directory of a Kafka broker. A local path, a glob, or {URI_OF_INPUTS}.",
+            help=f"Log directory of a Kafka broker. A local path, a glob, or {URI}.",
         ),
     )
 
 
-def spark_options(command: Function) -> Function:
-    """Add `--master`, `--memory` and `--conf`; the command gets them as one `spark_options`."""
+def engine_options(command: Function) -> Function:
+    """Add `--engine`, `--master`, `--memory` and `--conf`; the command gets them as one `engine`."""
 
     @functools.wraps(command)
-    def bundled(*args: Any, master: str | None, memory: str | None, conf: dict[str, str], **others: Any) -> Any:
-        return command(*args, spark_options=SparkOptions(master, memory, conf), **others)
+    def bundled(
+        *args: Any, engine: str, master: str | None, memory: str | None, conf: dict[str, str], **others: Any
+    ) -> Any:
+        if engine == "local" and (master or memory or conf):
+            raise click.UsageError("--master, --memory and --conf are for --engine spark")
+        return command(*args, engine=EngineOptions(engine, master, memory, conf), **others)
 
     return _with_options(
         bundled,
         click.option(
+            "--engine",
+            default="spark",
+            show_default=True,
+            type=click.Choice(["spark", "local"]),
+            help="Spark, on this machine or a cluster; or this process alone, which needs no Java.",
+        ),
+        click.option(
             "--master",
-            help=f"Spark master, such as spark://host:7077. Default: {DEFAULT_MASTER}, or that of spark-submit.",
+            help="Spark master, such as spark://host:7077, or a Spark Connect server, sc://host:15002. "
+            f"Default: {DEFAULT_MASTER}, or that of spark-submit.",
         ),
         click.option(
             "--memory",

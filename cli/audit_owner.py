@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pidkeeper.cli.audit_options import URI_OF_INPUTS, out_option
+from pidkeeper.cli.audit_options import out_option
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 if TYPE_CHECKING:
+    from pidkeeper.pipeline.files.location import Location
     from pidkeeper.pipeline.owner import Block, Finding, Ownership
-    from pidkeeper.pipeline.store import Place
 
 
 @click.command()
 @click.argument("producer_id", type=click.IntRange(0, MAX_PRODUCER_ID))
-@out_option("Output directory of an earlier run.", where=URI_OF_INPUTS)
+@out_option("Output directory of an earlier run.")
 @output_option
-def owner(producer_id: int, out: Place, output: str) -> None:
+def owner(producer_id: int, out: Location, output: str) -> None:
     """Show which broker owns or owned PRODUCER_ID, from the tables of an earlier run. Needs no Java.
 
     Exits 0 if one block holds the ID, 1 if none does, 5 if several do, which is a violation.

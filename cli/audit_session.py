@@ -1,91 +1,103 @@
-"""What surrounds a command of `pidkeeper audit` that needs Spark: session, log, signals, and words for failures."""
+"""What surrounds a command of `pidkeeper audit`: engine, log, signals, and words for failures."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pidkeeper.cli.audit_options import SparkOptions
+from pidkeeper.cli.audit_options import EngineOptions
 from pidkeeper.cli.failures import CommandError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
+    from pidkeeper.pipeline.engine.engine import Engine
+    from pidkeeper.pipeline.files.location import Location
     from pidkeeper.pipeline.interrupts import Interrupts
-    from pidkeeper.pipeline.store import Place
 
 
 @contextlib.contextmanager
-def explained() -> Iterator[Interrupts]:
-    """Every failure that has an explanation ends the command with it and no trace; what a signal broke, with 130."""
-    from pidkeeper.pipeline.interrupts import Interrupts
-    from pidkeeper.pipeline.session import SessionError, why_no_spark
+def explained(options: EngineOptions | None = None, *, patient: bool = False) -> Iterator[Interrupts]:
+    """Every failure that has an explanation ends the command with it and no trace; what a signal broke, with 130.
 
-    if (missing := why_no_spark()) is not None:
+    `patient` as in `Interrupts`.
+    """
+    from pidkeeper.pipeline.session import SessionError, why_no_audit, why_no_spark
+
+    spark = options is not None and options.engine == "spark"
+    missing = why_no_spark(options.master) if options is not None and spark else why_no_audit()
+    if missing is not None:
         raise CommandError(missing)
-    from pidkeeper.pipeline.audit import AuditError
-    from pidkeeper.pipeline.directory_lock import InUseError
+    from pidkeeper.pipeline.interrupts import Interrupts
+    from pidkeeper.pipeline.ledger import LedgerError
     from pidkeeper.pipeline.paths import LoadingError
-    from pidkeeper.pipeline.watermark import StateError
 
-    interrupts = Interrupts()
+    interrupts = Interrupts(patient=patient, spark=spark)
     try:
         with interrupts.noted():
             yield interrupts
     except Exception as error:
         if interrupts.asked:
             raise KeyboardInterrupt from error
-        if isinstance(error, SessionError | AuditError | LoadingError | StateError | InUseError | OSError):
+        if isinstance(error, SessionError | LoadingError | LedgerError | OSError):
             raise CommandError(str(error)) from error
+        if (reason := _of_spark(error)) is not None:
+            raise CommandError(reason) from error
         raise
 
 
 @contextlib.contextmanager
-def running(options: SparkOptions, place: Place, interrupts: Interrupts) -> Iterator[SparkSession]:
-    """A session for work at `place`. After a signal nothing that writes is left, and no stage in a local directory."""
-    from pidkeeper.pipeline.audit import STAGE_PREFIX
+def running(options: EngineOptions, out: Location, interrupts: Interrupts) -> Iterator[Engine]:
+    """An engine for work in `out`."""
+    if options.engine == "local":
+        from pidkeeper.pipeline.engine.local import LocalEngine
+
+        yield LocalEngine()
+        return
+    from pidkeeper.pipeline.engine.spark import SparkEngine
     from pidkeeper.pipeline.interrupts import end_java
-    from pidkeeper.pipeline.progress import starting
     from pidkeeper.pipeline.session import session
 
     try:
-        with contextlib.ExitStack() as stack:
-            log = stack.enter_context(_log(place))
-            with starting("starting Spark"):
-                spark = stack.enter_context(session(options.master, options.memory, log, options.conf, interrupts))
-            yield spark
+        with (
+            _log(out) as log,
+            session(options.master, options.memory, log, options.conf, interrupts) as spark,
+            interrupts.cancelling(spark),
+        ):
+            yield SparkEngine(spark)
     finally:
         if interrupts.asked:
             end_java()
-            for stage in place.glob(f"{STAGE_PREFIX}*") if isinstance(place, Path) else ():
-                shutil.rmtree(stage, ignore_errors=True)
+
+
+def stepper(interrupts: Interrupts) -> Callable[[str], None]:
+    """Tells each step of a long command on standard error, unless it is to end."""
+
+    def say(text: str) -> None:
+        interrupts.check()
+        click.echo(f"{text} ...", err=True)
+
+    return say
+
+
+def _of_spark(error: Exception) -> str | None:
+    """The last line of what a task raised; None if it is not Spark that failed."""
+    if not type(error).__module__.startswith(("pyspark", "py4j")):
+        return None
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [line for line in lines if "Error: " in line and not line.startswith(("at ", "File "))]
+    return f"the audit did not come to its end: {(raised or lines or [type(error).__name__])[-1]}"
 
 
 @contextlib.contextmanager
-def held(*, out: Place | None = None, state: Place | None = None) -> Iterator[None]:
-    """Keep other processes from what this one writes to. A directory that is both is locked once."""
-    from pidkeeper.pipeline.directory_lock import locked, same_directory
-
-    with contextlib.ExitStack() as stack:
-        if out is not None:
-            stack.enter_context(locked(out, "--out"))
-        if state is not None and not (out is not None and same_directory(out, state)):
-            stack.enter_context(locked(state, "--state"))
-        yield
-
-
-@contextlib.contextmanager
-def _log(place: Place) -> Iterator[Path]:
+def _log(out: Location) -> Iterator[Path]:
     """Where Java prints: beside the output; if that is not on this machine, a file that stays if the command fails."""
-    if isinstance(place, Path):
-        place.mkdir(parents=True, exist_ok=True)
-        yield place / "spark.log"
+    if (directory := out.local) is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        yield directory / "spark.log"
         return
     with tempfile.NamedTemporaryFile(prefix="pidkeeper-audit-", suffix=".log", delete=False) as file:
         log = Path(file.name)

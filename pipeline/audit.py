@@ -1,278 +1,295 @@
-"""One audit: load the tables, run the checks, write the tables, the verdict and the report."""
+"""One audit: list the files, gather evidence, conclude, and write down what came out."""
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
-import secrets
 import time
-from collections.abc import Iterator, Sequence
-from functools import partial, reduce
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
-from pidkeeper.pipeline.checks import Checks, NamedChecks
-from pidkeeper.pipeline.derived import Derivation, keep
-from pidkeeper.pipeline.evidence import gather, judge
+from pidkeeper.pipeline.engine.duck import connect
+from pidkeeper.pipeline.engine.engine import Engine
+from pidkeeper.pipeline.evidence import seen_of
+from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.findings import FINDINGS
-from pidkeeper.pipeline.identity import NAME, findings_of, foreign_members, known_of, without
-from pidkeeper.pipeline.inputs import AuditInputs
-from pidkeeper.pipeline.loading import Loader
+from pidkeeper.pipeline.formats.archive import file_name, within
+from pidkeeper.pipeline.gathering import AuditPlan, gather
+from pidkeeper.pipeline.ledger import EVIDENCE_PREFIX, RUNS, Commit, KnownShard, Ledger, Registry, Run
+from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
-from pidkeeper.pipeline.progress import Progress
+from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, logs
+from pidkeeper.pipeline.quorum.gathering import QuorumPlan
+from pidkeeper.pipeline.quorum.loading import load
+from pidkeeper.pipeline.quorum.members import Members, list_members
 from pidkeeper.pipeline.report import tables
-from pidkeeper.pipeline.report.markup import write_report
-from pidkeeper.pipeline.report.verdict import (
-    BadFile,
-    CheckCount,
-    Verdict,
-    Watermark,
-    read_verdict,
-    withdraw_verdict,
-    write_verdict,
-)
-from pidkeeper.pipeline.small_tables import SMALL_ROWS, for_small_tables
-from pidkeeper.pipeline.store import Place, Store, first_line, join_place, open_store
-from pidkeeper.pipeline.stream_state import refuse_output
-from pidkeeper.protocol.ids import OWN
+from pidkeeper.pipeline.report.draw import draw
+from pidkeeper.pipeline.segments import conclude as segments
+from pidkeeper.pipeline.segments import tables as of_segments
+from pidkeeper.pipeline.segments.listing import ListedSegments, list_and_plan
+from pidkeeper.pipeline.summary import sum_up
+from pidkeeper.pipeline.verdict import Verdict, write_verdict
 
-STAGE_PREFIX: Final = ".stage-"
-"""Of the directory in `out` that a run without a state works in, and removes."""
-MAX_NAMED_BAD_FILES: Final = 100
-"""So many are named in the verdict; the table `files` has all."""
-MAX_NAMED_PARTITIONS: Final = 100
-"""The same for the partitions in the verdict's watermark."""
+DRIVER_MIB: Final = 1024
+"""Memory of the driver's tables; beyond it they are on disk."""
+DRIVER_THREADS: Final = 2
+EVIDENCE: Final = {**of_segments.EVIDENCE, **logs.TABLES, **evidence.TABLES}
+"""All tables that come to the driver. `problems` are those of the quorum's, with fewer columns for segments."""
+
+
+REPORT: Final = "report.html"
 
 
 class AuditOptions(msgspec.Struct, frozen=True):
-    """`state`: a directory that stays, so that the next run reads only what is new. `fail`: a bad file ends the run.
-
-    Both are where the executors can write: a directory that all of them see, or a URI of a Hadoop file system.
-    """
+    """`out`: the ledger. `anew`: read everything, also what an earlier audit has judged. `fail`: a bad file ends it."""
 
     paths: AuditPaths
-    out: Place
-    state: Place | None = None
+    out: Location
+    anew: bool = False
     fail: bool = False
+    limits: Limits = DEFAULT
 
 
-class AuditError(RuntimeError):
-    """The audit did not come to an end; the message says why."""
+class Outcome(NamedTuple):
+    """What an audit found, before anything of it counts. `tables` and `evidence` are Arrow tables by name."""
+
+    run: Run
+    registry: Registry
+    verdict: Verdict
+    tables: dict[str, Any]
+    evidence: dict[str, Any]
+    shards: list[KnownShard]
+    held: Mapping[str, list[tuple[int, int]]]
+    blocks: Any
 
 
-def run_audit(spark: SparkSession, options: AuditOptions, checks: Checks) -> Verdict:
-    """Run everything and leave the outputs in `options.out`. Raises AuditError, LoadingError, StateError, OSError."""
+def run_audit(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Verdict:
+    """Run everything and leave the outputs in `options.out`. Raises LoadingError, LedgerError, OSError."""
+    outcome = look(engine, options, say)
+    say("writing")
+    keep(outcome, options.out)
+    return outcome.verdict
+
+
+def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Outcome:
+    """Read, gather and conclude; of the outputs only blocks are written. Raises as `run_audit`."""
     started = time.monotonic()
-    out = open_store(options.out, spark)
-    out.make()
-    refuse_output(out)
-    with (
-        _stage(options, spark) as stage,
-        Progress(spark.sparkContext).running() as progress,
-        contextlib.ExitStack() as settings,
-    ):
-        loader = Loader(spark, stage.place, options.paths, fail=options.fail)
-        progress.step("reading files")
-        inputs = _load(loader)
-        if _rows(inputs) <= SMALL_ROWS:
-            settings.enter_context(for_small_tables(spark))
-        tables_due, chosen = _chosen(checks, options.paths)
-        with _failing("the members' identities could not be compared"):
-            known = known_of(inputs) if options.paths.data else {}
-            foreign = foreign_members(known)
-        kin = {member.name for member in known.keys() - {one.member for one in foreign}}
-        inputs = _keep(without(inputs, foreign), tables_due, stage, progress)
-        named: NamedChecks = [(NAME, partial(findings_of, foreign=foreign)), *chosen] if options.paths.data else chosen
-        found = _run_checks(spark, inputs, named, stage.location("current/findings"), progress)
-        progress.step("writing tables")
-        with _failing("the tables could not be written"):
-            withdraw_verdict(out)
-            tables.write(options.out, inputs, found, loader.segment_files)
-            verdict = _verdict(spark, options, inputs, kin, [name for name, _ in named])
-        verdict = msgspec.structs.replace(
-            verdict,
-            files_read_anew=loader.read_again,
-            wall_seconds=round(time.monotonic() - started, 2),
+    ledger = Ledger(options.out)
+    options.out.make()
+    last = ledger.newest()
+    run = ledger.begin(last)
+    registry = Registry(*((last.members, last.files) if last is not None else ()))
+    inputs = _list(options, last, run, registry)
+    say("reading files")
+    with connect(DRIVER_MIB, DRIVER_THREADS) as con:
+        _name(con, registry, inputs)
+        load(con, gather(engine, inputs.plan), EVIDENCE)
+        if options.fail:
+            _fail_if_bad(con)
+        say("concluding")
+        shards = _shards(con, inputs.plan, run)
+        blocks = _blocks(ledger, shards)
+        con.register("blocks_in_order", blocks)
+        held, foreign = _conclude(con, options, inputs.plan, last)
+        seen = seen_of(
+            con,
+            inputs.members,
+            held,
+            foreign,
+            of_quorum=bool(options.paths.data),
+            of_segments=bool(options.paths.segments),
         )
-        progress.step("drawing the report")
-        write_verdict(out, verdict)
-        _draw(spark, out, verdict)
-        loader.finish()
-    return verdict
+        verdict = sum_up(con, seen)
+        written = {name: tables.table(con, name) for name in tables.WRITTEN}
+        found = {name: _judged_now(con, name, schema) for name, schema in evidence.OF_SHARDS.items()}
+    verdict = msgspec.structs.replace(verdict, wall_seconds=round(time.monotonic() - started, 2))
+    return Outcome(run, registry, verdict, written, found, shards, coverage.by_member(held), blocks)
 
 
-def draw_again(spark: SparkSession, out: Place) -> Verdict:
-    """The report of an earlier run, from its tables and its verdict. Raises LoadingError, AuditError, OSError."""
+def keep(outcome: Outcome, out: Location) -> None:
+    """Let an outcome count, and leave the newest verdict and report where they are looked for."""
+    run, verdict = outcome.run, outcome.verdict
+    for name, table in outcome.tables.items():
+        run.write_table(name, table)
+    for name, table in outcome.evidence.items():
+        if table.num_rows:
+            run.write_table(f"{EVIDENCE_PREFIX}{name}", table)
+    page = draw(verdict, {**outcome.tables, "blocks": outcome.blocks})
+    _leave(run.place, verdict, page)
+    known = (outcome.registry.members, outcome.registry.files, outcome.shards, dict(outcome.held))
+    run.finish(Commit(run.number, run.name, int(time.time() * 1000), verdict, *known))
+    _leave(out, verdict, page)
+
+
+def draw_again(out: Location) -> Verdict:
+    """The report of the newest audit, from its tables. Raises LedgerError, LoadingError, OSError."""
+    ledger = Ledger(out)
+    last = ledger.newest()
+    if last is None:
+        raise LoadingError(f"there is no audit in {out}: run `pidkeeper audit run --out {out}`")
+    place = ledger.place / RUNS / last.run
+    written = {name: _read(place / f"{name}.parquet") for name in tables.WRITTEN}
+    page = draw(last.verdict, {**written, "blocks": _blocks(ledger, last.shards)})
+    for target in (place, out):
+        _leave(target, last.verdict, page)
+    return last.verdict
+
+
+def _leave(place: Location, verdict: Verdict, page: str) -> None:
+    write_verdict(place, verdict)
+    (place / REPORT).write(page.encode())
+
+
+def _read(place: Location) -> Any:
+    with place.open() as file:
+        return pq.read_table(file)
+
+
+def _judged_now(con: Any, name: str, schema: Any) -> Any:
+    """The evidence of the shards that this run judged."""
+    query = f'select e.* from "{name}" e join shard_inputs i on e.shard = i.shard and not i.settled'
+    return con.sql(query).to_arrow_table().cast(schema)
+
+
+# Before: what to read.
+
+
+class _Inputs(NamedTuple):
+    """What was found, and what is read of it."""
+
+    members: Members
+    segments: ListedSegments | None
+    plan: AuditPlan
+
+
+def _list(options: AuditOptions, last: Commit | None, run: Run, registry: Registry) -> _Inputs:
+    paths = options.paths
     try:
-        verdict = read_verdict(out, spark)
-    except (OSError, msgspec.DecodeError) as error:
-        raise LoadingError(f"there is no audit in {out} ({error}): run `pidkeeper audit run --out {out}`") from error
-    _draw(spark, open_store(out, spark), verdict)
-    return verdict
-
-
-def _draw(spark: SparkSession, out: Store, verdict: Verdict) -> None:
-    with _failing("the report could not be drawn"):
-        write_report(spark, out, verdict)
-
-
-@contextlib.contextmanager
-def _stage(options: AuditOptions, spark: SparkSession) -> Iterator[Store]:
-    """The state, else a folder in the output directory, where executors can write, until the end of the run."""
-    stage = open_store(options.state or join_place(options.out, f"{STAGE_PREFIX}{secrets.token_hex(8)}"), spark)
-    stage.make()
-    try:
-        yield stage
-    finally:
-        if options.state is None:
-            # What ended the run is the news, and not that the folder could not be removed on top of it.
-            with contextlib.suppress(OSError):
-                stage.delete()
-
-
-@contextlib.contextmanager
-def _failing(what: str) -> Iterator[None]:
-    """What Spark and Java throw becomes an AuditError."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        raise AuditError(f"{what}: {first_line(error)}") from error
-
-
-def _load(loader: Loader) -> AuditInputs:
-    try:
-        return loader.load()
-    except (PySparkException, Py4JError) as error:
-        raise _explained(error) from error
-
-
-def _rows(inputs: AuditInputs) -> int:
-    """Of the large tables; Parquet knows their number."""
-    large = (inputs.archive_blocks, inputs.log_records, inputs.batches)
-    return reduce(DataFrame.unionAll, [table.select(F.lit(1)) for table in large]).count()
-
-
-def _keep(inputs: AuditInputs, due: Sequence[Derivation], stage: Store, progress: Progress) -> AuditInputs:
-    """The inputs with the tables that checks share, as Parquet. Raises AuditError."""
-
-    def save(name: str, frame: DataFrame) -> DataFrame:
-        progress.step(name.replace("_", " "))
-        path = stage.location(f"current/{name}")
-        frame.write.mode("overwrite").parquet(path)
-        return frame.sparkSession.read.schema(frame.schema).parquet(path)
-
-    with _failing("the files could not be compared"):
-        return keep(inputs, due, save)
-
-
-def _explained(error: Exception) -> Exception:
-    """A bad file that ends the run, without the trace of the worker that met it."""
-    for line in str(error).splitlines():
-        _, _, message = line.partition("BadFileError: ")
-        if message:
-            return LoadingError(f"{message} (--on-bad-file report goes on behind it)")
-    return AuditError(f"the files could not be read: {first_line(error)}")
-
-
-def _chosen(checks: Checks, paths: AuditPaths) -> tuple[Sequence[Derivation], NamedChecks]:
-    of_quorum = (checks.quorum_tables, checks.quorum) if paths.data else ((), ())
-    of_segments = (checks.segment_tables, checks.segments) if paths.segments else ((), ())
-    return [*of_quorum[0], *of_segments[0]], [*of_quorum[1], *of_segments[1]]
-
-
-def _run_checks(
-    spark: SparkSession, inputs: AuditInputs, checks: NamedChecks, folder: str, progress: Progress
-) -> DataFrame:
-    """The findings of all checks, in a file, so that whoever asks does not run them again.
-
-    They are one query: then Spark does once what several have in common.
-    """
-    if not checks:
-        return spark.createDataFrame([], FINDINGS)
-    progress.step(f"{len(checks)} checks")
-    with _failing("the checks failed"):
-        planned = [check(inputs).select(*FINDINGS.fieldNames()) for _, check in checks]
-        reduce(DataFrame.unionByName, planned).write.mode("overwrite").parquet(folder)
-    return spark.read.schema(FINDINGS).parquet(folder)
-
-
-def _verdict(
-    spark: SparkSession, options: AuditOptions, inputs: AuditInputs, members: set[str], ran: list[str]
-) -> Verdict:
-    out, paths = options.out, options.paths
-    found = tables.read(spark, out, "findings").groupBy("check", "severity").count().collect()
-    counts = {name: CheckCount() for name in ran}
-    for row in found:
-        setattr(counts.setdefault(row["check"], CheckCount()), f"{row['severity']}s", row["count"])
-    files = tables.read(spark, out, "files")
-    bad = F.coalesce(F.sum((F.col("problems") > 0).cast("int")), F.lit(0))
-    counted = files.agg(F.count("*"), bad).first()
-    blocks = tables.read(spark, out, "blocks")
-    facts = blocks.agg(
-        F.count("*"),
-        F.coalesce(F.sum(F.col("last_id") - F.col("first_id") + 1), F.lit(0)),
-        F.min("timestamp_ms"),
-        F.max("timestamp_ms"),
-        F.max("last_id"),
-        F.countDistinct(F.when(F.col("broker_id") != OWN, F.col("broker_id"))),
-    ).first()
-    batches = (
-        tables.read(spark, out, "batches_daily")
-        .agg(F.coalesce(F.sum("batches"), F.lit(0)), F.min("first_timestamp_ms"), F.max("last_timestamp_ms"))
-        .first()
+        members = list_members(paths, registry) if paths.data else Members([], [])
+        found = list_and_plan(paths.segments, registry.next_file) if paths.segments else None
+    except OSError as error:
+        raise LoadingError(str(error)) from error
+    sizes = {file.file_id: file.found.size for file in members.files}
+    stamps = {file.file_id: file.found.stamp for file in members.files}
+    known = [] if last is None else last.shards
+    quorum = QuorumPlan(
+        members.members, sizes, stamps, options.out, run.name, known, anew=options.anew, limits=options.limits
     )
-    assert counted is not None and facts is not None and batches is not None, "an aggregate without groups has one row"
-    violations = sum(count.violations for count in counts.values())
-    seen = gather(inputs, members, batches[0], quorum=bool(paths.data), segments=bool(paths.segments))
-    coverage = judge(seen)
-    named = files.where("problems > 0").orderBy("file").limit(MAX_NAMED_BAD_FILES).collect() if counted[1] else []
-    return Verdict(
-        verdict="violations" if violations else "incomplete" if coverage.unseen else "clean",
-        violations=violations,
-        warnings=sum(count.warnings for count in counts.values()),
-        notes=sum(count.notes for count in counts.values()),
-        checks=counts,
-        files_read=counted[0],
-        files_bad=counted[1],
-        bad_files=[BadFile(row.file, row.kinds, row.first_position, row.detail) for row in named],
-        blocks=facts[0],
-        ids=facts[1],
-        batches=batches[0],
-        first_ms=_least(facts[2], batches[1]),
-        last_ms=_most(facts[3], batches[2]),
-        highest_id=facts[4],
-        brokers=facts[5],
-        watermark=_watermark(inputs),
-        coverage=coverage,
-        pidkeeper_version=importlib.metadata.version("pidkeeper"),
-    )
+    total = sum(sizes.values()) + (0 if found is None else found.bytes)
+    plan = AuditPlan(quorum if paths.data else None, None if found is None else found.plan, total)
+    return _Inputs(members, found, plan)
 
 
-def _watermark(inputs: AuditInputs) -> Watermark:
-    archived = inputs.archive_files.groupBy("member").agg(F.max("to_offset").alias("reach"))
-    committed = inputs.log_records.where("committed").groupBy("member").agg((F.max("offset") + 1).alias("reach"))
-    members = archived.unionByName(committed).groupBy("member").agg(F.max("reach").alias("reach")).collect()
-    partitions = (
-        inputs.batches.groupBy("topic", "partition")
-        .agg(F.max("last_offset").alias("last"))
-        .orderBy("topic", "partition")
-    )
-    named = partitions.limit(MAX_NAMED_PARTITIONS).collect()
-    return Watermark(
-        log_offsets={row.member: row.reach for row in members if row.reach is not None},
-        partition_offsets={f"{row.topic}-{row.partition}": row.last for row in named},
-        partitions=partitions.count(),
-    )
+def _name(con: Any, registry: Registry, inputs: _Inputs) -> None:
+    """The tables `members`, `files` and `archive_listing`, and `findings` without rows."""
+    names = {member.member_id: member.name for member in registry.members}
+    listed = {file.file_id: file.found.size for file in inputs.members.files}
+    rows = [
+        {
+            "file_id": file.file_id,
+            "source": file.source,
+            "member": names[file.member_id],
+            "path": file.path,
+            "bytes": listed.get(file.file_id),
+            "listed": file.file_id in listed,
+        }
+        for file in registry.files
+    ]
+    if inputs.segments is not None:
+        rows += [file | {"listed": True} for file in inputs.segments.files]
+    _make(con, "files", rows, _FILES)
+    _make(con, "members", [{"member_id": number, "member": name} for number, name in names.items()], _MEMBERS)
+    _make(con, "archive_listing", _archives(inputs.members), _ARCHIVES)
+    _make(con, "findings", [], FINDINGS)
 
 
-def _least(*values: int | None) -> int | None:
-    return min((value for value in values if value is not None and value >= 0), default=None)
+def _archives(members: Members) -> list[dict[str, Any]]:
+    rows = []
+    for member in members.members:
+        for files in member.archives:
+            covers = {name: file for name in files.names if (file := file_name(name)) is not None}
+            for name, file in covers.items():
+                wider = any(within(file, other) for other in covers.values() if other != file)
+                bounds = {"from_offset": file.from_offset, "to_offset": file.to_offset, "superseded": wider}
+                rows.append({"file_id": files.names[name], "member_id": member.member_id} | bounds)
+    return rows
 
 
-def _most(*values: int | None) -> int | None:
-    return max((value for value in values if value is not None and value >= 0), default=None)
+_FILES: Final = pa.schema(
+    [
+        ("file_id", pa.int32()),
+        ("source", pa.string()),
+        ("member", pa.string()),
+        ("path", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("bytes", pa.int64()),
+        ("listed", pa.bool_()),
+    ]
+)
+_MEMBERS: Final = pa.schema([("member_id", pa.int32()), ("member", pa.string())])
+_ARCHIVES: Final = pa.schema(
+    [
+        ("file_id", pa.int32()),
+        ("member_id", pa.int32()),
+        ("from_offset", pa.int64()),
+        ("to_offset", pa.int64()),
+        ("superseded", pa.bool_()),
+    ]
+)
+
+
+def _make(con: Any, name: str, rows: Sequence[dict[str, Any]], schema: Any) -> None:
+    load(con, [(name, batch) for batch in pa.Table.from_pylist(list(rows), schema).to_batches()], {name: schema})
+
+
+# Between: what it shows.
+
+
+def _fail_if_bad(con: Any) -> None:
+    bad = con.execute(
+        f"""
+        select coalesce(path, file), "position", kind, detail from problems left join files using (file_id)
+        where not coalesce({tables.LEGAL}, false) order by 1, 2 limit 1
+        """
+    ).fetchall()
+    if bad:
+        path, position, kind, detail = bad[0]
+        raise LoadingError(f"{path}, byte {position}: {kind}: {detail} (--on-bad-file report goes on behind it)")
+
+
+def _shards(con: Any, plan: AuditPlan, run: Run) -> list[KnownShard]:
+    """All that are known from here on."""
+    known = {shard.number: shard for shard in plan.quorum.known} if plan.quorum is not None else {}
+    rows = con.sql("select shard, from_offset, to_offset, inputs, settled from shard_inputs order by shard").fetchall()
+    return [
+        known[number] if settled else KnownShard(number, start, end, inputs, run.name, run.blocks_name(number))
+        for number, start, end, inputs, settled in rows
+    ]
+
+
+def _blocks(ledger: Ledger, shards: Iterable[KnownShard]) -> Any:
+    """All blocks, as a dataset for DuckDB; an empty table without any."""
+    places = [ledger.place / shard.blocks for shard in shards]
+    if not places:
+        return evidence.BLOCKS.empty_table()
+    found = [place.arrow() for place in places]
+    system = found[0][0]
+    return ds.dataset([path for _, path in found], schema=evidence.BLOCKS, filesystem=system, format="parquet")
+
+
+def _conclude(con: Any, options: AuditOptions, plan: AuditPlan, last: Commit | None) -> conclusions.Concluded:
+    concluded = conclusions.conclude(con, options.limits)
+    if plan.quorum is not None and last is not None:
+        coverage.conclude_lost(con, coverage.by_member(concluded.held), last.held)
+    if plan.segments is not None:
+        segments.conclude(con)
+    if plan.segments is not None and plan.quorum is not None:
+        con.execute("create temp view allocated_blocks as select first_id, last_id, broker_id from blocks")
+        segments.conclude_shares(con)
+    for query in (tables.PROBLEMS_SQL, tables.FILES_SQL, tables.DAILY_SQL):
+        con.execute(query)
+    return concluded

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pidkeeper.pipeline.checks.quorum.history import committed
-from pidkeeper.pipeline.checks.quorum.intervals import held_intervals, merged
-from pidkeeper.pipeline.formats.problems import TORN
-from pidkeeper.pipeline.inputs import AuditInputs
-from pidkeeper.pipeline.paths import LOG_SUFFIX
-from pidkeeper.pipeline.report.verdict import Coverage
+from pidkeeper.pipeline.quorum.coverage import Held, by_member, merged
+from pidkeeper.pipeline.quorum.members import Members
+from pidkeeper.pipeline.report.tables import LEGAL
+from pidkeeper.pipeline.verdict import Coverage
 from pidkeeper.protocol.records import QuorumMember
 
 MAX_NAMED_HOLES: Final = 20
@@ -26,7 +22,8 @@ class Seen(msgspec.Struct, frozen=True):
 
     quorum, segments: whether files of a quorum, of Kafka's brokers were to be audited. members: whose files were read,
     by node id where a meta.json tells it, else by the path of the folder. voters: the node ids of all voters. held:
-    runs of offsets that some file holds, from-to, the end exclusive. snapshot_offset: the next offset by the newest
+    runs of offsets that some file holds, from-to, the end exclusive; held_by: by member.
+    snapshot_offset: the next offset by the newest
     snapshot. last_index: of the newest entry that a log or a snapshot holds; committed_index: the highest that a member
     knew to be committed.
     """
@@ -36,6 +33,7 @@ class Seen(msgspec.Struct, frozen=True):
     members: list[str] = []
     voters: frozenset[str] | None = None
     held: list[tuple[int, int]] = []
+    held_by: dict[str, list[tuple[int, int]]] = {}
     snapshot_offset: int | None = None
     last_index: int | None = None
     committed_index: int | None = None
@@ -116,42 +114,44 @@ def _holes(seen: Seen) -> list[tuple[int, int]]:
     return found
 
 
-def gather(inputs: AuditInputs, members: Iterable[str], batches: int, *, quorum: bool, segments: bool) -> Seen:
-    """The facts, from a few rows of each table. `members`: whose files were read; `batches`: how many."""
-    held = merged(held_intervals(inputs)).orderBy("from_offset").collect() if quorum else []
-    newest = _one(inputs.snapshots.agg(F.max("next_offset"), F.max("index"), _newest_voters()))
-    logs = _one(inputs.log_files.agg(F.max("commit_index"), F.max("last_index")))
-    logged = _one(committed(inputs).agg(_newest_voters()))
-    legal = (F.col("kind") == TORN) & F.col("file").endswith(LOG_SUFFIX)
-    bad = _one(inputs.problems.where(~legal).agg(F.count_distinct("file")))[0]
+COMMITTED_SQL: Final = """
+select
+    (select max(commit_index) from logs) as committed_index,
+    greatest((select max(last_index) from logs), (select max("index") from snapshots)) as last_index,
+    (select max(next_offset) from snapshots) as snapshot_offset,
+    (select count(distinct coalesce(path, file)) from problems left join files using (file_id)
+        where not coalesce({legal}, false)) as bad_files,
+    (select coalesce(sum(batches), 0)::bigint from segment_parts) as batches
+"""
+VOTERS_SQL: Final = """
+select arg_max(voters, "index") from (
+    select voters, "index" from records where committed and not list_contains($foreign, member_id)
+    union all select voters, "index" from snapshots where not list_contains($foreign, member_id)
+) where voters is not null
+"""
+
+
+def seen_of(
+    con: Any, members: Members, held: Sequence[Held], foreign: Sequence[int], *, of_quorum: bool, of_segments: bool
+) -> Seen:
+    """The facts, from the driver's connection. `members`: whose files were found; `foreign`: who is left out."""
+    query = COMMITTED_SQL.format(legal=LEGAL)
+    ((committed, last, snapshot, bad, batches),) = con.sql(query).fetchall()
+    ((voters,),) = con.execute(VOTERS_SQL, {"foreign": list(foreign)}).fetchall()
     return Seen(
-        quorum=quorum,
-        segments=segments,
-        members=_by_number(members),
-        voters=_voters([logged[0], newest[2]]),
-        held=[(row.from_offset, row.to_offset) for row in held],
-        snapshot_offset=newest[0],
-        last_index=max((index for index in (newest[1], logs[1]) if index is not None), default=None),
-        committed_index=logs[0],
+        quorum=of_quorum,
+        segments=of_segments,
+        members=_by_number({one.name for one in members.members if one.member_id not in foreign}),
+        voters=None if voters is None else _voters(voters),
+        held=merged((one.from_offset, one.to_offset) for one in held),
+        held_by=by_member(held),
+        snapshot_offset=snapshot,
+        last_index=last,
+        committed_index=committed,
         batches=batches,
         bad_files=bad,
     )
 
 
-def _newest_voters() -> Column:
-    return F.max(F.when(F.col("voters").isNotNull(), F.struct("index", "voters")))
-
-
-def _voters(told: Iterable[Any]) -> frozenset[str] | None:
-    """By the newest configuration that a log or a snapshot names."""
-    found = [row for row in told if row is not None]
-    if not found:
-        return None
-    voters = max(found, key=lambda row: row["index"])["voters"]
-    return frozenset(str(member.id) for member in msgspec.json.decode(voters, type=list[QuorumMember]) if member.voting)
-
-
-def _one(aggregate: DataFrame) -> Any:
-    row = aggregate.first()
-    assert row is not None, "an aggregate without groups has one row"
-    return row
+def _voters(told: str) -> frozenset[str]:
+    return frozenset(str(member.id) for member in msgspec.json.decode(told, type=list[QuorumMember]) if member.voting)

@@ -7,24 +7,27 @@ be read is said. Needs neither Spark nor numpy.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from typing import Final
+import struct
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Final
 
 import msgspec
 
+from pidkeeper.pipeline.files.folders import by_folder
+from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.archive import MAX_FILE_BYTES, as_problem, file_name, read_whole
 from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
 from pidkeeper.pipeline.formats.problems import FOREIGN, UNREADABLE, BadFile, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
 from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, AuditPaths, LoadingError
-from pidkeeper.pipeline.sources.listing import Folder, Listing, list_folders
-from pidkeeper.pipeline.sources.segment_files import SegmentFile, list_segments, plan, read_part
+from pidkeeper.pipeline.segments.segment_files import SegmentFile, list_segments, plan, read_part
 from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_FLOOR_JUMP, MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES, decode_row
 from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
 
+_IDS: Final = struct.Struct(f">qq{ROW_BYTES - 16}x")
+"""The first and the last ID of an archive row; what the header says of them is not believed."""
 SUSPICIOUS_LEAP: Final = 1_000_000_000
 """A damaged file that is so far above everything verified holds a wrong bit rather than an ID."""
 
@@ -68,17 +71,13 @@ def find_floor(paths: AuditPaths, margin: int) -> Floor:
             (LOG_SUFFIX, search.log),
             (SNAPSHOT_SUFFIX, search.snapshots),
         ):
-            for listing in _listings(paths.having(suffix), suffix):
-                look(listing)
+            for folder, found in by_folder(paths.having(suffix), suffix).items():
+                look(folder, [one.location.name for one in found])
         for segment in list_segments(paths.segments) if paths.segments else []:
             search.segment(segment)
     except OSError as error:
         raise LoadingError(str(error)) from error
     return search.result(margin)
-
-
-def _listings(paths: list[str], suffix: str) -> list[Listing]:
-    return list_folders({"paths": json.dumps(paths)}, suffix) if paths else []
 
 
 class _Search:
@@ -89,50 +88,52 @@ class _Search:
         self._seen = {kind: Seen(kind) for kind in kinds}
         self._unread: list[Unread] = []
 
-    def archive(self, listing: Listing) -> None:
+    def archive(self, folder: Location, names: list[str]) -> None:
         """Every file, whether a wider one has its rows or not."""
-        for name in listing.names:
-            path = listing.folder.join(name)
+        for name in names:
+            path = str(folder / name)
             try:
-                data = listing.folder.read(name, MAX_FILE_BYTES + 1)
+                data = (folder / name).read(MAX_FILE_BYTES + 1)
             except OSError as error:
-                self._note(listing.folder, as_problem(name, error))
+                self._note(folder, as_problem(name, error))
                 continue
             try:
                 whole = read_whole(name, data)
             except BadFile as bad:
-                self._note(listing.folder, bad.problem)
+                self._note(folder, bad.problem)
                 if bad.problem.kind != FOREIGN:
                     self._add(
                         "damaged archive files", path, max((one.last for one in _plausible(name, data)), default=-1)
                     )
                 continue
-            self._add("archive files", path, whole.header.last_id if whole.header.rows else -1)
+            self._add(
+                "archive files", path, max([whole.header.last_id, *(last for _, last in _IDS.iter_unpack(whole.rows))])
+            )
 
-    def log(self, listing: Listing) -> None:
+    def log(self, folder: Location, names: list[str]) -> None:
         """All entries that nothing replaced; with damage, of every segment by itself what precedes it in there."""
-        whole = LogDirectory(listing.names, listing.folder.open)
+        whole = LogDirectory(names, _opener(folder))
         survey = survey_log(whole)
         for problem in survey.problems:
-            self._note(listing.folder, problem)
+            self._note(folder, problem)
         parts = [whole]
         if survey.problems:
-            parts += [LogDirectory([name], listing.folder.open) for name in listing.names]
-        self._add_files("logs", len(listing.names))
+            parts += [LogDirectory([name], _opener(folder)) for name in names]
+        self._add_files("logs", len(names))
         for part in parts:
-            for row in self._rows(part, listing.folder, say=part is whole):
-                self._raise("logs", listing.folder.join(row.segment), _highest(row))
+            for row in self._rows(part, folder, say=part is whole):
+                self._raise("logs", str(folder / row.segment), _highest(row))
 
-    def snapshots(self, listing: Listing) -> None:
+    def snapshots(self, folder: Location, names: list[str]) -> None:
         """The next ID, and those of transactions."""
-        for name in listing.names:
+        for name in names:
             try:
-                image = decode_snapshot(listing.folder.read(name, MAX_SNAPSHOT_BYTES + 1), name, None)
+                image = decode_snapshot((folder / name).read(MAX_SNAPSHOT_BYTES + 1), name, None)
             except (SnapshotError, OSError) as error:
-                self._note(listing.folder, Problem(name, UNREADABLE, 0, str(error)))
+                self._note(folder, Problem(name, UNREADABLE, 0, str(error)))
                 continue
             ids = [image.next_producer_id - 1, *(one.producer_id for one in image.transactions)]
-            self._add("snapshots", listing.folder.join(name), max(ids))
+            self._add("snapshots", str(folder / name), max(ids))
 
     def segment(self, file: SegmentFile) -> None:
         """The producers of all good batches."""
@@ -167,7 +168,7 @@ class _Search:
             unread=self._unread,
         )
 
-    def _rows(self, log: LogDirectory, folder: Folder, *, say: bool) -> Iterator[RecordRow]:
+    def _rows(self, log: LogDirectory, folder: Location, *, say: bool) -> Iterator[RecordRow]:
         for item in read_entries(log, survey_log(log), {}):
             for row in record_rows(item) if isinstance(item, LogEntry) else [item]:
                 if isinstance(row, RecordRow):
@@ -187,8 +188,8 @@ class _Search:
         if highest >= 0 and (seen.highest is None or highest > seen.highest):
             seen.highest, seen.file = highest, path
 
-    def _note(self, folder: Folder, problem: Problem) -> None:
-        self._unread.append(Unread(folder.join(problem.file), problem.position, problem.kind, problem.detail))
+    def _note(self, folder: Location, problem: Problem) -> None:
+        self._unread.append(Unread(str(folder / problem.file), problem.position, problem.kind, problem.detail))
 
 
 def _highest(row: RecordRow) -> int:
@@ -205,6 +206,10 @@ def _plausible(name: str, data: bytes) -> Iterator[AllocatedBlock]:
             continue
         if covers is None or covers.from_offset <= row.offset < covers.to_offset:
             yield row
+
+
+def _opener(folder: Location) -> Callable[[str], BinaryIO]:
+    return lambda name: (folder / name).open()
 
 
 def _row(data: bytes) -> AllocatedBlock | None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
-import socketserver
 import subprocess
 import threading
 import time
@@ -29,11 +28,17 @@ _POLL_SECONDS: Final = 0.25
 
 
 class Interrupts:
-    """Whether the process was asked to end: once (`asked`), or again by somebody who will not wait (`insisted`)."""
+    """Whether the process was asked to end: once (`asked`), or again by somebody who will not wait (`insisted`).
 
-    def __init__(self) -> None:
+    patient: what is at work may end first, so that only who insists cuts it off. spark: it is Spark that is at work,
+    which has to be cancelled; else KeyboardInterrupt is raised where the process is.
+    """
+
+    def __init__(self, *, patient: bool = False, spark: bool = True) -> None:
         self._asked = threading.Event()
         self._insisted = threading.Event()
+        self._spark = spark
+        self._enough = self._insisted if patient else self._asked
 
     @property
     def asked(self) -> bool:
@@ -45,6 +50,11 @@ class Interrupts:
         """A second one has."""
         return self._insisted.is_set()
 
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if it is to end here."""
+        if self._enough.is_set():
+            raise KeyboardInterrupt
+
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """From here on signals are noted, and have no other effect. For the main thread."""
@@ -55,6 +65,10 @@ class Interrupts:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
+    def wait(self, seconds: float) -> bool:
+        """Wait so long, or until a signal comes; whether one has."""
+        return self._asked.wait(seconds)
+
     def note(self) -> None:
         """Ask, or insist."""
         if self.asked:
@@ -62,15 +76,16 @@ class Interrupts:
         self._asked.set()
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        # py4j logs a stack trace for each call that fails because its job or its Java is gone, and PySpark's server of
-        # accumulators prints one: none of them is news.
-        logging.disable(logging.CRITICAL)
-        socketserver.BaseServer.handle_error = lambda *_: None  # type: ignore[method-assign]
         self.note()
+        if self._spark:
+            # py4j logs a stack trace for each call that fails because its job or its Java is gone: none is news.
+            logging.disable(logging.CRITICAL)
+        else:
+            self.check()
 
     @contextlib.contextmanager
     def cancelling(self, spark: SparkSession) -> Iterator[None]:
-        """Once asked, cancel whatever Spark runs within this block, so that it ends with an exception."""
+        """Once it is to end, cancel whatever Spark runs within this block, so that it ends with an exception."""
         ended = threading.Event()
         thread = threading.Thread(target=self._cancel, args=(spark, ended), daemon=True, name="interrupts")
         thread.start()
@@ -81,7 +96,7 @@ class Interrupts:
             thread.join()
 
     def _cancel(self, spark: SparkSession, ended: threading.Event) -> None:
-        while not self._asked.wait(_POLL_SECONDS):
+        while not self._enough.wait(_POLL_SECONDS):
             if ended.is_set():
                 return
         deadline = time.monotonic() + GRACE_SECONDS
@@ -90,7 +105,10 @@ class Interrupts:
                 end_java()
                 return
             with contextlib.suppress(Exception):  # it may be ending by itself
-                spark.sparkContext.cancelAllJobs()
+                if hasattr(spark, "client"):  # of Spark Connect
+                    spark.interruptAll()
+                else:
+                    spark.sparkContext.cancelAllJobs()
 
 
 def end_java() -> None:

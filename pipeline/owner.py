@@ -7,14 +7,13 @@ itself nothing is kept in memory but one batch of rows.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from pidkeeper.pipeline.report.verdict import NAME, SCHEMA_VERSION, Verdict
-from pidkeeper.pipeline.sources.files import data_files, join, open_file, place_of, stamp
-from pidkeeper.pipeline.store import Place, is_uri
+from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.ledger import RUNS, Commit, Ledger, LedgerError
 
 BLOCK_COLUMNS: Final = {
     "first_id": "int64",
@@ -25,7 +24,7 @@ BLOCK_COLUMNS: Final = {
     "timestamp_ms": "int64",
     "members": "int64",
 }
-"""Of the table `blocks`, with their types in Parquet; `day` is a directory."""
+"""Of the table `blocks`, with their types in Parquet."""
 FINDING_COLUMNS: Final = {
     "check": "string",
     "severity": "string",
@@ -114,13 +113,15 @@ class Ownership(msgspec.Struct):
     members_audited: int
 
 
-def find_owner(out: Place, producer_id: int) -> Ownership:
+def find_owner(out: Location, producer_id: int) -> Ownership:
     """Ask the audit in `out`. Raises OwnerError; ImportError if pyarrow is not here."""
     audit = _audit(out)
-    verdict = _verdict(audit)
+    verdict, root = audit.commit.verdict, audit.place
     findings = sum(count.violations + count.warnings + count.notes for count in verdict.checks.values())
-    blocks = _Table(audit, "blocks", BLOCK_COLUMNS, verdict.blocks)
-    found = _Table(audit, "findings", FINDING_COLUMNS, findings)
+    run = root / RUNS / audit.commit.run
+    files = [*(root / shard.blocks for shard in audit.commit.shards), run / "blocks_adrift.parquet"]
+    blocks = _Table(audit, "blocks", files, BLOCK_COLUMNS, verdict.blocks)
+    found = _Table(audit, "findings", [run / "findings.parquet"], FINDING_COLUMNS, findings)
     holding, more_blocks = _first(blocks.around(producer_id, Block), MAX_BLOCKS, _by_time)
     named, more_findings, gap = _findings(found, producer_id)
     below = above = None
@@ -144,91 +145,51 @@ def find_owner(out: Place, producer_id: int) -> Ownership:
 
 
 class _Audit(NamedTuple):
-    """The output directory of an audit. `again`: how to have it anew."""
+    """The newest audit in an output directory. `again`: how to have it anew."""
 
-    root: str
-    path: str
+    place: Location
+    commit: Commit
     again: str
 
 
-def _audit(out: Place) -> _Audit:
+def _audit(out: Location) -> _Audit:
+    again = f"run `pidkeeper audit run ... --out {out}`"
     try:
-        place = place_of(str(out))
-    except OSError as error:
-        raise OwnerError(str(error)) from error
-    # What reads a URI here is not what Spark writes by: that knows neither webhdfs:// nor s3://.
-    again = (
-        "run `pidkeeper audit run` with its --out there"
-        if is_uri(out)
-        else f"run `pidkeeper audit run ... --out {out}`"
-    )
-    return _Audit(*place, again)
-
-
-def _verdict(audit: _Audit) -> Verdict:
-    path = join(audit.path, NAME)
-    try:
-        with open_file(audit.root, path) as file:
-            data = file.read()
-    except FileNotFoundError as error:
-        raise OwnerError(f"an audit in {audit.path} {_why_unfinished(audit)} (no {NAME}): {audit.again}") from error
-    except OSError as error:
-        raise _unreachable(audit, error) from error
-    try:
-        version = msgspec.json.decode(data, type=_Version).schema_version
-        if version != SCHEMA_VERSION:
-            raise OwnerError(
-                f"the audit in {audit.path} is of schema version {version}, and this build reads {SCHEMA_VERSION}: "
-                f"use the pidkeeper that wrote it, or {audit.again}"
-            )
-        return msgspec.json.decode(data, type=Verdict)
-    except msgspec.DecodeError as error:
-        raise OwnerError(f"{path} cannot be read ({error}): {audit.again}") from error
-
-
-def _why_unfinished(audit: _Audit) -> str:
-    try:
-        there = stamp(audit.root, join(audit.path, "blocks")) != "-"
-    except OSError as error:
-        raise _unreachable(audit, error) from error
-    return "did not come to its end" if there else "is not there"
-
-
-def _unreachable(audit: _Audit, error: OSError) -> OwnerError:
-    return OwnerError(f"the audit in {audit.path} is out of reach: {_first_line(error)}")
+        ledger = Ledger(out)
+        commit = ledger.newest()
+    except (LedgerError, OSError) as error:
+        raise OwnerError(f"the audit in {out} is out of reach: {_first_line(error)}") from error
+    if commit is None:
+        raise OwnerError(f"there is no audit in {out}, or none that came to its end: {again}")
+    return _Audit(ledger.place, commit, again)
 
 
 def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)
 
 
-class _Version(msgspec.Struct):
-    schema_version: int
-
-
 class _Table:
     """A table of an audit as a data set of Parquet files. Raises OwnerError if it is not what the verdict tells of."""
 
-    def __init__(self, audit: _Audit, name: str, columns: dict[str, str], rows: int) -> None:
-        self._path = join(audit.path, name)
+    def __init__(self, audit: _Audit, name: str, files: Sequence[Location], columns: dict[str, str], rows: int) -> None:
+        self._name = name
+        self._place = audit.place
         self._again = audit.again
         self._columns = list(columns)
+        self._data: Any = None
+        there = 0
         with _Explained(self):
             import pyarrow as pa
             import pyarrow.dataset as ds
 
-            try:
-                system, files = data_files(audit.root, self._path)
-            except (FileNotFoundError, NotADirectoryError) as error:
-                raise self.error("it is not there") from error
-            self._data: Any = None
-            there = 0
             if files:
-                self._data = ds.dataset(files, format="parquet", filesystem=system)
+                found = [file.arrow() for file in files]
+                paths = [path for _, path in found]
+                self._data = ds.dataset(paths, format="parquet", filesystem=found[0][0])
                 self._check_columns({column: pa.type_for_alias(kind) for column, kind in columns.items()})
                 there = self._data.count_rows()
         if there != rows:
-            raise self.error(f"it has {there:,} rows, and {NAME} tells of {rows:,}")
+            raise self.error(f"it has {there:,} rows, and the audit tells of {rows:,}")
 
     def around(self, producer_id: int, shape: type[T]) -> Iterator[T]:
         """The rows whose IDs have this one among them."""
@@ -253,7 +214,7 @@ class _Table:
 
     def error(self, why: object) -> OwnerError:
         """Why this table cannot be used, and what to do."""
-        return OwnerError(f"the table {self._path} cannot be used: {why}; {self._again}")
+        return OwnerError(f"the table {self._name} in {self._place} cannot be used: {why}; {self._again}")
 
     def _check_columns(self, wanted: dict[str, Any]) -> None:
         there = {field.name: field.type for field in self._data.schema}

@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 LEAST_JAVA: Final = 17
 """What PySpark 4 asks for."""
 DEFAULT_MASTER: Final = "local[*]"
-DEFAULT_MEMORY: Final = "2g"
-"""Java heap. What a source reads at once, an archive file of at most 48 MiB, is in its Python worker; the heap sees
-Arrow batches of some MiB. Sorts and joins get 60 % of it, 150 MiB for each of 8 cores, and spill to disk beyond that.
-The rest holds what is broadcast: the list of files of a kept state, 100 MB for 100,000 of them."""
-SHUFFLE_PARTITIONS_PER_CORE: Final = 2
+DEFAULT_MEMORY: Final = "1g"
+"""Java heap. What is read and judged is in the Python workers; the heap sees blobs of some MiB, and spills them."""
 REQUIRED: Final = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
-    # The same column names in other letters would be another table.
-    "spark.sql.caseSensitive": "true",
+    # A part is a row, and so is a blob of up to some MiB: rows are few, and large.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16",
+    # Compiling and planning anew is for queries over rows, of which Spark has none here.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""What the tables rest on, so that nobody can set it otherwise."""
+"""What the engine rests on, so that nobody can set it otherwise."""
 VERSION_SECONDS: Final = 30.0
 EXTRA: Final = "pip install 'pidkeeper[audit]'"
+_NEEDED: Final = ("pyspark", "pandas", "pyarrow", "numpy", "duckdb", "jinja2", "plotly")
 _PACKAGES: Final = ("pipeline", "protocol", "snapshots")
 """All that a task imports of this project."""
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
@@ -53,17 +53,28 @@ class SessionError(RuntimeError):
     """There is no session; the message says what is missing and what to do."""
 
 
-def why_no_spark() -> str | None:
-    """None if a session can start here, else what is missing and how to get it."""
-    absent = [name for name in ("pyspark", "pyarrow", "numpy", "plotly") if importlib.util.find_spec(name) is None]
-    if absent:
-        return f"the audit needs {', '.join(absent)}: {EXTRA}"
-    return _why_no_java()
+def why_no_spark(master: str | None = None) -> str | None:
+    """None if a session can start here, else what is missing and how to get it; a Connect server has its own Java."""
+    if master is None or not is_connect(master):
+        return why_no_audit() or _why_no_java()
+    absent = "" if importlib.util.find_spec("grpc") else f"{master} needs grpc: pip install 'pyspark[connect]'"
+    return why_no_audit() or absent or None
+
+
+def why_no_audit() -> str | None:
+    """The same for an audit in one process, which needs no Java."""
+    absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    return f"the audit needs {', '.join(absent)}: {EXTRA}" if absent else None
 
 
 def is_local(master: str) -> bool:
     """Whether the executors are threads of this process's Java."""
     return master == "local" or master.startswith("local[")
+
+
+def is_connect(master: str) -> bool:
+    """Whether it is the address of a Spark Connect server, `sc://HOST:PORT`."""
+    return master.startswith("sc://")
 
 
 def submitted() -> bool:
@@ -79,7 +90,7 @@ def session(
     conf: Mapping[str, str] | None = None,
     interrupts: Interrupts | None = None,
 ) -> Iterator[SparkSession]:
-    """A session with the sources registered, stopped at the end. Raises SessionError.
+    """A session, stopped at the end. Raises SessionError.
 
     `master`: DEFAULT_MASTER without one; that of `spark-submit` where this runs below it. `memory`: Java heap of the
     driver, and of every executor of a master that is not local; without it a local one gets DEFAULT_MEMORY and any
@@ -87,13 +98,14 @@ def session(
     Spark, which win over all but REQUIRED; those of spark-defaults.conf (in SPARK_CONF_DIR) hold where nothing here
     sets them. `interrupts`: once asked, a start ends with KeyboardInterrupt.
 
-    A master that is not local gets this project's code as a zip file
-    (`addPyFile`), so its machines need Python of the same minor version with `numpy`, `pyarrow`, `msgspec` and
-    `google-crc32c` (and `fsspec` and `requests` for webhdfs://), and every path, the output directory's included, is a
-    URI or on a file system that they share.
+    A master that is not local gets this project's code as a zip file, so its machines need Python of the same minor
+    version with `duckdb`, `numpy`, `pandas`, `pyarrow`, `msgspec` and `google-crc32c` (and `fsspec` and `requests` for
+    webhdfs://), and every path, the output directory's included, is a URI or on a file system that they share.
     """
-    if (missing := why_no_spark()) is not None:
+    if (missing := why_no_spark(master)) is not None:
         raise SessionError(missing)
+    if master is not None and is_connect(master) and memory is not None:
+        raise SessionError("a Spark Connect server has its memory already: leave --memory out")
     if not submitted():
         master = master or DEFAULT_MASTER
     elif master is not None or memory is not None:
@@ -102,11 +114,10 @@ def session(
     spark = _start_aside(master, settings, log, interrupts or Interrupts())
     try:
         with tempfile.TemporaryDirectory(prefix="pidkeeper-code-") as directory:
-            if master is None or not is_local(master):
+            if master is not None and is_connect(master):
+                spark.addArtifacts(str(_zip_code(Path(directory))), pyfile=True)
+            elif master is None or not is_local(master):
                 spark.sparkContext.addPyFile(str(_zip_code(Path(directory))))
-            from pidkeeper.pipeline.sources import register
-
-            register(spark)
             yield spark
     finally:
         with _streams_to(log):
@@ -126,6 +137,8 @@ def why_not(name: str, value: str) -> str | None:
 
 def _settings(master: str | None, memory: str | None) -> dict[str, str]:
     """A cluster is for its users to set up: it gets what belongs to this command alone, and the rest is theirs."""
+    if master is not None and is_connect(master):
+        return {}
     root = str(_import_root())
     settings = {
         "spark.ui.showConsoleProgress": "false",
@@ -143,19 +156,15 @@ def _settings(master: str | None, memory: str | None) -> dict[str, str]:
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(path for path in paths if path))
         settings |= {
             "spark.driver.memory": memory or DEFAULT_MEMORY,
+            # Java only passes blobs on: what starts fast is faster from beginning to end.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
-            "spark.sql.shuffle.partitions": str(_cores(master) * SHUFFLE_PARTITIONS_PER_CORE),
         }
     elif memory is not None:
         settings |= {"spark.driver.memory": memory, "spark.executor.memory": memory}
     return settings
-
-
-def _cores(master: str) -> int:
-    found = re.fullmatch(r"local\[(\d+).*\]", master)
-    return int(found[1]) if found else (os.cpu_count() or 1) if "*" in master else 1
 
 
 def _start_aside(
@@ -196,7 +205,7 @@ def _start(master: str | None, settings: dict[str, str], log: Path | None) -> Sp
 
     builder = SparkSession.builder.appName("pidkeeper audit")
     if master is not None:
-        builder = builder.master(master)
+        builder = builder.remote(master) if is_connect(master) else builder.master(master)
     of = "from spark-submit" if master is None else f"with --master {master}"
     for name, value in settings.items():
         builder = builder.config(name, value)

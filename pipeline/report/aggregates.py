@@ -1,4 +1,7 @@
-"""What the report draws, aggregated in Spark: however much was audited, a bounded number of points is collected."""
+"""What the report draws, aggregated by DuckDB: however much was audited, a bounded number of rows is fetched.
+
+`blocks` may be hundreds of millions of rows on disk: it is read three times and never sorted.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,16 @@ import math
 from typing import Any, Final
 
 import msgspec
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from duckdb import DuckDBPyConnection
 
-from pidkeeper.pipeline.findings import VIOLATION, WARNING
+from pidkeeper.pipeline.verdict import Verdict
 
 MAX_BUCKETS: Final = 180
 """Intervals on a time axis: on a wide screen a bar of six pixels each."""
 MAX_BROKERS: Final = 10
 """Brokers with a colour of their own: more cannot be told apart. The others are one."""
 MAX_LIFETIMES: Final = 800
-"""Bars of block lifetimes; of more blocks, neighbours of one broker share a bar."""
+"""Bars of block lifetimes; of more blocks, those of one broker and interval share a bar."""
 MAX_ANOMALIES: Final = 1000
 """Points of findings; those of one check and severity in one interval are one point."""
 MAX_FINDINGS: Final = 300
@@ -28,142 +30,131 @@ _STEPS_SECONDS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600
 _STEPS_MS: Final = (10, 20, 50, 100, 200, 500, *(1000 * seconds for seconds in _STEPS_SECONDS))
 _DAY_MS: Final = 86_400_000
 
+Row = dict[str, Any]
+Span = tuple[int, int]
+"""First and last millisecond since the epoch, inclusive."""
+
+# Sums of IDs are HUGEINT all the way: a history that is wrong may hold a block of all 2^63 IDs, and hold it twice.
+_BROKERS: Final = """
+select broker_id, sum(last_id::hugeint - first_id + 1) as ids,
+       min(min(timestamp_ms)) over () as first_ms, max(max(timestamp_ms)) over () as last_ms, count(*) as blocks
+from blocks where timestamp_ms >= 0
+group by broker_id order by ids desc, broker_id limit $most
+"""
+_ALLOCATIONS: Final = """
+with cells as (
+    select if(list_contains($own, broker_id), broker_id, $others) as broker_id, timestamp_ms // $step * $step as at_ms,
+           sum(last_id::hugeint - first_id + 1) as ids, count(*) as blocks, max(last_id) as top,
+           max(timestamp_ms) as last
+    from blocks where timestamp_ms >= 0 group by all
+)
+select broker_id, at_ms, ids, blocks, max(top) over (order by at_ms) as highest_id,
+       max(last) over (partition by at_ms) as last_ms
+from cells order by at_ms, broker_id
+"""
+_LIFETIMES: Final = """
+with bars as (
+    select broker_id, min(first_id) as first_id, max(last_id) as last_id, min(timestamp_ms) as from_ms,
+           count(*) as blocks
+    from blocks where timestamp_ms >= 0 and list_contains($own, broker_id)
+    group by broker_id, timestamp_ms // $step, if($each, first_id, null)
+)
+select *, lead(from_ms) over (partition by broker_id order by from_ms, first_id) as next_ms,
+       coalesce(next_ms, $end_ms) as to_ms
+from bars order by broker_id, from_ms, first_id
+"""
+_TIMES_OF_FINDINGS: Final = """
+select min(timestamp_ms) filter (timestamp_ms >= 0) as first_ms, max(timestamp_ms) as last_ms,
+       count(*) - count(*) filter (timestamp_ms >= 0) as timeless
+from findings
+"""
+_ANOMALIES: Final = """
+select "check", severity, count(*) as findings, min(timestamp_ms) as first_ms,
+       arg_min(subject, (timestamp_ms, subject)) as subject
+from findings where timestamp_ms >= 0
+group by "check", severity, timestamp_ms // $step
+order by array_position(['violation', 'warning', 'note'], severity), first_ms, "check" limit $most
+"""
+_FINDINGS: Final = """
+select * from findings
+order by array_position(['violation', 'warning', 'note'], severity), "check", timestamp_ms, first_id, file, "position",
+         subject limit $most
+"""
+_BAD_FILES: Final = "select * from files where problems > 0 order by file limit $most"
+_SOURCES: Final = """
+select source, member, count(*) as files, sum(bytes) as bytes, sum("rows") as "rows",
+       count(*) filter (problems > 0) as bad
+from files group by source, member order by source, member limit $most
+"""
+_TOPICS: Final = """
+select topic, count(distinct "partition") as partitions, sum(batches) as batches, sum(records) as records,
+       min(first_timestamp_ms) as first_ms, max(last_timestamp_ms) as last_ms
+from batches_daily group by topic order by batches desc, topic limit $most
+"""
+
 
 class Drawn(msgspec.Struct):
-    """All that the report shows, of the time from `first_ms` to `last_ms`. Rows are dictionaries by column."""
+    """All that the report shows. Rows are dictionaries by column.
 
-    first_ms: int
-    last_ms: int
+    `seen_ms`: the time of the verdict and of the findings. `bar_ms`: a bar of `lifetimes` stands for the blocks of a
+    broker in so many milliseconds; 0: for one block. `curve`: a row an interval, with the highest ID given out by its
+    end. `timeless`: findings that have no time.
+    """
+
+    seen_ms: Span
     bucket_ms: int
-    allocations: list[dict[str, Any]]
-    lifetimes: list[dict[str, Any]]
-    blocks_per_bar: int
-    curve: list[dict[str, Any]]
-    anomalies: list[dict[str, Any]]
+    allocations: list[Row]
+    lifetimes: list[Row]
+    bar_ms: int
+    curve: list[Row]
+    anomalies: list[Row]
     timeless: int
-    findings: list[dict[str, Any]]
-    bad_files: list[dict[str, Any]]
-    sources: list[dict[str, Any]]
-    partitions: list[dict[str, Any]]
+    findings: list[Row]
+    bad_files: list[Row]
+    sources: list[Row]
+    partitions: list[Row]
 
 
-def draw_from(blocks: DataFrame, findings: DataFrame, files: DataFrame, batches: DataFrame, span: range) -> Drawn:
-    """`span`: from the first to the last moment in milliseconds since the epoch."""
-    timed = blocks.where(F.col("timestamp_ms") >= 0)
+def draw_from(con: DuckDBPyConnection, verdict: Verdict) -> Drawn:
+    """From `blocks`, `findings`, `files` and `batches_daily`, each a table or a view with the columns of TABLES."""
+    own = _rows(con, _BROKERS, most=MAX_BROKERS)
+    brokers = [row["broker_id"] for row in own]
     # Kafka's segments may reach back years before the first block: each axis has its own steps.
-    edges = timed.agg(F.min("timestamp_ms"), F.max("timestamp_ms")).first()
-    assert edges is not None, "an aggregate without groups has one row"
-    bucket = bucket_ms((edges[1] or 0) - (edges[0] or 0) + 1)
-    bars, per_bar = _lifetimes(timed, edges[1] or 0)
+    given_ms = _span(*((row["first_ms"], row["last_ms"]) for row in own))
+    bucket = step_ms(given_ms, MAX_BUCKETS)
+    cells = _rows(con, _ALLOCATIONS, own=brokers, others=OTHERS, step=bucket)
+    each = sum(row["blocks"] for row in own) <= MAX_LIFETIMES
+    bar = 1 if each else step_ms(given_ms, MAX_LIFETIMES // len(own))
+    times = _rows(con, _TIMES_OF_FINDINGS)[0]
+    seen_ms = _span((verdict.first_ms, verdict.last_ms), (times["first_ms"], times["last_ms"]))
     return Drawn(
-        first_ms=span.start,
-        last_ms=span.stop - 1,
+        seen_ms=seen_ms,
         bucket_ms=bucket,
-        allocations=_rows(_allocations(timed, bucket)),
-        lifetimes=bars,
-        blocks_per_bar=per_bar,
-        curve=_rows(_curve(timed, bucket)),
-        anomalies=_rows(_anomalies(findings, bucket_ms(len(span))).limit(MAX_ANOMALIES)),
-        timeless=findings.where("timestamp_ms is null").count(),
-        findings=_rows(_worst_first(findings).limit(MAX_FINDINGS)),
-        bad_files=_rows(files.where("problems > 0").orderBy("file").limit(MAX_BAD_FILES)),
-        sources=_rows(_sources(files)),
-        partitions=_rows(_topics(batches)),
+        allocations=cells,
+        lifetimes=_rows(con, _LIFETIMES, own=brokers, step=bar, each=each, end_ms=given_ms[1]),
+        bar_ms=0 if each else bar,
+        curve=list({cell["at_ms"]: cell for cell in cells}.values()),
+        anomalies=_rows(con, _ANOMALIES, step=step_ms(seen_ms, MAX_BUCKETS), most=MAX_ANOMALIES),
+        timeless=times["timeless"],
+        findings=_rows(con, _FINDINGS, most=MAX_FINDINGS),
+        bad_files=_rows(con, _BAD_FILES, most=MAX_BAD_FILES),
+        sources=_rows(con, _SOURCES, most=MAX_BAD_FILES),
+        partitions=_rows(con, _TOPICS, most=MAX_BAD_FILES),
     )
 
 
-def bucket_ms(span_ms: int) -> int:
-    """The least step for which `span_ms` has at most MAX_BUCKETS of them: a round one up to a day, then whole days."""
-    least = span_ms / (MAX_BUCKETS - 1)
+def step_ms(span: Span, most: int) -> int:
+    """The least step of which `span` touches at most `most`: a round one up to a day, then whole days."""
+    least = (span[1] - span[0] + 1) / (most - 1)
     return next((step for step in _STEPS_MS if step >= least), math.ceil(least / _DAY_MS) * _DAY_MS)
 
 
-def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.collect()]
+def _span(*spans: tuple[int | None, int | None]) -> Span:
+    known = [(first, last) for first, last in spans if first is not None and last is not None]
+    return min((first for first, _ in known), default=0), max((last for _, last in known), default=0)
 
 
-def _bucket(bucket: int) -> Any:
-    return (F.floor(F.col("timestamp_ms") / bucket) * bucket).alias("at_ms")
-
-
-def _ids() -> Any:
-    return F.sum(F.col("last_id") - F.col("first_id") + 1)
-
-
-def _allocations(blocks: DataFrame, bucket: int) -> DataFrame:
-    top = blocks.groupBy("broker_id").agg(_ids().alias("_ids")).orderBy(F.desc("_ids"), "broker_id").limit(MAX_BROKERS)
-    own = F.when(F.col("_ids").isNull(), OTHERS).otherwise(F.col("broker_id"))
-    named = blocks.join(F.broadcast(top), "broker_id", "left").withColumn("broker_id", own)
-    counted = named.groupBy("broker_id", _bucket(bucket)).agg(_ids().alias("ids"), F.count("*").alias("blocks"))
-    return counted.orderBy("broker_id", "at_ms")
-
-
-def _lifetimes(blocks: DataFrame, end_ms: int) -> tuple[list[dict[str, Any]], int]:
-    """A bar for each block, or for so many neighbours of one broker: from its allocation to the broker's next one."""
-    top = blocks.groupBy("broker_id").agg(_ids().alias("_ids")).orderBy(F.desc("_ids"), "broker_id").limit(MAX_BROKERS)
-    kept = blocks.join(F.broadcast(top), "broker_id")
-    per_bar = max(1, math.ceil(kept.count() / (MAX_LIFETIMES - MAX_BROKERS)))
-    turn = Window.partitionBy("broker_id").orderBy("timestamp_ms", "offset", "first_id")
-    ordered = kept.select(
-        "broker_id",
-        "first_id",
-        "last_id",
-        "timestamp_ms",
-        F.lead("timestamp_ms").over(turn).alias("next_ms"),
-        F.floor((F.row_number().over(turn) - 1) / per_bar).alias("bar"),
-    )
-    bars = ordered.groupBy("broker_id", "bar").agg(
-        F.min("first_id").alias("first_id"),
-        F.max("last_id").alias("last_id"),
-        F.min("timestamp_ms").alias("from_ms"),
-        F.max(F.coalesce("next_ms", F.lit(end_ms))).alias("to_ms"),
-        F.max(F.col("next_ms").isNull()).alias("open"),
-        F.count("*").alias("blocks"),
-    )
-    return _rows(bars.orderBy("broker_id", "bar")), per_bar
-
-
-def _curve(blocks: DataFrame, bucket: int) -> DataFrame:
-    """The highest ID given out by the end of each interval."""
-    tops = blocks.groupBy(_bucket(bucket)).agg(F.max("last_id").alias("top"), F.max("timestamp_ms").alias("last_ms"))
-    so_far = Window.orderBy("at_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return tops.select("last_ms", F.max("top").over(so_far).alias("highest_id")).orderBy("last_ms")
-
-
-def _anomalies(findings: DataFrame, bucket: int) -> DataFrame:
-    timed = findings.where("timestamp_ms is not null")
-    grouped = timed.groupBy("check", "severity", _bucket(bucket)).agg(
-        F.count("*").alias("findings"),
-        F.min("timestamp_ms").alias("first_ms"),
-        F.min_by("subject", "timestamp_ms").alias("subject"),
-    )
-    return grouped.orderBy(_rank(), "first_ms")
-
-
-def _rank() -> Any:
-    return F.when(F.col("severity") == VIOLATION, 0).when(F.col("severity") == WARNING, 1).otherwise(2)
-
-
-def _worst_first(findings: DataFrame) -> DataFrame:
-    return findings.orderBy(_rank(), "check", "timestamp_ms", "first_id", "file", "position")
-
-
-def _sources(files: DataFrame) -> DataFrame:
-    counted = files.groupBy("source", "member").agg(
-        F.count("*").alias("files"),
-        F.sum("bytes").alias("bytes"),
-        F.sum("rows").alias("rows"),
-        F.sum((F.col("problems") > 0).cast("int")).alias("bad"),
-    )
-    return counted.orderBy("source", "member").limit(MAX_BAD_FILES)
-
-
-def _topics(batches: DataFrame) -> DataFrame:
-    counted = batches.groupBy("topic").agg(
-        F.countDistinct("partition").alias("partitions"),
-        F.sum("batches").alias("batches"),
-        F.sum("records").alias("records"),
-        F.min("first_timestamp_ms").alias("first_ms"),
-        F.max("last_timestamp_ms").alias("last_ms"),
-    )
-    return counted.orderBy(F.desc("batches"), "topic").limit(MAX_BAD_FILES)
+def _rows(con: DuckDBPyConnection, query: str, **values: Any) -> list[Row]:
+    done = con.execute(query, values)
+    names = [column[0] for column in done.description or ()]
+    return [dict(zip(names, row, strict=True)) for row in done.fetchall()]

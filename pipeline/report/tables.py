@@ -1,151 +1,116 @@
-"""The tables that an audit leaves, as Parquet partitioned by day (UTC). Their schema is stable, see `TABLES`."""
+"""The tables that an audit leaves, as Parquet, with stable columns. `day` is yyyy-mm-dd in UTC, null if unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType
+import pyarrow as pa
 
-from pidkeeper.pipeline.checks.quorum.history import distinct_blocks
 from pidkeeper.pipeline.findings import FINDINGS
-from pidkeeper.pipeline.inputs import AuditInputs
-from pidkeeper.pipeline.sources.segment_files import SegmentFile
-from pidkeeper.pipeline.store import Place, locate
+from pidkeeper.pipeline.formats.problems import TORN
+from pidkeeper.pipeline.paths import LOG_SUFFIX
+from pidkeeper.pipeline.quorum import evidence
 
-DAY: Final = "day"
-MAX_TABLE_FILES: Final = 1
-"""Parquet files for each day: a day has at most some million rows, and many small files are slow to read."""
-_TEXT: Final = StringType()
-_LONG: Final = LongType()
-_INT: Final = IntegerType()
+_LONG: Final = pa.int64()
+_INT: Final = pa.int32()
+_TEXT: Final = pa.string()
 
-
-def _table(*columns: tuple[str, DataType, str]) -> StructType:
-    day = StructField(DAY, _TEXT, True, {"comment": "yyyy-mm-dd in UTC; null where no time is known"})
-    fields = [StructField(name, kind, True, {"comment": comment}) for name, kind, comment in columns]
-    return StructType([*fields, day])
-
-
-BLOCKS: Final = _table(
-    ("first_id", _LONG, "first producer ID"),
-    ("last_id", _LONG, "last producer ID, inclusive"),
-    ("offset", _LONG, "log offset of the allocation; null where no copy knows it"),
-    ("broker_id", _INT, "the owner"),
-    ("broker_epoch", _LONG, "the owner's registration"),
-    ("timestamp_ms", _LONG, "the leader's wall clock at the decision"),
-    ("members", _LONG, "members whose files have the block"),
+BATCHES_DAILY: Final = pa.schema(
+    [
+        ("topic", _TEXT),
+        ("partition", _INT),
+        ("batches", _LONG),  # each counted once for every replica that was read
+        ("records", _LONG),
+        ("producers", _LONG),  # distinct producer IDs
+        ("first_timestamp_ms", _LONG),
+        ("last_timestamp_ms", _LONG),
+        ("last_offset", _LONG),
+        ("replicas", _LONG),  # brokers whose segments were read
+        ("day", _TEXT),
+    ]
 )
-BATCHES_DAILY: Final = _table(
-    ("topic", _TEXT, "topic of the batches"),
-    ("partition", _INT, "its partition"),
-    ("batches", _LONG, "batches, each counted once for every replica that was read"),
-    ("records", _LONG, "records in them"),
-    ("producers", _LONG, "distinct producer IDs, by HyperLogLog within 5 %"),
-    ("first_timestamp_ms", _LONG, "least base timestamp"),
-    ("last_timestamp_ms", _LONG, "greatest timestamp of a record"),
-    ("last_offset", _LONG, "last offset"),
-    ("replicas", _LONG, "brokers whose segments were read"),
-)
-FILES: Final = _table(
-    ("source", _TEXT, "archive, snapshot, log or segment"),
-    ("member", _TEXT, "whose copy"),
-    ("file", _TEXT, "path"),
-    ("bytes", _LONG, "length where it is known"),
-    ("rows", _LONG, "blocks, batches or frames that were good"),
-    ("problems", _LONG, "rows of problems; 0 for a good file"),
-    ("kinds", _TEXT, "kinds of problems, by comma"),
-    ("first_position", _LONG, "byte of the first problem"),
-    ("detail", _TEXT, "the first problem, for the eye"),
+FILES: Final = pa.schema(
+    [
+        ("source", _TEXT),  # archive, snapshot, log or segment
+        ("member", _TEXT),
+        ("file", _TEXT),
+        ("bytes", _LONG),
+        ("rows", _LONG),  # blocks, batches or frames that were good
+        ("problems", _LONG),
+        ("kinds", _TEXT),  # of problems, by comma
+        ("first_position", _LONG),
+        ("detail", _TEXT),  # the first problem, for the eye
+    ]
 )
 TABLES: Final = {
-    "blocks": BLOCKS,
-    "batches_daily": BATCHES_DAILY,
-    "findings": StructType([*FINDINGS.fields, BLOCKS[DAY]]),
+    "blocks": evidence.BLOCKS,
+    "blocks_adrift": evidence.BLOCKS,  # those whose offset no log tells: of no shard, so each audit has its own
+    "findings": FINDINGS.append(pa.field("day", _TEXT)),
     "files": FILES,
+    "batches_daily": BATCHES_DAILY,
 }
 
-
-def write(out: Place, inputs: AuditInputs, findings: DataFrame, segments: Sequence[SegmentFile]) -> None:
-    """Write all tables below `out`, over those of an earlier run."""
-    frames = {
-        "blocks": distinct_blocks(inputs).withColumn(DAY, _day(F.col("timestamp_ms"))),
-        "batches_daily": batches_daily(inputs.batches),
-        "findings": findings.withColumn(DAY, _day(F.col("timestamp_ms"))),
-        "files": files(inputs, segments).withColumn(DAY, F.date_format(F.current_timestamp(), "yyyy-MM-dd")),
-    }
-    for name, frame in frames.items():
-        typed = frame.select(*(F.col(field.name).cast(field.dataType) for field in TABLES[name]))
-        by_day = typed.repartition(MAX_TABLE_FILES, DAY) if name == "files" else typed.repartition(DAY)
-        by_day.write.mode("overwrite").partitionBy(DAY).parquet(locate(out, name))
-
-
-def read(spark: SparkSession, out: Place, name: str) -> DataFrame:
-    """A table that an audit left."""
-    return spark.read.schema(TABLES[name]).parquet(locate(out, name))
-
-
-def batches_daily(batches: DataFrame) -> DataFrame:
-    """By partition and day of the batch's greatest timestamp."""
-    stamped = batches.withColumn("_ms", F.greatest("max_timestamp_ms", F.lit(0)))
-    producer = F.when(F.col("producer_id") >= 0, F.col("producer_id"))
-    base = F.when(~F.col("has_delete_horizon") & (F.col("base_timestamp_ms") >= 0), F.col("base_timestamp_ms"))
-    return stamped.groupBy("topic", "partition", _day(F.when(F.col("_ms") > 0, F.col("_ms"))).alias(DAY)).agg(
-        F.count("*").alias("batches"),
-        F.sum("record_count").alias("records"),
-        F.approx_count_distinct(producer).alias("producers"),
-        F.min(base).alias("first_timestamp_ms"),
-        F.max("max_timestamp_ms").alias("last_timestamp_ms"),
-        F.max("last_offset").alias("last_offset"),
-        F.countDistinct("member").alias("replicas"),
-    )
-
-
-def files(inputs: AuditInputs, segments: Sequence[SegmentFile]) -> DataFrame:
-    """Every file that was read or should have been, with what is wrong with it."""
-    spark = inputs.problems.sparkSession
-    columns = ("source", "member", "file", "bytes", "rows")
-    counted = inputs.batches.groupBy("file").agg(F.count("*").alias("rows"))
-    listed = spark.createDataFrame(
-        [("segment", one.member, one.path, one.size) for one in segments],
-        "source string, member string, file string, bytes long",
-    )
-    read_files = [
-        inputs.archive_files.withColumn("source", F.lit("archive")).select(*columns),
-        inputs.snapshots.withColumn("source", F.lit("snapshot")).withColumn("rows", F.lit(1)).select(*columns),
-        inputs.log_files.withColumn("source", F.lit("log"))
-        .withColumns({"bytes": F.lit(None).cast("long"), "rows": F.col("batches")})
-        .select(*columns),
-        listed.join(counted, "file", "left").fillna(0, ["rows"]).select(*columns),
-    ]
-    problems = inputs.problems.groupBy("file").agg(
-        F.count("*").alias("problems"),
-        F.array_join(F.array_sort(F.collect_set("kind")), ", ").alias("kinds"),
-        F.min_by("member", "position").alias("_member"),
-        F.min("position").alias("first_position"),
-        F.min_by("detail", "position").alias("detail"),
-    )
-    known = read_files[0]
-    for each in read_files[1:]:
-        known = known.unionByName(each)
-    return (
-        known.dropDuplicates(["file"])
-        .join(problems, "file", "full")
-        .withColumn("member", F.coalesce("member", "_member"))
-        .withColumn("source", F.coalesce("source", _source_of(F.col("file"))))
-        .fillna(0, ["problems"])
-    )
+WRITTEN: Final = ("blocks_adrift", "findings", "files", "batches_daily")
+"""Those that each audit writes whole; the blocks of earlier ones stay."""
+LEGAL: Final = f"kind = '{TORN}' and ends_with(path, '{LOG_SUFFIX}')"
+"""A batch that was being written when its member died or was copied: it was never acknowledged."""
+FILES_SQL: Final = """
+create temp table audited_files as
+with counted as (
+    select file_id, max(rows) as rows from archive_files group by file_id
+    union all select file_id, sum(batches) from logs group by file_id
+    union all select file_id, count(*) from snapshots group by file_id
+    union all select file_id, sum(batches) from segment_parts group by file_id
+),
+named as (
+    select p.* exclude (file), coalesce(f.path, p.file) as path, coalesce(s.problems, 0) as counted
+    from problems p left join files f using (file_id)
+    left join (select file_id, sum(problems) as problems from segment_parts group by file_id) s using (file_id)
+),
+wrong as (
+    select path, greatest(count(*), max(counted)) as problems, string_agg(distinct kind, ', ' order by kind) as kinds,
+        min("position") as first_position, arg_min(detail, "position") as detail, any_value(member_id) as member_id
+    from named group by path
+)
+select coalesce(f.source, 'other') as source, coalesce(f.member, name_of(w.member_id)) as member,
+    coalesce(f.path, w.path) as file, f.bytes, coalesce(c.rows, 0)::bigint as rows,
+    coalesce(w.problems, 0)::bigint as problems, w.kinds, w.first_position, w.detail
+from (from files where listed) f
+left join counted c using (file_id)
+full join wrong w on f.path = w.path
+where f.path is null or c.file_id is not null or w.path is not null or f.source = 'segment' or f.source = 'archive'
+"""
+DAILY_SQL: Final = """
+create temp table batches_daily as
+with days as (
+    select f.topic, f."partition", d.day, sum(d.batches)::bigint as batches, sum(d.records)::bigint as records,
+        min(d.first_timestamp_ms) as first_timestamp_ms, max(d.last_timestamp_ms) as last_timestamp_ms,
+        max(d.last_offset) as last_offset, count(distinct f.member) as replicas,
+        any_value(d.partition_id) as partition_id
+    from segment_days d join files f using (file_id) group by f.topic, f."partition", d.day
+),
+wrote as (select partition_id, day, sum(producers)::bigint as producers from producer_days group by partition_id, day)
+select topic, "partition", batches, records, coalesce(producers, 0) as producers, first_timestamp_ms,
+    last_timestamp_ms, last_offset, replicas, strftime(epoch_ms(days.day::bigint * 86400000), '%Y-%m-%d') as day
+from days left join wrote on days.partition_id = wrote.partition_id and days.day is not distinct from wrote.day
+"""
+PROBLEMS_SQL: Final = f"""
+insert into findings by name
+with named as (select p.* exclude (file), coalesce(f.path, p.file) as path, f.member, f.topic, f."partition"
+    from problems p left join files f using (file_id))
+select distinct 'files' as "check", case when {LEGAL} then 'note' else 'warning' end as severity,
+    format('{{}} of member {{}}', parse_filename(path), coalesce(member, name_of(member_id))) as subject, topic,
+    "partition", coalesce(member, name_of(member_id)) as member, path as file, "position",
+    format('{{}}: {{}}', kind, detail) as detail
+from named
+"""
+"""`files`: what is wrong with the files themselves, one finding for each problem."""
 
 
-def _source_of(file: Column) -> Column:
-    suffixes = (("arc", "archive"), ("snap", "snapshot"), ("wal", "log"), ("log", "segment"))
-    found = F.lit("other")
-    for suffix, source in suffixes:
-        found = F.when(file.endswith(f".{suffix}"), F.lit(source)).otherwise(found)
-    return found
-
-
-def _day(milliseconds: Column) -> Column:
-    return F.date_format(F.timestamp_millis(milliseconds), "yyyy-MM-dd")
+def table(con: Any, name: str) -> Any:
+    """One of TABLES but `blocks`, from the driver's connection."""
+    if name == "findings":
+        query = "select *, strftime(epoch_ms(timestamp_ms), '%Y-%m-%d') as day from findings"
+    else:
+        query = f"from {'audited_files' if name == 'files' else name}"
+    return con.sql(query).to_arrow_table().cast(TABLES[name])

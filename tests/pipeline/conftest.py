@@ -11,21 +11,21 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
+from pidkeeper.pipeline.engine.spark import SparkEngine
+from pidkeeper.pipeline.session import REQUIRED
 from tests.pipeline.real_producers import write_everything
 from tests.support import kafka_broker, s3, zookeeper
 from tests.support.kafka_broker import HOST, KafkaBroker
-from tests.support.s3 import BUCKET, S3
+from tests.support.s3 import S3
 from tests.support.spark_driver import FORGETFUL, SHORT_LIVED
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
-SPARK_SETTINGS: Final = {
+SPARK_SETTINGS: Final = REQUIRED | {
     "spark.driver.memory": "512m",
     "spark.driver.host": HOST,
     "spark.driver.bindAddress": HOST,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.session.timeZone": "UTC",
     # As in the session of the product.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
@@ -34,7 +34,7 @@ SPARK_SETTINGS: Final = {
 
 def why_no_spark() -> str | None:
     """None if a session with Python data sources can start here, else what is missing."""
-    absent = [name for name in ("pyspark", "pyarrow", "numpy") if importlib.util.find_spec(name) is None]
+    absent = [name for name in ("pyspark", "pyarrow", "numpy", "duckdb") if importlib.util.find_spec(name) is None]
     if absent:
         return f"no Spark: {', '.join(absent)} not installed"
     missing = zookeeper.why_unavailable()
@@ -82,16 +82,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory, aws_credentials: Path) -> It
         builder = SparkSession.builder.master("local[2]").appName("pidkeeper-tests")
         found = {
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-            "spark.jars": ",".join(s3.jars()),
         }
         for name, value in (SPARK_SETTINGS | SHORT_LIVED | FORGETFUL | found).items():
             builder = builder.config(name, value)
         session = builder.getOrCreate()
-    from pidkeeper.pipeline.sources import register
-
-    register(session)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def engine(spark: SparkSession) -> SparkEngine:
+    """Kernels as tasks of that session."""
+    return SparkEngine(spark)
 
 
 @pytest.fixture(scope="module")
@@ -109,15 +111,3 @@ def bucket(aws_credentials: Path) -> Iterator[S3]:
             yield server
         finally:
             server.close()
-
-
-@pytest.fixture(scope="module")
-def s3a(spark: SparkSession, bucket: S3) -> Iterator[str]:
-    """Where Hadoop writes."""
-    if (reason := s3.why_no_s3a()) is not None:
-        pytest.skip(reason)
-    for name, value in bucket.settings.items():
-        spark.conf.set(name, value)
-    yield f"s3a://{BUCKET}"
-    for name in bucket.settings:
-        spark.conf.unset(name)

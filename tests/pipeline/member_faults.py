@@ -1,68 +1,59 @@
-"""Members' files that a foreign or broken writer left, or that are not there, and what an audit is to say of them."""
+"""What a foreign or broken writer, or a disk, leaves in members' files; each in one member and in all of them."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import uuid
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from pidkeeper.controller.storage.archive import AllocationArchive
-from pidkeeper.pipeline.audit import AuditOptions, run_audit
-from pidkeeper.pipeline.checks import Checks
-from pidkeeper.pipeline.checks.quorum.coverage import coverage
-from pidkeeper.pipeline.checks.quorum.overlap import overlap
-from pidkeeper.pipeline.checks.quorum.regress import regress
-from pidkeeper.pipeline.checks.quorum.replicas_disagree import replicas_disagree
+from pidkeeper.pipeline.audit import AuditOptions, look
+from pidkeeper.pipeline.engine.engine import Engine
+from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.paths import AuditPaths
-from pidkeeper.pipeline.report import tables
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import AllocatedBlock
-from pidkeeper.protocol.metadata_version import FOUNDING
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
+from pidkeeper.snapshots.image import LastBlock
 from tests.support.archive_edits import edit_archive
-from tests.support.member_files import MemberFiles, blocks
-from tests.support.quorum_tables import tiny_tables
-from tests.support.raft_network import members
+from tests.support.member_files import MemberFiles
+from tests.support.sound_quorum import FIRST_BLOCK, IDS, block, records, snapshot, write_log, write_member, write_quorum
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-MEMBERS: Final = 3
-NAMED: Final = (
-    ("overlap", overlap),
-    ("regress", regress),
-    ("replicas_disagree", replicas_disagree),
-    ("coverage", coverage),
-)
-CHECKS: Final = Checks(NAMED, ())
 AT: Final = 20
-"""The row that is changed; its offset is one more."""
+"""The row that is changed, of the first archive file: that of offset 23."""
 
 Fault = Callable[[MemberFiles], None]
-"""Does something to the files of one member."""
 
 
-def archive(member: MemberFiles, *bounds: int) -> None:
-    """Files from each of these offsets to the next. The record at offset 0 is a leader's, so it has no block."""
-    archived = AllocationArchive(member.files, member.path / "archive", member.meta.cluster_id)
-    for start, end in pairwise(bounds):
-        archived.append(blocks(max(start, 1), end), start, end)
+def first_archive(member: MemberFiles) -> Path:
+    return min((member.path / "archive").iterdir())
+
+
+def last_archive(member: MemberFiles) -> Path:
+    return max((member.path / "archive").iterdir())
 
 
 def in_the_archive(edit: Callable[[list[AllocatedBlock]], None]) -> Fault:
     def fault(member: MemberFiles) -> None:
-        edit_archive(min((member.path / "archive").iterdir()), edit)
+        edit_archive(first_archive(member), edit)
 
     return fault
 
 
+def replaced(**columns: int) -> Callable[[list[AllocatedBlock]], None]:
+    def edit(rows: list[AllocatedBlock]) -> None:
+        rows[AT] = msgspec.structs.replace(rows[AT], **columns)
+
+    return edit
+
+
 def given_twice(rows: list[AllocatedBlock]) -> None:
     before = rows[AT - 1]
-    rows[AT] = msgspec.structs.replace(rows[AT], first=before.first, last=before.last, broker_id=8)
+    rows[AT] = msgspec.structs.replace(rows[AT], first=before.first, last=before.last)
 
 
 def given_in_part_twice(rows: list[AllocatedBlock]) -> None:
@@ -70,32 +61,129 @@ def given_in_part_twice(rows: list[AllocatedBlock]) -> None:
 
 
 def below_all(rows: list[AllocatedBlock]) -> None:
+    del rows[:2]
     rows[AT] = msgspec.structs.replace(rows[AT], first=0, last=9)
-
-
-def other_owner(rows: list[AllocatedBlock]) -> None:
-    rows[AT] = msgspec.structs.replace(rows[AT], broker_id=8)
 
 
 def swapped(rows: list[AllocatedBlock]) -> None:
     rows[AT - 1 : AT + 1] = rows[AT], rows[AT - 1]
 
 
+def swapped_ids(rows: list[AllocatedBlock]) -> None:
+    one, two = rows[AT - 1], rows[AT]
+    rows[AT - 1] = msgspec.structs.replace(one, first=two.first, last=two.last)
+    rows[AT] = msgspec.structs.replace(two, first=one.first, last=one.last)
+
+
 def repeated(rows: list[AllocatedBlock]) -> None:
     rows.insert(AT, rows[AT])
 
 
+def dropped(rows: list[AllocatedBlock]) -> None:
+    del rows[AT]
+
+
+def no_block(rows: list[AllocatedBlock]) -> None:
+    rows[AT] = msgspec.structs.replace(rows[AT], last=rows[AT].first - 1)
+
+
+def flipped(find: Callable[[MemberFiles], Path], position: int) -> Fault:
+    """One bit of one byte is another one."""
+
+    def fault(member: MemberFiles) -> None:
+        path = find(member)
+        data = bytearray(path.read_bytes())
+        data[position] ^= 1
+        path.write_bytes(data)
+
+    return fault
+
+
 def cut_short(member: MemberFiles) -> None:
-    file = min((member.path / "archive").iterdir())
+    file = first_archive(member)
     file.write_bytes(file.read_bytes()[:-48])
 
 
-def without_its_first_file(member: MemberFiles) -> None:
-    min((member.path / "archive").iterdir()).unlink()
+def without(find: Callable[[MemberFiles], Path]) -> Fault:
+    return lambda member: find(member).unlink()
 
 
-def without_its_second_file(member: MemberFiles) -> None:
-    sorted((member.path / "archive").iterdir())[1].unlink()
+def emptied(member: MemberFiles) -> None:
+    first_archive(member).write_bytes(b"")
+
+
+def renamed(member: MemberFiles) -> None:
+    file = first_archive(member)
+    file.rename(file.with_name(file.name.replace("040", "041")))
+
+
+def of_another_cluster(member: MemberFiles) -> None:
+    shutil.rmtree(member.path)
+    write_member(member.path, member.meta.node_id, "cluster-b")
+
+
+def file_of_another_cluster(member: MemberFiles) -> None:
+    other = write_member(member.path.parent.parent / f"other-{member.meta.node_id}", 9, "cluster-b")
+    shutil.copy(first_archive(other), first_archive(member))
+    shutil.rmtree(other.path)
+
+
+def of_another_founding(member: MemberFiles) -> None:
+    """Each member has a founding of its own, but that 2 and 3 share one."""
+    founding = FoundingRecord(uuid.UUID(int=min(member.meta.node_id, 2)), 10, False, 1_700_000_000_000)
+    shutil.rmtree(member.path)
+    write_member(member.path, member.meta.node_id, founding=founding)
+
+
+def snapshot_behind(member: MemberFiles) -> None:
+    for path in (member.path / "snapshots").iterdir():
+        path.unlink()
+    older = block(55)
+    last = LastBlock(older.first, IDS, older.broker_id, older.broker_epoch, older.offset, older.timestamp_ms)
+    snapshot(member, 60, next_producer_id=older.last + 1, last_block=last)
+
+
+def wal_segment(number: int) -> Callable[[MemberFiles], Path]:
+    return lambda member: sorted((member.path / "wal").iterdir())[number]
+
+
+def wal_with(edit: Callable[[list[Record]], None]) -> Fault:
+    """Another log, whole and under right checksums."""
+
+    def fault(member: MemberFiles) -> None:
+        told = records()
+        edit(told)
+        for path in (member.path / "wal").iterdir():
+            path.unlink()
+        write_log(member, told)
+
+    return fault
+
+
+def wal_changed(offset: int, **columns: int) -> Callable[[list[Record]], None]:
+    def edit(told: list[Record]) -> None:
+        record = told[offset]
+        assert isinstance(record, AllocateProducerIdsRecord)
+        told[offset] = msgspec.structs.replace(record, **columns)
+
+    return edit
+
+
+def wal_given_twice(told: list[Record]) -> None:
+    before = told[79]
+    assert isinstance(before, AllocateProducerIdsRecord)
+    told[80] = msgspec.structs.replace(
+        before, broker_id=7 + 80 % 2, broker_epoch=1 + 80 % 2, timestamp_ms=before.timestamp_ms + 2000
+    )
+
+
+def wal_cut(member: MemberFiles) -> None:
+    """The log ends below what it says is committed."""
+    wal_segment(2)(member).unlink()
+
+
+def without_logs(member: MemberFiles) -> None:
+    shutil.rmtree(member.path / "wal")
 
 
 def without_anything(member: MemberFiles) -> None:
@@ -103,126 +191,97 @@ def without_anything(member: MemberFiles) -> None:
     member.path.mkdir()
 
 
-class Said(NamedTuple):
-    """The verdict, the checks that found a violation with its subject, and what was not seen."""
-
-    verdict: str
-    violations: set[tuple[str, str]]
-    unseen: list[str]
-
-
-def of_another_cluster(member: MemberFiles) -> None:
-    shutil.rmtree(member.path)
-    stranger = MemberFiles(member.path, member.meta.node_id, "cluster-b")
-    archive(stranger, 0, 70)
-
-
-def without_a_fourth(member: MemberFiles) -> None:
-    """All members say that there is one more, whose files nobody has brought."""
-    member.snapshot(80, 80, version=FOUNDING, voters=members(1, 2, 3, 4))
-
-
-def of_another_founding(member: MemberFiles) -> None:
-    founding = FoundingRecord(uuid.UUID(int=min(member.meta.node_id, 2)), 10, False, 1_700_000_000_000)
-    member.snapshot(80, 80, version=FOUNDING, founding=founding)
+FAULTS: Final[dict[str, Fault]] = {
+    "nothing wrong": lambda _: None,
+    "IDs given twice": in_the_archive(given_twice),
+    "IDs given in part twice": in_the_archive(given_in_part_twice),
+    "a block below all": in_the_archive(below_all),
+    "IDs swapped": in_the_archive(swapped_ids),
+    "rows swapped": in_the_archive(swapped),
+    "a row repeated": in_the_archive(repeated),
+    "a row dropped": in_the_archive(dropped),
+    "a row that is no block": in_the_archive(no_block),
+    "another owner": in_the_archive(replaced(broker_id=9, broker_epoch=1)),
+    "another epoch": in_the_archive(replaced(broker_epoch=22)),
+    "an impossible epoch": in_the_archive(replaced(broker_epoch=23)),
+    "an offset of another file": in_the_archive(replaced(offset=70)),
+    "a byte of a row": flipped(first_archive, 128 + 48 * AT + 7),
+    "a byte of a header": flipped(first_archive, 80),
+    "a file cut short": cut_short,
+    "an empty file": emptied,
+    "the first file gone": without(first_archive),
+    "the second file gone": without(last_archive),
+    "a file under another name": renamed,
+    "a file of another cluster": file_of_another_cluster,
+    "another cluster": of_another_cluster,
+    "another founding": of_another_founding,
+    "a snapshot behind": snapshot_behind,
+    "a byte of a snapshot": flipped(lambda member: next((member.path / "snapshots").iterdir()), 130),
+    "a byte of the log": flipped(wal_segment(1), 700),
+    "a byte of the log's end": flipped(wal_segment(2), 900),
+    "IDs given twice in the log": wal_with(wal_given_twice),
+    "another owner in the log": wal_with(wal_changed(70, broker_id=9)),
+    "another time in the log": wal_with(wal_changed(70, timestamp_ms=1)),
+    "the end of the log gone": wal_cut,
+    "the logs gone": without_logs,
+    "nothing there": without_anything,
+}
 
 
 class Case(NamedTuple):
-    """A fault of all members alike, or of the first one alone, and what is said of it."""
+    """A fault in one member, the first, or in all alike."""
 
-    name: str
-    fault: Fault
+    fault: str
     of_all: bool
-    said: Said
+
+    @property
+    def name(self) -> str:
+        return f"{self.fault}, {'all' if self.of_all else 'one'}"
 
 
-MALFORMED: Final = ["3 files could not be read, or not wholly"]
-NOTHING: Final = "no file of a member told of any log offset: of the quorum nothing was audited"
-
-CASES: Final = (
-    Case("nothing wrong", lambda _: None, True, Said("clean", set(), [])),
-    Case(
-        "IDs given twice in one file",
-        in_the_archive(given_twice),
-        True,
-        Said("violations", {("overlap", "IDs 200 to 209")}, MALFORMED),
-    ),
-    Case(
-        "some IDs given twice in one file",
-        in_the_archive(given_in_part_twice),
-        True,
-        Said("violations", {("overlap", "IDs 206 to 209")}, MALFORMED),
-    ),
-    Case(
-        "a block below those before it",
-        in_the_archive(below_all),
-        True,
-        Said("violations", {("regress", "IDs 0 to 9")}, MALFORMED),
-    ),
-    Case("rows swapped", in_the_archive(swapped), True, Said("incomplete", set(), MALFORMED)),
-    Case("a row repeated", in_the_archive(repeated), True, Said("incomplete", set(), MALFORMED)),
-    Case(
-        "a file cut short",
-        cut_short,
-        True,
-        Said("incomplete", set(), [*MALFORMED, "log offsets 0 to 39 are in no file"]),
-    ),
-    Case(
-        "the first file gone",
-        without_its_first_file,
-        True,
-        Said("incomplete", set(), ["log offsets 0 to 39 are in no file"]),
-    ),
-    Case(
-        "a file in the middle gone",
-        without_its_second_file,
-        True,
-        Said("violations", {("coverage", "offsets 40 to 59")}, ["log offsets 40 to 59 are in no file"]),
-    ),
-    Case("nothing there", without_anything, True, Said("incomplete", set(), [NOTHING])),
-    Case(
-        "another owner",
-        in_the_archive(other_owner),
-        False,
-        Said("violations", {("replicas_disagree", "offset 21, member 1")}, []),
-    ),
-    Case(
-        "a file of one member cut short",
-        cut_short,
-        False,
-        Said("incomplete", set(), ["1 file could not be read, or not wholly"]),
-    ),
-    Case(
-        "a member of another cluster",
-        of_another_cluster,
-        False,
-        Said("violations", {("identity", "member 1")}, []),
-    ),
-    Case(
-        "a member of another founding",
-        of_another_founding,
-        True,
-        Said("violations", {("identity", "member 1")}, []),
-    ),
-    Case(
-        "a voter of whom there is nothing",
-        without_a_fourth,
-        True,
-        Said("incomplete", set(), ["nothing was read of voter 4"]),
-    ),
-    Case("a file gone that others have", without_its_first_file, False, Said("clean", set(), [])),
-)
+CASES: Final = [Case(fault, of_all) for fault in FAULTS for of_all in (False, True)]
 
 
-def said_of(spark: SparkSession, directory: Path, case: Case) -> Said:
-    """Write the files of three members, spoil them, and audit them."""
-    for node in range(1, MEMBERS + 1):
-        member = MemberFiles(directory / "data" / str(node), node)
-        archive(member, 0, 40, 60, 80)
-        if case.of_all or node == 1:
-            case.fault(member)
-    out = directory / "out"
-    with tiny_tables(spark):
-        verdict = run_audit(spark, AuditOptions(AuditPaths([str(directory / "data")]), out), CHECKS)
-        found = tables.read(spark, out, "findings").where("severity = 'violation'").collect()
-    return Said(verdict.verdict, {(row.check, row.subject) for row in found}, verdict.coverage.unseen)
+def write_case(directory: Path, case: Case) -> None:
+    """The files of three members, spoilt, in `directory`."""
+    for member in write_quorum(directory):
+        if case.of_all or member.meta.node_id == 1:
+            FAULTS[case.fault](member)
+
+
+assert block(FIRST_BLOCK + AT).first == AT * IDS
+
+
+class Said(NamedTuple):
+    """What an audit says of a case: every finding above a note with its check, severity, subject, file and byte."""
+
+    verdict: str
+    unseen: list[str]
+    findings: list[list[str | int | None]]
+
+
+def expected() -> dict[str, Said]:
+    """By name of the case; files are paths below the directory of all members."""
+    told = json.loads(Path(__file__).with_name("member_verdicts.json").read_text())
+    return {name: Said(**one) for name, one in told.items()}
+
+
+def said_of(engine: Engine, directory: Path, case: Case) -> Said:
+    """Write the files, spoil them, and audit them."""
+    data = directory / "data"
+    write_case(data, case)
+    outcome = look(engine, AuditOptions(AuditPaths([str(data)]), locate(directory / "out")))
+    return Said(
+        outcome.verdict.verdict,
+        outcome.verdict.coverage.unseen,
+        findings_of(outcome.tables["findings"].to_pylist(), data),
+    )
+
+
+def findings_of(rows: list[dict[str, Any]], data: Path | str) -> list[list[str | int | None]]:
+    """Those above a note, as in `Said`."""
+    return sorted(
+        [row["check"], row["severity"], row["subject"], (row["file"] or "").removeprefix(f"{data}/"), row["position"]]
+        for row in rows
+        if row["severity"] != "note"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,14 +18,26 @@ from pidkeeper import cli
 from pidkeeper.cli.local_cluster import free_ports
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.pipeline import session
-from pidkeeper.pipeline.directory_lock import locked
 from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.pipeline.conftest import REPOSITORY, why_no_spark
+from tests.pipeline.member_faults import given_twice, in_the_archive
 from tests.support.member_files import CLUSTER, MemberFiles
+from tests.support.sound_quorum import block, records, write_log, write_quorum
 from tests.support.spark_driver import write_defaults
 from tests.support.terminal_program import CTRL_C, TerminalProgram
 
 COMMAND_SECONDS = 280.0
+
+
+def grow_logs(members: list[MemberFiles]) -> None:
+    """One block more, in the log of every member."""
+    new = block(90)
+    more = AllocateProducerIdsRecord(new.broker_id, new.broker_epoch, new.last, new.first, 10, new.timestamp_ms)
+    for member in members:
+        for path in (member.path / "wal").iterdir():
+            path.unlink()
+        write_log(member, [*records(), more], commit=91)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -125,33 +138,45 @@ def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(tmp_path: Path) -> None
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "80"}
     program = TerminalProgram(arguments, REPOSITORY, environment)
     try:
-        program.wait_for(r"\r0:\d\d .*: \d+ of \d+ tasks", COMMAND_SECONDS)
+        program.wait_for(r"reading files", COMMAND_SECONDS)
         program.press(CTRL_C)
         assert program.wait(COMMAND_SECONDS) == 130, program.screen
         assert program.wait_for_all(COMMAND_SECONDS) == []
     finally:
         program.close()
-    *lines, last, end = program.screen.split("\r\n")
-    assert (last, end) == ("interrupted", "")
-    assert "".join(lines).endswith("\r\x1b[K"), program.screen
-    assert len(lines) == 1, program.screen
-    assert sorted(path.name for path in out.iterdir()) == ["lock", "spark.log"]
+    lines = program.screen.split("\r\n")
+    assert lines[-2:] == ["interrupted", ""], program.screen
+    assert "Traceback" not in program.screen
+    assert not {"commits", "verdict.json", "report.html"} & {path.name for path in out.iterdir()}
 
 
-def test_a_second_command_does_not_write_where_one_is_at_work(tmp_path: Path) -> None:
-    if (reason := why_no_spark()) is not None:
-        pytest.skip(reason)
-    MemberFiles(tmp_path / "1").archive((0, 5))
+def test_a_stream_tells_each_finding_once_and_ends_at_a_signal(tmp_path: Path) -> None:
+    members = write_quorum(tmp_path / "data")
     out = tmp_path / "out"
-    with locked(out, "--out"):
-        (out / "spark.log").write_text("of the first")
-        for arguments in (["run", str(tmp_path / "1")], ["report"]):
-            ran = pidkeeper(*arguments, "--out", str(out), "--master", "local[1]")
-            assert ran.returncode == 1
-            assert f"{out} is in use: another `pidkeeper audit` writes there" in ran.stderr
-            assert "Traceback" not in ran.stderr
-    assert (out / "spark.log").read_text() == "of the first"
-    assert sorted(path.name for path in out.iterdir()) == ["lock", "spark.log"]
+    command = [sys.executable, "-m", "pidkeeper.cli", "audit", "stream", str(tmp_path / "data"), "--out", str(out)]
+    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(
+        [*command, "--engine", "local", "--every", "0.5"], stdout=subprocess.PIPE, text=True, env=environment
+    ) as stream:
+        assert stream.stdout is not None
+        try:
+            assert stream.stdout.readline().startswith("looking every 0.5 s")
+            assert stream.stdout.readline() == "87 more blocks, 87 in all, up to ID 869; 0 new findings\n"
+            for member in members:
+                in_the_archive(given_twice)(member)
+            told = stream.stdout.readline()
+            found = [stream.stdout.readline() for _ in range(int(told.split("; ")[1].split()[0]))]
+            assert [line for line in found if "violation: overlap: IDs 190 to 199" in line], found
+            grow_logs(members)
+            assert stream.stdout.readline().startswith("1 more blocks, 88 in all")
+        finally:
+            stream.send_signal(signal.SIGTERM)
+        rest = stream.stdout.read()
+        assert stream.wait(COMMAND_SECONDS) == 5
+    assert rest.splitlines()[-1].startswith("violations: ")
+    assert "IDs 190 to 199" not in rest
+    verdict = json.loads((out / "verdict.json").read_text())
+    assert (verdict["verdict"], verdict["blocks"]) == ("violations", 88)
 
 
 def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
@@ -181,9 +206,10 @@ def test_settings_and_places_that_are_none_are_usage_errors(tmp_path: Path) -> N
         (["--conf", "spark.executor.memory"], "'spark.executor.memory' is not NAME=VALUE"),
         (["--conf", "=4g"], "is not NAME=VALUE"),
         (["--conf", "fs.defaultFS=hdfs://h"], "spark.hadoop.fs.defaultFS"),
-        (["--conf", "spark.sql.session.timeZone=CET"], "the audit needs spark.sql.session.timeZone=UTC"),
+        (["--conf", "spark.sql.adaptive.enabled=true"], "the audit needs spark.sql.adaptive.enabled=false"),
+        (["--engine", "local", "--master", "local[1]"], "are for --engine spark"),
         (["--out", "hdfs://"], "hdfs:// is not a URI"),
-        (["--state", "://host/x"], "://host/x is not a URI"),
+        (["--out", "://host/x"], "://host/x is not a URI"),
     ):
         ran = pidkeeper("run", str(tmp_path), *arguments)
         assert (ran.returncode, reason in ran.stderr) == (2, True), ran.stderr
@@ -191,14 +217,11 @@ def test_settings_and_places_that_are_none_are_usage_errors(tmp_path: Path) -> N
 
 
 def test_an_output_that_cannot_be_had_ends_with_1_and_its_address(tmp_path: Path) -> None:
-    if (reason := why_no_spark()) is not None:
-        pytest.skip(reason)
     (port,) = free_ports(1)
-    conf = f"spark.hadoop.fs.defaultFS=hdfs://127.0.0.1:{port}"
-    out = "hdfs:///audit"
-    ran = pidkeeper("report", "--out", out, "--master", "local[1]", "--conf", conf, TMPDIR=str(tmp_path))
+    out = f"webhdfs://127.0.0.1:{port}/audit"
+    ran = pidkeeper("report", "--out", out, TMPDIR=str(tmp_path))
     assert ran.returncode == 1
-    assert f"there is no audit in {out}" in ran.stderr and f":{port} failed on connection exception" in ran.stderr
+    assert f"{out}/commits cannot be read" in ran.stderr and "refused" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 
@@ -208,7 +231,7 @@ def test_help_imports_no_spark() -> None:
         "for name in ('run', 'stream', 'report', 'floor', 'owner'):\n"
         "    ran = click.testing.CliRunner().invoke(main.cli, ['audit', name, '--help'])\n"
         "    assert ran.exit_code == 0, ran.output\n"
-        "assert not {'pyspark', 'pyarrow', 'numpy', 'plotly'} & set(sys.modules)\n"
+        "assert not {'pyspark', 'pyarrow', 'numpy', 'plotly', 'duckdb', 'pandas', 'jinja2'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=COMMAND_SECONDS, cwd=REPOSITORY)
 

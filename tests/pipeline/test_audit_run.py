@@ -1,153 +1,139 @@
-"""A whole audit on small files: what it leaves, what bad files do, and that a kept state only saves work."""
+"""A whole audit on small files: what it leaves, what bad files do, and that the ledger only saves work."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from pidkeeper.controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
-from pidkeeper.pipeline.audit import AuditError, AuditOptions, draw_again, run_audit
-from pidkeeper.pipeline.checks import Checks
-from pidkeeper.pipeline.owner import OwnerError, find_owner
+from pidkeeper.controller.storage.archive import AllocationArchive
+from pidkeeper.pipeline import gathering
+from pidkeeper.pipeline.audit import AuditOptions, draw_again, run_audit
+from pidkeeper.pipeline.engine.engine import Engine
+from pidkeeper.pipeline.engine.local import LocalEngine
+from pidkeeper.pipeline.files.location import locate
+from pidkeeper.pipeline.ledger import Ledger
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
-from pidkeeper.pipeline.report import tables
-from pidkeeper.pipeline.report.verdict import CheckCount, Verdict, read_verdict
-from pidkeeper.protocol.messages import AllocatedBlock
-from tests.pipeline.stand_ins import overlap, repeated
-from tests.support.member_files import CLUSTER, MemberFiles, block
-from tests.support.segment_builder import START_MS, batch
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-CHECKS = Checks((("overlap", overlap),), (("repeated", repeated),))
-PRODUCER = 7
+from pidkeeper.pipeline.quorum import gathering as of_quorum
+from pidkeeper.pipeline.verdict import read_verdict
+from tests.pipeline.small_audits import SEGMENTS, comparable, grow, rows, table, write_files
+from tests.support.sound_quorum import ARCHIVED, END, FIRST_BLOCK, block, blocks, write_quorum
 
 
-def write_segment(path: Path, sequences: list[int], *, torn: int = 0) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    whole = b"".join(
-        batch(at, producer=(PRODUCER, 0, sequence), base_timestamp=START_MS + at)
-        for at, sequence in enumerate(sequences)
-    )
-    path.write_bytes(whole[: len(whole) - torn])
+def options(tmp_path: Path, out: str = "out", *, fail: bool = False) -> AuditOptions:
+    paths = AuditPaths([str(tmp_path / "data")], [str(tmp_path / "kafka")] if (tmp_path / "kafka").exists() else [])
+    return AuditOptions(paths, locate(tmp_path / out), fail=fail)
 
 
-def give_again(path: Path) -> None:
-    """A member whose archive has a block of IDs that two others have."""
-    member = MemberFiles(path, 2)
-    archive = AllocationArchive(member.files, path / "archive", CLUSTER)
-    archive.append([AllocatedBlock(25, 34, 8, 3, 9, block(9).timestamp_ms)], 5, 10)
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the files were large: each step is a job of its own, and the quorum's history is cut into shards."""
+    monkeypatch.setattr(gathering, "SMALL_BYTES", 0)
+    monkeypatch.setattr(of_quorum, "SHARD_ROWS", 30)
+    monkeypatch.setattr(of_quorum, "TASK_SHARDS", 2)
 
 
-def outcome(spark: SparkSession, out: Path, verdict: Verdict) -> list[Any]:
-    """All that two audits of the same files must have in common."""
-    same = msgspec.structs.replace(verdict, wall_seconds=0, files_read_anew=0)
-    rows = [sorted(map(repr, tables.read(spark, out, name).drop("day").collect())) for name in tables.TABLES]
-    return [same, *rows]
-
-
-def test_a_clean_quorum_leaves_tables_verdict_and_report(spark: SparkSession, tmp_path: Path) -> None:
-    for node in (1, 2):
-        member = MemberFiles(tmp_path / "data" / str(node), node)
-        member.archive((1, 40))
-        member.log(60, 50)
-        member.snapshot(40, 40)
-    out = tmp_path / "out"
-    verdict = run_audit(spark, AuditOptions(AuditPaths([str(tmp_path / "data")]), out), CHECKS)
-    assert (verdict.verdict, verdict.blocks, verdict.ids, verdict.brokers) == ("clean", 49, 490, 1)
-    assert verdict.checks == dict.fromkeys(("identity", "overlap"), CheckCount())
-    assert verdict.files_bad == 0
-    assert verdict.watermark.log_offsets == {"1": 50, "2": 50}
-    assert (verdict.first_ms, verdict.last_ms) == (block(1).timestamp_ms, block(49).timestamp_ms)
+def test_a_clean_quorum_leaves_tables_verdict_and_report(engine: Engine, tmp_path: Path) -> None:
+    write_quorum(tmp_path / "data")
+    out = locate(tmp_path / "out")
+    verdict = run_audit(engine, options(tmp_path))
+    count = END - FIRST_BLOCK
+    assert (verdict.verdict, verdict.blocks, verdict.ids, verdict.brokers) == ("clean", count, 10 * count, 2)
+    assert (verdict.violations, verdict.warnings, verdict.files_bad) == (0, 0, 0)
+    assert verdict.watermark.log_offsets == {"1": END, "2": END, "3": END}
+    assert (verdict.first_ms, verdict.last_ms) == (block(FIRST_BLOCK).timestamp_ms, block(END - 1).timestamp_ms)
     assert read_verdict(out) == verdict
-    found = tables.read(spark, out, "blocks").orderBy("first_id").collect()
-    assert [(row.first_id, row.last_id, row["offset"], row.broker_id, row.members) for row in found] == [
-        (one.first, one.last, one.offset, one.broker_id, 2) for one in (block(offset) for offset in range(1, 50))
-    ]
-    assert {row.day for row in found} == {"2023-11-14"}
-    report = (out / "report.html").read_text()
-    (out / "report.html").unlink()
-    assert draw_again(spark, out) == verdict
-    assert (out / "report.html").read_text() == report
-    assert sorted(path.name for path in out.iterdir()) == [*sorted(tables.TABLES), "report.html", "verdict.json"]
+    found = rows(out, "")["blocks"]
+    assert len(found) == count
+    assert all(f"'first_id': {one.first}, 'last_id': {one.last}" in "".join(found) for one in blocks(0, END))
+    report = (tmp_path / "out" / "report.html").read_text()
+    (tmp_path / "out" / "report.html").unlink()
+    assert draw_again(out) == verdict
+    assert (tmp_path / "out" / "report.html").read_text() == report
+    left = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert left == ["blocks", "commits", "report.html", "runs", "verdict.json"]
 
 
-def test_a_block_given_twice_is_a_violation_and_bad_files_are_named(spark: SparkSession, tmp_path: Path) -> None:
-    member = MemberFiles(tmp_path / "1")
-    member.archive((0, 5))
-    give_again(tmp_path / "2")
-    write_segment(tmp_path / "kafka" / "<b>-0" / f"{0:020d}.log", [0, 1, 1], torn=3)
-    paths = AuditPaths([str(tmp_path / "1"), str(tmp_path / "2")], [str(tmp_path / "kafka")])
-    verdict = run_audit(spark, AuditOptions(paths, tmp_path / "out"), CHECKS)
-    assert verdict.verdict == "violations"
-    assert verdict.checks["overlap"].violations == 2
-    assert verdict.checks["repeated"].violations == 0
-    assert (verdict.batches, verdict.files_bad, [bad.kinds for bad in verdict.bad_files]) == (2, 1, ["torn"])
-    assert verdict.watermark.partition_offsets == {"<b>-0": 1}
+@pytest.mark.usefixtures("small_parts")
+def test_both_engines_say_the_same_of_many_parts(engine: Engine, tmp_path: Path) -> None:
+    write_files(tmp_path)
+    here = run_audit(LocalEngine(), options(tmp_path, "here"))
+    there = run_audit(engine, options(tmp_path, "there"))
+    commit = Ledger(locate(tmp_path / "here")).newest()
+    assert commit is not None and len(commit.shards) > 5
+    assert here.batches > 0 and here.verdict == "violations"
+    assert comparable(here, "") == comparable(there, "")
+    assert rows(locate(tmp_path / "here"), str(tmp_path)) == rows(locate(tmp_path / "there"), str(tmp_path))
+
+
+def test_many_parts_and_one_give_the_same(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    write_files(tmp_path)
+    one = run_audit(LocalEngine(), options(tmp_path, "one"))
+    request.getfixturevalue("small_parts")
+    many = run_audit(LocalEngine(), options(tmp_path, "many"))
+    assert comparable(one, "") == comparable(many, "")
+    assert rows(locate(tmp_path / "one"), "") == rows(locate(tmp_path / "many"), "")
+
+
+def test_bad_files_are_named_and_can_end_the_audit(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    verdict = run_audit(LocalEngine(), options(tmp_path))
+    torn = str(tmp_path / "kafka" / "torn-0" / f"{100:020d}.log")
+    assert [(bad.file, bad.kinds) for bad in verdict.bad_files] == [(torn, "torn")]
+    assert verdict.checks["files"].warnings == 1
+    assert set(verdict.watermark.partition_offsets) == set(SEGMENTS)
+    with pytest.raises(LoadingError, match=re.escape(f"{torn}, byte ")):
+        run_audit(LocalEngine(), options(tmp_path, "again", fail=True))
+    assert Ledger(locate(tmp_path / "again")).newest() is None
+    missing = AuditOptions(AuditPaths([str(tmp_path / "none")]), locate(tmp_path / "again"))
+    with pytest.raises(LoadingError, match="nothing at"):
+        run_audit(LocalEngine(), missing)
+
+
+def test_what_a_topic_is_called_is_no_markup(tmp_path: Path) -> None:
+    write_files(tmp_path)
+    (tmp_path / "kafka" / "plain-0").rename(tmp_path / "kafka" / "<b>-0")
+    run_audit(LocalEngine(), options(tmp_path))
     report = (tmp_path / "out" / "report.html").read_text()
     assert "<b>-0" not in report
-    assert "&lt;b&gt;-0" in report
-    with pytest.raises(LoadingError, match=re.escape(f"{0:020d}.log, byte")):
-        run_audit(spark, AuditOptions(paths, tmp_path / "again", fail=True), CHECKS)
-    with pytest.raises(LoadingError, match="nothing at"):
-        run_audit(spark, AuditOptions(AuditPaths([str(tmp_path / "none")]), tmp_path / "again"), CHECKS)
+    assert "&lt;b&gt;" in report
 
 
-def test_a_run_that_ends_while_it_writes_does_not_look_finished(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    MemberFiles(tmp_path / "1").archive((0, 5))
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "verdict.json").write_text("of an earlier run")
+@pytest.mark.usefixtures("small_parts")
+def test_a_second_audit_reads_what_is_new_and_says_what_a_first_one_says(tmp_path: Path) -> None:
+    members = write_files(tmp_path)
+    first = run_audit(LocalEngine(), options(tmp_path))
+    again = run_audit(LocalEngine(), options(tmp_path))
+    assert comparable(again, "") == comparable(first, "")
+    archives = 2 * len(members)
+    assert first.files_read_anew - again.files_read_anew == archives
+    # One segment of Kafka grows, and every member archives more.
+    grow(tmp_path)
+    for member in members:
+        archive = AllocationArchive(member.files, member.path / "archive", member.meta.cluster_id)
+        archive.append(blocks(ARCHIVED[-1], 80), ARCHIVED[-1], 80)
+    second = run_audit(LocalEngine(), options(tmp_path))
+    full = run_audit(LocalEngine(), options(tmp_path, "full"))
+    assert comparable(second, "") == comparable(full, "")
+    assert second.batches == first.batches + 1
+    # The second file of each member has offsets of the last shard, which had no end before.
+    assert full.files_read_anew - second.files_read_anew == len(members)
+    kept, read = (table(locate(tmp_path / name), "blocks") for name in ("out", "full"))
+    # Files that were merged or are gone keep their numbers.
+    assert [row | {"place": 0} for row in kept] == [row | {"place": 0} for row in read]
 
-    def cut(path: Path, *rest: Any) -> None:
-        (path / "blocks").mkdir()
-        raise AuditError("cut")
 
-    monkeypatch.setattr(tables, "write", cut)
-    with pytest.raises(AuditError, match="cut"):
-        run_audit(spark, AuditOptions(AuditPaths([str(tmp_path / "1")]), out), Checks((), ()))
-    assert [path.name for path in out.iterdir()] == ["blocks"]
-    with pytest.raises(OwnerError, match="did not come to its end"):
-        find_owner(out, 5)
-
-
-def test_a_second_run_reads_what_is_new_and_says_what_a_full_run_says(spark: SparkSession, tmp_path: Path) -> None:
-    data, kafka = tmp_path / "data", tmp_path / "kafka"
-    grown, settled, cleaned = (kafka / f"orders-{number}" / f"{0:020d}.log" for number in range(3))
-    member = MemberFiles(data / "1")
-    member.archive(*((start, start + 1) for start in range(MAX_SMALL_FILES)))
-    member.log(40, 30)
-    write_segment(grown, [0, 1, 2], torn=5)
-    write_segment(settled, [0, 1])
-    write_segment(cleaned, [0, 0, 1, 2])
-    paths = AuditPaths([str(data)], [str(kafka)])
-    state = tmp_path / "state"
-
-    def audit(name: str, kept: Path | None) -> tuple[Verdict, list[Any]]:
-        verdict = run_audit(spark, AuditOptions(paths, tmp_path / name, kept), CHECKS)
-        return verdict, outcome(spark, tmp_path / name, verdict)
-
-    first, before = audit("first", state)
-    assert (first.files_read_anew, first.files_bad) == (MAX_SMALL_FILES + 3, 1)
-    again, same = audit("again", state)
-    assert again.files_read_anew == 0
-    assert same == before
-    # The archive is merged, one segment grows by what a producer sent twice, one is compacted, one goes.
-    member.archive((MAX_SMALL_FILES, MAX_SMALL_FILES + 1))
-    give_again(data / "2")
-    write_segment(grown, [0, 1, 2, 2])
-    settled.unlink()
-    write_segment(cleaned, [0, 1, 2])
-    second, found = audit("second", state)
-    full, expected = audit("full", None)
-    assert found == expected
-    assert second.checks["repeated"].violations == 2
-    assert second.checks["overlap"].violations > 0
-    assert second.files_read_anew == full.files_read_anew == len(member.found("archive")) + 1 + 2
+def test_earlier_verdicts_stay(tmp_path: Path) -> None:
+    members = write_quorum(tmp_path / "data")
+    first = run_audit(LocalEngine(), options(tmp_path))
+    shutil.rmtree(members[0].path)
+    members[0].path.mkdir()
+    second = run_audit(LocalEngine(), options(tmp_path))
+    assert (first.verdict, second.verdict) == ("clean", "incomplete")
+    assert second.checks["memory"].warnings == 1
+    ledger = Ledger(locate(tmp_path / "out"))
+    assert [ledger.commit(number).verdict for number in (1, 2)] == [first, second]
+    assert msgspec.structs.asdict(read_verdict(ledger.place)) == msgspec.structs.asdict(second)

@@ -12,13 +12,12 @@ import pytest
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.dump import DumpedFrame, dump_log
 from pidkeeper.controller.storage.recovery import recover
-from pidkeeper.pipeline.sources.archive import ArchiveSource
-from pidkeeper.pipeline.sources.write_ahead_log import LogSource
+from pidkeeper.pipeline.formats.archive import file_name
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.checking_client import CheckingClient
 from tests.support.cluster import bring_back, ledger, running_cluster
-from tests.support.source_rows import piece_blocks, table
+from tests.support.member_evidence import archived, block_of, listed, told
 
 
 class Files(NamedTuple):
@@ -58,14 +57,14 @@ def test_archives_and_logs_of_all_members_together_are_the_history(killed: Files
     known = {block.offset: block for block in killed.history}
     found: set[int] = set()
     for data in members(killed):
-        source = ArchiveSource({"path": str(data)})
-        archived = piece_blocks(source.reader(source.schema()).partitions())
+        found_there = archived(data).blocks
         logged = [block_of(row) for row in allocations(data)]
-        assert archived == [known[block.offset] for block in archived]
+        assert found_there == [known[block.offset] for block in found_there]
         assert logged == [known[block.offset] for block in logged]
-        mine = {block.offset for block in [*archived, *logged]}
-        covered = [range(row["from_offset"], row["to_offset"]) for row in table(ArchiveSource, data, "files")]
-        offsets = [row["offset"] for row in table(LogSource, data, "records")]
+        mine = {block.offset for block in [*found_there, *logged]}
+        names = [name for member in listed(data).members for files in member.archives for name in files.names]
+        covered = [range(*named) for name in names if (named := file_name(name)) is not None]
+        offsets = [row["offset"] for row in told(data)["records"]]
         covered.append(range(min(offsets, default=0), max(offsets, default=-1) + 1))
         assert mine == {offset for offset in known if any(offset in one for one in covered)}
         assert mine
@@ -81,7 +80,7 @@ def test_the_log_of_every_member_gives_the_records_that_the_product_recovers(kil
             for frame in dump_log(OsFiles(), data / "wal")
             if isinstance(frame, DumpedFrame)
         }
-        rows = table(LogSource, data, "records")
+        rows = told(data)["records"]
         assert {(row["index"], row["term"]) for row in rows} == {
             (entry.index, entry.term) for entry in recovered.entries if entry.data
         }
@@ -93,7 +92,7 @@ def test_the_log_of_every_member_gives_the_records_that_the_product_recovers(kil
 
 
 def test_snapshots_agree_with_the_history_and_with_the_offsets_of_the_log(killed: Files) -> None:
-    rows = table(ArchiveSource, killed.data, "snapshots")
+    rows = told(killed.data)["snapshots"]
     assert {row["member"] for row in rows} == {"1", "2", "3"}
     known = {block.offset: block for block in killed.history}
     for row in rows:
@@ -107,14 +106,9 @@ def test_snapshots_agree_with_the_history_and_with_the_offsets_of_the_log(killed
 
 
 def test_only_the_end_of_a_log_may_be_torn(killed: Files) -> None:
-    problems = table(LogSource, killed.data, "problems")
+    problems = told(killed.data)["problems"]
     assert [problem for problem in problems if problem["kind"] != "torn"] == []
 
 
 def allocations(data: Path) -> list[dict[str, Any]]:
-    return [row for row in table(LogSource, data, "records") if row["record_type"] == "AllocateProducerIdsRecord"]
-
-
-def block_of(row: dict[str, Any]) -> AllocatedBlock:
-    names = ("first_id", "last_id", "broker_id", "broker_epoch", "offset", "timestamp_ms")
-    return AllocatedBlock(*(row[name] for name in names))
+    return [row for row in told(data)["records"] if row["record_type"] == "AllocateProducerIdsRecord"]

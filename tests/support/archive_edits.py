@@ -15,7 +15,7 @@ from pidkeeper.snapshots.archive_format import decode_archive, encode_header
 
 _ROW: Final = struct.Struct(">qqqqqi4x")
 
-Edit = Callable[[list[AllocatedBlock]], None]
+Edit = Callable[[list[AllocatedBlock]], object]
 
 
 def edit_archive(file: Path, edit: Edit) -> None:

@@ -1,38 +1,16 @@
-"""The tables of a quorum that worked as it should, built record by record, and the checks run on them."""
+"""The tables of a quorum that worked as it should, built record by record, to be spoilt and judged."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
-
-from pidkeeper.pipeline.checks.quorum import QUORUM_TABLES
-from pidkeeper.pipeline.checks.quorum.history import ALLOCATIONS, block_files, distinct_blocks
-from pidkeeper.pipeline.derived import Derivation, keep
-from pidkeeper.pipeline.inputs import AuditInputs
-from pidkeeper.pipeline.schemas import (
-    ARCHIVE_BLOCKS,
-    ARCHIVE_FILES,
-    ARCHIVE_SNAPSHOTS,
-    BATCHES,
-    LOG_FILES,
-    LOG_RECORDS,
-    PROBLEMS,
-)
-from pidkeeper.pipeline.small_tables import for_small_tables
+from pidkeeper.pipeline.quorum.gathering import ALLOCATIONS
 
 Row = dict[str, Any]
-Check = Callable[[AuditInputs], DataFrame]
 START_MS = 1_700_000_000_000
 STEP_MS = 60_000
-OF_RATES = (block_files, distinct_blocks)
-"""Of QUORUM_TABLES, what `storm`, `burn_down` and `quota` look at."""
 BLOCK_COLUMNS = ("first_id", "last_id", "offset", "broker_id", "broker_epoch", "timestamp_ms")
 
 
@@ -86,7 +64,7 @@ class History:
 
 
 class QuorumTables:
-    """Rows of every table, to be spoilt before `inputs` makes them tables."""
+    """Rows of every table, with names of members and files; `quorum_evidence` makes evidence of them."""
 
     def __init__(self) -> None:
         self.blocks: list[Row] = []
@@ -128,20 +106,6 @@ class QuorumTables:
         for row in found:
             row.update(columns)
 
-    def inputs(self, spark: SparkSession) -> AuditInputs:
-        def table(schema: StructType, rows: list[Row]) -> DataFrame:
-            return spark.createDataFrame(pa.Table.from_pylist(rows, to_arrow_schema(schema)), schema)
-
-        return AuditInputs(
-            archive_blocks=table(ARCHIVE_BLOCKS, self.blocks),
-            archive_files=table(ARCHIVE_FILES, self.files),
-            snapshots=table(ARCHIVE_SNAPSHOTS, self.snapshots),
-            log_records=table(LOG_RECORDS, self.log),
-            log_files=table(LOG_FILES, []),
-            batches=table(BATCHES, []),
-            problems=table(PROBLEMS, []),
-        )
-
 
 def snapshot(history: History, member: str, next_offset: int) -> Row:
     """What a member that applied everything before this offset saves."""
@@ -164,34 +128,3 @@ def three_members(history: History) -> QuorumTables:
     tables.add_member(history, "2", [(0, 2 * third)], (2 * third - 2, end))
     tables.add_member(history, "3", [(0, third // 2), (third, 2 * third)], (2 * third - 1, end - 1))
     return copy.deepcopy(tables)
-
-
-def kept_here(name: str, frame: DataFrame) -> DataFrame:
-    """Computed, and a table of this process from here on: what `pipeline.derived.keep` may save with."""
-    return frame.sparkSession.createDataFrame(frame.toArrow(), frame.schema)
-
-
-def run(
-    checks: Iterable[tuple[str, Check]], inputs: AuditInputs, shared: Iterable[Derivation] = QUORUM_TABLES
-) -> list[Row]:
-    """The findings of these checks, without null columns. What they share is computed once, as in an audit."""
-    inputs = keep(inputs, shared, kept_here)
-    found: list[Row] = []
-    for name, check in checks:
-        rows = [
-            {key: value for key, value in row.asDict().items() if value is not None} for row in check(inputs).collect()
-        ]
-        assert all(row["check"] == name for row in rows)
-        found += rows
-    return found
-
-
-@contextmanager
-def tiny_tables(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, for the time being made for tables of a hundred rows."""
-    spark.sparkContext.setLogLevel("ERROR")
-    try:
-        with for_small_tables(spark):
-            yield spark
-    finally:
-        spark.sparkContext.setLogLevel("WARN")

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Final
 
 HOST: Final = "127.0.0.1"
-JARS: Final = Path(__file__).resolve().parents[2] / ".tools" / "s3"
 BUCKET: Final = "audit"
 LOCKED: Final = "locked"
 """A bucket that the user of the tests may not touch."""
@@ -26,18 +25,8 @@ def why_unavailable() -> str | None:
     return f"no S3: {', '.join(absent)} not installed" if absent else None
 
 
-def jars() -> list[str]:
-    """What Spark needs to write to it; nothing where they were not fetched."""
-    return sorted(str(jar) for jar in JARS.glob("*.jar"))
-
-
-def why_no_s3a() -> str | None:
-    """None if Spark can write to it, else what is missing."""
-    return None if jars() else "no s3a: .tools/s3 is empty; tools/fetch-jars s3 fills it with Maven"
-
-
 class S3:
-    """A server with BUCKET and LOCKED. `query` ends a URI for pyarrow, `settings` are Hadoop's, both of its user."""
+    """A server with BUCKET and LOCKED. `query` ends a URI for pyarrow."""
 
     def __init__(self) -> None:
         from moto.server import ThreadedMotoServer
@@ -45,7 +34,6 @@ class S3:
         self._server: Any = ThreadedMotoServer(HOST, 0, verbose=False)
         self._system: Any = None
         self.query = ""
-        self.settings: dict[str, str] = {}
 
     def start(self, credentials: Path) -> None:
         """Serve, and write the user's key into this file, in the format of AWS_SHARED_CREDENTIALS_FILE."""
@@ -60,13 +48,6 @@ class S3:
         settings.INITIAL_NO_AUTH_ACTION_COUNT = 0
         credentials.write_text(f"[default]\naws_access_key_id = {key}\naws_secret_access_key = {secret}\n")
         self.query = f"?endpoint_override={address}&scheme=http&region={REGION}"
-        self.settings = {
-            "fs.s3a.endpoint": f"http://{address}",
-            "fs.s3a.endpoint.region": REGION,
-            "fs.s3a.path.style.access": "true",
-            "fs.s3a.access.key": key,
-            "fs.s3a.secret.key": secret,
-        }
         self._system = fs.S3FileSystem(
             access_key=key, secret_key=secret, endpoint_override=address, scheme="http", region=REGION
         )

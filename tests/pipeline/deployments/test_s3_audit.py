@@ -1,81 +1,69 @@
-"""An audit of files in a bucket of S3, which pyarrow reads; Hadoop writes the state and the outputs beside them."""
+"""An audit of files in a bucket of S3, with its outputs and its memory beside them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from pidkeeper.pipeline.audit import AuditOptions, draw_again, run_audit
+from pidkeeper.pipeline.engine.engine import Engine
+from pidkeeper.pipeline.engine.local import LocalEngine
+from pidkeeper.pipeline.files.finding import find_files
+from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.owner import find_owner
 from pidkeeper.pipeline.paths import AuditPaths
-from pidkeeper.pipeline.report import tables
-from pidkeeper.pipeline.report.verdict import read_verdict
-from pidkeeper.pipeline.sources.files import find_files
-from pidkeeper.pipeline.store import is_uri, open_store
-from tests.pipeline.small_audits import CHECKS, SEGMENTS, comparable, grow, rows, write_files
-from tests.support import s3
-from tests.support.quorum_tables import tiny_tables
+from pidkeeper.pipeline.verdict import read_verdict
+from tests.pipeline.member_faults import CASES, Case, expected, findings_of, write_case
+from tests.pipeline.small_audits import comparable, grow, rows, table, write_files
 from tests.support.s3 import BUCKET, S3
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
-
-@pytest.fixture
-def tiny(spark: SparkSession) -> Iterator[None]:
-    """Planning and compiling is all the work here."""
-    with tiny_tables(spark):
-        yield
-
-
-@pytest.fixture
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """For a state and outputs: in the bucket too, where Spark can write to it."""
-    return str(tmp_path / "there") if s3.why_no_s3a() else str(request.getfixturevalue("s3a"))
-
-
-@pytest.mark.usefixtures("tiny")
-def test_an_audit_of_a_bucket_is_that_of_the_same_files_here(
-    spark: SparkSession, bucket: S3, place: str, tmp_path: Path
-) -> None:
-    member = write_files(tmp_path)
-    member.snapshot(50, 50)
+def test_an_audit_of_a_bucket_is_that_of_the_same_files_here(engine: Engine, bucket: S3, tmp_path: Path) -> None:
+    members = write_files(tmp_path)
     bucket.put(tmp_path / "data", "data")
     bucket.put(tmp_path / "kafka", "kafka")
     root = f"s3://{BUCKET}"
     there = AuditPaths([f"{root}/data/*{bucket.query}"], [f"{root}/kafka{bucket.query}"])
     here = AuditPaths([str(tmp_path / "data")], [str(tmp_path / "kafka")])
-    out, state = f"{place}/out", f"{place}/state"
-    first = run_audit(spark, AuditOptions(there, out, state), CHECKS)
-    assert first.files_read_anew == 2 + len(SEGMENTS)
+    out = locate(f"{root}/out{bucket.query}")
+    first = run_audit(engine, AuditOptions(there, out))
     assert [bad.file for bad in first.bad_files] == [f"{root}/kafka/torn-0/{100:020d}.log"]
 
-    for name in grow(tmp_path, member):
-        bucket.put(tmp_path / name, name)
-    second = run_audit(spark, AuditOptions(there, out, state), CHECKS)
-    expected = run_audit(spark, AuditOptions(here, tmp_path / "out"), CHECKS)
-    assert (second.files_read_anew, second.batches) == (2, first.batches + 1)
-    anew = msgspec.structs.replace(second, files_read_anew=expected.files_read_anew)
-    assert comparable(anew, root) == comparable(expected, str(tmp_path))
-    for name in tables.TABLES:
-        assert rows(spark, out, name, root) == rows(spark, tmp_path / "out", name, str(tmp_path)), name
+    bucket.put(tmp_path / (name := grow(tmp_path)), name)
+    second = run_audit(engine, AuditOptions(there, out))
+    expected_here = run_audit(LocalEngine(), AuditOptions(here, locate(tmp_path / "out")))
+    assert second.batches == first.batches + 1
+    assert first.files_read_anew - second.files_read_anew == 2 * len(members)
+    assert comparable(second, root) == comparable(expected_here, str(tmp_path))
+    assert rows(out, root) == rows(locate(tmp_path / "out"), str(tmp_path))
 
-    assert read_verdict(out, spark) == second
-    blocks = find_owner(out + bucket.query if is_uri(out) else out, 305).blocks
-    assert blocks == find_owner(tmp_path / "out", 305).blocks
-    assert [(block.first_id, block.members) for block in blocks] == [(300, 2)]
-    left = ["batches_daily", "blocks", "files", "findings", "report.html", "verdict.json"]
-    assert open_store(out, spark).names() == left
-    kept = ["archive_blocks", "archive_blocks_problems", "batches", "batches_problems", "current", "state.json"]
-    assert open_store(state, spark).names() == kept
-    unfinished = re.compile(r"/(_temporary|\.)")
-    assert not [file.path for file in find_files(root + bucket.query, "") if unfinished.search(file.path)]
-    page = open_store(out, spark).read("report.html")
-    open_store(out, spark).write("report.html", b"")
-    assert draw_again(spark, out) == second
-    assert open_store(out, spark).read("report.html") == page
+    assert read_verdict(out) == second
+    blocks = find_owner(out, 305).blocks
+    assert blocks == find_owner(locate(tmp_path / "out"), 305).blocks
+    assert [(block.first_id, block.members) for block in blocks] == [(300, 3)]
+    assert out.names() == ["blocks", "commits", "report.html", "runs", "verdict.json"]
+    unfinished = re.compile(r"/\.")
+    assert not [one.location for one in find_files(root + bucket.query, "") if unfinished.search(one.location.path)]
+    page = (out / "report.html").read()
+    (out / "report.html").write(b"")
+    assert draw_again(out) == second
+    assert (out / "report.html").read() == page
+
+
+@pytest.mark.parametrize("case", CASES[::7], ids=lambda case: case.name)
+def test_a_fault_is_told(engine: Engine, bucket: S3, tmp_path: Path, case: Case) -> None:
+    write_case(tmp_path / "data", case)
+    where = f"faults/{CASES.index(case)}"
+    bucket.put(tmp_path / "data", where)
+    root = f"s3://{BUCKET}/{where}"
+    # S3 has no empty directories.
+    empty = case.fault == "nothing there" and case.of_all
+    out = locate(f"s3://{BUCKET}/told/{where}{bucket.query}")
+    verdict = run_audit(
+        engine, AuditOptions(AuditPaths([f"{root}/*{bucket.query}" if empty else root + bucket.query]), out)
+    )
+    said = expected()[case.name]
+    assert (verdict.verdict, verdict.coverage.unseen) == (said.verdict, said.unseen)
+    assert findings_of(table(out, "findings"), root) == said.findings

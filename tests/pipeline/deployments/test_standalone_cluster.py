@@ -10,29 +10,23 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from pyspark.sql import SparkSession
 
 from bench.generate import CLUSTER_ID, FIRST_OFFSET, Workload, write_workload
 from bench.spark_cluster import SparkCluster
 from pidkeeper.cli.failures import ExitCode
 from pidkeeper.cli.local_cluster import import_root
 from pidkeeper.pipeline.audit import AuditOptions, run_audit
-from pidkeeper.pipeline.checks import ALL_CHECKS
+from pidkeeper.pipeline.engine.local import LocalEngine
+from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.archive_format import encode_archive
-from tests.support.quorum_tables import tiny_tables
 from tests.support.spark_driver import SHORT_LIVED
 
 pytestmark = pytest.mark.timeout(600)
-LOAD: Final = Workload(blocks=2000, batches=4000)
+LOAD: Final = Workload(blocks=400_000, batches=200_000)
+"""More than one process is given alone."""
 RUN_SECONDS: Final = 500.0
-SMALL: Final = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-"""On little data planning and compiling is all the work."""
 EXECUTOR_MEMORY: Final = "500m"
 
 
@@ -58,12 +52,11 @@ def comparable(verdict: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in verdict.items() if name != "wall_seconds"}
 
 
-def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_workers_reach_the_verdict_of_one_process(tmp_path: Path) -> None:
     quorum, kafka = write_workload(tmp_path, LOAD)
     write_overlap(quorum)
-    options = AuditOptions(AuditPaths([str(quorum)], [str(kafka)]), tmp_path / "local")
-    with tiny_tables(spark):
-        local = json.loads(msgspec.json.encode(run_audit(spark, options, ALL_CHECKS)))
+    options = AuditOptions(AuditPaths([str(quorum)], [str(kafka)]), locate(tmp_path / "local"))
+    local = json.loads(msgspec.json.encode(run_audit(LocalEngine(), options)))
     assert local["checks"]["overlap"]["violations"] > 0
     assert (local["files_bad"], local["batches"]) == (0, LOAD.batches)
 
@@ -78,7 +71,7 @@ def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_p
         "-o",
         "json",
     ]
-    settings = SMALL | SHORT_LIVED | {"spark.executor.memory": EXECUTOR_MEMORY, "spark.sql.session.timeZone": "CET"}
+    settings = SHORT_LIVED | {"spark.executor.memory": EXECUTOR_MEMORY, "spark.sql.adaptive.enabled": "true"}
     with SparkCluster(tmp_path / "cluster", memory="512m", settings=settings) as cluster:
         out = str(tmp_path / "out")
         ran = subprocess.run(
@@ -97,5 +90,5 @@ def test_two_workers_reach_the_verdict_of_one_process(spark: SparkSession, tmp_p
     assert set(tasks) == {"work-0", "work-1"}, f"tasks by worker: {tasks}"
     used = properties(tmp_path / "cluster" / "events")
     assert (used["spark.executor.memory"], used["spark.driver.memory"]) == (EXECUTOR_MEMORY, "512m")
-    assert used["spark.sql.session.timeZone"] == "UTC"
+    assert used["spark.sql.adaptive.enabled"] == "false"
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids), "a process of the cluster is left"

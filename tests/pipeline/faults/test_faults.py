@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.member_faults import CASES, Case, said_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pidkeeper.pipeline.engine.engine import Engine
+from tests.pipeline.member_faults import CASES, Case, expected, said_of
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_fault_is_told(spark: SparkSession, tmp_path: Path, case: Case) -> None:
-    assert said_of(spark, tmp_path, case) == case.said
+def test_a_fault_is_told(engine: Engine, tmp_path: Path, case: Case) -> None:
+    assert said_of(engine, tmp_path, case) == expected()[case.name]
+
+
+def test_every_case_is_expected() -> None:
+    assert [case.name for case in CASES] == list(expected())
+    assert len(CASES) >= 40

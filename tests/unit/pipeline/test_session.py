@@ -26,10 +26,10 @@ def test_local_threads_share_a_bounded_heap(monkeypatch: pytest.MonkeyPatch) -> 
     assert session._settings("local[2]", "1g")["spark.driver.memory"] == "1g"
 
 
-def test_what_the_tables_rest_on_cannot_be_set_otherwise() -> None:
+def test_what_the_engine_rests_on_cannot_be_set_otherwise() -> None:
     assert why_not("spark.executor.memory", "4g") is None
-    assert why_not("spark.sql.session.timeZone", "UTC") is None
-    reason = why_not("spark.sql.session.timeZone", "CET")
-    assert reason == f"the audit needs spark.sql.session.timeZone={REQUIRED['spark.sql.session.timeZone']}"
+    assert why_not("spark.sql.adaptive.enabled", "false") is None
+    reason = why_not("spark.sql.adaptive.enabled", "true")
+    assert reason == f"the audit needs spark.sql.adaptive.enabled={REQUIRED['spark.sql.adaptive.enabled']}"
     assert why_not("spark.master", "local") == "the master is named by --master"
     assert "spark.hadoop.fs.defaultFS" in (why_not("fs.defaultFS", "hdfs://h") or "")

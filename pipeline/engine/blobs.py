@@ -1,0 +1,21 @@
+"""Record batches as bytes, for Spark to carry: one value a batch, whatever is in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+def to_blob(batch: Any) -> bytes:
+    """An Arrow IPC stream of one record batch."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def from_blob(blob: Any) -> Any:
+    """The record batch again."""
+    with pa.ipc.open_stream(blob) as reader:
+        return reader.read_next_batch()

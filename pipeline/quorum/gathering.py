@@ -1,0 +1,236 @@
+"""From the files of members to evidence: logs and snapshots first, then the archives beside what logs have of them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pidkeeper.pipeline.engine.blobs import to_blob
+from pidkeeper.pipeline.engine.duck import connect
+from pidkeeper.pipeline.engine.engine import Engine, Named
+from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.formats.archive import FileName, file_name
+from pidkeeper.pipeline.ledger import BLOCKS, KnownShard, Ledger, evidence_of
+from pidkeeper.pipeline.limits import DEFAULT, Limits
+from pidkeeper.pipeline.quorum import evidence, logs
+from pidkeeper.pipeline.quorum.identity import foreign_members, known_of
+from pidkeeper.pipeline.quorum.loading import load
+from pidkeeper.pipeline.quorum.logs import read_member
+from pidkeeper.pipeline.quorum.members import Member
+from pidkeeper.pipeline.quorum.shard import OTHERS, REGISTERED, ArchiveOf, Shard, ShardTask, judge_task
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
+
+SHARD_ROWS: Final = 1 << 19
+"""Rows of all members together that a shard is to have: 25 MiB of files."""
+TASK_SHARDS: Final = 8
+"""Side by side in one task: of three members, files of four times the largest size, each of which is read once."""
+END: Final = (1 << 63) - 1
+
+ALLOCATIONS: Final = ("AllocateProducerIdsRecord", "TransactionalBlockRecord")
+"""The records of blocks: given to a broker, or taken by the quorum for transactional producers."""
+
+COPIES_SQL: Final = """
+select "offset", first_id, last_id, broker_id::integer as broker_id, broker_epoch, timestamp_ms,
+    file_id::bigint * {positions} + "position" as place, member_id, false as archived
+from records
+where committed and record_type in {allocations} and {known} and not list_contains(?, member_id)
+order by all
+"""
+OTHERS_SQL: Final = """
+select "offset", member_id, file_id, "position", record_type from records
+where committed and record_type not in {allocations} and "offset" is not null and not list_contains(?, member_id)
+order by all
+"""
+REGISTERED_SQL: Final = """
+select distinct broker_id::integer as broker_id, "offset", broker_epoch from records
+where committed and record_type = 'RegisterBrokerRecord' and "offset" is not null and not list_contains(?, member_id)
+order by all
+"""
+"""In an order, so that the same rows have the same sum."""
+
+
+class QuorumPlan(msgspec.Struct, frozen=True):
+    """What is read, and what an earlier audit in the same ledger knew. sizes, stamps: of files by number.
+
+    place: of the ledger, where the blocks go, into files with `run` in their names. anew: judge all shards.
+    """
+
+    members: list[Member]
+    sizes: dict[int, int]
+    stamps: dict[int, str]
+    place: Location
+    run: str
+    known: list[KnownShard] = []
+    anew: bool = False
+    limits: Limits = DEFAULT
+
+
+def gather(engine: Engine, plan: QuorumPlan) -> Iterator[Named]:
+    """All evidence of the quorum; of shards that are settled (see `shard_inputs`) it is that of an earlier audit.
+
+    Rows of `adrift` are copies of blocks whose offset no log tells.
+    """
+    told = list(engine.map(read_member, plan.members))
+    yield from told
+    with connect(threads=2) as con:
+        load(con, told, logs.TABLES)
+        foreign = [one.member_id for one in foreign_members(known_of(con))]
+        adrift = _ask(con, COPIES_SQL, foreign, known='"offset" is null').cast(evidence.COPIES)
+        yield from (("adrift", batch) for batch in adrift.to_batches())
+        cutter = _Cutter(con, plan, foreign)
+        shards = [cutter.shard(number, *bounds) for number, bounds in enumerate(pairwise(cutter.bounds()))]
+        settled = [_settled(plan, shard, cutter.inputs(shard)) for shard in shards]
+        facts = [shard_facts(shard, *known) for shard, known in zip(shards, settled, strict=True)]
+        yield "shard_inputs", pa.RecordBatch.from_pylist(facts, schema=evidence.SHARD_INPUTS)
+        due = [shard for shard, (_, known) in zip(shards, settled, strict=True) if not known]
+        judged = {shard.number for shard in due}
+        kept = [shard for shard in plan.known if shard.number not in judged]
+        yield from evidence_of(Ledger(plan.place), kept, evidence.OF_SHARDS)
+        yield from engine.map(judge_task, [cutter.task(run) for run in _runs(due)])
+
+
+def shard_facts(shard: Shard, inputs: str, settled: bool) -> dict[str, Any]:
+    """A row of evidence.SHARD_INPUTS."""
+    bounds = {"shard": shard.number, "from_offset": shard.from_offset, "to_offset": shard.to_offset}
+    return bounds | {"inputs": inputs, "settled": settled}
+
+
+def _settled(plan: QuorumPlan, shard: Shard, inputs: str) -> tuple[str, bool]:
+    """The sum of what it is judged from, and whether an earlier audit has judged just that."""
+    bounds = (shard.number, shard.from_offset, shard.to_offset, inputs)
+    return inputs, not plan.anew and any(
+        (one.number, one.from_offset, one.to_offset, one.inputs) == bounds for one in plan.known
+    )
+
+
+def _runs(shards: Sequence[Shard]) -> Iterator[list[Shard]]:
+    """Shards that lie side by side, TASK_SHARDS of them at most."""
+    run: list[Shard] = []
+    for shard in shards:
+        if run and (len(run) == TASK_SHARDS or run[-1].to_offset != shard.from_offset):
+            yield run
+            run = []
+        run.append(shard)
+    if run:
+        yield run
+
+
+class _Cutter:
+    """Cuts the log into shards, and says what each is judged from."""
+
+    def __init__(self, con: Any, plan: QuorumPlan, foreign: Sequence[int]) -> None:
+        self._plan = plan
+        self._archives = [
+            ArchiveOf(member.member_id, member.cluster_id, files.folder, files.names)
+            for member in plan.members
+            if member.member_id not in foreign
+            for files in member.archives
+        ]
+        self._logged = _ask(con, COPIES_SQL, foreign, known='"offset" is not null').cast(evidence.COPIES)
+        self._others = _ask(con, OTHERS_SQL, foreign).cast(OTHERS)
+        self._registered = _ask(con, REGISTERED_SQL, foreign).cast(REGISTERED)
+        ends = "select distinct next_offset from snapshots where not list_contains(?, member_id) order by next_offset"
+        self._ends = [end for (end,) in con.execute(ends, [list(foreign)]).fetchall()]
+
+    def bounds(self) -> list[int]:
+        """Those of an earlier audit, and behind them new ones."""
+        known = sorted(shard.from_offset for shard in self._plan.known)
+        files = [
+            (file, self._plan.sizes.get(number, 0))
+            for archive in self._archives
+            for name, number in archive.files.items()
+            if (file := file_name(name)) is not None
+        ]
+        return [*known[:-1], *shard_bounds(files, known[-1] if known else 0, SHARD_ROWS)]
+
+    def shard(self, number: int, from_offset: int, to_offset: int) -> Shard:
+        known_from = pc.min(self._registered["offset"]).as_py()
+        registered = self._registered if known_from is not None and known_from < to_offset else None
+        place = self._plan.place
+        return Shard(
+            number,
+            from_offset,
+            to_offset,
+            logged=_within(self._logged, from_offset, to_offset),
+            others=_within(self._others, from_offset, to_offset),
+            registered=b"" if registered is None else _blob(registered),
+            blocks_to=place / f"{BLOCKS}/{self._plan.run}-{number:06d}.parquet",
+            before=[place / one.blocks for one in self._plan.known if _meets(one, from_offset, to_offset)],
+        )
+
+    def inputs(self, shard: Shard) -> str:
+        """A sum of all that the shard is judged from: another one whenever any of it was written."""
+        files = [
+            (archive.member_id, str(archive.folder), name, self._plan.stamps.get(number, ""))
+            for archive in self._within(shard.from_offset, shard.to_offset)
+            for name, number in sorted(archive.files.items())
+        ]
+        ends = [end for end in self._ends if shard.from_offset < end < shard.to_offset]
+        logged = (shard.logged, shard.others, shard.registered)
+        return hashlib.sha256(msgspec.msgpack.encode((files, ends, logged, self._plan.limits))).hexdigest()
+
+    def task(self, shards: list[Shard]) -> ShardTask:
+        archives = self._within(shards[0].from_offset, shards[-1].to_offset)
+        return ShardTask(shards, archives, self._ends, self._plan.limits)
+
+    def _within(self, start: int, end: int) -> list[ArchiveOf]:
+        """The archives with the files alone that have offsets of a range."""
+        found = []
+        for archive in self._archives:
+            mine = {name: number for name, number in archive.files.items() if _covers(name, start, end)}
+            if mine:
+                found.append(msgspec.structs.replace(archive, files=mine))
+        return found
+
+
+def _covers(name: str, start: int, end: int) -> bool:
+    """Whether an archive file of this name has offsets of the range; what is not called so is told of once."""
+    file = file_name(name)
+    return start == 0 if file is None else file.from_offset < end and file.to_offset > start
+
+
+def _meets(known: KnownShard, from_offset: int, to_offset: int) -> bool:
+    return known.from_offset < to_offset and known.to_offset > from_offset
+
+
+def shard_bounds(files: Iterable[tuple[FileName, int]], start: int, rows: int) -> list[int]:
+    """Offsets at which the log is cut, from `start` to END, so that a shard has about `rows` rows if files are even.
+
+    `files`: what each covers, and its bytes.
+    """
+    edges: dict[int, float] = {}
+    for file, size in files:
+        density = max(size - HEADER_BYTES, 0) / ROW_BYTES / (file.to_offset - file.from_offset)
+        for edge, change in ((file.from_offset, density), (file.to_offset, -density)):
+            edges[max(edge, start)] = edges.get(max(edge, start), 0.0) + change
+    cuts, room, density, at = [start], float(rows), 0.0, start
+    for edge in sorted(edges):
+        while density > 0 and (cut := at + max(int(max(room, 0.0) / density), at == cuts[-1])) < edge:
+            cuts.append(cut)
+            at, room = cut, float(rows)
+        room -= (edge - at) * density
+        at = edge
+        density = max(0.0, density + edges[edge])
+    return [*cuts, END]
+
+
+def _ask(con: Any, sql: str, foreign: Sequence[int], **parts: str) -> Any:
+    positions = str(evidence.POSITIONS)
+    text = sql.format(positions=positions, allocations=ALLOCATIONS, **parts)
+    return con.sql(text, params=[list(foreign)]).to_arrow_table()
+
+
+def _within(table: Any, from_offset: int, to_offset: int) -> bytes:
+    offset = table.column("offset")
+    kept = table.filter(pc.and_(pc.greater_equal(offset, from_offset), pc.less(offset, to_offset)))
+    return _blob(kept) if kept.num_rows else b""
+
+
+def _blob(table: Any) -> bytes:
+    return to_blob(table.combine_chunks().to_batches()[0]) if table.num_rows else b""

@@ -1,0 +1,246 @@
+"""What one member's write-ahead log and snapshots hold: all records of entries that count, and the saved states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.formats.archive import as_problem
+from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
+from pidkeeper.pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, NEWER, TORN, Problem
+from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, LogSurvey, read_entries, survey_log
+from pidkeeper.pipeline.quorum.evidence import PROBLEMS
+from pidkeeper.pipeline.quorum.members import Files, Member, read_owner
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, ArchiveError, decode_header
+from pidkeeper.snapshots.cluster_id import unpack_cluster_id
+from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, NewerSnapshot, SnapshotError, decode_snapshot
+from pidkeeper.snapshots.snapshot_id import SnapshotId
+
+_LONG: Final = pa.int64()
+_INT: Final = pa.int32()
+_TEXT: Final = pa.string()
+_RECORD_KINDS: Final = {int: _LONG, str: _TEXT, bool: pa.bool_()}
+
+BATCH_ROWS: Final = 16_384
+_SNAPSHOT_MAGIC: Final = b"PIDSNAP1"
+_SNAPSHOT_CLUSTER: Final = slice(12, 76)
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def _record_fields() -> list[tuple[str, Any]]:
+    fields = []
+    for field in msgspec.structs.fields(RecordRow):
+        kinds = [kind for kind in getattr(field.type, "__args__", (field.type,)) if kind in _RECORD_KINDS]
+        fields.append((field.name, _RECORD_KINDS[kinds[0]]))
+    return fields
+
+
+RECORDS: Final = pa.schema([("member_id", _INT), ("file_id", _INT), *_record_fields()])
+"""The records of a log, by the columns of `formats.log_records.RecordRow`."""
+LOGS: Final = pa.schema(
+    [
+        ("member_id", _INT),
+        ("file_id", _INT),
+        ("cluster_id", _TEXT),
+        ("batches", _LONG),
+        ("last_index", _LONG),
+        ("commit_index", _LONG),
+    ]
+)
+"""One row for each segment of a log; the commit index is the newest that the whole log recorded."""
+SNAPSHOTS: Final = pa.schema(
+    [
+        ("member_id", _INT),
+        ("file_id", _INT),
+        ("cluster_id", _TEXT),
+        ("index", _LONG),
+        ("term", _LONG),
+        ("metadata_version", _LONG),
+        ("next_offset", _LONG),
+        ("next_producer_id", _LONG),
+        ("last_first_id", _LONG),
+        ("last_last_id", _LONG),
+        ("last_broker_id", _LONG),
+        ("last_broker_epoch", _LONG),
+        ("last_offset", _LONG),
+        ("last_timestamp_ms", _LONG),
+        ("brokers", _LONG),
+        ("transactions", _LONG),
+        ("voters", _TEXT),
+        ("phase", _TEXT),
+        ("claimed_by", _TEXT),
+        ("founding_id", _TEXT),
+    ]
+)
+"""The saved states. `next_producer_id`: the lowest ID never handed out; `last_`: the newest block, null without one;
+`brokers`, `transactions`: how many; `voters`: the members as JSON, null while they are the configured ones."""
+CLUSTERS: Final = pa.schema([("member_id", _INT), ("cluster_id", _TEXT)])
+"""Of which cluster the files of a member say they are."""
+TABLES: Final = {"records": RECORDS, "logs": LOGS, "snapshots": SNAPSHOTS, "clusters": CLUSTERS}
+
+
+def read_member(member: Member) -> Iterator[Named]:
+    """Evidence by TABLES and PROBLEMS."""
+    for files in (*member.logs, *member.snapshots, *member.archives):
+        owner = read_owner(files.folder)
+        if isinstance(owner, Problem):
+            yield _problem(member, files, owner)
+    for files in member.snapshots:
+        for name in files.names:
+            yield from _snapshot(member, files, name)
+    for files in member.logs:
+        yield from _log(member, files)
+    for files in member.archives:
+        yield from _clusters(member, files)
+
+
+# Logs.
+
+
+def _log(member: Member, files: Files) -> Iterator[Named]:
+    known = None if member.owner is None else (member.owner.cluster_id, member.owner.directory_id)
+    log = LogDirectory(list(files.names), lambda name: (files.folder / name).open(), known)
+    survey = survey_log(log)
+    for problem in survey.problems:
+        yield _problem(member, files, problem)
+    rows = [
+        (
+            member.member_id,
+            files.names[one.name],
+            one.cluster_id,
+            one.batches,
+            max(one.last_index, -1),
+            survey.commit_index,
+        )
+        for one in survey.segments
+    ]
+    yield from _batches("logs", LOGS, rows)
+    records: list[tuple[Any, ...]] = []
+    for item in _rows(log, survey, _saved(files.folder.parent / "snapshots")):
+        if isinstance(item, Problem):
+            yield _problem(member, files, item)
+            continue
+        records.append((member.member_id, files.names[item.segment], *msgspec.structs.astuple(item)))
+        if len(records) >= BATCH_ROWS:
+            yield from _batches("records", RECORDS, records)
+            records = []
+    yield from _batches("records", RECORDS, records)
+
+
+def _rows(log: LogDirectory, survey: LogSurvey, saved: dict[int, int]) -> Iterator[RecordRow | Problem]:
+    for item in read_entries(log, survey, saved):
+        if isinstance(item, LogEntry):
+            yield from record_rows(item)
+        else:
+            yield item
+
+
+def _saved(folder: Location) -> dict[int, int]:
+    """Index and next offset of every whole snapshot in a folder."""
+    found: dict[int, int] = {}
+    try:
+        names = [name for name in folder.names() if name.endswith(".snap")]
+    except OSError:
+        return found
+    for name in names:
+        try:
+            image = decode_snapshot((folder / name).read(MAX_SNAPSHOT_BYTES + 1), name, None)
+        except (SnapshotError, OSError):
+            continue
+        found[image.index] = image.next_offset
+    return found
+
+
+# Snapshots.
+
+
+def _snapshot(member: Member, files: Files, name: str) -> Iterator[Named]:
+    cluster = None if member.owner is None else member.owner.cluster_id
+    row = _snapshot_row(files.folder, name, cluster)
+    if isinstance(row, Problem):
+        yield _problem(member, files, row)
+    else:
+        yield from _batches("snapshots", SNAPSHOTS, [(member.member_id, files.names[name], *row)])
+
+
+def _snapshot_row(folder: Location, name: str, cluster: str | None) -> tuple[Any, ...] | Problem:
+    try:
+        data = (folder / name).read(MAX_SNAPSHOT_BYTES + 1)
+        image = decode_snapshot(data, name, cluster)
+    except OSError as error:
+        return as_problem(name, error)
+    except SnapshotError as error:
+        return Problem(name, _snapshot_kind(data, error), 0, str(error))
+    named = SnapshotId.from_name(name)
+    if named is None or (named.index, named.term) != (image.index, image.term):
+        return Problem(name, MISNAMED, 76, f"it holds the state at {image.index} of term {image.term}")
+    row = (unpack_cluster_id(data[_SNAPSHOT_CLUSTER]), *_image_columns(image))
+    if any(isinstance(value, int) and value not in _INT64 for value in row):
+        return Problem(name, MALFORMED, 100, "a number in it does not fit into 64 bits")
+    return row
+
+
+def _image_columns(image: StateImage) -> tuple[Any, ...]:
+    block, migration, voters = image.last_block, image.migration, image.voters
+    last: tuple[int | None, ...] = (None,) * 6
+    if block is not None:
+        end = block.first + block.length - 1
+        last = (block.first, end, block.broker_id, block.broker_epoch, block.offset, block.timestamp_ms)
+    return (
+        image.index,
+        image.term,
+        image.version,
+        image.next_offset,
+        image.next_producer_id,
+        *last,
+        len(image.brokers),
+        len(image.transactions),
+        None if voters is None else msgspec.json.encode(voters.members).decode(),
+        None if migration is None else migration.phase.name,
+        None if migration is None else migration.claimed_by,
+        None if image.founding is None else str(image.founding.founding_id),
+    )
+
+
+def _snapshot_kind(data: bytes, error: SnapshotError) -> str:
+    if not data:
+        return EMPTY
+    if not data.startswith(_SNAPSHOT_MAGIC[: len(data)]) or "it is of cluster" in str(error):
+        return FOREIGN
+    if "within the header" in str(error):
+        return TORN
+    if "checksum" in str(error):
+        return BAD_CRC
+    return NEWER if isinstance(error, NewerSnapshot) or "unknown snapshot version" in str(error) else MALFORMED
+
+
+# Archives: whose they are.
+
+
+def _clusters(member: Member, files: Files) -> Iterator[Named]:
+    for name in files.names:
+        try:
+            header = decode_header((files.folder / name).read(HEADER_BYTES))
+        except (OSError, ArchiveError):
+            continue
+        yield from _batches("clusters", CLUSTERS, [(member.member_id, header.cluster_id)])
+        return
+
+
+def _batches(name: str, schema: Any, rows: list[tuple[Any, ...]]) -> Iterator[Named]:
+    if rows:
+        columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+        yield name, pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _problem(member: Member, files: Files, problem: Problem) -> Named:
+    file = problem.file if "/" in problem.file else str(files.folder / problem.file)
+    row = (files.names.get(problem.file), member.member_id, file, problem.kind, problem.position, problem.index)
+    (named,) = _batches("problems", PROBLEMS, [(*row, problem.detail)])
+    return named

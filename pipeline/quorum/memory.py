@@ -1,0 +1,83 @@
+"""`memory`: what an earlier audit saw, and files do not have any more, or have otherwise.
+
+Nothing that was once handed out is ever handed back, so a block that was seen stays in the history for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.quorum import evidence
+
+MAX_CHANGES: Final = 10_000
+"""Of one shard, so that a history that is another one altogether is not told block by block."""
+CHANGES_SQL: Final = """
+with seen as (
+    select *, row_number() over (order by "offset") as number from before
+    where version = 1 and "offset" >= $start and "offset" < $end
+),
+compared as (
+    select s.*, {'offset': n."offset", 'first_id': n.first_id, 'last_id': n.last_id, 'broker_id': n.broker_id,
+            'broker_epoch': n.broker_epoch, 'timestamp_ms': n.timestamp_ms, 'place': n.place} as now,
+        n.first_id is null as gone
+    from seen s left join (from versions where version = 1) n using ("offset")
+    where n.first_id is null
+        or (n.first_id, n.last_id, n.broker_id, n.broker_epoch, n.timestamp_ms)
+        is distinct from (s.first_id, s.last_id, s.broker_id, s.broker_epoch, s.timestamp_ms)
+),
+runs as (
+    select *, case when gone then number - row_number() over (partition by gone order by number) else -number end as run
+    from compared
+)
+select block, now, blocks, last_id, last_offset
+from (
+    select arg_min({'offset': "offset", 'first_id': first_id, 'last_id': last_id, 'broker_id': broker_id,
+            'broker_epoch': broker_epoch, 'timestamp_ms': timestamp_ms, 'place': place}, "offset") as block,
+        case when gone then null else any_value(now) end as now, count(*) as blocks, max(last_id) as last_id,
+        max("offset") as last_offset, min("offset") as first_offset
+    from runs group by gone, run
+)
+order by first_offset limit $most
+"""
+
+
+def judge_changes(con: Any, before: Sequence[Location], from_offset: int, to_offset: int) -> Iterator[Named]:
+    """The blocks that earlier audits wrote to `before`, beside `versions`. Those that are gone in a row are one."""
+    con.register("before", pa.concat_tables([_read(place) for place in before]))
+    found = con.sql(CHANGES_SQL, params={"start": from_offset, "end": to_offset, "most": MAX_CHANGES})
+    for batch in found.to_arrow_table().cast(evidence.CHANGED).to_batches():
+        yield "changed", batch
+    con.unregister("before")
+
+
+def _read(place: Location) -> Any:
+    with place.open() as file:
+        return pq.read_table(file, schema=evidence.BLOCKS)
+
+
+CHANGED_SQL: Final = """
+insert into findings by name
+select 'memory' as "check", 'violation' as severity,
+    case when blocks = 1 then format('offset {}', block."offset")
+        else format('offsets {} to {}', block."offset", last_offset) end as subject,
+    block.first_id as first_id, last_id, block.broker_id as broker_id, block."offset" as "offset",
+    block.timestamp_ms as timestamp_ms, owner_of_file(file_of(block.place)) as member,
+    path_of(file_of(block.place)) as file, position_of(block.place) as "position",
+    case when now is not null then format('an earlier audit saw {}; the files now say {}', block_text(block),
+            block_text(now))
+        when blocks = 1 then format('an earlier audit saw {}, which is in no file any more', block_text(block))
+        else format('an earlier audit saw {} blocks from {} on, up to ID {} at offset {}; they are in no file any more',
+            blocks, block_text(block), last_id, last_offset) end as detail
+from changed
+"""
+
+
+def conclude(con: Any) -> None:
+    """One violation for each change."""
+    con.execute(CHANGED_SQL)

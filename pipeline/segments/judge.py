@@ -1,0 +1,112 @@
+"""What is in doubt among all rows of a share of the producers.
+
+Rows go blob by blob into a database that spills to disk, so a bucket may be larger than memory. What comes back is
+small: faults, and sums of what has none. Figures that go over parts are carried on here, for every bucket has a row of
+each part; so a topic in which compaction left gaps everywhere sends nothing to the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from pidkeeper.pipeline.engine.duck import TASK_MIB, connect
+from pidkeeper.pipeline.engine.engine import Named
+from pidkeeper.pipeline.segments.allocation import Allocated, find_unallocated
+from pidkeeper.pipeline.segments.burning import FEW_BATCHES, WINDOW_MS, count_bursts, count_days
+from pidkeeper.pipeline.segments.carrying import carry
+from pidkeeper.pipeline.segments.fencing import find_fenced
+from pidkeeper.pipeline.segments.following import follow
+from pidkeeper.pipeline.segments.sharing import EPOCH_SLACK_MS, find_shared
+from pidkeeper.pipeline.segments.streams import PRODUCER_ID_EXPIRATION_MS, find_faults
+from pidkeeper.pipeline.segments.tables import BATCHES, EVIDENCE, PARTS
+from pidkeeper.pipeline.segments.transactions import HANGING_MS, find_open
+
+MAX_ROWS: Final = 10_000
+"""Rows of each kind of doubt that a bucket gives, the first by partition and offset. What is left is counted."""
+
+
+class JudgeSettings(msgspec.Struct, frozen=True):
+    """What is judged by. Milliseconds, and MiB for the database; `allocated` is None if no block is known."""
+
+    allocated: Allocated | None = None
+    expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
+    hanging_ms: int = HANGING_MS
+    slack_ms: int = EPOCH_SLACK_MS
+    window_ms: int = WINDOW_MS
+    few_batches: int = FEW_BATCHES
+    max_rows: int = MAX_ROWS
+    memory_mib: int = TASK_MIB
+
+
+_BOUNDED: Final = {
+    "faults": ("fault", "severity", "severity = 'note', severity = 'warning', partition_id, base_offset"),
+    "fenced": ("'fenced_epoch'", "'violation'", "partition_id, base_offset"),
+    "open_transactions": ("'hanging_transaction'", "'warning'", "age_ms desc, partition_id, base_offset"),
+    "mixed": ("'shared_producer'", "'violation'", "producer_id"),
+    "overtaken": (
+        "'shared_producer'",
+        "case when proven then 'violation' else 'note' end",
+        "not proven, partition_id, base_offset",
+    ),
+    "unallocated": ("'unallocated'", "'violation'", "producer_id"),
+}
+"""Of the evidence with a row for each doubt: check, severity, and in which order the rows are kept."""
+_SUMS: Final = ("unchecked_ids", "bursts", "producer_days", "producer_ids")
+
+
+def judge_producers(bucket: int, rows: Iterator[Named], settings: JudgeSettings) -> Iterator[Named]:  # noqa: ARG001
+    """Kernel: the evidence of a bucket of `read_segments`."""
+    with connect(settings.memory_mib) as con:
+        load(con, rows)
+        if _count(con, "batches"):
+            yield from _judged(con, settings)
+
+
+def load(con: Any, rows: Iterator[Named]) -> None:
+    """The tables `batches` and `parts` of a bucket, and the figures of the parts carried on over their logs."""
+    for name, schema in (("batches", BATCHES), ("parts", PARTS)):
+        con.register("given", schema.empty_table())
+        con.execute(f"create temp table {name} as from given")
+    for name, batch in rows:
+        con.register("given", pa.Table.from_batches([batch]))
+        con.execute(f"insert into {name} from given")
+    con.unregister("given")
+    carry(con)
+
+
+def _judged(con: Any, settings: JudgeSettings) -> Iterator[Named]:
+    follow(con)
+    con.execute("drop table batches")
+    find_faults(con, settings.expiration_ms)
+    find_open(con, settings.hanging_ms)
+    find_fenced(con)
+    find_shared(con, settings.slack_ms)
+    find_unallocated(con, settings.allocated)
+    count_bursts(con, settings.window_ms, settings.few_batches)
+    count_days(con)
+    for name, (check, severity, order) in _BOUNDED.items():
+        count = _count(con, name)
+        if count:
+            yield from _evidence(con, name, f"from {name} order by {order} limit {settings.max_rows}")
+        if count > settings.max_rows:
+            left = f"from {name} order by {order} offset {settings.max_rows}"
+            counted = f"select {check} as check, {severity} as severity, count(*) as rows from ({left}) group by all"
+            yield from _evidence(con, "left_out", counted)
+    for name in _SUMS:
+        if _count(con, name):
+            yield from _evidence(con, name, f"from {name}")
+
+
+def _count(con: Any, name: str) -> int:
+    ((count,),) = con.execute(f"select count(*) from {name}").fetchall()
+    return int(count)
+
+
+def _evidence(con: Any, name: str, query: str) -> Iterator[Named]:
+    table = con.sql(query).to_arrow_table()
+    for batch in table.select(EVIDENCE[name].names).cast(EVIDENCE[name]).to_batches():
+        yield name, batch

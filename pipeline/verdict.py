@@ -1,0 +1,108 @@
+"""The verdict: what came out, in figures, for programs."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from pidkeeper.pipeline.files.location import Location
+
+SCHEMA_VERSION: Final = 3
+"""Of `verdict.json` and of the tables: goes up when a name or a type changes."""
+NAME: Final = "verdict.json"
+
+
+class CheckCount(msgspec.Struct):
+    """Findings of one check by severity."""
+
+    violations: int = 0
+    warnings: int = 0
+    notes: int = 0
+
+
+class BadFile(msgspec.Struct, frozen=True):
+    """A file that could not be read, or not wholly. `kinds`: words of pipeline.formats.problems."""
+
+    file: str
+    kinds: str
+    position: int | None
+    detail: str
+
+
+class Watermark(msgspec.Struct, frozen=True):
+    """How far the audit saw: by member the log offset before which all is audited, by partition the last offset.
+
+    `partitions`: how many there are; of more than a hundred the first hundred are named.
+    """
+
+    log_offsets: dict[str, int] = {}
+    partition_offsets: dict[str, int] = {}
+    partitions: int = 0
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What was covered.
+
+    `members`: of the quorum, whose files were read. `voters`: how many the quorum has by the newest configuration in
+    any file; null where none names any. Log offsets `from_offset` to before `to_offset`; null without any. `unseen`:
+    what was not looked at, a sentence each.
+    """
+
+    members: list[str] = []
+    voters: int | None = None
+    from_offset: int | None = None
+    to_offset: int | None = None
+    unseen: list[str] = []
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The contents of `verdict.json`. Times are milliseconds since the epoch; null without anything.
+
+    `violations`: a check found one. `incomplete`: none did, but `coverage.unseen` says what was not looked at. `clean`:
+    neither. `files_read`: all files that count; `files_read_anew`: archive files and segments of them that no earlier
+    run with this state had read.
+    """
+
+    verdict: Literal["clean", "violations", "incomplete"]
+    violations: int
+    warnings: int
+    notes: int
+    checks: dict[str, CheckCount]
+    files_read: int
+    files_bad: int
+    bad_files: list[BadFile]
+    blocks: int
+    ids: int
+    batches: int
+    brokers: int
+    highest_id: int | None
+    first_ms: int | None
+    last_ms: int | None
+    watermark: Watermark
+    coverage: Coverage
+    pidkeeper_version: str
+    schema_version: int = SCHEMA_VERSION
+    files_read_anew: int = 0
+    wall_seconds: float = 0.0
+
+
+def covered_text(coverage: Coverage) -> str:
+    """For the eye: whose files, of how many, and which log offsets."""
+    if not coverage.members:
+        return "no member of the quorum"
+    names, word = ", ".join(coverage.members), "member" if len(coverage.members) == 1 else "members"
+    of = "" if coverage.voters is None else f" of a quorum with {coverage.voters} voters"
+    if coverage.from_offset is None or coverage.to_offset is None:
+        return f"{word} {names}{of}, no log offset"
+    return f"{word} {names}{of}, log offsets {coverage.from_offset:,} to {coverage.to_offset - 1:,}"
+
+
+def write_verdict(place: Location, verdict: Verdict) -> None:
+    """Write `verdict.json` into a directory, whole or not at all. Raises OSError."""
+    (place / NAME).write(msgspec.json.format(msgspec.json.encode(verdict)) + b"\n")
+
+
+def read_verdict(place: Location) -> Verdict:
+    """That of an earlier run. Raises OSError, msgspec.DecodeError."""
+    return msgspec.json.decode((place / NAME).read(), type=Verdict)
