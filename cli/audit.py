@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from pidkeeper.cli.audit_options import EngineOptions, engine_options, out_option, paths_options
+from pidkeeper.cli.audit_options import EngineOptions, engine_options, out_option, paths_options, storm_option
 from pidkeeper.cli.audit_owner import owner
 from pidkeeper.cli.audit_session import explained, running, stepper
 from pidkeeper.cli.failures import CommandError, ExitCode
@@ -16,6 +16,7 @@ from pidkeeper.cli.output import output_option, print_facts, print_json, print_t
 if TYPE_CHECKING:
     from pidkeeper.pipeline.files.location import Location
     from pidkeeper.pipeline.floor import Floor
+    from pidkeeper.pipeline.limits import Limits
     from pidkeeper.pipeline.paths import AuditPaths
     from pidkeeper.pipeline.verdict import Verdict
 
@@ -40,6 +41,7 @@ audit.add_command(owner)
 @paths_options
 @engine_options
 @out_option("Directory for tables, verdict and report; the next audit there reads only what is new.")
+@storm_option
 @click.option("--anew", is_flag=True, help="Read everything, also what an earlier audit in --out has judged.")
 @click.option(
     "--on-bad-file",
@@ -55,6 +57,7 @@ def run(
     segments: tuple[str, ...],
     engine: EngineOptions,
     out: Location,
+    storm_blocks: int,
     anew: bool,
     on_bad_file: str,
     output: str,
@@ -69,7 +72,7 @@ def run(
     with explained(engine) as interrupts, running(engine, out, interrupts) as ready:
         from pidkeeper.pipeline.audit import AuditOptions, run_audit
 
-        options = AuditOptions(paths, out, anew=anew, fail=on_bad_file == "fail")
+        options = AuditOptions(paths, out, anew=anew, fail=on_bad_file == "fail", limits=_limits(storm_blocks))
         verdict = run_audit(ready, options, stepper(interrupts))
     _print_verdict(verdict, out, output)
     _end(verdict)
@@ -91,6 +94,7 @@ def report(out: Location, output: str) -> None:
 @paths_options
 @engine_options
 @out_option("Directory for tables, verdict and report; what an earlier audit there has judged is not read again.")
+@storm_option
 @click.option("--once", is_flag=True, help="Exit after the first look.")
 @click.option(
     "--every",
@@ -105,6 +109,7 @@ def stream(
     segments: tuple[str, ...],
     engine: EngineOptions,
     out: Location,
+    storm_blocks: int,
     once: bool,
     every: float,
 ) -> None:
@@ -119,7 +124,7 @@ def stream(
 
         often = "once" if once else f"every {every:g} s, until Ctrl-C"
         click.echo(f"looking {often}: {', '.join([*paths.data, *paths.segments])}")
-        options = StreamOptions(AuditOptions(paths, out), once=once, every_seconds=every)
+        options = StreamOptions(AuditOptions(paths, out, limits=_limits(storm_blocks)), once=once, every_seconds=every)
         verdict = run_stream(ready, options, click.echo, interrupts.wait)
     click.echo(f"{verdict.verdict}: {verdict.violations:,} violations in {verdict.blocks:,} blocks")
     _end(verdict)
@@ -168,6 +173,12 @@ def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[st
     if not data and not members and not segments:
         raise click.UsageError("nothing to audit: give data directories, --cluster DIR or --segments PATH")
     return AuditPaths([*data, *members], list(segments))
+
+
+def _limits(storm_blocks: int) -> Limits:
+    from pidkeeper.pipeline.limits import Limits
+
+    return Limits(storm_blocks_per_minute=storm_blocks)
 
 
 def _print_verdict(verdict: Verdict, out: Location, output: str) -> None:

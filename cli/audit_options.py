@@ -13,6 +13,7 @@ import click
 import msgspec
 
 from pidkeeper.pipeline.files.location import is_uri, locate
+from pidkeeper.pipeline.limits import DEFAULT
 from pidkeeper.pipeline.session import DEFAULT_MASTER, DEFAULT_MEMORY, why_not
 
 Function = Callable[..., Any]
@@ -77,6 +78,17 @@ def paths_options(command: Function) -> Function:
             help=f"Log directory of a Kafka broker. A local path, a glob, or {URI}.",
         ),
     )
+
+
+def storm_option(command: Function) -> Function:
+    """Add `--storm-blocks`."""
+    return click.option(
+        "--storm-blocks",
+        default=DEFAULT.storm_blocks_per_minute,
+        show_default=True,
+        type=click.IntRange(1),
+        help="Blocks that a broker may take within a minute before that is called a storm.",
+    )(command)
 
 
 def engine_options(command: Function) -> Function:

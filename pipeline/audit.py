@@ -18,10 +18,10 @@ from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.formats.archive import file_name, within
 from pidkeeper.pipeline.gathering import AuditPlan, gather
-from pidkeeper.pipeline.ledger import EVIDENCE_PREFIX, RUNS, Commit, KnownShard, Ledger, Registry, Run
+from pidkeeper.pipeline.ledger import EVIDENCE_PREFIX, RUNS, Commit, KnownShard, Ledger, LedgerError, Registry, Run
 from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
-from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, logs
+from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, identity, logs
 from pidkeeper.pipeline.quorum.gathering import QuorumPlan
 from pidkeeper.pipeline.quorum.loading import load
 from pidkeeper.pipeline.quorum.members import Members, list_members
@@ -64,6 +64,7 @@ class Outcome(NamedTuple):
     shards: list[KnownShard]
     held: Mapping[str, list[tuple[int, int]]]
     blocks: Any
+    cluster: str | None
 
 
 def run_audit(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -89,6 +90,7 @@ def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lam
         load(con, gather(engine, inputs.plan), EVIDENCE)
         if options.fail:
             _fail_if_bad(con)
+        cluster = _same_cluster(con, options.out, last)
         say("concluding")
         shards = _shards(con, inputs.plan, run)
         blocks = _blocks(ledger, shards)
@@ -106,7 +108,7 @@ def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lam
         written = {name: tables.table(con, name) for name in tables.WRITTEN}
         found = {name: _judged_now(con, name, schema) for name, schema in evidence.OF_SHARDS.items()}
     verdict = msgspec.structs.replace(verdict, wall_seconds=round(time.monotonic() - started, 2))
-    return Outcome(run, registry, verdict, written, found, shards, coverage.by_member(held), blocks)
+    return Outcome(run, registry, verdict, written, found, shards, coverage.by_member(held), blocks, cluster)
 
 
 def keep(outcome: Outcome, out: Location) -> None:
@@ -119,7 +121,7 @@ def keep(outcome: Outcome, out: Location) -> None:
             run.write_table(f"{EVIDENCE_PREFIX}{name}", table)
     page = draw(verdict, {**outcome.tables, "blocks": outcome.blocks})
     _leave(run.place, verdict, page)
-    known = (outcome.registry.members, outcome.registry.files, outcome.shards, dict(outcome.held))
+    known = (outcome.registry.members, outcome.registry.files, outcome.shards, dict(outcome.held), outcome.cluster)
     run.finish(Commit(run.number, run.name, int(time.time() * 1000), verdict, *known))
     _leave(out, verdict, page)
 
@@ -247,6 +249,17 @@ def _make(con: Any, name: str, rows: Sequence[dict[str, Any]], schema: Any) -> N
 
 
 # Between: what it shows.
+
+
+def _same_cluster(con: Any, out: Location, last: Commit | None) -> str | None:
+    """The cluster that is audited. Raises LedgerError if the ledger is of another one."""
+    cluster = identity.cluster_of(identity.known_of(con))
+    before = None if last is None else last.cluster
+    if before is not None and cluster is not None and before != cluster:
+        raise LedgerError(
+            f"{out} has the audits of cluster {before}, and these are files of {cluster}: name another --out"
+        )
+    return cluster or before
 
 
 def _fail_if_bad(con: Any) -> None:

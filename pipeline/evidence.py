@@ -115,10 +115,12 @@ def _holes(seen: Seen) -> list[tuple[int, int]]:
 
 
 COMMITTED_SQL: Final = """
+with kin_logs as (select * from logs where not list_contains($foreign, member_id)),
+kin_snapshots as (select * from snapshots where not list_contains($foreign, member_id))
 select
-    (select max(commit_index) from logs) as committed_index,
-    greatest((select max(last_index) from logs), (select max("index") from snapshots)) as last_index,
-    (select max(next_offset) from snapshots) as snapshot_offset,
+    (select max(commit_index) from kin_logs) as committed_index,
+    greatest((select max(last_index) from kin_logs), (select max("index") from kin_snapshots)) as last_index,
+    (select max(next_offset) from kin_snapshots) as snapshot_offset,
     (select count(distinct coalesce(path, file)) from problems left join files using (file_id)
         where not coalesce({legal}, false)) as bad_files,
     (select coalesce(sum(batches), 0)::bigint from segment_parts) as batches
@@ -136,7 +138,7 @@ def seen_of(
 ) -> Seen:
     """The facts, from the driver's connection. `members`: whose files were found; `foreign`: who is left out."""
     query = COMMITTED_SQL.format(legal=LEGAL)
-    ((committed, last, snapshot, bad, batches),) = con.sql(query).fetchall()
+    ((committed, last, snapshot, bad, batches),) = con.execute(query, {"foreign": list(foreign)}).fetchall()
     ((voters,),) = con.execute(VOTERS_SQL, {"foreign": list(foreign)}).fetchall()
     return Seen(
         quorum=of_quorum,

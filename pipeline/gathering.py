@@ -48,7 +48,7 @@ def _gather(engine: Engine, plan: AuditPlan) -> Iterator[Named]:
     runs: list[Any] = []
     if plan.quorum is not None:
         for name, batch in gather_quorum(engine, plan.quorum):
-            if name == "id_runs":
+            if name in {"id_runs", "adrift"}:
                 runs.append(batch)
             yield name, batch
     if plan.segments is not None:

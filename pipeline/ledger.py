@@ -11,6 +11,7 @@ those of before; of all else nothing is ever removed.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 from collections.abc import Iterable, Iterator
@@ -100,7 +101,10 @@ class KnownShard(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Commit(msgspec.Struct):
-    """What counts after an audit. `held`: by member, the log offsets that its files had, from, to before."""
+    """What counts after an audit. `held`: by member, the log offsets that its files had, from, to before.
+
+    `cluster`: whose, None if no file said so.
+    """
 
     number: int
     run: str
@@ -110,6 +114,7 @@ class Commit(msgspec.Struct):
     files: list[KnownFile] = []
     shards: list[KnownShard] = []
     held: dict[str, list[tuple[int, int]]] = {}
+    cluster: str | None = None
     version: int = VERSION
 
 
@@ -180,12 +185,14 @@ class Run:
         """Remove the blocks of earlier runs that no shard has any more.
 
         Those of this number stay until the next one: another run that has it may be about to end, and will be refused.
+        Where nothing may be deleted, they stay; the commit names what counts.
         """
         kept = {shard.blocks.rpartition("/")[2] for shard in commit.shards}
-        for name in (self._ledger.place / BLOCKS).names():
-            written = _BLOCKS_NAME.match(name)
-            if written is not None and int(written[1]) < commit.number and name not in kept:
-                (self._ledger.place / BLOCKS / name).delete()
+        with contextlib.suppress(OSError):
+            for name in (self._ledger.place / BLOCKS).names():
+                written = _BLOCKS_NAME.match(name)
+                if written is not None and int(written[1]) < commit.number and name not in kept:
+                    (self._ledger.place / BLOCKS / name).delete()
 
 
 def evidence_of(ledger: Ledger, shards: Iterable[KnownShard], schemas: dict[str, Any]) -> Iterator[Named]:

@@ -10,26 +10,34 @@ from pidkeeper.pipeline.evidence import Seen, judge
 from pidkeeper.pipeline.quorum import conclusions
 from pidkeeper.pipeline.segments import conclude as segments
 from pidkeeper.pipeline.verdict import BadFile, CheckCount, Verdict, Watermark
+from pidkeeper.protocol.ids import OWN
 
 MAX_NAMED_BAD_FILES: Final = 100
 """So many are named in the verdict; the table `files` has all."""
 MAX_NAMED_PARTITIONS: Final = 100
 """The same for the partitions in the verdict's watermark."""
 
-FACTS_SQL: Final = """
+FACTS_SQL: Final = f"""
+with spans as (
+    select first_ms, last_ms from shards
+    union all select timestamp_ms, timestamp_ms from blocks_adrift
+    union all select first_timestamp_ms, last_timestamp_ms from batches_daily
+)
 select
     (select count(*) from audited_files) as files_read,
     (select count(*) filter (problems > 0) from audited_files) as files_bad,
     (select coalesce(sum(blocks), 0) from shards) + (select count(*) from versions where version > 1)
         + (select count(*) from blocks_adrift) as blocks,
-    (select coalesce(sum(ids), 0) from shards) as ids,
+    (select coalesce(sum(ids), 0) from shards)
+        + (select coalesce(sum(last_id::hugeint - first_id + 1), 0) from blocks_adrift) as ids,
     (select coalesce(sum(batches), 0) from batches_daily) as batches,
-    (select count(distinct broker_id) from brokers) as brokers,
-    (select max(last_id) from id_runs) as highest_id,
-    least((select min(first_ms) filter (first_ms >= 0) from shards),
-        (select min(first_timestamp_ms) filter (first_timestamp_ms >= 0) from batches_daily)) as first_ms,
-    greatest((select max(last_ms) filter (last_ms >= 0) from shards),
-        (select max(last_timestamp_ms) filter (last_timestamp_ms >= 0) from batches_daily)) as last_ms
+    (select count(distinct broker_id) from (
+        select broker_id from brokers
+        union all select broker_id from blocks_adrift where broker_id <> {OWN}
+    )) as brokers,
+    greatest((select max(last_id) from id_runs), (select max(last_id) from blocks_adrift)) as highest_id,
+    (select min(first_ms) filter (first_ms >= 0) from spans) as first_ms,
+    (select max(last_ms) filter (last_ms >= 0) from spans) as last_ms
 """
 BAD_FILES_SQL: Final = """
 select file, kinds, first_position, detail from audited_files where problems > 0 order by file limit $most

@@ -30,6 +30,8 @@ LIMIT_SECONDS: Final = 200.0
 
 WITNESSES_PER_AGENT: Final = 5
 AFTER_RESTART_CLAIMS: Final = 20_000
+SNAPSHOT_ENTRIES: Final = 100
+"""So often that members archive, merge archives and send each other snapshots within the demonstration."""
 
 
 class Facts(msgspec.Struct):
@@ -67,7 +69,7 @@ def demo(claims: int, rate: int, kills: int, as_json: bool, keep: Path | None) -
     Exits 1 if an ID was handed out twice, if a claim failed, or if anything else went wrong.
     """
     directory = keep or Path(tempfile.mkdtemp(prefix="pidkeeper-demo-"))
-    cluster = LocalCluster(directory)
+    cluster = LocalCluster(directory, controller_options={"snapshot_entries": SNAPSHOT_ENTRIES})
     demonstration = Demonstration(cluster, claims=claims, rate=rate, kills=kills)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -183,15 +185,17 @@ class Demonstration:
         return judge(claimed, self._history())
 
     def _history(self) -> list[AllocatedBlock]:
-        members = Controllers.of([controller.http for controller in self.cluster.layout.controllers]).leader_first()
-        blocks: list[AllocatedBlock] = []
-        after: int | None = -1
-        while after is not None:
-            path = f"/v1/producer-ids/blocks?after={after}&limit=1000"
-            page = members.ask(AllocatedBlocksPage, "GET", path)
-            blocks += page.blocks
-            after = page.next_after
-        return blocks
+        """That of all members together: one that was sent a snapshot lacks what was archived before it."""
+        found: set[AllocatedBlock] = set()
+        for controller in self.cluster.layout.controllers:
+            member = Controllers.of([controller.http])
+            after: int | None = -1
+            while after is not None:
+                path = f"/v1/producer-ids/blocks?after={after}&limit=1000"
+                page = member.ask(AllocatedBlocksPage, "GET", path)
+                found.update(page.blocks)
+                after = page.next_after
+        return sorted(found, key=lambda block: (block.first, block.last, block.offset))
 
     def _note(self, errors: int, verdict: Verdict) -> None:
         if errors:

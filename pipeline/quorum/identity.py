@@ -49,13 +49,18 @@ def known_of(con: Any) -> dict[int, Known]:
     return known
 
 
+def cluster_of(known: Mapping[int, Known]) -> str | None:
+    """The cluster that most members are of."""
+    return _most(one.cluster for one in known.values())
+
+
 def foreign_members(known: Mapping[int, Known]) -> list[Foreign]:
     """Who is not of the cluster that most members are of, or not of the founding that most of these are of.
 
     A member that is behind may know an older founding, whose place the newer one took: what it knew by an index at
     which others had none newer is no difference.
     """
-    cluster = _most(one.cluster for one in known.values())
+    cluster = cluster_of(known)
     found = [
         Foreign(member, f"these are files of cluster {one.cluster}, and cluster {cluster} is audited")
         for member, one in known.items()

@@ -124,11 +124,13 @@ insert into findings by name
 with jumps as (
     select next_producer_id, min({{'offset': "offset", 'record_type': record_type, 'member_id': member_id,
         'file_id': file_id, 'position': "position"}}) as jump
-    from records where committed and record_type in {JUMPS} group by next_producer_id
+    from records
+    where committed and record_type in {JUMPS} and not list_contains($foreign, member_id) group by next_producer_id
 ),
 migrated as (
     select count(*) > 0 as imported from (
-        select phase from records where committed union all select phase from snapshots
+        select phase from records where committed and not list_contains($foreign, member_id)
+        union all select phase from snapshots where not list_contains($foreign, member_id)
     ) where phase is not null
 ),
 gaps as (
@@ -165,7 +167,7 @@ The last jump before a block goes to just where the block starts, so it is found
 quorum that came from ZooKeeper lie the IDs of ZooKeeper's brokers."""
 
 
-def conclude(con: Any) -> None:
+def conclude(con: Any, foreign: list[int]) -> None:
     """Findings of the three, from `shards`, `gaps`, `adrift`, and if need be from the view `blocks`.
 
     Cost out of order: three sorts of all blocks, on disk where memory ends.
@@ -180,4 +182,4 @@ def conclude(con: Any) -> None:
         con.execute(WHOLE_SQL)
         con.execute(OVERLAP_SQL)
         con.execute(REGRESS_SQL)
-    con.execute(GAP_SQL)
+    con.execute(GAP_SQL, {"foreign": foreign})

@@ -77,15 +77,27 @@ _LAST_DATED_DAYS: Final = 365_250.0
 """A thousand years: farther dates say nothing, and those above the year 9999 have no form."""
 BURN_DOWN_SQL: Final = f"""
 insert into findings by name
-with ends as (select max(last_ms) as newest, min(first_ms) as oldest, sum(ids)::double as ids from shards),
+with spans as (
+    select first_ms, last_ms, ids::double as ids from shards
+    union all
+    select timestamp_ms, timestamp_ms, (last_id::hugeint - first_id + 1)::double from blocks_adrift
+),
+given as (
+    select hour, ids from hours
+    union all
+    select timestamp_ms // {HOUR_MS}, (last_id::hugeint - first_id + 1)::double from blocks_adrift
+),
+ends as (select max(last_ms) as newest, min(first_ms) as oldest, sum(ids) as ids from spans),
 day as (
-    select sum(h.ids) as ids from hours h, ends where h.hour >= ends.newest // {HOUR_MS} - {_DAY_HOURS}
+    select sum(g.ids) as ids from given g, ends where g.hour >= ends.newest // {HOUR_MS} - {_DAY_HOURS}
 ),
 next as (
     select max(id) as id from (
         select max(top.last_id) + 1 as id from shards
-        union all select max(next_producer_id) from snapshots
-        union all select max(next_producer_id) from records where committed and record_type in {JUMPS}
+        union all select max(last_id) + 1 from blocks_adrift
+        union all select max(next_producer_id) from snapshots where not list_contains($foreign, member_id)
+        union all select max(next_producer_id) from records
+        where committed and record_type in {JUMPS} and not list_contains($foreign, member_id)
     )
 ),
 rates as (
@@ -110,7 +122,7 @@ from dated
 whole hours, and of the whole span."""
 
 
-def conclude(con: Any, limits: Limits) -> None:
+def conclude(con: Any, limits: Limits, foreign: list[int]) -> None:
     """Findings of the three."""
     con.execute(
         STORM_SQL,
@@ -123,4 +135,4 @@ def conclude(con: Any, limits: Limits) -> None:
     due = limits.quota_share * limits.quota_burst
     told = {"burst": limits.quota_burst, "rate": f"{limits.quota_per_second:g}"}
     con.execute(QUOTA_SQL, told | {"due": due, "skew": CLOCK_SKEW_MS})
-    con.execute(BURN_DOWN_SQL, {"horizon": limits.horizon_days})
+    con.execute(BURN_DOWN_SQL, {"horizon": limits.horizon_days, "foreign": foreign})

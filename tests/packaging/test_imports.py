@@ -49,8 +49,8 @@ def test_a_contract_that_does_not_hold_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parent", "importer", "imported"),
     [
-        ("pipeline", "pipeline.checks.limits", "pipeline.report.markup"),
-        ("pipeline.checks.segments", "pipeline.checks.segments.blocks", "pipeline.checks.segments.ids"),
+        ("pipeline", "pipeline.findings", "pipeline.report.render"),
+        ("pipeline.quorum", "pipeline.quorum.evidence", "pipeline.quorum.blocks"),
     ],
 )
 def test_a_circle_is_found_between_packages_and_deep_below(

@@ -55,6 +55,19 @@ def pidkeeper(*arguments: str, **environment: str) -> subprocess.CompletedProces
     )
 
 
+def test_what_a_storm_is_can_be_said(tmp_path: Path) -> None:
+    write_quorum(tmp_path / "data")
+
+    def storms(out: str, *options: str) -> int:
+        run = pidkeeper("run", str(tmp_path / "data"), "--engine", "local", "--out", str(tmp_path / out), *options)
+        assert run.returncode == 0, run.stderr
+        verdict = json.loads((tmp_path / out / "verdict.json").read_text())
+        return int(verdict["checks"]["storm"]["warnings"])
+
+    assert storms("as it is") == 0
+    assert storms("strict", "--storm-blocks", "1") > 0
+
+
 def test_a_violation_ends_with_5_and_stands_in_every_output(tmp_path: Path) -> None:
     if (reason := why_no_spark()) is not None:
         pytest.skip(reason)

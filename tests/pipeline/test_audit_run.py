@@ -15,12 +15,12 @@ from pidkeeper.pipeline.audit import AuditOptions, draw_again, run_audit
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.location import locate
-from pidkeeper.pipeline.ledger import Ledger
+from pidkeeper.pipeline.ledger import Ledger, LedgerError
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.quorum import gathering as of_quorum
 from pidkeeper.pipeline.verdict import read_verdict
 from tests.pipeline.small_audits import SEGMENTS, comparable, grow, rows, table, write_files
-from tests.support.sound_quorum import ARCHIVED, END, FIRST_BLOCK, block, blocks, write_quorum
+from tests.support.sound_quorum import ARCHIVED, END, FIRST_BLOCK, block, blocks, write_member, write_quorum
 
 
 def options(tmp_path: Path, out: str = "out", *, fail: bool = False) -> AuditOptions:
@@ -137,3 +137,18 @@ def test_earlier_verdicts_stay(tmp_path: Path) -> None:
     ledger = Ledger(locate(tmp_path / "out"))
     assert [ledger.commit(number).verdict for number in (1, 2)] == [first, second]
     assert msgspec.structs.asdict(read_verdict(ledger.place)) == msgspec.structs.asdict(second)
+
+
+def test_a_ledger_is_of_one_cluster(tmp_path: Path) -> None:
+    write_quorum(tmp_path / "data")
+    run_audit(LocalEngine(), options(tmp_path))
+    shutil.rmtree(tmp_path / "data")
+    for node in (1, 2, 3):
+        write_member(tmp_path / "data" / str(node), node, "cluster-b")
+    with pytest.raises(
+        LedgerError, match="has the audits of cluster cluster-a, and these are files of cluster-b: name"
+    ):
+        run_audit(LocalEngine(), options(tmp_path))
+    commit = Ledger(locate(tmp_path / "out")).newest()
+    assert commit is not None
+    assert (commit.number, commit.cluster) == (1, "cluster-a")

@@ -5,12 +5,15 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pidkeeper.pipeline.floor import Floor, find_floor
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError, cluster_paths
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP
-from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
+from pidkeeper.protocol.messages import AllocatedBlock
+from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES, decode_header, encode_header
+from tests.support.archive_edits import edit_archive
 from tests.support.member_files import MemberFiles
 from tests.support.segment_builder import batch
 
@@ -48,6 +51,52 @@ def test_the_command_for_a_floor_far_above_forces_it(tmp_path: Path) -> None:
     member.archive((0, 1))
     found = floor_of(member.path, tmp_path / "kafka")
     assert found.command == f"pidkeeper ids raise-floor {found.floor} --force --token-file OPERATORS-TOKEN"
+
+
+def test_rows_that_are_higher_than_the_header_says_count(tmp_path: Path) -> None:
+    """Every checksum of the file is right: it is the order of the rows that hides the highest one."""
+    member = MemberFiles(tmp_path / "1")
+    member.archive((0, 20))
+    (path,) = member.found("archive")
+
+    def leap(rows: list[AllocatedBlock]) -> None:
+        rows[7] = msgspec.structs.replace(rows[7], first=700_000, last=700_009)
+
+    edit_archive(path, leap)
+    assert decode_header(path.read_bytes()).last_id == 199
+    found = floor_of(member.path)
+    assert (highest(found), found.evidence[0].file) == ({"archive files": 700_009}, str(path))
+
+
+def test_a_header_that_names_an_id_that_no_row_has_counts_too(tmp_path: Path) -> None:
+    """After a disaster, IDs are better burnt than handed out twice."""
+    member = MemberFiles(tmp_path / "1")
+    member.archive((0, 20))
+    (path,) = member.found("archive")
+    header = decode_header(path.read_bytes())
+    data = path.read_bytes()[HEADER_BYTES:]
+    path.write_bytes(encode_header(msgspec.structs.replace(header, last_id=4999)) + data)
+    assert highest(floor_of(member.path)) == {"archive files": 4999}
+
+
+def test_files_on_another_file_system_are_looked_through_as_those_here(tmp_path: Path) -> None:
+    memory = pytest.importorskip("fsspec", reason="fsspec is not installed").filesystem("memory")
+    member = MemberFiles(tmp_path / "1")
+    member.archive((0, 20))
+    member.log(50, 10)
+    member.snapshot(30, 30)
+    segment = tmp_path / "kafka" / "orders-0" / f"{0:020d}.log"
+    segment.parent.mkdir(parents=True)
+    segment.write_bytes(batch(0, producer=(777, 0, 0)))
+    due = highest(floor_of(tmp_path, tmp_path / "kafka"))
+    memory.put(str(tmp_path), "/elsewhere/all", recursive=True)
+    try:
+        for at in (f"file://{tmp_path}", "memory://elsewhere/all"):
+            found = find_floor(AuditPaths([at], [f"{at}/kafka"]), MARGIN)
+            assert (highest(found), found.highest, found.unread) == (due, 777, [])
+            assert found.evidence[0].file == f"{at}/1/archive/{member.found('archive')[0].name}"
+    finally:
+        memory.rm("/elsewhere", recursive=True)
 
 
 def test_a_torn_archive_file_is_read_up_to_its_end(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from pidkeeper.pipeline.audit import AuditOptions, keep, look, run_audit
 from pidkeeper.pipeline.engine.local import LocalEngine
-from pidkeeper.pipeline.files.location import locate
+from pidkeeper.pipeline.files.location import Location, locate
 from pidkeeper.pipeline.ledger import (
     VERSION,
     Commit,
@@ -224,6 +224,26 @@ def test_blocks_that_are_obsolete_are_swept_and_nothing_else(tmp_path: Path, led
         "half of a file",
     }
     assert own in left
+
+
+def test_where_nothing_may_be_deleted_an_audit_counts_all_the_same(
+    tmp_path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    obsolete = tmp_path / "out/blocks/00000001-aaaaaaaa-000001.parquet"
+    obsolete.parent.mkdir(parents=True)
+    obsolete.touch()
+    first = commit_of(1, "00000001-eeeeeeee", [])
+    ledger.begin(None).finish(first)
+
+    def refused(self: Location) -> None:
+        raise PermissionError(f"no right to delete {self}")
+
+    monkeypatch.setattr(Location, "delete", refused)
+    run = ledger.begin(first)
+    run.finish(commit_of(2, run.name, []))
+    newest = ledger.newest()
+    assert newest is not None
+    assert (newest.number, obsolete.exists()) == (2, True)
 
 
 def test_an_audit_leaves_the_blocks_of_its_shards_alone(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from pidkeeper.pipeline import session
@@ -28,8 +30,16 @@ def test_local_threads_share_a_bounded_heap(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_what_the_engine_rests_on_cannot_be_set_otherwise() -> None:
     assert why_not("spark.executor.memory", "4g") is None
-    assert why_not("spark.sql.adaptive.enabled", "false") is None
-    reason = why_not("spark.sql.adaptive.enabled", "true")
-    assert reason == f"the audit needs spark.sql.adaptive.enabled={REQUIRED['spark.sql.adaptive.enabled']}"
+    for name, value in REQUIRED.items():
+        assert why_not(name, value) is None
+        assert why_not(name, f"{value}0") == f"the audit needs {name}={value}"
     assert why_not("spark.master", "local") == "the master is named by --master"
     assert "spark.hadoop.fs.defaultFS" in (why_not("fs.defaultFS", "hdfs://h") or "")
+
+
+def test_an_audit_in_one_process_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert session.why_no_audit() is None
+    assert "java does not run" in (session.why_no_spark() or "")
+    monkeypatch.setattr(session, "_NEEDED", ("numpy", "no_such_library"))
+    assert session.why_no_audit() == session.why_no_spark() == f"the audit needs no_such_library: {session.EXTRA}"

@@ -129,7 +129,7 @@ def judged(example: Drawn, check: str | None = None) -> Case:
 
 def test_a_sound_history_has_no_finding_above_a_note() -> None:
     cases = [judged(example) for example in DRAWN[:SOUND]]
-    assert sum(bool(case.cuts) for case in cases) > SOUND // 2, "hardly a history is cut"
+    assert sum(bool(case.cuts) for case in cases) >= SOUND // 4, "hardly a history is cut"
     assert [case for case in cases if case.found] == []
 
 
