@@ -264,7 +264,7 @@ async def test_a_graceful_stop_hands_leadership_over(make: Make) -> None:
     core = leader.core
     assert core.role is Role.FOLLOWER
     assert core.leader_id not in {None, leader.node_id}
-    assert core.term == term + 1
+    assert core.term > term
     assert "this member is being stopped" in MemberInterface(leader).describe().reasons
     with pytest.raises(RequestError):
         leader.submit(requests.AllocateProducerIds(1, epoch))
