@@ -28,13 +28,18 @@ demo: $(VENV)/.demo  ## real Kafka clients get IDs while leaders are killed; pri
 	$(BIN)/pidkeeper demo
 
 AUDITED := build/audited-cluster
+WRITTEN := build/audited-kafka
 # The demo takes thousands of blocks a minute on purpose: that is no storm here.
-audit: $(VENV)/.audit  ## the same, and then an audit of all that its cluster left; by Spark where Java 17 is at hand
-	rm -rf $(AUDITED) build/audit
+audit: $(VENV)/.audit  ## the same, and an audit of all that its cluster left; with Java by Spark, with Maven too of Kafka's segments
+	rm -rf $(AUDITED) $(WRITTEN) build/audit
 	$(BIN)/pidkeeper demo --keep $(AUDITED)
-	@command -v java >/dev/null || echo "there is no Java: the audit runs in one process, without Spark" >&2
-	$(BIN)/pidkeeper audit run --cluster $(AUDITED) --out build/audit --storm-blocks 100000 \
-	    --engine $$(command -v java >/dev/null && echo spark || echo local)
+	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka ]; then \
+	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had" >&2; fi
+	$(BIN)/python -m tests.pipeline.quorum_segments $(AUDITED) $(WRITTEN)
+	@if $(BIN)/python -c 'import sys; from pidkeeper.pipeline.session import why_no_spark; sys.exit(why_no_spark())'; \
+	    then engine=spark; else engine=local; echo "so the audit runs in one process, without Spark" >&2; fi; \
+	if [ -d $(WRITTEN)/logs ]; then segments="--segments $(WRITTEN)/logs"; fi; set -x; \
+	$(BIN)/pidkeeper audit run --cluster $(AUDITED) $$segments --out build/audit --storm-blocks 100000 --engine $$engine
 
 run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
 	$(BIN)/pidkeeper dev --dir build/cluster

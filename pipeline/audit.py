@@ -18,7 +18,17 @@ from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.formats.archive import file_name, within
 from pidkeeper.pipeline.gathering import AuditPlan, gather
-from pidkeeper.pipeline.ledger import EVIDENCE_PREFIX, RUNS, Commit, KnownShard, Ledger, LedgerError, Registry, Run
+from pidkeeper.pipeline.ledger import (
+    EVIDENCE_PREFIX,
+    RUNS,
+    Commit,
+    KnownSegments,
+    KnownShard,
+    Ledger,
+    LedgerError,
+    Registry,
+    Run,
+)
 from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, identity, logs
@@ -30,6 +40,7 @@ from pidkeeper.pipeline.report.draw import draw
 from pidkeeper.pipeline.segments import conclude as segments
 from pidkeeper.pipeline.segments import tables as of_segments
 from pidkeeper.pipeline.segments.listing import ListedSegments, list_and_plan
+from pidkeeper.pipeline.segments.memory import remember, settled_evidence
 from pidkeeper.pipeline.summary import sum_up
 from pidkeeper.pipeline.verdict import Verdict, write_verdict
 
@@ -65,6 +76,7 @@ class Outcome(NamedTuple):
     held: Mapping[str, list[tuple[int, int]]]
     blocks: Any
     cluster: str | None
+    segments: KnownSegments | None
 
 
 def run_audit(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Verdict:
@@ -76,7 +88,7 @@ def run_audit(engine: Engine, options: AuditOptions, say: Callable[[str], None] 
 
 
 def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    """Read, gather and conclude; of the outputs only blocks are written. Raises as `run_audit`."""
+    """Read, gather and conclude; of the outputs only blocks and producers are written. Raises as `run_audit`."""
     started = time.monotonic()
     ledger = Ledger(options.out)
     options.out.make()
@@ -88,6 +100,7 @@ def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lam
     with connect(DRIVER_MIB, DRIVER_THREADS) as con:
         _name(con, registry, inputs)
         load(con, gather(engine, inputs.plan), EVIDENCE)
+        segments_known, segments_found = _segments(con, inputs.segments, run, last)
         if options.fail:
             _fail_if_bad(con)
         cluster = _same_cluster(con, options.out, last)
@@ -106,9 +119,11 @@ def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lam
         )
         verdict = sum_up(con, seen)
         written = {name: tables.table(con, name) for name in tables.WRITTEN}
-        found = {name: _judged_now(con, name, schema) for name, schema in evidence.OF_SHARDS.items()}
+        found = segments_found | {name: _judged_now(con, name, schema) for name, schema in evidence.OF_SHARDS.items()}
     verdict = msgspec.structs.replace(verdict, wall_seconds=round(time.monotonic() - started, 2))
-    return Outcome(run, registry, verdict, written, found, shards, coverage.by_member(held), blocks, cluster)
+    return Outcome(
+        run, registry, verdict, written, found, shards, coverage.by_member(held), blocks, cluster, segments_known
+    )
 
 
 def keep(outcome: Outcome, out: Location) -> None:
@@ -121,8 +136,19 @@ def keep(outcome: Outcome, out: Location) -> None:
             run.write_table(f"{EVIDENCE_PREFIX}{name}", table)
     page = draw(verdict, {**outcome.tables, "blocks": outcome.blocks})
     _leave(run.place, verdict, page)
-    known = (outcome.registry.members, outcome.registry.files, outcome.shards, dict(outcome.held), outcome.cluster)
-    run.finish(Commit(run.number, run.name, int(time.time() * 1000), verdict, *known))
+    commit = Commit(
+        number=run.number,
+        run=run.name,
+        at_ms=int(time.time() * 1000),
+        verdict=verdict,
+        members=outcome.registry.members,
+        files=outcome.registry.files,
+        shards=outcome.shards,
+        held=dict(outcome.held),
+        cluster=outcome.cluster,
+        segments=outcome.segments,
+    )
+    run.finish(commit)
     _leave(out, verdict, page)
 
 
@@ -171,14 +197,17 @@ def _list(options: AuditOptions, last: Commit | None, run: Run, registry: Regist
     paths = options.paths
     try:
         members = list_members(paths, registry) if paths.data else Members([], [])
-        found = list_and_plan(paths.segments, registry.next_file) if paths.segments else None
+        known = None if last is None or options.anew else last.segments
+        found = (
+            list_and_plan(paths.segments, registry.next_file, options.out, run.name, known) if paths.segments else None
+        )
     except OSError as error:
         raise LoadingError(str(error)) from error
     sizes = {file.file_id: file.found.size for file in members.files}
     stamps = {file.file_id: file.found.stamp for file in members.files}
-    known = [] if last is None else last.shards
+    shards = [] if last is None else last.shards
     quorum = QuorumPlan(
-        members.members, sizes, stamps, options.out, run.name, known, anew=options.anew, limits=options.limits
+        members.members, sizes, stamps, options.out, run.name, shards, anew=options.anew, limits=options.limits
     )
     total = sum(sizes.values()) + (0 if found is None else found.bytes)
     plan = AuditPlan(quorum if paths.data else None, None if found is None else found.plan, total)
@@ -201,7 +230,7 @@ def _name(con: Any, registry: Registry, inputs: _Inputs) -> None:
         for file in registry.files
     ]
     if inputs.segments is not None:
-        rows += [file | {"listed": True} for file in inputs.segments.files]
+        rows += [file | {"listed": True} for file in inputs.segments.rows()]
     _make(con, "files", rows, _FILES)
     _make(con, "members", [{"member_id": number, "member": name} for number, name in names.items()], _MEMBERS)
     _make(con, "archive_listing", _archives(inputs.members), _ARCHIVES)
@@ -292,6 +321,16 @@ def _blocks(ledger: Ledger, shards: Iterable[KnownShard]) -> Any:
     found = [place.arrow() for place in places]
     system = found[0][0]
     return ds.dataset([path for _, path in found], schema=evidence.BLOCKS, filesystem=system, format="parquet")
+
+
+def _segments(
+    con: Any, listed: ListedSegments | None, run: Run, last: Commit | None
+) -> tuple[KnownSegments | None, dict[str, Any]]:
+    """What the ledger has of Kafka's segments from here on, and tables of this run; what is known is added to all."""
+    if listed is None:
+        return None if last is None else last.segments, {}
+    load(con, settled_evidence(listed.numbered, listed.recalled), EVIDENCE)
+    return remember(con, run.name, listed.files, listed.numbered, listed.recalled, listed.plan.buckets)
 
 
 def _conclude(con: Any, options: AuditOptions, plan: AuditPlan, last: Commit | None) -> conclusions.Concluded:

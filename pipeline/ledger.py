@@ -2,11 +2,12 @@
 
     commits/00000001.json   one for each audit, in order, never written again; the newest says what counts
     blocks/                 the blocks of each shard, as Parquet
+    producers/              rows and judgements of Kafka's producers, as Parquet, in buckets
     runs/00000001-…/        what one audit left: verdict, report, findings and the other tables, evidence
 
 A commit is the whole of an audit: a run that dies leaves files that no commit names, and nothing else. Of two that end
 at the same time one gets the number, and the other is refused. The blocks of a shard that was judged again replace
-those of before; of all else nothing is ever removed.
+those of before, and so do the files of a bucket; of all else nothing is ever removed.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from pidkeeper.pipeline.verdict import Verdict
 VERSION: Final = 1
 COMMITS: Final = "commits"
 BLOCKS: Final = "blocks"
+PRODUCERS: Final = "producers"
 RUNS: Final = "runs"
 EVIDENCE_PREFIX: Final = "evidence-"
 """Of the tables of a run that later runs need not make again."""
 _COMMIT_NAME: Final = re.compile(r"(\d{8})\.json")
-_BLOCKS_NAME: Final = re.compile(r"\.?(\d{8})-[0-9a-f]{8}-\d{6,}\.parquet")
-"""See `Run.blocks_name`; with a dot in front it is not whole."""
+_WRITTEN_NAME: Final = re.compile(r"\.?(\d{8})-[0-9a-f]{8}-\d{6,}(?:-\w+)?\.parquet")
+"""See `Run.blocks_name` and `kept_name`; with a dot in front it is not whole."""
 
 
 class LedgerError(RuntimeError):
@@ -100,6 +102,39 @@ class KnownShard(msgspec.Struct, frozen=True, array_like=True):
     blocks: str
 
 
+KeptFiles = dict[str, list[tuple[str, int]]]
+"""By what is in them the files of a bucket of producers, relative to the ledger, and how many rows each has."""
+
+
+class KnownSegment(msgspec.Struct, frozen=True, array_like=True):
+    """A segment of Kafka that was read. `number`: another one whenever it was read from its beginning.
+
+    stamp: empty if it is to be read in any case. whole: whether nothing compacted its topic. starts: of its parts.
+    """
+
+    number: int
+    root: str
+    path: str
+    member: str
+    size: int
+    stamp: str
+    whole: bool
+    starts: list[int]
+
+
+class KnownSegments(msgspec.Struct, frozen=True):
+    """All that is known of Kafka's segments. `run`: which audit left the evidence of their files.
+
+    segments: in the order of their logs. next_number: for one that has none. version: of what is kept of them.
+    """
+
+    run: str
+    next_number: int
+    segments: list[KnownSegment]
+    buckets: list[KeptFiles]
+    version: int
+
+
 class Commit(msgspec.Struct):
     """What counts after an audit. `held`: by member, the log offsets that its files had, from, to before.
 
@@ -115,6 +150,7 @@ class Commit(msgspec.Struct):
     shards: list[KnownShard] = []
     held: dict[str, list[tuple[int, int]]] = {}
     cluster: str | None = None
+    segments: KnownSegments | None = None
     version: int = VERSION
 
 
@@ -182,17 +218,20 @@ class Run:
         self._sweep(commit)
 
     def _sweep(self, commit: Commit) -> None:
-        """Remove the blocks of earlier runs that no shard has any more.
+        """Remove what earlier runs wrote that no shard and no bucket has any more.
 
         Those of this number stay until the next one: another run that has it may be about to end, and will be refused.
         Where nothing may be deleted, they stay; the commit names what counts.
         """
-        kept = {shard.blocks.rpartition("/")[2] for shard in commit.shards}
+        buckets = [] if commit.segments is None else commit.segments.buckets
+        kept = {shard.blocks for shard in commit.shards}
+        kept |= {file for bucket in buckets for files in bucket.values() for file, _ in files}
         with contextlib.suppress(OSError):
-            for name in (self._ledger.place / BLOCKS).names():
-                written = _BLOCKS_NAME.match(name)
-                if written is not None and int(written[1]) < commit.number and name not in kept:
-                    (self._ledger.place / BLOCKS / name).delete()
+            for folder in (BLOCKS, PRODUCERS):
+                for name in (self._ledger.place / folder).names():
+                    written = _WRITTEN_NAME.match(name)
+                    if written is not None and int(written[1]) < commit.number and f"{folder}/{name}" not in kept:
+                        (self._ledger.place / folder / name).delete()
 
 
 def evidence_of(ledger: Ledger, shards: Iterable[KnownShard], schemas: dict[str, Any]) -> Iterator[Named]:
@@ -209,6 +248,11 @@ def evidence_of(ledger: Ledger, shards: Iterable[KnownShard], schemas: dict[str,
                 with (place / f"{EVIDENCE_PREFIX}{name}.parquet").open() as file:
                     table = pq.read_table(file, filters=[("shard", "in", numbers)])
                 yield from ((name, batch) for batch in table.cast(schema).to_batches())
+
+
+def kept_name(run: str, bucket: int, name: str) -> str:
+    """Of a file of a bucket, relative to the ledger. `name`: what is in it."""
+    return f"{PRODUCERS}/{run}-{bucket:06d}-{name}.parquet"
 
 
 def _name(number: int) -> str:

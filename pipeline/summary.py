@@ -50,7 +50,7 @@ select count(distinct file_id) from (
     select a.file_id from archive_files a join shard_inputs i on a.shard = i.shard and not i.settled
     union all select file_id from logs
     union all select file_id from snapshots
-    union all select file_id from segment_parts
+    union all select file_id from segment_parts where anew
 )
 """
 

@@ -14,8 +14,8 @@ import click
 import msgspec
 import uvloop
 
-from pidkeeper.cli.controllers import Controllers
 from pidkeeper.cli.demo.evidence import Verdict, judge, quantile
+from pidkeeper.cli.demo.history import whole_history
 from pidkeeper.cli.demo.load import AllocationProbe, ClaimLoad
 from pidkeeper.cli.demo.narrator import Narrator
 from pidkeeper.cli.demo.witnesses import aiokafka_ids, confluent_ids
@@ -23,7 +23,6 @@ from pidkeeper.cli.failures import CommandError
 from pidkeeper.cli.kafka_load import ClaimTally
 from pidkeeper.cli.local_cluster import LocalCluster
 from pidkeeper.cli.output import print_table
-from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
 
 LIMIT_SECONDS: Final = 200.0
 """The demonstration ends by itself, also when something hangs."""
@@ -182,20 +181,7 @@ class Demonstration:
         for load in loads:
             for agent, tallies in load.tallies.items():
                 claimed[agent] += [tally.ids for tally in tallies]
-        return judge(claimed, self._history())
-
-    def _history(self) -> list[AllocatedBlock]:
-        """That of all members together: one that was sent a snapshot lacks what was archived before it."""
-        found: set[AllocatedBlock] = set()
-        for controller in self.cluster.layout.controllers:
-            member = Controllers.of([controller.http])
-            after: int | None = -1
-            while after is not None:
-                path = f"/v1/producer-ids/blocks?after={after}&limit=1000"
-                page = member.ask(AllocatedBlocksPage, "GET", path)
-                found.update(page.blocks)
-                after = page.next_after
-        return sorted(found, key=lambda block: (block.first, block.last, block.offset))
+        return judge(claimed, whole_history(self.cluster.layout.controllers))
 
     def _note(self, errors: int, verdict: Verdict) -> None:
         if errors:

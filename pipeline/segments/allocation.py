@@ -24,29 +24,27 @@ create or replace temp table ids as
 select producer_id, sum(batches)::bigint as batches, sum(data_batches) > 0 as wrote
 from producer_epochs
 group by producer_id
-order by producer_id
 """
 
 _UNALLOCATED: Final = """
 create or replace temp table unallocated as
-with outside as (
-    select * from ids join strangers using (producer_id) where producer_id >= $known_from
-), placed as (
+with placed as (
     select
-        producer_id, outside.batches,
+        producer_id, ids.batches,
         min({
-            'partition_id': followed.partition_id, 'base_offset': base_offset, 'part': part, 'position': position,
-            'timestamp_ms': followed.timestamp_ms
+            'partition_id': partition_id, 'base_offset': base_offset, 'part': part, 'position': position,
+            'timestamp_ms': timestamp_ms
         }) as place
     from followed
-    join outside using (producer_id)
-    group by producer_id, outside.batches
+    join ids using (producer_id)
+    semi join strangers using (producer_id)
+    where producer_id >= $known_from
+    group by producer_id, ids.batches
 )
 select
-    producer_id, batches, place.partition_id as partition_id, file_id, place.position as position,
+    producer_id, batches, place.part as part, place.position as position,
     place.timestamp_ms as timestamp_ms, place.base_offset as base_offset
 from placed
-join carried on carried.part = place.part
 """
 
 _UNCHECKED: Final = """
@@ -63,20 +61,44 @@ select producer_id from ids anti join strangers using (producer_id) where wrote 
 """
 
 
-def find_unallocated(con: Any, allocated: Allocated | None) -> None:
-    """The temporary tables `unallocated`, `unchecked_ids` and `producer_ids`, by the tables of these names.
-
-    Without an allocation no ID is checked, and no ID is in `producer_ids`.
-    """
+def find_ids(con: Any) -> None:
+    """The temporary table `ids`, by tables.KEPT."""
     con.execute(_IDS)
-    known_from = int(allocated.first[0]) if allocated is not None and len(allocated.first) else None
-    ids = con.execute("select producer_id from ids order by producer_id").fetchnumpy()["producer_id"]
+
+
+def find_unallocated(con: Any, allocated: Allocated | None) -> None:
+    """From `ids` the temporary table `unallocated`, by tables.KEPT. Without an allocation no ID is checked."""
+    _with_strangers(con, allocated, _UNALLOCATED)
+
+
+def count_ids(con: Any, allocated: Allocated | None) -> None:
+    """From `ids` the temporary tables `unchecked_ids` and `producer_ids`, by the tables of these names.
+
+    Without an allocation no ID is in `producer_ids`.
+    """
+    _with_strangers(con, allocated, _UNCHECKED)
+    _with_strangers(con, allocated, _PRODUCER_IDS)
+
+
+def _with_strangers(con: Any, allocated: Allocated | None, query: str) -> None:
+    """With `strangers`: the IDs that were not allocated."""
+    ids = con.execute("select producer_id from ids").fetchnumpy()["producer_id"]
     strangers = ids[~_is_in(np.asarray(ids, np.int64), allocated)]
     con.register("strangers", pa.table({"producer_id": pa.array(strangers, pa.int64())}))
-    for query in (_UNALLOCATED, _UNCHECKED):
-        con.execute(query, {"known_from": known_from})
-    con.execute(_PRODUCER_IDS)
+    con.execute(query, {"known_from": _known_from(allocated)} if "$known_from" in query else None)
     con.unregister("strangers")
+
+
+def are_unallocated(ids: Array, allocated: Allocated | None) -> Array:
+    """Of which IDs `find_unallocated` says so, as booleans."""
+    known_from = _known_from(allocated)
+    checked = ids >= known_from if known_from is not None else np.zeros(len(ids), np.bool_)
+    found: Array = checked & ~_is_in(ids, allocated)
+    return found
+
+
+def _known_from(allocated: Allocated | None) -> int | None:
+    return int(allocated.first[0]) if allocated is not None and len(allocated.first) else None
 
 
 def _is_in(ids: Array, allocated: Allocated | None) -> Array:

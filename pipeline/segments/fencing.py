@@ -22,13 +22,12 @@ with late as (
     group by log_id, producer_id, epoch
 )
 select
-    producer_id, epoch, start.fenced_by as fenced_by, batches, carried.partition_id, carried.file_id,
+    producer_id, epoch, start.fenced_by as fenced_by, batches, start.part as part,
     start.position as position, start.timestamp_ms as timestamp_ms, start.base_offset as base_offset
 from late
-join carried on carried.part = start.part
 """
 
 
 def find_fenced(con: Any) -> None:
-    """The temporary table `fenced`, by tables.FENCED: a row for all such batches of an epoch in a copy."""
+    """The temporary table `fenced`, by tables.KEPT: a row for all such batches of an epoch in a copy."""
     con.execute(_FENCED)

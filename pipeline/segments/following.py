@@ -62,6 +62,7 @@ _EPOCHS: Final = """
 create or replace temp table producer_epochs as
 select
     producer_id, epoch, log_id, partition_id,
+    min(part) as part,
     count(*) as batches,
     count(*) filter (where not is_control) as data_batches,
     min(timestamp_ms) filter (where not is_control) as data_ms,
@@ -93,7 +94,8 @@ def follow(con: Any) -> None:
     again a gap of 0, or is the first of the log. A line that began with the log has no gap. Whatever is null makes a
     row irregular unless streams.py does not look at it.
 
-    `producer_epochs`: one row for each epoch of each producer in each log. `batches`, markers included; `data_batches`;
+    `producer_epochs`: one row for each epoch of each producer in each log. `part`, the first; `batches`,
+    markers included; `data_batches`;
     `data_ms`, the earliest timestamp of data; `inside`, `outside`: whether it wrote data in transactions and outside of
     them. Without fenced batches: `from_any`, the earliest timestamp, and `to_any`, the newest of data; `from_broker`,
     `to_broker`, the same by brokers' clocks.

@@ -1,8 +1,9 @@
 """What is in doubt among all rows of a share of the producers.
 
 Rows go blob by blob into a database that spills to disk, so a bucket may be larger than memory. What comes back is
-small: faults, and sums of what has none. Figures that go over parts are carried on here, for every bucket has a row of
-each part; so a topic in which compaction left gaps everywhere sends nothing to the driver.
+small: faults, and sums of what has none. What an earlier audit judged is added: see keeping.py. Figures that go over
+parts are carried on here, for every bucket has a row of each part; so a topic in which compaction left gaps everywhere
+sends nothing to the driver.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import pyarrow as pa
 
 from pidkeeper.pipeline.engine.duck import TASK_MIB, connect
 from pidkeeper.pipeline.engine.engine import Named
-from pidkeeper.pipeline.segments.allocation import Allocated, find_unallocated
-from pidkeeper.pipeline.segments.burning import FEW_BATCHES, WINDOW_MS, count_bursts, count_days
+from pidkeeper.pipeline.segments.allocation import Allocated, count_ids, find_ids, find_unallocated
+from pidkeeper.pipeline.segments.burning import FEW_BATCHES, WINDOW_MS, count_producers, list_producers
 from pidkeeper.pipeline.segments.carrying import carry
 from pidkeeper.pipeline.segments.fencing import find_fenced
 from pidkeeper.pipeline.segments.following import follow
+from pidkeeper.pipeline.segments.keeping import Keeping, Kept
 from pidkeeper.pipeline.segments.sharing import EPOCH_SLACK_MS, find_shared
 from pidkeeper.pipeline.segments.streams import PRODUCER_ID_EXPIRATION_MS, find_faults
 from pidkeeper.pipeline.segments.tables import BATCHES, EVIDENCE, PARTS
@@ -30,7 +32,10 @@ MAX_ROWS: Final = 10_000
 
 
 class JudgeSettings(msgspec.Struct, frozen=True):
-    """What is judged by. Milliseconds, and MiB for the database; `allocated` is None if no block is known."""
+    """What is judged by. Milliseconds, and MiB for the database; `allocated` is None if no block is known.
+
+    keeping: the ledger, None without one.
+    """
 
     allocated: Allocated | None = None
     expiration_ms: int = PRODUCER_ID_EXPIRATION_MS
@@ -40,6 +45,7 @@ class JudgeSettings(msgspec.Struct, frozen=True):
     few_batches: int = FEW_BATCHES
     max_rows: int = MAX_ROWS
     memory_mib: int = TASK_MIB
+    keeping: Keeping | None = None
 
 
 _BOUNDED: Final = {
@@ -58,12 +64,28 @@ _BOUNDED: Final = {
 _SUMS: Final = ("unchecked_ids", "bursts", "producer_days", "producer_ids")
 
 
-def judge_producers(bucket: int, rows: Iterator[Named], settings: JudgeSettings) -> Iterator[Named]:  # noqa: ARG001
+_PLACED: Final = """
+create or replace temp view placed as select doubts.*, partition_id, file_id from {} as doubts join parts using (part)
+"""
+_PLACED_TWICE: Final = """
+create or replace temp view placed as
+select doubts.*, inside.file_id as inside_file, outside.file_id as outside_file
+from {} as doubts
+join parts as inside on inside.part = inside_part
+join parts as outside on outside.part = outside_part
+"""
+
+
+def judge_producers(bucket: int, rows: Iterator[Named], settings: JudgeSettings) -> Iterator[Named]:
     """Kernel: the evidence of a bucket of `read_segments`."""
     with connect(settings.memory_mib) as con:
         load(con, rows)
-        if _count(con, "batches"):
-            yield from _judged(con, settings)
+        kept = Kept(con, bucket, settings.keeping)
+        kept.recall(settings.allocated)
+        _judge(con, settings)
+        kept.merge(settings.allocated)
+        yield from _found(con, settings)
+        yield from kept.store()
 
 
 def load(con: Any, rows: Iterator[Named]) -> None:
@@ -78,22 +100,28 @@ def load(con: Any, rows: Iterator[Named]) -> None:
     carry(con)
 
 
-def _judged(con: Any, settings: JudgeSettings) -> Iterator[Named]:
+def _judge(con: Any, settings: JudgeSettings) -> None:
     follow(con)
     con.execute("drop table batches")
     find_faults(con, settings.expiration_ms)
     find_open(con, settings.hanging_ms)
     find_fenced(con)
     find_shared(con, settings.slack_ms)
+    find_ids(con)
     find_unallocated(con, settings.allocated)
-    count_bursts(con, settings.window_ms, settings.few_batches)
-    count_days(con)
+    list_producers(con, settings.few_batches)
+
+
+def _found(con: Any, settings: JudgeSettings) -> Iterator[Named]:
+    count_ids(con, settings.allocated)
+    count_producers(con, settings.window_ms)
     for name, (check, severity, order) in _BOUNDED.items():
         count = _count(con, name)
         if count:
-            yield from _evidence(con, name, f"from {name} order by {order} limit {settings.max_rows}")
+            con.execute((_PLACED_TWICE if name == "mixed" else _PLACED).format(name))
+            yield from _evidence(con, name, f"from placed order by {order} limit {settings.max_rows}")
         if count > settings.max_rows:
-            left = f"from {name} order by {order} offset {settings.max_rows}"
+            left = f"from placed order by {order} offset {settings.max_rows}"
             counted = f"select {check} as check, {severity} as severity, count(*) as rows from ({left}) group by all"
             yield from _evidence(con, "left_out", counted)
     for name in _SUMS:

@@ -1,35 +1,64 @@
-"""Which segments there are, and how reading them is shared out."""
+"""Which segments there are, what is known of them, and how reading the others is shared out."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.formats.segment_ranges import RANGE_BYTES
+from pidkeeper.pipeline.ledger import KnownSegments
 from pidkeeper.pipeline.segments.gathering import SegmentsPlan, SegmentsTask
-from pidkeeper.pipeline.segments.plan import plan_segments
+from pidkeeper.pipeline.segments.keeping import Keeping
+from pidkeeper.pipeline.segments.memory import VERSION, Recalled, recall, settled_blob
+from pidkeeper.pipeline.segments.plan import SegmentPlan, in_order, plan_segments
 from pidkeeper.pipeline.segments.policies import read_policies
-from pidkeeper.pipeline.segments.segment_files import list_segments
+from pidkeeper.pipeline.segments.segment_files import SegmentFile, list_segments
 
-BUCKET_BYTES: Final = 128 << 20
-"""Of segments for each bucket of producers: a million batches of the least size, some 70 bytes of each are kept."""
+BUCKET_BYTES: Final = 256 << 20
+"""Of segments for each bucket of producers: two million batches of the least size, some 70 bytes of each are kept."""
 MAX_BUCKETS: Final = 4096
+OUTGROWN: Final = 4
+"""By how many times too few buckets are given up, and all is read once more."""
+KNOWN_SHARE: Final = 100
+"""So many bytes of known segments cost about as much as one that is read."""
 
 
 class ListedSegments(NamedTuple):
-    """What is read, a row for each file, and the bytes of all."""
+    """All segments in the order of their numbers, how they are read, and what is known of them. bytes: what it costs,
+    as if so many were read."""
 
+    files: list[SegmentFile]
+    numbered: SegmentPlan
+    recalled: Recalled
     plan: SegmentsPlan
-    files: list[dict[str, Any]]
     bytes: int
 
+    def rows(self) -> list[dict[str, Any]]:
+        """By plan.FILES."""
+        rows: list[dict[str, Any]] = self.numbered.files.to_pylist()
+        return rows
 
-def list_and_plan(paths: Sequence[str], first_file_id: int) -> ListedSegments:
+
+def list_and_plan(
+    paths: Sequence[str], first_file_id: int, place: Location, run: str, known: KnownSegments | None = None
+) -> ListedSegments:
     """The segments at paths, and the topics' policies as far as the brokers' own files tell them.
 
-    Raises FileNotFoundError if nothing is at a path, OSError if one cannot be reached."""
-    files = list_segments(paths)
-    size = sum(file.size or 0 for file in files)
-    plan = plan_segments(files, read_policies(files), first_file_id=first_file_id)
+    place: of the ledger, to which `run` writes. known: what it has of segments; all is read without it.
+    Raises FileNotFoundError if nothing is at a path, OSError if one cannot be reached.
+    """
+    files = in_order(list_segments(paths))
+    size = sum(file.size for file in files)
     buckets = min(MAX_BUCKETS, 1 + size // BUCKET_BYTES)
-    tasks = [SegmentsTask(parts) for parts in plan.tasks]
-    return ListedSegments(SegmentsPlan(tasks, buckets), plan.files.to_pylist(), size)
+    if known is not None and (known.version != VERSION or buckets > OUTGROWN * len(known.buckets)):
+        known = None
+    policies = read_policies(files)
+    recalled = recall(place, known, files, policies, RANGE_BYTES)
+    plan = plan_segments(files, policies, first_file_id=first_file_id, readings=recalled.readings)
+    keeping = Keeping(place, run, [] if known is None else known.buckets, recalled.stirred)
+    settled = settled_blob(plan)
+    tasks = [*([SegmentsTask([], settled)] if settled else []), *(SegmentsTask(parts) for parts in plan.tasks)]
+    gathered = SegmentsPlan(tasks, buckets if known is None else len(known.buckets), keeping)
+    due = sum(each.end - each.start for reading in recalled.readings.values() for each in reading.due)
+    return ListedSegments(files, plan, recalled, gathered, due + (size - due) // KNOWN_SHARE)

@@ -28,7 +28,7 @@ from pidkeeper.pipeline.formats.record_batch import (
     Problem,
 )
 from pidkeeper.pipeline.segments.plan import SegmentPart
-from pidkeeper.pipeline.segments.segment_files import read_part
+from pidkeeper.pipeline.segments.segment_files import read_behind, read_part
 from pidkeeper.pipeline.segments.tables import (
     BATCHES,
     LEFT_OUT,
@@ -76,7 +76,7 @@ def read_segments(task: Sequence[SegmentPart], settings: ReadSettings) -> Iterat
     held = _Held()
     for part in task:
         reader = _PartReader(part)
-        for chunk in read_part(part.part):
+        for chunk in read_behind(part.part) if part.figures else read_part(part.part):
             held.add(reader.take(chunk))
             if held.count >= HELD_ROWS:
                 yield from held.cut(settings.buckets)
@@ -152,6 +152,7 @@ class _Batches:
         self.max_timestamp = long("max_timestamp")
         self.base_timestamp = long("base_timestamp")
         self.record_count = long("record_count")
+        self.crc = headers["crc"]
         self.producer_id = long("producer_id")
         self.epoch = headers["producer_epoch"].astype(np.int16)
         self.base_sequence = headers["base_sequence"].astype(np.int32)
@@ -172,11 +173,12 @@ class _PartReader:
 
     def __init__(self, part: SegmentPart) -> None:
         self._part = part
-        self._sums = dict.fromkeys(("batches", "records", "missing", "holes", "old", "problems"), 0)
-        self._reach = self._newest = self._clock = -1
-        self._at_first: dict[str, int] = {}
-        self._at_last = {"holes_last": 0, "old_last": 0}
-        self._offsets: dict[str, int] = {}
+        known = {name: value for name, value in part.figures.items() if value is not None}
+        self._sums = {name: known.get(name, 0) for name in _SUMS}
+        self._reach, self._newest, self._clock = (known.get(name, -1) for name in ("reach", "newest_ms", "clock_ms"))
+        self._at_first: dict[str, int] = {name: known.get(name, -1) for name in _AT_FIRST if "first_base" in known}
+        self._at_last = {name: known.get(name, 0) for name in ("holes_last", "old_last")}
+        self._offsets: dict[str, int] = {name: known[name] for name in _OFFSETS if name in known}
         self._problems: list[Problem] = []
         self._kinds: set[str] = set()
         self._offset_holes: list[Columns] = []
@@ -233,6 +235,8 @@ class _PartReader:
         """First and last of the batches, and of those whose offsets are no negative numbers."""
         self._offsets.setdefault("first_offset", int(batches.base_offset[0]))
         self._offsets["last_offset"] = int(batches.last_offset[-1])
+        self._offsets["last_position"] = int(batches.position[-1])
+        self._offsets["last_crc"] = int(batches.crc[-1])
         stamp = int(batches.max_timestamp.max())
         self._offsets["max_timestamp_ms"] = max(stamp, self._offsets.get("max_timestamp_ms", stamp))
         good = np.flatnonzero(batches.base_offset >= 0)
@@ -276,16 +280,15 @@ class _PartReader:
     def figures(self) -> dict[str, Any]:
         """A row of SEGMENT_PARTS."""
         part = self._part
-        places = ("file_id", "log_id", "partition_id", "topic_id", "member_id", "sequenced", "whole")
         figures = {
-            "part": part.number,
+            "anew": True,
             "reach": self._reach,
             "newest_ms": self._newest,
             "clock_ms": self._clock,
             "holes_first": 0,
             "old_first": 0,
         }
-        figures |= {name: getattr(part, name) for name in places} | self._sums | self._offsets | self._at_last
+        figures |= part.places() | self._sums | self._offsets | self._at_last
         figures |= self._at_first
         times = ("reach", "newest_ms", "clock_ms", "first_ms")
         return figures | {name: None for name in times if figures.get(name, -1) < 0}
@@ -338,6 +341,9 @@ class _PartReader:
                 yield DIRECT, "left_out", pa.RecordBatch.from_pylist([row], schema=LEFT_OUT)
 
 
+_SUMS: Final = ("batches", "records", "missing", "holes", "old", "problems")
+_AT_FIRST: Final = ("first_base", "first_position", "first_ms", "holes_first", "old_first")
+_OFFSETS: Final = ("first_offset", "last_offset", "max_timestamp_ms", "last_position", "last_crc")
 _NEVER: Final = np.iinfo(np.int64).max
 _DAY_COLUMNS: Final = ("day", "batches", "records", "first_timestamp_ms", "last_timestamp_ms", "last_offset")
 _DAY_SUMS: Final[tuple[Callable[..., Array], ...]] = (

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 
 from pidkeeper.pipeline.files.finding import Found, find_files
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.log_segment import ByteRange, SegmentReader
-from pidkeeper.pipeline.formats.record_batch import Chunk, Problem
+from pidkeeper.pipeline.formats.record_batch import HEADER_BYTES, PREFIX_BYTES, START, Chunk, Problem
 from pidkeeper.pipeline.formats.segment_ranges import RANGE_BYTES, split
 
 SUFFIX: Final = ".log"
@@ -22,6 +23,7 @@ PARTS_PER_TASK: Final = 256
 """A task has little segments for as long as all of them have RANGE_BYTES, but not more than so many."""
 _PARTITION_FOLDER: Final = re.compile(r"(?P<topic>.+)-(?P<partition>\d{1,10})")
 _SEGMENT_NAME: Final = re.compile(r"\d{20}")
+T = TypeVar("T")
 _NODE_ID: Final = re.compile(r"^(?:node|broker)\.id=(\d+)\s*$", re.MULTILINE)
 
 
@@ -55,30 +57,30 @@ class Part(msgspec.Struct, frozen=True):
 def list_segments(paths: Iterable[str]) -> list[SegmentFile]:
     """The segments at files, directories (all below them) and globs, each once, sorted by path.
 
-    A file that is named outright is taken under whatever name. Raises FileNotFoundError if there is nothing at a path.
+    A file that is named outright is taken under whatever name. The last segment of a folder is left out while it is
+    empty: a broker makes the one that it will write to when all before it are full or expired. Raises
+    FileNotFoundError if there is nothing at a path.
     """
     members: dict[Location, str] = {}
     found = {one.location: one for path in paths for one in find_files(path, SUFFIX)}
-    return [_describe(one, members) for _, one in sorted(found.items())]
+    files = [_describe(one, members) for _, one in sorted(found.items())]
+    active = {file.location.parent: file for file in files if file.base_offset is not None}
+    return [file for file in files if file.size or active.get(file.location.parent) is not file]
 
 
-def plan(
-    files: Sequence[SegmentFile],
-    *,
-    whole: bool = False,
-    range_bytes: int = RANGE_BYTES,
-    since: Mapping[str, int] | None = None,
-) -> list[list[Part]]:
-    """What each task reads: about `range_bytes`, a part of a large segment or many small ones. `whole`: no parts.
+def plan(files: Sequence[SegmentFile], *, whole: bool = False, range_bytes: int = RANGE_BYTES) -> list[list[Part]]:
+    """What each task reads: about `range_bytes`, a part of a large segment or many small ones. `whole`: no parts."""
+    ranges = ((file, [ByteRange(0, file.size)] if whole else ranges_of(file, range_bytes)) for file in files)
+    parts = (Part(file, each) for file, of_file in ranges for each in of_file)
+    return share_out(parts, lambda part: part.range, range_bytes)
 
-    `since`: by path, the start of a batch; what stands before it is left out.
-    """
-    tasks: list[list[Part]] = []
+
+def share_out(parts: Iterable[T], range_of: Callable[[T], ByteRange], range_bytes: int = RANGE_BYTES) -> list[list[T]]:
+    """Parts in their order, some `range_bytes` of them in a task."""
+    tasks: list[list[T]] = []
     room = 0
-    starts = since or {}
-    parts = (part for file in files for part in _parts(file, range_bytes, whole=whole))
-    for part in (kept for part in parts if (kept := _from(part, starts.get(part.file.path, 0))) is not None):
-        size = part.range.end - part.range.start
+    for part in parts:
+        size = range_of(part).end - range_of(part).start
         if not tasks or size > room or len(tasks[-1]) == PARTS_PER_TASK:
             tasks.append([])
             room = range_bytes
@@ -97,25 +99,40 @@ def read_part(part: Part) -> Iterator[Chunk]:
         yield Chunk(problems=[Problem("unreadable", part.range.start, str(error))])
 
 
-def _from(part: Part, start: int) -> Part | None:
-    """What of a part lies behind `start`; None if nothing does."""
-    if part.range.start >= start:
-        return part
-    found = part.range
-    return Part(part.file, ByteRange(start, found.end, found.next_offset)) if start < found.end else None
+def read_behind(part: Part) -> Iterator[Chunk]:
+    """The same behind the first batch of the part, which an earlier audit has read."""
+    chunks = read_part(part)
+    first = next(chunks, Chunk())
+    if first.positions[:1].tolist() != [part.range.start]:
+        first = Chunk(problems=[Problem("unreadable", part.range.start, "the file was written anew meanwhile")])
+        chunks = iter(())
+    del first.headers[:HEADER_BYTES], first.positions[:1]
+    yield first
+    yield from chunks
 
 
-def _parts(file: SegmentFile, range_bytes: int, *, whole: bool) -> list[Part]:
-    if whole or file.size <= range_bytes:
-        return [Part(file, ByteRange(0, file.size))]
+def has_batch(file: SegmentFile, position: int, end: int, last_offset: int, crc: int) -> bool:
+    """Whether the header of a batch is at `position` that goes to `end`, with this last offset and CRC."""
     try:
         with file.location.open() as opened:
-            ranges = split(
+            opened.seek(position)
+            base_offset, length, _, _, found, _, delta = START.unpack(opened.read(START.size))
+    except (OSError, struct.error):
+        return False
+    return (position + PREFIX_BYTES + length, base_offset + delta, found) == (end, last_offset, crc)
+
+
+def ranges_of(file: SegmentFile, range_bytes: int = RANGE_BYTES) -> list[ByteRange]:
+    """The parts in which a segment is read. That it cannot be read is for whoever does so to say."""
+    if file.size <= range_bytes:
+        return [ByteRange(0, file.size)]
+    try:
+        with file.location.open() as opened:
+            return split(
                 opened, file.size, base_offset=file.base_offset, index=_read_index(file), range_bytes=range_bytes
             )
     except (OSError, EOFError):
-        ranges = [ByteRange(0, file.size)]  # Whoever reads it says what is wrong.
-    return [Part(file, each) for each in ranges]
+        return [ByteRange(0, file.size)]
 
 
 def _read_index(file: SegmentFile) -> bytes:

@@ -27,29 +27,26 @@ with both_ways as (
     select producer_id from producer_epochs group by producer_id having bool_or(inside) and bool_or(outside)
 ), data as (
     select
-        producer_id, is_transactional, base_offset, file_id, position,
-        {
-            'base_offset': base_offset, 'file_id': file_id, 'position': position, 'timestamp_ms': followed.timestamp_ms
-        } as place
+        producer_id, is_transactional, base_offset, part, position,
+        {'base_offset': base_offset, 'part': part, 'position': position, 'timestamp_ms': timestamp_ms} as place
     from followed
     semi join both_ways using (producer_id)
-    join carried using (part)
     where not is_control
 ), firsts as (
     select
         producer_id,
-        arg_min(place, {'base_offset': base_offset, 'file_id': file_id, 'position': position})
+        arg_min(place, {'base_offset': base_offset, 'part': part, 'position': position})
             filter (where is_transactional) as inside,
-        arg_min(place, {'base_offset': base_offset, 'file_id': file_id, 'position': position})
+        arg_min(place, {'base_offset': base_offset, 'part': part, 'position': position})
             filter (where not is_transactional) as outside
     from data
     group by producer_id
 )
 select
     producer_id,
-    inside.file_id as inside_file, inside.position as inside_position,
+    inside.part as inside_part, inside.position as inside_position,
     inside.base_offset as inside_offset, inside.timestamp_ms as inside_ms,
-    outside.file_id as outside_file, outside.position as outside_position,
+    outside.part as outside_part, outside.position as outside_position,
     outside.base_offset as outside_offset, outside.timestamp_ms as outside_ms
 from firsts
 """
@@ -84,11 +81,9 @@ with epochs as (
 ), met as (
     select
         producer_id, epoch, newer, proven, since_ms, timestamp_ms,
-        {'base_offset': base_offset, 'file_id': file_id, 'position': position, 'partition_id': carried.partition_id}
-            as place
+        {'base_offset': base_offset, 'part': part, 'position': position} as place
     from followed
     join late using (producer_id, epoch, timestamp_ms)
-    join carried using (part)
     where not is_control and fenced_by is null and (not proven or broker_clock)
 ), lasts as (
     select producer_id, epoch, newer, proven, since_ms, timestamp_ms, max(place) as place
@@ -96,13 +91,13 @@ with epochs as (
     group by all
 )
 select
-    producer_id, epoch, newer, proven, since_ms, place.partition_id as partition_id, place.file_id as file_id,
-    place.position as position, timestamp_ms, place.base_offset as base_offset
+    producer_id, epoch, newer, proven, since_ms, place.part as part, place.position as position,
+    timestamp_ms, place.base_offset as base_offset
 from lasts
 """
 
 
 def find_shared(con: Any, slack_ms: int = EPOCH_SLACK_MS) -> None:
-    """The temporary tables `mixed` and `overtaken`, by tables.MIXED and tables.OVERTAKEN."""
+    """The temporary tables `mixed` and `overtaken`, by tables.KEPT."""
     con.execute(_MIXED)
     con.execute(_OVERTAKEN, {"slack_ms": slack_ms})

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pidkeeper.pipeline.segments.carrying import MOST
-from pidkeeper.pipeline.segments.tables import FAULTS
+from pidkeeper.pipeline.segments.tables import KEPT
 
 PRODUCER_ID_EXPIRATION_MS: Final = 86_400_000
 """Kafka's default of `producer.id.expiration.ms`."""
@@ -245,18 +245,17 @@ with every as (
     from every
 )
 select
-    producer_id, fault, severity, epoch, carried.partition_id, carried.file_id, position, timestamp_ms,
+    producer_id, fault, severity, epoch, part, position, timestamp_ms,
     base_offset, base_sequence, last_sequence, batches, top, gap, lost
 from mixtures
-join carried using (part)
 where shared_at is null or base_offset <= shared_at
 """
 
 
 def find_faults(con: Any, expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
-    """The temporary table `faults`, by tables.FAULTS, of the logs and producers in `suspects`."""
+    """The temporary table `faults`, by tables.KEPT, of the logs and producers in `suspects`."""
     if con.execute("select count(*) from suspects").fetchall() == [(0,)]:
-        con.register("given", FAULTS.empty_table())
+        con.register("given", KEPT["faults"].empty_table())
         con.execute("create or replace temp table faults as from given")
         return
     con.execute(_LOOKED_AT, {"most": MOST})

@@ -6,7 +6,7 @@ epoch in UTC. A place is `file_id` and `position`, the byte in the file.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -58,9 +58,10 @@ PARTS: Final = pa.schema(
         ("holes", _LONG),
         ("newest_ms", _LONG),
         ("clock_ms", _LONG),
+        ("key", _LONG),
     ]
 )
-"""One row for each part; every bucket has all of them.
+"""One row for each part; every bucket has all of them. `key` is what it is called in every audit of a ledger.
 
 `first_base` and `reach` are the first and the highest offset of batches whose offsets are no negative numbers, null
 without one; `missing`, the offsets between them that no batch of the part has; `newest_ms`, the newest timestamp, and
@@ -83,13 +84,17 @@ SEGMENT_PARTS: Final = pa.schema(
         ("old", _LONG),
         ("old_first", _LONG),
         ("old_last", _LONG),
+        ("last_position", _LONG),
+        ("last_crc", _LONG),
+        ("anew", _FLAG),
     ]
 )
 """PARTS with what tables of files need, and with what stands at the seams.
 
 `first_position` and `first_ms` are of the batch of `first_base`; `holes_first` and `holes_last`, the holes before the
 first and the last such batch; `old`, `old_first` and `old_last` the same of messages in formats 0 and 1, whose offsets
-are not looked at. `problems` counts all, whether or not they are rows of PROBLEMS.
+are not looked at. `problems` counts all, whether or not they are rows of PROBLEMS. `last_position` and `last_crc` are
+of the last batch. `anew`: read by this audit.
 """
 
 SEGMENT_DAYS: Final = pa.schema(
@@ -217,6 +222,9 @@ PRODUCER_IDS: Final = pa.schema([("producer_id", _LONG)])
 LEFT_OUT: Final = pa.schema([("check", _WORD), ("severity", _WORD), ("rows", _LONG)])
 """How many findings there is no evidence of, because a bucket or a part had too many."""
 
+KEPT_FILES: Final = pa.schema([("bucket", _ID), ("name", _WORD), ("file", _WORD), ("rows", _LONG)])
+"""What a bucket has in the ledger: files by what is in them, see keeping.py."""
+
 EVIDENCE: Final = {
     "segment_parts": SEGMENT_PARTS,
     "segment_days": SEGMENT_DAYS,
@@ -233,5 +241,28 @@ EVIDENCE: Final = {
     "producer_days": PRODUCER_DAYS,
     "producer_ids": PRODUCER_IDS,
     "left_out": LEFT_OUT,
+    "kept_files": KEPT_FILES,
 }
 """What comes to the driver, by name."""
+
+
+def _kept(schema: Any) -> Any:
+    """The same with parts as places: what a file and a partition are called differs from audit to audit."""
+    fields = [field for field in schema if field.name not in {"partition_id", "file_id"}]
+    return pa.schema([pa.field(field.name.replace("_file", "_part"), field.type) for field in fields])
+
+
+_OF_PART: Final = pa.field("part", _ID)
+KEPT: Final = {
+    "ids": pa.schema([("producer_id", _LONG), ("batches", _LONG), ("wrote", _FLAG)]),
+    "few_batches": pa.schema([("producer_id", _LONG), _OF_PART, ("batches", _LONG), ("timestamp_ms", _LONG)]),
+    "dated": pa.schema([("producer_id", _LONG), _OF_PART, ("day", _ID)]),
+    "unended": pa.schema([("producer_id", _LONG)]),
+    "mixed": _kept(MIXED),
+    **{name: _kept(EVIDENCE[name]).append(_OF_PART) for name in ("faults", "fenced", "overtaken", "unallocated")},
+}
+"""What was judged, by producer, so that it counts again where a producer has nothing new.
+
+`ids`: all of them. `few_batches`: a row for each topic in which a producer wrote few. `dated`: one for each partition
+and day. `unended`: who had an open transaction, however young. `part` is one in which the producer has rows.
+"""

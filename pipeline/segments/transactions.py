@@ -19,8 +19,8 @@ from pidkeeper.pipeline.segments.carrying import MOST
 HANGING_MS: Final = 1_200_000
 """Kafka's default of `transaction.max.timeout.ms`, 15 minutes, and 5 minutes more: what brokers call late."""
 
-_OPEN: Final = """
-create or replace temp table open_transactions as
+_BEGUN: Final = """
+create or replace temp table begun as
 with ends as (
     select partition_id, producer_id, max(base_offset) as ended
     from followed
@@ -31,22 +31,26 @@ with ends as (
     from followed
     left join ends using (partition_id, producer_id)
     where opens and fenced_by is null and base_offset > coalesce(ended, -1)
-), begun as (
+)
+select
+    producer_id, log_id,
+    count(*) as batches,
+    arg_min(
+        {
+            'part': part, 'position': position, 'timestamp_ms': timestamp_ms, 'epoch': epoch,
+            'base_offset': base_offset, 'seen_ms': seen_ms, 'missing': missing, 'holes': holes
+        },
+        {'base_offset': base_offset, 'part': part, 'position': position}
+    ) as start
+from open
+group by producer_id, log_id
+"""
+
+_OPEN: Final = """
+create or replace temp table open_transactions as
+with aged as (
     select
-        producer_id, log_id,
-        count(*) as batches,
-        arg_min(
-            {
-                'part': part, 'position': position, 'timestamp_ms': timestamp_ms, 'epoch': epoch,
-                'base_offset': base_offset, 'seen_ms': seen_ms, 'missing': missing, 'holes': holes
-            },
-            {'base_offset': base_offset, 'part': part, 'position': position}
-        ) as start
-    from open
-    group by producer_id, log_id
-), aged as (
-    select
-        begun.*, carried.partition_id, carried.file_id,
+        begun.*,
         now_ms - greatest(start.seen_ms, seen_before) as age_ms,
         least(start.missing + missing_before, $most)::bigint = end_missing
             and start.holes + holes_before = end_holes as whole
@@ -55,7 +59,7 @@ with ends as (
     join log_ends on log_ends.log_id = begun.log_id
 )
 select
-    producer_id, start.epoch as epoch, batches, partition_id, file_id, start.position as position,
+    producer_id, start.epoch as epoch, batches, start.part as part, start.position as position,
     start.timestamp_ms as timestamp_ms, start.base_offset as base_offset, age_ms, whole
 from aged
 where age_ms > $timeout_ms
@@ -63,5 +67,10 @@ where age_ms > $timeout_ms
 
 
 def find_open(con: Any, timeout_ms: int = HANGING_MS) -> None:
-    """The temporary table `open_transactions`, by tables.OPEN_TRANSACTIONS: those of a copy older than `timeout_ms`."""
+    """The temporary tables `open_transactions`: those of a copy older than `timeout_ms`; and `unended`.
+
+    The latter is by tables.KEPT; the former by tables.OPEN_TRANSACTIONS, with `part` as the place.
+    """
+    con.execute(_BEGUN)
+    con.execute("create or replace temp table unended as select distinct producer_id from begun")
     con.execute(_OPEN, {"timeout_ms": timeout_ms, "most": MOST})

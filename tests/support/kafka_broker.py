@@ -142,7 +142,7 @@ class KafkaBroker:
 
     def create_topic(self, name: str, **config: str) -> Path:
         """Create a topic of one partition; `config` with _ for the dots. The directory of its segments."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         settings = {key.replace("_", "."): value for key, value in config.items()}
         for made in admin.create_topics([NewTopic(name, 1, 1, config=settings)]).values():
             made.result(TOOL_SECONDS)

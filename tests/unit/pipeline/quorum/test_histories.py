@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.support.quorum_evidence import run
 from tests.support.quorum_tables import History, QuorumTables, Row, three_members
 
-SOUND: Final = 24
-FAULTY: Final = 6
+SOUND: Final = 20
+FAULTY: Final = 5
 """Histories, and those with each kind of fault."""
 
 Steps = list[tuple[str, int, int]]
@@ -116,14 +116,24 @@ def drawn(count: int) -> list[Drawn]:
 DRAWN: Final = drawn(SOUND + FAULTY * len(FAULTS))
 
 
-def judged(example: Drawn, check: str | None = None) -> Case:
-    """The history, spoilt for one of the checks."""
+def judged(example: Drawn) -> Case:
+    """A sound history."""
+    steps, cuts = example
+    history = history_of(steps)
+    return found_in(steps, everything(history), cuts, len(history.records) - 2)
+
+
+def spoilt(example: Drawn, check: str, seam: int) -> Case:
+    """A history that is spoilt for one of the checks, and cut so far from the block that is."""
     steps, cuts = example
     history = history_of(steps)
     tables = everything(history)
     offset = len(history.records) - 2
-    if check is not None:
-        FAULTS[check](tables, offset)
+    FAULTS[check](tables, offset)
+    return found_in(steps, tables, sorted({*cuts, offset + seam}), offset)
+
+
+def found_in(steps: Steps, tables: QuorumTables, cuts: list[int], offset: int) -> Case:
     return Case(steps, cuts, offset, [row for row in run(tables, cuts=cuts) if row["severity"] != "note"])
 
 
@@ -137,6 +147,7 @@ def test_a_sound_history_has_no_finding_above_a_note() -> None:
 def test_a_fault_anywhere_is_found_by_its_check(check: str) -> None:
     behind = 1 if check in {"overlap", "snapshot_behind"} else 0
     place = SOUND + FAULTY * sorted(FAULTS).index(check)
-    for case in (judged(example, check) for example in DRAWN[place : place + FAULTY]):
+    for number, example in enumerate(DRAWN[place : place + FAULTY]):
+        case = spoilt(example, check, number % 4 - 1)
         violations = [(row["check"], row["offset"]) for row in case.found if row["severity"] == "violation"]
         assert violations == [(check, case.offset + behind)], case

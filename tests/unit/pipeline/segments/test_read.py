@@ -16,7 +16,7 @@ from pidkeeper.pipeline.segments.read import DAY_MS, ReadSettings, buckets_of, r
 from pidkeeper.pipeline.segments.segment_files import list_segments
 from pidkeeper.pipeline.segments.tables import BATCHES, EVIDENCE, PARTS
 from tests.support.segment_builder import batch
-from tests.unit.pipeline.segments.logs import START_MS, Log, write
+from tests.unit.pipeline.segments.logs import FIRST_SEGMENT, START_MS, Log, encoded, write
 
 P = 17
 DAY = START_MS // DAY_MS
@@ -120,8 +120,11 @@ def test_the_figures_of_parts_and_days(tmp_path: Path) -> None:
         "whole": False, "first_base": 0, "reach": 15, "missing": 3, "holes": 0, "newest_ms": log.now_ms,
         "clock_ms": START_MS + 1000, "batches": 4, "records": 12, "first_offset": 0, "last_offset": 15,
         "max_timestamp_ms": log.now_ms, "problems": 0, "first_position": 0, "first_ms": START_MS + 1000,
-        "holes_first": 0, "holes_last": 0, "old": 0, "old_first": 0, "old_last": 0,
+        "holes_first": 0, "holes_last": 0, "old": 0, "old_first": 0, "old_last": 0, "key": 0, "anew": True,
     }  # fmt: skip
+    segment = (tmp_path / log.member / log.folder / FIRST_SEGMENT).read_bytes()
+    last = len(segment) - len(encoded(log.rows[-1]))
+    expected |= {"last_position": last, "last_crc": int.from_bytes(segment[last + 17 : last + 21])}
     assert part == expected | {"bucket": DIRECT}
     assert found["parts"] == [{name: expected[name] for name in PARTS.names}]
     columns = ("day", "batches", "records", "first_timestamp_ms", "last_timestamp_ms", "last_offset")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.segments.segment_files import PARTS_PER_TASK, SegmentFile, list_segments, plan, read_part
 from tests.support.segment_builder import batch
 
@@ -23,7 +24,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(files: list[SegmentFile]) -> list[tuple[str | None, int | None, int | None, int | None]]:
+def found(files: list[SegmentFile]) -> list[tuple[str | None, int | None, int | None, int]]:
     return [(file.topic, file.partition, file.base_offset, file.size) for file in files]
 
 
@@ -97,6 +98,16 @@ def test_a_link_to_nothing_is_no_segment(logs: Path) -> None:
     before = list_segments([str(logs)])
     (logs / "other" / "dead.log").symlink_to(logs / "nowhere")
     assert list_segments([str(logs)]) == before
+
+
+def test_a_segment_that_was_written_has_another_stamp(logs: Path) -> None:
+    path = logs / "other" / NAME
+    (before,) = list_segments([str(path)])
+    (again,) = list_segments([f"file://{path}"])
+    assert (before.stamp, before.size, str(before.location)) == (again.stamp, again.size, str(locate(path)))
+    path.write_bytes(path.read_bytes() + batch(120))
+    (after,) = list_segments([str(path)])
+    assert after.stamp != before.stamp
 
 
 def test_what_a_task_gets_survives_the_way_to_it(logs: Path) -> None:
