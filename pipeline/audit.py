@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -49,7 +50,14 @@ DRIVER_MIB: Final = 1024
 DRIVER_THREADS: Final = 2
 EVIDENCE: Final = {**of_segments.EVIDENCE, **logs.TABLES, **evidence.TABLES}
 """All tables that come to the driver. `problems` are those of the quorum's, with fewer columns for segments."""
-
+LOOKS: Final = 10
+"""How often all is listed and read at most until one fits the other."""
+REPLACED_SQL: Final = """
+select (select count(*) from gone)
+    + (select count(*) from archive_files a join shard_inputs i on a.shard = i.shard and not i.settled
+        where file_id < 0)
+"""
+"""Segments of logs that went away, and archive files that were found where a listed one had been."""
 
 REPORT: Final = "report.html"
 
@@ -79,6 +87,10 @@ class Outcome(NamedTuple):
     segments: KnownSegments | None
 
 
+class _ListedTooEarlyError(Exception):
+    """What was listed was not what was read."""
+
+
 def run_audit(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Verdict:
     """Run everything and leave the outputs in `options.out`. Raises LoadingError, LedgerError, OSError."""
     outcome = look(engine, options, say)
@@ -88,7 +100,19 @@ def run_audit(engine: Engine, options: AuditOptions, say: Callable[[str], None] 
 
 
 def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lambda _: None) -> Outcome:
-    """Read, gather and conclude; of the outputs only blocks and producers are written. Raises as `run_audit`."""
+    """Read, gather and conclude; of the outputs only blocks and producers are written. Raises as `run_audit`.
+
+    A running member archives what is in a segment of its log, and then removes the segment; and it merges archive
+    files. If either happens between listing and reading, what replaces the file is not in the list: so all is listed
+    once more.
+    """
+    for _ in range(LOOKS - 1):
+        with contextlib.suppress(_ListedTooEarlyError):
+            return _look(engine, options, say, last_time=False)
+    return _look(engine, options, say, last_time=True)
+
+
+def _look(engine: Engine, options: AuditOptions, say: Callable[[str], None], *, last_time: bool) -> Outcome:
     started = time.monotonic()
     ledger = Ledger(options.out)
     options.out.make()
@@ -100,6 +124,8 @@ def look(engine: Engine, options: AuditOptions, say: Callable[[str], None] = lam
     with connect(DRIVER_MIB, DRIVER_THREADS) as con:
         _name(con, registry, inputs)
         load(con, gather(engine, inputs.plan), EVIDENCE)
+        if not last_time and con.sql(REPLACED_SQL).fetchall() != [(0,)]:
+            raise _ListedTooEarlyError
         segments_known, segments_found = _segments(con, inputs.segments, run, last)
         if options.fail:
             _fail_if_bad(con)
@@ -336,7 +362,7 @@ def _segments(
 def _conclude(con: Any, options: AuditOptions, plan: AuditPlan, last: Commit | None) -> conclusions.Concluded:
     concluded = conclusions.conclude(con, options.limits)
     if plan.quorum is not None and last is not None:
-        coverage.conclude_lost(con, coverage.by_member(concluded.held), last.held)
+        coverage.conclude_lost(con, concluded.held, last.held)
     if plan.segments is not None:
         segments.conclude(con)
     if plan.segments is not None and plan.quorum is not None:

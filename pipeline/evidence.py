@@ -129,6 +129,7 @@ VOTERS_SQL: Final = """
 select arg_max(voters, "index") from (
     select voters, "index" from records where committed and not list_contains($foreign, member_id)
     union all select voters, "index" from snapshots where not list_contains($foreign, member_id)
+    union all select voters, -1 from founded where not list_contains($foreign, member_id)
 ) where voters is not null
 """
 

@@ -169,7 +169,7 @@ class _Search:
         )
 
     def _rows(self, log: LogDirectory, folder: Location, *, say: bool) -> Iterator[RecordRow]:
-        for item in read_entries(log, survey_log(log), {}):
+        for item in read_entries(survey_log(log), {}):
             for row in record_rows(item) if isinstance(item, LogEntry) else [item]:
                 if isinstance(row, RecordRow):
                     yield row

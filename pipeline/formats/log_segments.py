@@ -120,6 +120,10 @@ class Window:
             self._start, at = position, 0
         return self._data[at : at + size]
 
+    def forget(self) -> None:
+        """Read from the file again what is asked for from now on."""
+        self._data = b""
+
     def chunks(self, position: int, overlap: int = 0) -> Iterator[tuple[int, bytes]]:
         """The rest of the file from `position` in pieces, each with `overlap` bytes of the one after it."""
         while chunk := self.read(position, WINDOW_BYTES):

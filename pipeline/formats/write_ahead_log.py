@@ -7,14 +7,14 @@ everything before it: a snapshot was installed and the log goes on behind it.
 A bad batch with nothing written after it was never acknowledged: `torn`, and legal. A bad batch with anything after it
 was durable once: `corrupt`. Reading ends at either, and what stands before is given.
 
-Frames alone are kept in memory, one batch of them at a time, so the log is read two to three times: once for what was
-replaced and committed, once to count records up to a snapshot unless the log starts with its first entry, once for the
-entries.
+A log is read once, for it may be that of a running member, which is another one a moment later; what counts of it is
+kept in memory. Two things happen to such a log. Segments that a snapshot makes superfluous go away: then it is read
+once more, without them. And of two batches that are written while they are read, the later may be seen and the earlier
+not: so a batch that seems to be missing before a later one is read once more.
 """
 
 from __future__ import annotations
 
-import itertools
 import struct
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +23,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from pidkeeper.pipeline.formats import log_segments
+from pidkeeper.pipeline.formats.acceptance import Acceptance
 from pidkeeper.pipeline.formats.log_segments import HEADER_BYTES, BadBatch, Batch, Frame, SegmentHeader, Window
 from pidkeeper.pipeline.formats.problems import (
     CORRUPT,
@@ -38,7 +39,9 @@ from pidkeeper.pipeline.formats.problems import (
 )
 
 _HARD_STATE_BYTES: Final = 5
-_FIRST_INDEX: Final = 1
+_RECOVERING: Final = 4
+"""The byte of a hard state that is 1 while the member has lost what it may have acknowledged."""
+FIRST_INDEX: Final = 1
 
 
 class LogDirectory(NamedTuple):
@@ -83,56 +86,68 @@ class RestartMarker(msgspec.Struct, frozen=True):
     position: int
 
 
-class _Replacement(NamedTuple):
-    """From the frame `number` on, no earlier entry from index `first` on counts."""
-
-    number: int
-    first: int
-
-
 class LogSurvey(msgspec.Struct):
-    """What one pass over a log found. `commit_index` is the newest recorded; `frames` says how far the pass came."""
+    """What a log holds. `commit_index` is the newest recorded; `frames` says how far the reading came.
+
+    accepted: see `Acceptance.last`. entries: the frames of those that nothing later replaces. gone: segments that were
+    listed and are not there any more.
+    """
 
     segments: list[SegmentSummary] = []
     restarts: list[RestartMarker] = []
     problems: list[Problem] = []
     commit_index: int = 0
+    accepted: dict[int, int] = {}
     last_index: int = 0
     frames: int = 0
-    replacements: list[_Replacement] = []
+    entries: list[Frame] = []
+    gone: list[str] = []
 
 
 def survey_log(log: LogDirectory) -> LogSurvey:
-    """Look through a log. Never raises for what the files hold."""
+    """Read a log. Never raises for what the files hold."""
+    gone: list[str] = []
+    while True:
+        survey = _read(log._replace(names=[name for name in log.names if name not in gone]))
+        if not survey.gone:
+            survey.gone = sorted(gone)
+            return survey
+        gone += survey.gone
+
+
+def _read(log: LogDirectory) -> LogSurvey:
     survey = LogSurvey()
-    scan = _Scan(log, survey)
-    following = 0
+    scan, acceptance = _Scan(log, survey), Acceptance()
     for frame in scan.frames():
         if frame.type == log_segments.HARD_STATE:
             survey.commit_index = frame.index
+            acceptance.hard_state(frame.term, recovering=frame.payload[_RECOVERING] != 0)
         elif frame.type == log_segments.RESTART:
             survey.restarts.append(RestartMarker(frame.index, frame.term, frame.segment, frame.position))
-            survey.replacements.append(_Replacement(survey.frames, 0))
-            following = frame.index + 1
+            survey.entries.clear()
+            acceptance.restart(frame.index)
         elif frame.type == log_segments.ENTRY:
-            if frame.index < following:
-                survey.replacements.append(_Replacement(survey.frames, frame.index))
-            following = frame.index + 1
+            if survey.entries:
+                # Indexes follow one another without a gap.
+                del survey.entries[max(frame.index - survey.entries[0].index, 0) :]
+            survey.entries.append(frame)
+            acceptance.entry(frame.term, frame.index)
         survey.frames += 1
+    survey.accepted = acceptance.last
     survey.last_index = max(scan.next_index - 1, 0)
     if survey.segments and all(problem.kind in {TORN, FOREIGN} for problem in survey.problems):
         _check_end(survey, scan.snapshot)
     return survey
 
 
-def read_entries(log: LogDirectory, survey: LogSurvey, snapshots: Mapping[int, int]) -> Iterator[LogEntry | Problem]:
+def read_entries(survey: LogSurvey, snapshots: Mapping[int, int]) -> Iterator[LogEntry | Problem]:
     """The entries that count, in order, and what is wrong with the number of their records.
 
     `snapshots`: of every whole snapshot beside the log, its index and its `next_offset`. The problems in `survey` are
     not repeated.
     """
-    offset = _first_offset(log, survey, snapshots)
-    for frame in _effective(log, survey):
+    offset = _first_offset(survey, snapshots)
+    for frame in survey.entries:
         committed = frame.index <= survey.commit_index
         yield LogEntry(frame.index, frame.term, frame.payload, frame.segment, frame.position, offset, committed)
         records = record_count(frame.payload)
@@ -165,36 +180,18 @@ def _check_end(survey: LogSurvey, snapshot: int) -> None:
             survey.problems.append(Problem(end.name, CORRUPT, end.end, detail, survey.last_index + 1))
 
 
-def _effective(log: LogDirectory, survey: LogSurvey) -> Iterator[Frame]:
-    """The entry frames that nothing later replaces."""
-    lowest = list(itertools.accumulate((event.first for event in reversed(survey.replacements)), min))[::-1]
-    due = 0
-    # A log that is being written has more by now: it is read as it was surveyed.
-    frames = itertools.islice(_Scan(log, LogSurvey()).frames(), survey.frames)
-    for number, frame in enumerate(frames):
-        while due < len(lowest) and survey.replacements[due].number <= number:
-            due += 1
-        if frame.type == log_segments.ENTRY and (due == len(lowest) or frame.index < lowest[due]):
-            yield frame
-
-
-def _first_offset(log: LogDirectory, survey: LogSurvey, snapshots: Mapping[int, int]) -> int | None:
+def _first_offset(survey: LogSurvey, snapshots: Mapping[int, int]) -> int | None:
     """The offset of the first record of the first entry that counts: from the newest snapshot within reach."""
+    if not survey.entries:
+        return None
+    first = survey.entries[0].index
+    if first == FIRST_INDEX:
+        return 0
     anchor = max((index for index in snapshots if index <= survey.last_index), default=0)
-    records: int | None = None
-    for frame in _effective(log, survey):
-        if records is None:
-            if frame.index == _FIRST_INDEX:
-                return 0
-            if anchor < frame.index - 1 or anchor not in snapshots:
-                return None
-            records = 0
-        if frame.index > anchor:
-            break
-        if (count := record_count(frame.payload)) is None:
-            return None
-        records += count
-    return None if records is None else snapshots[anchor] - records
+    if anchor < first - 1 or anchor not in snapshots:
+        return None
+    counts = [record_count(frame.payload) for frame in survey.entries[: anchor - first + 1]]
+    return None if None in counts else snapshots[anchor] - sum(count or 0 for count in counts)
 
 
 class _Scan:
@@ -241,6 +238,8 @@ class _Scan:
                 return log_segments.read_header(name, Window(file))
         except BadFile as bad:
             self._survey.problems.append(bad.problem)
+        except FileNotFoundError:
+            self._survey.gone.append(name)
         except OSError as error:
             self._note(name, UNREADABLE, 0, str(error))
         return None
@@ -258,6 +257,8 @@ class _Scan:
                             first_index, last_index = first_index if first_index >= 0 else frame.index, frame.index
                         yield frame
                     count, end = count + 1, batch.end
+        except FileNotFoundError:
+            self._survey.gone.append(name)
         except OSError as error:
             self._stop(name, UNREADABLE, end, str(error))
         finally:
@@ -273,11 +274,21 @@ class _Scan:
         position, name = HEADER_BYTES, segment_name(header)
         # Once the next segment says that all is read, the rest is dead space.
         while following is None or (self._sequence, self._chain) != (following.first_sequence, following.chain):
+            due = (name, window, position, self._sequence, header.seed, self._chain)
             try:
-                batch = log_segments.read_batch(name, window, position, self._sequence, header.seed, self._chain)
+                batch = log_segments.read_batch(*due)
             except BadBatch as bad:
-                self._judge(header, last, window, position, bad)
-                return
+                later = log_segments.later_write(window, position, bad, header.seed) if last else None
+                if later is None:
+                    self._judge(header, last, position, bad)
+                    return
+                # What was written later is there: so this is too by now, if it ever was.
+                window.forget()
+                try:
+                    batch = log_segments.read_batch(*due)
+                except BadBatch as again:
+                    self._stop(name, CORRUPT, again.position, f"{again.reason}, and byte {later} was written later")
+                    return
             if batch is None:
                 break
             yield batch
@@ -293,18 +304,15 @@ class _Scan:
         elif last and (size := log_segments.file_bytes(window, position)) < header.size:
             self._stop(name, TORN, position, f"the file has {size} of its {header.size} bytes")
 
-    def _judge(self, header: SegmentHeader, last: bool, window: Window, position: int, bad: BadBatch) -> None:
-        later = None if not last else log_segments.later_write(window, position, bad, header.seed)
+    def _judge(self, header: SegmentHeader, last: bool, position: int, bad: BadBatch) -> None:
+        """Of a bad batch in a segment before the last, or with nothing written later."""
+        name = segment_name(header)
         if not last:
-            self._stop(segment_name(header), CORRUPT, bad.position, f"{bad.reason}, and a later segment is there")
-        elif later is not None:
-            detail = f"{bad.reason}, and byte {later} was written later"
-            self._stop(segment_name(header), CORRUPT, bad.position, detail)
+            self._stop(name, CORRUPT, bad.position, f"{bad.reason}, and a later segment is there")
         elif position == HEADER_BYTES:
-            detail = f"{bad.reason}, in the batch that the segment was made with"
-            self._stop(segment_name(header), CORRUPT, bad.position, detail)
+            self._stop(name, CORRUPT, bad.position, f"{bad.reason}, in the batch that the segment was made with")
         else:
-            self._stop(segment_name(header), TORN, position, f"{bad.reason} (byte {bad.position})")
+            self._stop(name, TORN, position, f"{bad.reason} (byte {bad.position})")
 
     def _refuses(self, frame: Frame) -> bool:
         """Follow the log over one frame. Whether no log may hold it here; then reading has stopped."""

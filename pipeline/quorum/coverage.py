@@ -74,6 +74,8 @@ def holes(held: Sequence[Interval], start: int, end: int) -> list[Interval]:
     """What of `start` to `end` no interval holds; they are `merged`."""
     found, reached = [], start
     for left, right in held:
+        if reached >= end:
+            break
         if left > reached:
             found.append((reached, min(left, end)))
         reached = max(reached, right)
@@ -91,9 +93,14 @@ def conclude(con: Any, held: Sequence[Held]) -> None:
     _insert(con, [*_lost(held), *_lacking(held), *_overlapping(held)])
 
 
-def conclude_lost(con: Any, now: Mapping[str, Sequence[Interval]], before: Mapping[str, Sequence[Interval]]) -> None:
-    """What a member's files held at an earlier audit, and do not any more: a replaced disk, or a loss."""
-    rows = []
+def conclude_lost(con: Any, held: Sequence[Held], before: Mapping[str, Sequence[Interval]]) -> None:
+    """What a member's files held at an earlier audit, and do not any more: a replaced disk, or a loss.
+
+    A member that lagged is sent a snapshot, and drops its log without archiving it. So what follows on its archives
+    is a note if several others hold it, as it is one that it lacks it.
+    """
+    now, rows = by_member(held), []
+    ends = {(one.member, one.to_offset) for one in held if one.archived}
     for member, intervals in before.items():
         for start, end in intervals:
             for hole in holes([one for one in now.get(member, []) if one[1] > start], start, end):
@@ -104,7 +111,8 @@ def conclude_lost(con: Any, now: Mapping[str, Sequence[Interval]], before: Mappi
                 told = f"members {', '.join(holders)} hold them" if holders else "no other member alone holds them all"
                 detail = f"an earlier audit saw {offsets} in files of member {member}, which has them no more; {told}"
                 place = {"check": "memory", "member": member}
-                rows.append(_finding(WARNING, f"member {member}, {offsets}", hole[0], detail) | place)
+                severity = NOTE if len(holders) > 1 and (member, hole[0]) in ends else WARNING
+                rows.append(_finding(severity, f"member {member}, {offsets}", hole[0], detail) | place)
     _insert(con, rows)
 
 

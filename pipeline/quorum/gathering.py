@@ -18,7 +18,7 @@ from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.archive import FileName, file_name
 from pidkeeper.pipeline.ledger import BLOCKS, KnownShard, Ledger, evidence_of
 from pidkeeper.pipeline.limits import DEFAULT, Limits
-from pidkeeper.pipeline.quorum import evidence, logs
+from pidkeeper.pipeline.quorum import commitment, evidence, logs
 from pidkeeper.pipeline.quorum.identity import foreign_members, known_of
 from pidkeeper.pipeline.quorum.loading import load
 from pidkeeper.pipeline.quorum.logs import read_member
@@ -77,10 +77,14 @@ def gather(engine: Engine, plan: QuorumPlan) -> Iterator[Named]:
     Rows of `adrift` are copies of blocks whose offset no log tells.
     """
     told = list(engine.map(read_member, plan.members))
-    yield from told
     with connect(threads=2) as con:
         load(con, told, logs.TABLES)
         foreign = [one.member_id for one in foreign_members(known_of(con))]
+        if commitment.commit(con, plan.members, foreign):
+            records = con.sql("from records").to_arrow_table().cast(logs.RECORDS)
+            told = [named for named in told if named[0] != "records"]
+            told += [("records", batch) for batch in records.to_batches()]
+        yield from told
         adrift = _ask(con, COPIES_SQL, foreign, known='"offset" is null').cast(evidence.COPIES)
         yield from (("adrift", batch) for batch in adrift.to_batches())
         cutter = _Cutter(con, plan, foreign)

@@ -13,9 +13,16 @@ from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.archive import as_problem
 from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
 from pidkeeper.pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, NEWER, TORN, Problem
-from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, LogSurvey, read_entries, survey_log
+from pidkeeper.pipeline.formats.write_ahead_log import (
+    FIRST_INDEX,
+    LogDirectory,
+    LogEntry,
+    LogSurvey,
+    read_entries,
+    survey_log,
+)
 from pidkeeper.pipeline.quorum.evidence import PROBLEMS
-from pidkeeper.pipeline.quorum.members import Files, Member, read_owner
+from pidkeeper.pipeline.quorum.members import Files, Member, read_founding, read_owner
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ArchiveError, decode_header
 from pidkeeper.snapshots.cluster_id import unpack_cluster_id
 from pidkeeper.snapshots.image import StateImage
@@ -82,7 +89,21 @@ SNAPSHOTS: Final = pa.schema(
 `brokers`, `transactions`: how many; `voters`: the members as JSON, null while they are the configured ones."""
 CLUSTERS: Final = pa.schema([("member_id", _INT), ("cluster_id", _TEXT)])
 """Of which cluster the files of a member say they are."""
-TABLES: Final = {"records": RECORDS, "logs": LOGS, "snapshots": SNAPSHOTS, "clusters": CLUSTERS}
+ACCEPTED: Final = pa.schema([("member_id", _INT), ("directory_id", _TEXT), ("term", _LONG), ("index", _LONG)])
+"""Behind the commit index that a log recorded: its last entry of a term that the member accepted in that very term."""
+FOUNDED: Final = pa.schema([("member_id", _INT), ("voters", _TEXT)])
+"""The voters of the founding, by members whose log or snapshots tell of no others, from the first entry on."""
+GONE: Final = pa.schema([("member_id", _INT), ("file_id", _INT)])
+"""Segments that were listed and were not there any more when they were to be read."""
+TABLES: Final = {
+    "records": RECORDS,
+    "logs": LOGS,
+    "snapshots": SNAPSHOTS,
+    "clusters": CLUSTERS,
+    "accepted": ACCEPTED,
+    "founded": FOUNDED,
+    "gone": GONE,
+}
 
 
 def read_member(member: Member) -> Iterator[Named]:
@@ -91,13 +112,29 @@ def read_member(member: Member) -> Iterator[Named]:
         owner = read_owner(files.folder)
         if isinstance(owner, Problem):
             yield _problem(member, files, owner)
+    whole = False
+    for name, rows in _states(member):
+        whole |= name == "snapshots" and rows["voters"].null_count > 0
+        whole |= name == "records" and rows["index"][0].as_py() == FIRST_INDEX
+        yield name, rows
+    if whole:
+        yield from _founding(member)
+    for files in member.archives:
+        yield from _clusters(member, files)
+
+
+def _states(member: Member) -> Iterator[Named]:
     for files in member.snapshots:
         for name in files.names:
             yield from _snapshot(member, files, name)
     for files in member.logs:
         yield from _log(member, files)
-    for files in member.archives:
-        yield from _clusters(member, files)
+
+
+def _founding(member: Member) -> Iterator[Named]:
+    voters = read_founding([*member.logs, *member.snapshots][0].folder)
+    if voters is not None:
+        yield from _batches("founded", FOUNDED, [(member.member_id, msgspec.json.encode(voters).decode())])
 
 
 # Logs.
@@ -121,8 +158,17 @@ def _log(member: Member, files: Files) -> Iterator[Named]:
         for one in survey.segments
     ]
     yield from _batches("logs", LOGS, rows)
+    yield from _batches("gone", GONE, [(member.member_id, files.names[name]) for name in survey.gone])
+    if member.owner is not None:
+        directory = str(member.owner.directory_id)
+        accepted = [
+            (member.member_id, directory, term, last)
+            for term, last in survey.accepted.items()
+            if last > survey.commit_index
+        ]
+        yield from _batches("accepted", ACCEPTED, accepted)
     records: list[tuple[Any, ...]] = []
-    for item in _rows(log, survey, _saved(files.folder.parent / "snapshots")):
+    for item in _rows(survey, _saved(files.folder.parent / "snapshots")):
         if isinstance(item, Problem):
             yield _problem(member, files, item)
             continue
@@ -133,8 +179,8 @@ def _log(member: Member, files: Files) -> Iterator[Named]:
     yield from _batches("records", RECORDS, records)
 
 
-def _rows(log: LogDirectory, survey: LogSurvey, saved: dict[int, int]) -> Iterator[RecordRow | Problem]:
-    for item in read_entries(log, survey, saved):
+def _rows(survey: LogSurvey, saved: dict[int, int]) -> Iterator[RecordRow | Problem]:
+    for item in read_entries(survey, saved):
         if isinstance(item, LogEntry):
             yield from record_rows(item)
         else:
@@ -162,7 +208,10 @@ def _saved(folder: Location) -> dict[int, int]:
 
 def _snapshot(member: Member, files: Files, name: str) -> Iterator[Named]:
     cluster = None if member.owner is None else member.owner.cluster_id
-    row = _snapshot_row(files.folder, name, cluster)
+    try:
+        row = _snapshot_row(files.folder, name, cluster)
+    except FileNotFoundError:
+        return  # A newer one made it superfluous since it was listed.
     if isinstance(row, Problem):
         yield _problem(member, files, row)
     else:
@@ -173,6 +222,8 @@ def _snapshot_row(folder: Location, name: str, cluster: str | None) -> tuple[Any
     try:
         data = (folder / name).read(MAX_SNAPSHOT_BYTES + 1)
         image = decode_snapshot(data, name, cluster)
+    except FileNotFoundError:
+        raise
     except OSError as error:
         return as_problem(name, error)
     except SnapshotError as error:

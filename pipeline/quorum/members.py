@@ -13,8 +13,10 @@ from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.formats.problems import MALFORMED, UNREADABLE, Problem
 from pidkeeper.pipeline.ledger import Registry
 from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX, LOG_SUFFIX, SNAPSHOT_SUFFIX, SUFFIXES, AuditPaths
+from pidkeeper.protocol.records import QuorumMember
 
 META_NAME: Final = "meta.json"
+FOUNDING_NAME: Final = "founding.json"
 SOURCES: Final = {ARCHIVE_SUFFIX: "archive", SNAPSHOT_SUFFIX: "snapshot", LOG_SUFFIX: "log"}
 MAX_MEMBERS: Final = 63
 """Members are counted by the bits of a long. A quorum has nine voters at most; the others are copies of copies."""
@@ -27,6 +29,16 @@ class Owner(msgspec.Struct, frozen=True):
     cluster_id: str
     node_id: int
     directory_id: uuid.UUID
+
+
+class _FoundingVoter(msgspec.Struct, frozen=True):
+    id: int
+    peer: str
+    http: str
+
+
+class _Founding(msgspec.Struct, frozen=True):
+    voters: list[_FoundingVoter]
 
 
 class Files(msgspec.Struct, frozen=True):
@@ -119,6 +131,16 @@ def read_owner(folder: Location) -> Owner | Problem | None:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             return Problem(str(meta), MALFORMED, 0, str(error))
     return None
+
+
+def read_founding(folder: Location) -> list[QuorumMember] | None:
+    """The voters that the quorum was founded with, by `founding.json` of the data directory around a folder; None
+    without one that can be read."""
+    try:
+        found = msgspec.json.decode((folder.parent / FOUNDING_NAME).read(_MAX_META_BYTES), type=_Founding)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return [QuorumMember(one.id, None, one.peer, one.http, True) for one in found.voters]
 
 
 def _known(owner: Owner | Problem | None) -> Owner | None:

@@ -166,7 +166,7 @@ def test_a_log_gives_the_records_that_its_dump_shows() -> None:
     )
     found = [
         one
-        for item in read_entries(directory, survey_log(directory), {})
+        for item in read_entries(survey_log(directory), {})
         if isinstance(item, LogEntry)
         for one in record_rows(item)
     ]

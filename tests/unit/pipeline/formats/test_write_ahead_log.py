@@ -52,7 +52,7 @@ def of(files: MemoryFiles, *, owner: tuple[str, uuid.UUID] | None = OWNER) -> Lo
 
 def read(files: MemoryFiles, snapshots: dict[int, int] | None = None) -> tuple[LogSurvey, list[LogEntry]]:
     survey = survey_log(of(files))
-    items = list(read_entries(of(files), survey, snapshots or {}))
+    items = list(read_entries(survey, snapshots or {}))
     survey.problems += [item for item in items if isinstance(item, Problem)]
     return survey, [item for item in items if isinstance(item, LogEntry)]
 
