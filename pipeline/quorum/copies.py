@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pidkeeper.pipeline.quorum import logs
-from pidkeeper.pipeline.quorum.gathering import ALLOCATIONS
+from pidkeeper.pipeline.quorum.evidence import ALLOCATIONS
 
 VERSIONS_SQL: Final = """
 insert into findings by name

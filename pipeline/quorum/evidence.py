@@ -18,6 +18,9 @@ _TEXT: Final = pa.string()
 POSITIONS: Final = 1 << 40
 """More than the bytes of any file, 1 TiB: a file's number and a position in it are one number, a `place`."""
 
+ALLOCATIONS: Final = ("AllocateProducerIdsRecord", "TransactionalBlockRecord")
+"""The records of blocks: given to a broker, or taken by the quorum for transactional producers."""
+
 BLOCK_FIELDS: Final = (
     ("offset", _LONG),
     ("first_id", _LONG),
@@ -150,7 +153,9 @@ OF_SHARDS: Final = {
     for name, schema in _OF_SHARDS.items()
 }
 """By name, what is known of a shard, each row with its number."""
-TABLES: Final = {**OF_SHARDS, "shard_inputs": SHARD_INPUTS, "adrift": COPIES}
+CHANGED_BEFORE: Final = OF_SHARDS["changed"]
+"""What earlier audits found changed in shards that are judged anew."""
+TABLES: Final = {**OF_SHARDS, "shard_inputs": SHARD_INPUTS, "changed_before": CHANGED_BEFORE, "adrift": COPIES}
 """All of the quorum beside what `quorum.logs` has. Problems of logs and snapshots are of no shard."""
 
 

@@ -19,6 +19,7 @@ from pidkeeper.pipeline.formats.archive import FileName, file_name
 from pidkeeper.pipeline.ledger import BLOCKS, KnownShard, Ledger, evidence_of
 from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.quorum import commitment, evidence, logs
+from pidkeeper.pipeline.quorum.evidence import ALLOCATIONS
 from pidkeeper.pipeline.quorum.identity import foreign_members, known_of
 from pidkeeper.pipeline.quorum.loading import load
 from pidkeeper.pipeline.quorum.logs import read_member
@@ -31,9 +32,6 @@ SHARD_ROWS: Final = 1 << 19
 TASK_SHARDS: Final = 8
 """Side by side in one task: of three members, files of four times the largest size, each of which is read once."""
 END: Final = (1 << 63) - 1
-
-ALLOCATIONS: Final = ("AllocateProducerIdsRecord", "TransactionalBlockRecord")
-"""The records of blocks: given to a broker, or taken by the quorum for transactional producers."""
 
 COPIES_SQL: Final = """
 select "offset", first_id, last_id, broker_id::integer as broker_id, broker_epoch, timestamp_ms,
@@ -94,8 +92,11 @@ def gather(engine: Engine, plan: QuorumPlan) -> Iterator[Named]:
         yield "shard_inputs", pa.RecordBatch.from_pylist(facts, schema=evidence.SHARD_INPUTS)
         due = [shard for shard, (_, known) in zip(shards, settled, strict=True) if not known]
         judged = {shard.number for shard in due}
-        kept = [shard for shard in plan.known if shard.number not in judged]
-        yield from evidence_of(Ledger(plan.place), kept, evidence.OF_SHARDS)
+        ledger, known = Ledger(plan.place), plan.known
+        yield from evidence_of(ledger, [one for one in known if one.number not in judged], evidence.OF_SHARDS)
+        again = [one for one in known if one.number in judged]
+        told_before = evidence_of(ledger, again, {"changed": evidence.CHANGED_BEFORE})
+        yield from (("changed_before", batch) for _, batch in told_before)
         yield from engine.map(judge_task, [cutter.task(run) for run in _runs(due)])
 
 

@@ -1,6 +1,7 @@
 """`memory`: what an earlier audit saw, and files do not have any more, or have otherwise.
 
-Nothing that was once handed out is ever handed back, so a block that was seen stays in the history for good.
+Nothing that was once handed out is ever handed back, so a block that was seen stays in the history for good, and what
+is told of it is told again until files have it again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.quorum import evidence
+from pidkeeper.pipeline.quorum.evidence import ALLOCATIONS
 
 MAX_CHANGES: Final = 10_000
 """Of one shard, so that a history that is another one altogether is not told block by block."""
@@ -61,8 +63,33 @@ def _read(place: Location) -> Any:
         return pq.read_table(file, schema=evidence.BLOCKS)
 
 
+CARRIED_SQL: Final = """
+insert into changed by name
+with due as (
+    select old.* replace (i.shard as shard), old.block."offset" as first_offset
+    from changed_before old
+    join shard_inputs i on not i.settled and i.from_offset <= old.block."offset" and old.block."offset" < i.to_offset
+), beside as (
+    select first_offset, count(*) as there,
+        any_value({'offset': b."offset", 'first_id': b.first_id, 'last_id': b.last_id, 'broker_id': b.broker_id,
+            'broker_epoch': b.broker_epoch, 'timestamp_ms': b.timestamp_ms, 'place': b.place}) as found
+    from due join blocks_in_order b on b.version = 1 and b."offset" between first_offset and last_offset
+    group by first_offset
+)
+select due.* exclude (first_offset) replace (case when blocks = 1 then found end as now)
+from due left join beside using (first_offset)
+where not exists (from changed c where c.block."offset" = first_offset)
+    and case when blocks > 1 then coalesce(there, 0) < blocks
+        else (block.first_id, block.last_id, block.broker_id, block.broker_epoch, block.timestamp_ms) is distinct from
+            (found.first_id, found.last_id, found.broker_id, found.broker_epoch, found.timestamp_ms) end
+"""
+"""The kernels compare files with what the last audit saw in them; what had changed before that counts until it is back.
+Of a run that is gone it is enough that there are as many blocks again."""
 CHANGED_SQL: Final = """
 insert into findings by name
+with uncommitted as (
+    select distinct first_id from records where not committed and list_contains($allocations, record_type)
+)
 select 'memory' as "check", 'violation' as severity,
     case when blocks = 1 then format('offset {}', block."offset")
         else format('offsets {} to {}', block."offset", last_offset) end as subject,
@@ -75,9 +102,14 @@ select 'memory' as "check", 'violation' as severity,
         else format('an earlier audit saw {} blocks from {} on, up to ID {} at offset {}; they are in no file any more',
             blocks, block_text(block), last_id, last_offset) end as detail
 from changed
+where now is not null
+    or blocks > (select count(*) from uncommitted u where u.first_id between block.first_id and changed.last_id)
 """
+"""What a log still has is not gone, though too few of them are here to show that it is committed."""
 
 
 def conclude(con: Any) -> None:
-    """One violation for each change."""
-    con.execute(CHANGED_SQL)
+    """One violation for each change, also of those that were told before."""
+    if con.sql("select count(*) from changed_before").fetchall() != [(0,)]:
+        con.execute(CARRIED_SQL)
+    con.execute(CHANGED_SQL, {"allocations": list(ALLOCATIONS)})

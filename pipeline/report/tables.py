@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.formats.problems import TORN
-from pidkeeper.pipeline.paths import LOG_SUFFIX
+from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX
 from pidkeeper.pipeline.quorum import evidence
 
 _LONG: Final = pa.int64()
@@ -52,8 +52,9 @@ TABLES: Final = {
 
 WRITTEN: Final = ("blocks_adrift", "findings", "files", "batches_daily")
 """Those that each audit writes whole; the blocks of earlier ones stay."""
-LEGAL: Final = f"kind = '{TORN}' and ends_with(path, '{LOG_SUFFIX}')"
-"""A batch that was being written when its member died or was copied: it was never acknowledged."""
+LEGAL: Final = f"(kind = 'zero_tail' or kind = '{TORN}' and not ends_with(path, '{ARCHIVE_SUFFIX}'))"
+"""A batch that was being written when its member or broker died or was copied: it was never acknowledged. And what a
+broker preallocated of a segment and has not written to. See segments/seams.py for segments with another one behind."""
 FILES_SQL: Final = """
 create temp table audited_files as
 with counted as (
@@ -96,10 +97,11 @@ from days left join wrote on days.partition_id = wrote.partition_id and days.day
 """
 PROBLEMS_SQL: Final = f"""
 insert into findings by name
-with named as (select p.* exclude (file), coalesce(f.path, p.file) as path, f.member, f.topic, f."partition"
+with named as (select p.* exclude (file), coalesce(f.path, p.file) as path, f.member, f.topic, f."partition",
+        case f.source when 'segment' then 'broker' else 'member' end as whose
     from problems p left join files f using (file_id))
 select distinct 'files' as "check", case when {LEGAL} then 'note' else 'warning' end as severity,
-    format('{{}} of member {{}}', parse_filename(path), coalesce(member, name_of(member_id))) as subject, topic,
+    format('{{}} of {{}} {{}}', parse_filename(path), whose, coalesce(member, name_of(member_id))) as subject, topic,
     "partition", coalesce(member, name_of(member_id)) as member, path as file, "position",
     format('{{}}: {{}}', kind, detail) as detail
 from named

@@ -12,6 +12,7 @@ import msgspec
 
 from pidkeeper.pipeline.segments.burning import MANY_PRODUCERS, WINDOW_MS
 from pidkeeper.pipeline.segments.missing import find_missing
+from pidkeeper.pipeline.segments.seams import find_seams
 from pidkeeper.pipeline.segments.transactions import HANGING_MS
 from pidkeeper.protocol.ids import OWN
 
@@ -299,7 +300,10 @@ join wrote using (broker_id)
 
 
 def conclude(con: Any, settings: ConcludeSettings | None = None) -> None:
-    """Insert the findings of all checks of segments into `findings`, but for `conclude_shares`."""
+    """Insert the findings of all checks of segments into `findings`, but for `conclude_shares`.
+
+    What is wrong with segments themselves goes into `problems`.
+    """
     settings = settings or ConcludeSettings()
     con.execute(_COLUMNS)
     for query in (_UNALLOCATED, _UNCHECKED, _SEQUENCES, _FENCED, _SHARED):
@@ -308,6 +312,7 @@ def conclude(con: Any, settings: ConcludeSettings | None = None) -> None:
     con.execute(_HANGING, {"certain_ms": certain_ms, "hanging_ms": settings.hanging_ms})
     con.execute(_BURSTS, {"many_producers": settings.many_producers, "window_s": settings.window_ms // 1000})
     find_missing(con)
+    find_seams(con)
     con.execute(_LEFT_OUT)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from pidkeeper.pipeline.files.location import Location
@@ -11,7 +11,7 @@ from pidkeeper.pipeline.ledger import KnownSegments
 from pidkeeper.pipeline.segments.gathering import SegmentsPlan, SegmentsTask
 from pidkeeper.pipeline.segments.keeping import Keeping
 from pidkeeper.pipeline.segments.memory import VERSION, Recalled, recall, settled_blob
-from pidkeeper.pipeline.segments.plan import SegmentPlan, in_order, plan_segments
+from pidkeeper.pipeline.segments.plan import SegmentPlan, in_order, is_compacted, plan_segments
 from pidkeeper.pipeline.segments.policies import read_policies
 from pidkeeper.pipeline.segments.segment_files import SegmentFile, list_segments
 
@@ -49,11 +49,12 @@ def list_and_plan(
     Raises FileNotFoundError if nothing is at a path, OSError if one cannot be reached.
     """
     files = in_order(list_segments(paths))
+    policies = read_policies(files)
+    files = _without_emptied(files, policies)
     size = sum(file.size for file in files)
     buckets = min(MAX_BUCKETS, 1 + size // BUCKET_BYTES)
     if known is not None and (known.version != VERSION or buckets > OUTGROWN * len(known.buckets)):
         known = None
-    policies = read_policies(files)
     recalled = recall(place, known, files, policies, RANGE_BYTES)
     plan = plan_segments(files, policies, first_file_id=first_file_id, readings=recalled.readings)
     keeping = Keeping(place, run, [] if known is None else known.buckets, recalled.stirred)
@@ -62,3 +63,8 @@ def list_and_plan(
     gathered = SegmentsPlan(tasks, buckets if known is None else len(known.buckets), keeping)
     due = sum(each.end - each.start for reading in recalled.readings.values() for each in reading.due)
     return ListedSegments(files, plan, recalled, gathered, due + (size - due) // KNOWN_SHARE)
+
+
+def _without_emptied(files: Sequence[SegmentFile], policies: Mapping[str, str | None]) -> list[SegmentFile]:
+    """A cleaner leaves a segment without a byte in place where each of its records has a later one of the same key."""
+    return [file for file in files if file.size or not (file.topic and is_compacted(policies.get(file.topic)))]

@@ -165,6 +165,11 @@ def is_whole(policy: str | None) -> bool:
     return policy is not None and "compact" not in {word.strip() for word in policy.split(",")}
 
 
+def is_compacted(policy: str | None) -> bool:
+    """Whether a cleaner goes over a topic of this `cleanup.policy`; not where none is known."""
+    return policy is not None and not is_whole(policy)
+
+
 def _order(file: SegmentFile) -> tuple[Any, ...]:
     known = file.base_offset is not None
     return (*_log(file), known, file.base_offset or 0, file.path)

@@ -16,7 +16,8 @@ from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.quorum import evidence, logs
 from pidkeeper.pipeline.quorum.blocks import BLOCKS_SQL, Cover, distinct_blocks
 from pidkeeper.pipeline.quorum.conclusions import conclude
-from pidkeeper.pipeline.quorum.gathering import ALLOCATIONS, END
+from pidkeeper.pipeline.quorum.evidence import ALLOCATIONS
+from pidkeeper.pipeline.quorum.gathering import END
 from pidkeeper.pipeline.quorum.loading import load
 from pidkeeper.pipeline.quorum.shard import OTHERS, REGISTERED, Shard, judge_history
 from tests.support.quorum_tables import QuorumTables, Row

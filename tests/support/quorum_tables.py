@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from pidkeeper.pipeline.quorum.gathering import ALLOCATIONS
+from pidkeeper.pipeline.quorum.evidence import ALLOCATIONS
 
 Row = dict[str, Any]
 START_MS = 1_700_000_000_000

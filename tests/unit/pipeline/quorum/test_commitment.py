@@ -11,7 +11,7 @@ import pytest
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.founding import Founding, FoundingVoter, write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
-from pidkeeper.pipeline.audit import AuditOptions, look
+from pidkeeper.pipeline.audit import AuditOptions, keep, look
 from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.formats.acceptance import Acceptance
@@ -118,6 +118,30 @@ def test_a_member_that_lost_its_memory_does_not_count(tmp_path: Path) -> None:
     assert told(tmp_path / "one", sound, forgetful, SOUND) == COMMIT
     recovered = [*forgetful, state(1), *entries(1, 12, 12)]
     assert told(tmp_path / "then", [*sound, *entries(1, 12, 12)], recovered, SOUND) == 12
+
+
+def test_a_block_that_counted_and_is_in_a_log_yet_is_not_lost(tmp_path: Path) -> None:
+    """A disk was replaced: the other log that has the last block cannot show alone that it is committed."""
+    ahead = [*SOUND, *entries(1, 11, 14)]
+    for node, steps in enumerate([ahead, ahead, SOUND], 1):
+        write(tmp_path / "data", node, steps)
+    options = AuditOptions(AuditPaths([str(tmp_path / "data")], []), locate(tmp_path / "out"))
+
+    def audit() -> tuple[int, int | None]:
+        outcome = look(LocalEngine(), options)
+        keep(outcome, options.out)
+        return outcome.verdict.checks["memory"].violations, outcome.verdict.highest_id
+
+    assert audit() == (0, (14 - FIRST_BLOCK) * IDS - 1)
+    whole = tmp_path / "whole"
+    (tmp_path / "data" / "1").rename(whole)
+    assert audit() == (0, (COMMIT - FIRST_BLOCK) * IDS - 1)
+    (tmp_path / "data" / "2").rename(tmp_path / "gone")
+    assert audit() == (1, (COMMIT - FIRST_BLOCK) * IDS - 1), "no log has them now"
+    assert audit() == (1, (COMMIT - FIRST_BLOCK) * IDS - 1)
+    (tmp_path / "gone").rename(tmp_path / "data" / "2")
+    whole.rename(tmp_path / "data" / "1")
+    assert audit() == (0, (14 - FIRST_BLOCK) * IDS - 1)
 
 
 def test_a_majority_is_one_of_those_who_vote(tmp_path: Path) -> None:

@@ -131,16 +131,46 @@ def test_a_block_that_says_something_else_is_a_violation(quorum: Quorum) -> None
     assert "); the files now say IDs 130 to 139 of broker 9 at offset 13 (" in detail
 
 
-def test_a_change_is_told_until_its_shard_is_judged_anew(quorum: Quorum) -> None:
-    """What files have is compared with what the last audit saw in them."""
+@one_and_many
+def test_a_change_is_told_until_files_have_the_block_again(quorum: Quorum) -> None:
     member = quorum.member(1)
     member.archive((0, 30))
+    (path,) = member.found("archive")
+    whole = path.read_bytes()
     quorum.audit()
-    without(member.found("archive")[0], 4)
-    assert len(quorum.audit()) == 1
-    assert facts(quorum.audit(), "subject") == [("offset 4",)]
-    without(member.found("archive")[0], 5)
-    assert facts(quorum.audit(), "subject") == [("offset 5",)]
+    without(path, 4)
+    (told,) = quorum.audit()
+    assert quorum.audit() == [told]
+    without(path, 7, 8)
+    assert facts(quorum.audit(), "subject") == [("offset 4",), ("offsets 7 to 8",)]
+    # The shard is judged anew, and neither of them has anything new.
+    without(path, 20)
+    assert facts(quorum.audit(), "subject") == [("offset 20",), ("offset 4",), ("offsets 7 to 8",)]
+    path.write_bytes(whole)
+    without(path, 7)
+    assert facts(quorum.audit(), "subject") == [("offsets 7 to 8",)]
+    path.write_bytes(whole)
+    assert quorum.audit() == []
+    assert quorum.audit() == []
+
+
+def test_a_block_that_changes_twice_is_told_as_it_was_at_first(quorum: Quorum) -> None:
+    member = quorum.member(1)
+    member.archive((0, 10))
+    (path,) = member.found("archive")
+    whole = path.read_bytes()
+    quorum.audit()
+    without(path, 4)
+    assert facts(quorum.audit(), "subject", "broker_id") == [("offset 4", 7)]
+    path.write_bytes(whole)
+
+    def edit(rows: list[Any]) -> None:
+        rows[4] = msgspec.structs.replace(rows[4], broker_id=9)
+
+    edit_archive(path, edit)
+    (row,) = quorum.audit()
+    assert "saw IDs 40 to 49 of broker 7 at offset 4 (" in row["detail"]
+    assert "); the files now say IDs 40 to 49 of broker 9 at offset 4 (" in row["detail"]
 
 
 @one_and_many
