@@ -4,6 +4,11 @@ BIN := $(VENV)/bin
 
 .PHONY: setup demo audit run test audit-faults deployments check fix sim soak migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
+define jars
+@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
+	    tools/fetch-jars $(1) || echo "$(2) cannot be had: what needs it is skipped" >&2; fi
+endef
+
 setup: $(VENV)/.dev  ## everything that developing needs
 
 $(VENV)/bin/python:
@@ -33,8 +38,7 @@ WRITTEN := build/audited-kafka
 audit: $(VENV)/.audit  ## the same, and an audit of all that its cluster left; with Java by Spark, with Maven too of Kafka's segments
 	rm -rf $(AUDITED) $(WRITTEN) build/audit
 	$(BIN)/pidkeeper demo --keep $(AUDITED)
-	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka ]; then \
-	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had" >&2; fi
+	$(call jars,kafka,Kafka's broker)
 	$(BIN)/python -m tests.pipeline.quorum_segments $(AUDITED) $(WRITTEN)
 	@if $(BIN)/python -c 'import sys; from pidkeeper.pipeline.session import why_no_spark; sys.exit(why_no_spark())'; \
 	    then engine=spark; else engine=local; echo "so the audit runs in one process, without Spark" >&2; fi; \
@@ -50,20 +54,17 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 	    deploy/install-helm.sh || echo "helm could not be built: the chart tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v javac >/dev/null && [ ! -d .tools/java ]; then \
 	    tools/fetch-java-client || echo "the Java client cannot be had: the tests that need it are skipped" >&2; fi
-	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka ]; then \
-	    tools/fetch-jars kafka || echo "Kafka's broker cannot be had: the tests that need it are skipped" >&2; fi
-	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/kafka-3.9 ]; then \
-	    tools/fetch-jars kafka-3.9 || echo "Kafka's broker for ZooKeeper cannot be had: the tests that need it are skipped" >&2; fi
-	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/spec ]; then \
-	    tools/fetch-jars spec || echo "TLC cannot be had: the tests that need it are skipped" >&2; fi
+	$(call jars,kafka,Kafka's broker)
+	$(call jars,kafka-3.9,Kafka's broker for ZooKeeper)
+	$(call jars,spec,TLC)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 audit-faults: $(VENV)/.dev  ## audits of files that a foreign or broken writer left, or that are not there; needs Java 17
+	$(call jars,kafka,Kafka's broker)
 	$(BIN)/python -m pytest -q tests/pipeline/faults
 
 deployments: $(VENV)/.dev  ## whole audits on a Spark cluster, on HDFS and on S3; needs Java 17, HDFS Maven as well
-	@if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/hadoop ]; then \
-	    tools/fetch-jars hadoop || echo "HDFS cannot be had: the tests that need it are skipped" >&2; fi
+	$(call jars,hadoop,HDFS)
 	$(BIN)/python -m pytest -q tests/pipeline/deployments
 
 check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
