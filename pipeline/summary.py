@@ -20,7 +20,7 @@ MAX_NAMED_PARTITIONS: Final = 100
 FACTS_SQL: Final = f"""
 with spans as (
     select first_ms, last_ms from shards
-    union all select timestamp_ms, timestamp_ms from blocks_adrift
+    union all select timestamp_ms, timestamp_ms from blocks_adrift where is_time(timestamp_ms)
     union all select first_timestamp_ms, last_timestamp_ms from batches_daily
 )
 select
@@ -36,8 +36,8 @@ select
         union all select broker_id from blocks_adrift where broker_id <> {OWN}
     )) as brokers,
     greatest((select max(last_id) from id_runs), (select max(last_id) from blocks_adrift)) as highest_id,
-    (select min(first_ms) filter (first_ms >= 0) from spans) as first_ms,
-    (select max(last_ms) filter (last_ms >= 0) from spans) as last_ms
+    (select min(first_ms) filter (is_time(first_ms)) from spans) as first_ms,
+    (select max(last_ms) filter (is_time(last_ms)) from spans) as last_ms
 """
 BAD_FILES_SQL: Final = """
 select file, kinds, first_position, detail from audited_files where problems > 0 order by file limit $most

@@ -74,8 +74,9 @@ def _rows(file: WholeFile) -> npt.NDArray[Any]:
 
 def _is_no_block(file: WholeFile) -> npt.NDArray[np.bool_]:
     rows = _rows(file)
-    first, last = rows["first_id"], rows["last_id"]
-    bad = (first < 0) | (last < first) | (last >= MAX_PRODUCER_ID) | (rows["offset"] < 0) | (rows["reserved"] != 0)
+    first, last, offset = rows["first_id"], rows["last_id"], rows["offset"]
+    bad = (first < 0) | (last < first) | (last >= MAX_PRODUCER_ID) | (rows["reserved"] != 0)
+    bad |= (offset < 0) | (offset == np.iinfo(np.int64).max)
     given = (rows["broker_id"] >= 0) & (rows["broker_id"] <= MAX_BROKER_ID) & (rows["broker_epoch"] >= 0)
     own = (rows["broker_id"] == OWN) & (rows["broker_epoch"] == OWN) & (file.header.version >= ARCHIVE_VERSION)
     return np.asarray(bad | ~(given | own))

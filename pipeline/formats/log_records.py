@@ -10,6 +10,7 @@ import msgspec
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogEntry
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -172,6 +173,9 @@ def _record(entry: LogEntry, number: int, record: Record) -> Iterator[RecordRow 
     too_large = [name for name, value in columns.items() if isinstance(value, int) and value not in _INT64]
     if too_large:
         yield _problem(entry, f"record {number}: {too_large[0]} {columns[too_large[0]]} does not fit into 64 bits")
+        return
+    if columns.get("last_id") is not None and not columns["first_id"] <= columns["last_id"] < MAX_PRODUCER_ID:
+        yield _problem(entry, f"record {number}: no block has IDs {columns['first_id']} to {columns['last_id']}")
         return
     if isinstance(record, AllocateProducerIdsRecord):
         ids = record.producer_id_end - record.producer_id_start + 1

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pidkeeper.pipeline.engine.duck import LATEST_MS
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.quorum import evidence
 
@@ -45,7 +46,7 @@ from versions qualify version = 1 order by "offset"
 """
 BLOCKS_SQL: Final = """
 select first_id, last_id, "offset", broker_id, broker_epoch, timestamp_ms, members, version::integer as version, place,
-    strftime(epoch_ms(timestamp_ms), '%Y-%m-%d') as day
+    day_of(timestamp_ms) as day
 from versions order by "offset", version
 """
 DIFFERING_SQL: Final = """
@@ -74,7 +75,10 @@ class Cover(NamedTuple):
 
 
 class History:
-    """The blocks that most members agree on, one for each offset, in the order of the log, as columns."""
+    """The blocks that most members agree on, one for each offset, in the order of the log, as columns.
+
+    clock_ms: the leaders' clocks, whatever files say within what a clock may show. timed: rows of which they say so.
+    """
 
     def __init__(self, table: Any) -> None:
         self.table = table.combine_chunks()
@@ -83,7 +87,9 @@ class History:
         self.last_id = self._column("last_id")
         self.broker_id = self._column("broker_id")
         self.broker_epoch = self._column("broker_epoch")
-        self.timestamp_ms = self._column("timestamp_ms")
+        stamps = self._column("timestamp_ms")
+        self.clock_ms = np.clip(stamps, 0, LATEST_MS)
+        self.timed = np.flatnonzero(self.clock_ms == stamps)
         self.archivers = self._column("archivers")
 
     def __len__(self) -> int:
@@ -114,6 +120,7 @@ def judge_order(shard: int, history: History) -> Iterator[Named]:
     if not len(history):
         return
     reach = np.maximum.accumulate(history.last_id)
+    times = history.clock_ms[history.timed].tolist()
     disordered = int(np.count_nonzero(history.first_id[1:] <= reach[:-1]))
     row = {
         "shard": [shard],
@@ -121,8 +128,8 @@ def judge_order(shard: int, history: History) -> Iterator[Named]:
         "last_offset": [int(history.offset[-1])],
         # As Python adds: blocks of a foreign writer may hold more IDs together than 64 bits can count.
         "ids": [Decimal(sum((history.last_id - history.first_id + 1).tolist()))],
-        "first_ms": [int(history.timestamp_ms.min())],
-        "last_ms": [int(history.timestamp_ms.max())],
+        "first_ms": [min(times, default=None)],
+        "last_ms": [max(times, default=None)],
         "disordered": [disordered],
         "lowest": history.structs([int(np.argmin(history.first_id))]),
         "first": history.structs([0]),

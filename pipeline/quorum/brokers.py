@@ -35,7 +35,7 @@ def judge_brokers(shard: int, history: History, limits: Limits) -> Iterator[Name
     for broker, mine in zip(brokers.tolist(), np.split(order, starts[1:]), strict=True):
         if broker == OWN:
             continue
-        times = history.timestamp_ms[mine]
+        times = history.clock_ms[mine]
         facts, places = _rates(times, limits)
         wanted["first"].append(int(mine[0]))
         wanted["last"].append(int(mine[-1]))
@@ -109,8 +109,9 @@ def _seams(clock: Longs, limits: Limits) -> Longs:
 
 def judge_hours(shard: int, history: History) -> Iterator[Named]:
     """How many IDs went in each hour, by the leaders' clocks."""
-    hours, which = np.unique(history.timestamp_ms // HOUR_MS, return_inverse=True)
-    ids = np.bincount(which, weights=(history.last_id - history.first_id + 1).astype(np.float64))
+    timed = history.timed
+    hours, which = np.unique(history.clock_ms[timed] // HOUR_MS, return_inverse=True)
+    ids = np.bincount(which, weights=(history.last_id - history.first_id + 1)[timed].astype(np.float64))
     blocks: npt.NDArray[np.int64] = np.bincount(which)
     found = {"shard": np.full(len(hours), shard, np.int32), "hour": hours, "ids": ids, "blocks": blocks}
     yield "hours", pa.RecordBatch.from_pydict(found, schema=evidence.HOURS)

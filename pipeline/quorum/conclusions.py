@@ -29,7 +29,7 @@ ADRIFT_SQL: Final = """
 create temp table blocks_adrift as
 select first_id, last_id, null::bigint as "offset", broker_id, broker_epoch, timestamp_ms,
     count(distinct member_id) as members, 1 as version, min(place) as place,
-    strftime(epoch_ms(timestamp_ms), '%Y-%m-%d') as day
+    day_of(timestamp_ms) as day
 from adrift a
 where not exists (from blocks_in_order b where b.first_id = a.first_id and b.last_id = a.last_id
     and b.broker_id = a.broker_id and b.broker_epoch = a.broker_epoch and b.timestamp_ms = a.timestamp_ms)

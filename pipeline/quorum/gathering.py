@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any, Final
 
@@ -209,19 +211,21 @@ def shard_bounds(files: Iterable[tuple[FileName, int]], start: int, rows: int) -
 
     `files`: what each covers, and its bytes.
     """
-    edges: dict[int, float] = {}
+    # What is left of a sum of floats would be rows enough, over as many offsets as a name may claim.
+    edges: dict[int, Fraction] = defaultdict(Fraction)
     for file, size in files:
-        density = max(size - HEADER_BYTES, 0) / ROW_BYTES / (file.to_offset - file.from_offset)
-        for edge, change in ((file.from_offset, density), (file.to_offset, -density)):
-            edges[max(edge, start)] = edges.get(max(edge, start), 0.0) + change
-    cuts, room, density, at = [start], float(rows), 0.0, start
+        density = Fraction(max(size - HEADER_BYTES, 0), ROW_BYTES * (file.to_offset - file.from_offset))
+        edges[max(file.from_offset, start)] += density
+        edges[max(file.to_offset, start)] -= density
+    cuts, room, exact, at = [start], float(rows), Fraction(), start
     for edge in sorted(edges):
-        while density > 0 and (cut := at + max(int(max(room, 0.0) / density), at == cuts[-1])) < edge:
+        dense = float(exact)
+        while dense > 0 and (cut := at + max(int(max(room, 0.0) / dense), at == cuts[-1])) < edge:
             cuts.append(cut)
             at, room = cut, float(rows)
-        room -= (edge - at) * density
+        room -= (edge - at) * dense
         at = edge
-        density = max(0.0, density + edges[edge])
+        exact += edges[edge]
     return [*cuts, END]
 
 

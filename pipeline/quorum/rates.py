@@ -73,6 +73,8 @@ CLOCK_SKEW_MS: Final = 1000
 _DAY_MS: Final = 86_400_000
 _DAY_HOURS: Final = _DAY_MS // HOUR_MS
 _YEAR_DAYS: Final = 365.25
+_MOST_SHOWN: Final = 9e18
+"""A figure that surely is one of int64, whatever files say."""
 _LAST_DATED_DAYS: Final = 365_250.0
 """A thousand years: farther dates say nothing, and those above the year 9999 have no form."""
 BURN_DOWN_SQL: Final = f"""
@@ -80,12 +82,14 @@ insert into findings by name
 with spans as (
     select first_ms, last_ms, ids::double as ids from shards
     union all
-    select timestamp_ms, timestamp_ms, (last_id::hugeint - first_id + 1)::double from blocks_adrift
+    select case when is_time(timestamp_ms) then timestamp_ms end as ms, ms, (last_id::hugeint - first_id + 1)::double
+    from blocks_adrift
 ),
 given as (
     select hour, ids from hours
     union all
     select timestamp_ms // {HOUR_MS}, (last_id::hugeint - first_id + 1)::double from blocks_adrift
+    where is_time(timestamp_ms)
 ),
 ends as (select max(last_ms) as newest, min(first_ms) as oldest, sum(ids) as ids from spans),
 day as (
@@ -108,13 +112,14 @@ rates as (
 ),
 dated as (select *, left_over / greatest(whole, last_day) as days from rates)
 select 'burn_down' as "check", case when days <= $horizon then 'warning' else 'note' end as severity,
-    format('{{}} IDs left', left_over) as subject, next_id as first_id, {MAX_PRODUCER_ID - 1} as last_id,
-    newest as timestamp_ms, format('{{}} IDs are left; {{}}', left_over, case
+    format('{{:,}} IDs left', left_over) as subject, next_id as first_id, {MAX_PRODUCER_ID - 1} as last_id,
+    newest as timestamp_ms, format('{{:,}} IDs are left; {{}}', left_over, case
         when days is null then 'all blocks are of one moment, so there is no rate'
-        else printf('%.3g a day go on the last day and %.3g over the whole span: none is left %s', last_day, whole,
+        else format('{{:,}} a day go on the last day and {{:,}} over the whole span: none is left {{}}',
+            least(round(last_day), {_MOST_SHOWN})::bigint, least(round(whole), {_MOST_SHOWN})::bigint,
             case when days <= {_LAST_DATED_DAYS}
-                then 'on ' || strftime(epoch_ms((newest + days * {_DAY_MS})::bigint), '%Y-%m-%d')
-                else printf('in %.3g years', days / {_YEAR_DAYS}) end)
+                then 'on ' || coalesce(day_of(least(newest + days * {_DAY_MS}, {_MOST_SHOWN})::bigint), 'no day')
+                else format('in {{:,}} years', least(round(days / {_YEAR_DAYS}), {_MOST_SHOWN})::bigint) end)
         end) as detail
 from dated
 """

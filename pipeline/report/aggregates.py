@@ -38,7 +38,7 @@ Span = tuple[int, int]
 _BROKERS: Final = """
 select broker_id, sum(last_id::hugeint - first_id + 1) as ids,
        min(min(timestamp_ms)) over () as first_ms, max(max(timestamp_ms)) over () as last_ms, count(*) as blocks
-from blocks where timestamp_ms >= 0
+from blocks where is_time(timestamp_ms)
 group by broker_id order by ids desc, broker_id limit $most
 """
 _ALLOCATIONS: Final = """
@@ -46,7 +46,7 @@ with cells as (
     select if(list_contains($own, broker_id), broker_id, $others) as broker_id, timestamp_ms // $step * $step as at_ms,
            sum(last_id::hugeint - first_id + 1) as ids, count(*) as blocks, max(last_id) as top,
            max(timestamp_ms) as last
-    from blocks where timestamp_ms >= 0 group by all
+    from blocks where is_time(timestamp_ms) group by all
 )
 select broker_id, at_ms, ids, blocks, max(top) over (order by at_ms) as highest_id,
        max(last) over (partition by at_ms) as last_ms
@@ -56,7 +56,7 @@ _LIFETIMES: Final = """
 with bars as (
     select broker_id, min(first_id) as first_id, max(last_id) as last_id, min(timestamp_ms) as from_ms,
            count(*) as blocks
-    from blocks where timestamp_ms >= 0 and list_contains($own, broker_id)
+    from blocks where is_time(timestamp_ms) and list_contains($own, broker_id)
     group by broker_id, timestamp_ms // $step, if($each, first_id, null)
 )
 select *, lead(from_ms) over (partition by broker_id order by from_ms, first_id) as next_ms,
@@ -64,14 +64,15 @@ select *, lead(from_ms) over (partition by broker_id order by from_ms, first_id)
 from bars order by broker_id, from_ms, first_id
 """
 _TIMES_OF_FINDINGS: Final = """
-select min(timestamp_ms) filter (timestamp_ms >= 0) as first_ms, max(timestamp_ms) as last_ms,
-       count(*) - count(*) filter (timestamp_ms >= 0) as timeless
+select min(timestamp_ms) filter (is_time(timestamp_ms)) as first_ms,
+       max(timestamp_ms) filter (is_time(timestamp_ms)) as last_ms,
+       count(*) - count(*) filter (is_time(timestamp_ms)) as timeless
 from findings
 """
 _ANOMALIES: Final = """
 select "check", severity, count(*) as findings, min(timestamp_ms) as first_ms,
        arg_min(subject, (timestamp_ms, subject)) as subject
-from findings where timestamp_ms >= 0
+from findings where is_time(timestamp_ms)
 group by "check", severity, timestamp_ms // $step
 order by array_position(['violation', 'warning', 'note'], severity), first_ms, "check" limit $most
 """

@@ -92,7 +92,7 @@ with days as (
 ),
 wrote as (select partition_id, day, sum(producers)::bigint as producers from producer_days group by partition_id, day)
 select topic, "partition", batches, records, coalesce(producers, 0) as producers, first_timestamp_ms,
-    last_timestamp_ms, last_offset, replicas, strftime(epoch_ms(days.day::bigint * 86400000), '%Y-%m-%d') as day
+    last_timestamp_ms, last_offset, replicas, day_of(days.day::bigint * 86400000) as day
 from days left join wrote on days.partition_id = wrote.partition_id and days.day is not distinct from wrote.day
 """
 PROBLEMS_SQL: Final = f"""
@@ -112,7 +112,7 @@ from named
 def table(con: Any, name: str) -> Any:
     """One of TABLES but `blocks`, from the driver's connection."""
     if name == "findings":
-        query = "select *, strftime(epoch_ms(timestamp_ms), '%Y-%m-%d') as day from findings"
+        query = "select *, day_of(timestamp_ms) as day from findings"
     else:
         query = f"from {'audited_files' if name == 'files' else name}"
     return con.sql(query).to_arrow_table().cast(TABLES[name])

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pidkeeper.pipeline.engine.duck import LATEST_MS
 from pidkeeper.pipeline.engine.engine import DIRECT, Keyed
 from pidkeeper.pipeline.formats.record_batch import (
     CONTROL,
@@ -39,8 +40,6 @@ from pidkeeper.pipeline.segments.tables import (
     SEGMENT_PARTS,
 )
 
-LATEST_MS: Final = 253_402_300_799_999
-"""The last millisecond of the year 9999: a client may write any number, and beyond it differences could overflow."""
 DAY_MS: Final = 86_400_000
 HOLES: Final = frozenset({"bad_crc", "lost_boundary", "torn", "foreign", "unreadable"})
 """Kinds of problems behind which batches of producers may be lost."""

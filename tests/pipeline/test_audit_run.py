@@ -80,12 +80,14 @@ def test_many_parts_and_one_give_the_same(tmp_path: Path, request: pytest.Fixtur
 
 def test_bad_files_are_named_and_can_end_the_audit(tmp_path: Path) -> None:
     write_files(tmp_path)
+    torn = tmp_path / "kafka" / "torn-0" / f"{100:020d}.log"
+    (flipped,) = (tmp_path / "kafka" / "plain-0").glob("*.log")
+    flipped.write_bytes(flipped.read_bytes()[:-1] + b"?")
     verdict = run_audit(LocalEngine(), options(tmp_path))
-    torn = str(tmp_path / "kafka" / "torn-0" / f"{100:020d}.log")
-    assert [(bad.file, bad.kinds) for bad in verdict.bad_files] == [(torn, "torn")]
-    assert verdict.checks["files"].warnings == 1
+    assert [(bad.file, bad.kinds) for bad in verdict.bad_files] == [(str(flipped), "bad_crc"), (str(torn), "torn")]
+    assert (verdict.checks["files"].warnings, verdict.checks["files"].notes) == (1, 1)
     assert set(verdict.watermark.partition_offsets) == set(SEGMENTS)
-    with pytest.raises(LoadingError, match=re.escape(f"{torn}, byte ")):
+    with pytest.raises(LoadingError, match=re.escape(f"{flipped}, byte ")):
         run_audit(LocalEngine(), options(tmp_path, "again", fail=True))
     assert Ledger(locate(tmp_path / "again")).newest() is None
     missing = AuditOptions(AuditPaths([str(tmp_path / "none")]), locate(tmp_path / "again"))

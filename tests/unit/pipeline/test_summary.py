@@ -141,7 +141,7 @@ def test_blocks_whose_offset_no_log_tells_count_as_any_other(tmp_path: Path) -> 
     (row,) = [row for row in outcome.tables["findings"].to_pylist() if row["check"] == "burn_down"]
     assert (row["first_id"], row["timestamp_ms"]) == (block(END - 1).last + 1, block(END - 1).timestamp_ms)
     assert row["detail"].startswith(
-        f"{2**63 - 1 - block(END - 1).last - 1} IDs are left; 4.43e+05 a day go on the last day"
+        f"{2**63 - 1 - block(END - 1).last - 1:,} IDs are left; 443,077 a day go on the last day"
     )
 
 

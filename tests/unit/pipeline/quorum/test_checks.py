@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pidkeeper.pipeline.engine.duck import LATEST_MS
 from pidkeeper.pipeline.limits import Limits
 from tests.support.quorum_evidence import run
 from tests.support.quorum_tables import START_MS, STEP_MS, History, QuorumTables, Row, snapshot, three_members
@@ -72,7 +73,7 @@ def facts(rows: list[Row], *names: str) -> list[tuple[Any, ...]]:
 def test_a_sound_history_gives_notes_alone(cuts: tuple[int, ...]) -> None:
     rows = run(three_members(sound()), cuts=cuts)
     assert facts(rows, "check", "severity", "subject") == [
-        ("burn_down", "note", f"{2**63 - 1 - 340} IDs left"),
+        ("burn_down", "note", f"{2**63 - 1 - 340:,} IDs left"),
         ("coverage", "note", "member 3, offset 27"),
         ("coverage", "note", "member 3, offsets 4 to 8"),
         ("gap", "note", "IDs 80 to 199"),
@@ -694,4 +695,12 @@ def test_a_rate_of_half_of_all_ids_a_day_is_one(cuts: tuple[int, ...]) -> None:
     history.allocate(1, 2**62, timestamp_ms=START_MS)
     history.allocate(1, timestamp_ms=START_MS + 86_400_000)
     (row,) = of(run(three_members(history), cuts=cuts), "burn_down")
-    assert row["detail"].endswith("4.61e+18 over the whole span: none is left on 2023-11-16")
+    assert row["detail"].endswith("4,611,686,018,427,387,904 over the whole span: none is left on 2023-11-16")
+
+
+def test_a_rate_of_next_to_nothing_is_one(cuts: tuple[int, ...]) -> None:
+    history = History(1)
+    history.allocate(1, 1, timestamp_ms=START_MS)
+    history.allocate(1, 1, timestamp_ms=LATEST_MS)
+    (row,) = of(run(three_members(history), cuts=cuts), "burn_down")
+    assert row["detail"].endswith("in 25,252,216,391,115,060 years")

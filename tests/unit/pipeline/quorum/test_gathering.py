@@ -52,6 +52,7 @@ def test_bounds_ascend_from_the_start_to_the_end(found: list[tuple[FileName, int
 @settings(max_examples=300, deadline=None)
 @example([(FileName(0, END - 1), bytes_of(5))], 0)
 @example([(FileName(0, END - 1), bytes_of(2000)), (FileName(0, 10), bytes_of(10))], 0)
+@example([(FileName(0, 13), bytes_of(13)), (FileName(0, 513), bytes_of(2)), (FileName(0, 7 << 56), bytes_of(0))], 0)
 @given(st.lists(files(), max_size=12), ANY_OFFSET)
 def test_there_are_no_more_shards_than_rows_need_whatever_offsets_files_claim(
     found: list[tuple[FileName, int]], start: int

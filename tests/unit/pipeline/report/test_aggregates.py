@@ -14,7 +14,7 @@ from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 pa = pytest.importorskip("pyarrow")
 ds = pytest.importorskip("pyarrow.dataset")
-duckdb = pytest.importorskip("duckdb")
+duck = pytest.importorskip("pidkeeper.pipeline.engine.duck")
 tables = pytest.importorskip("pidkeeper.pipeline.report.tables")
 aggregates = pytest.importorskip("pidkeeper.pipeline.report.aggregates")
 
@@ -43,7 +43,7 @@ NOTHING: Final = Verdict(
 
 @pytest.fixture
 def con() -> Iterator[Any]:
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with duck.connect() as connection:
         for name, schema in tables.TABLES.items():
             connection.register("without_rows", schema.empty_table())
             connection.execute(f"create table {name} as from without_rows")
