@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -79,6 +80,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory, aws_credentials: Path) -> It
         environment.setenv("PYTHONPATH", str(REPOSITORY))
         environment.setenv("SPARK_LOCAL_IP", HOST)
         environment.setenv("AWS_SHARED_CREDENTIALS_FILE", str(aws_credentials))
+        environment.setenv("HADOOP_USER_NAME", getpass.getuser())
         builder = SparkSession.builder.master("local[2]").appName("pidkeeper-tests")
         found = {
             "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),

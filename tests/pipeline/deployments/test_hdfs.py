@@ -23,7 +23,7 @@ from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.verdict import read_verdict
 from pidkeeper.protocol.messages import AllocatedBlock
 from tests.pipeline.member_faults import CASES, Case, expected, findings_of, write_case
-from tests.pipeline.small_audits import comparable, grow, rows, table, write_files
+from tests.pipeline.small_audits import SEGMENTS, comparable, grow, rows, table, write_files
 from tests.support import hdfs
 from tests.support.hdfs import SUPERUSER, Hdfs
 from tests.support.member_files import CLUSTER, MemberFiles
@@ -67,9 +67,9 @@ def test_an_audit_on_hdfs_is_that_of_the_same_files_here(engine: Engine, dfs: Hd
     dfs.put(tmp_path / (name := grow(tmp_path)), f"/audit/{name}")
     second = run_audit(engine, AuditOptions(there, out))
     assert second.batches == first.batches + 1
-    assert first.files_read_anew - second.files_read_anew == 2 * len(members)
+    assert first.files_read_anew - second.files_read_anew == 2 * len(members) + len(SEGMENTS) - 1
     assert read_verdict(out) == second
-    assert dfs.names("/audit/out") == ["blocks", "commits", "report.html", "runs", "verdict.json"]
+    assert dfs.names("/audit/out") == ["blocks", "commits", "producers", "report.html", "runs", "verdict.json"]
 
     page = (out / "report.html").read()
     (out / "report.html").write(b"")

@@ -16,7 +16,7 @@ from pidkeeper.pipeline.owner import find_owner
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.pipeline.verdict import read_verdict
 from tests.pipeline.member_faults import CASES, Case, expected, findings_of, write_case
-from tests.pipeline.small_audits import comparable, grow, rows, table, write_files
+from tests.pipeline.small_audits import SEGMENTS, comparable, grow, rows, table, write_files
 from tests.support.s3 import BUCKET, S3
 
 
@@ -35,7 +35,7 @@ def test_an_audit_of_a_bucket_is_that_of_the_same_files_here(engine: Engine, buc
     second = run_audit(engine, AuditOptions(there, out))
     expected_here = run_audit(LocalEngine(), AuditOptions(here, locate(tmp_path / "out")))
     assert second.batches == first.batches + 1
-    assert first.files_read_anew - second.files_read_anew == 2 * len(members)
+    assert first.files_read_anew - second.files_read_anew == 2 * len(members) + len(SEGMENTS) - 1
     assert comparable(second, root) == comparable(expected_here, str(tmp_path))
     assert rows(out, root) == rows(locate(tmp_path / "out"), str(tmp_path))
 
@@ -43,7 +43,7 @@ def test_an_audit_of_a_bucket_is_that_of_the_same_files_here(engine: Engine, buc
     blocks = find_owner(out, 305).blocks
     assert blocks == find_owner(locate(tmp_path / "out"), 305).blocks
     assert [(block.first_id, block.members) for block in blocks] == [(300, 3)]
-    assert out.names() == ["blocks", "commits", "report.html", "runs", "verdict.json"]
+    assert out.names() == ["blocks", "commits", "producers", "report.html", "runs", "verdict.json"]
     unfinished = re.compile(r"/\.")
     assert not [one.location for one in find_files(root + bucket.query, "") if unfinished.search(one.location.path)]
     page = (out / "report.html").read()
