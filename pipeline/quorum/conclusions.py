@@ -62,7 +62,7 @@ def conclude(con: Any, limits: Limits = DEFAULT) -> Concluded:
     copies.conclude(con, others)
     epochs.conclude(con)
     coverage.conclude(con, held)
-    memory.conclude(con)
+    memory.conclude(con, others)
     snapshots.conclude(con, others)
     rates.conclude(con, limits, others)
     return Concluded(held, others)

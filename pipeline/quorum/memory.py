@@ -70,25 +70,30 @@ with due as (
     from changed_before old
     join shard_inputs i on not i.settled and i.from_offset <= old.block."offset" and old.block."offset" < i.to_offset
 ), beside as (
-    select first_offset, count(*) as there,
+    select first_offset, count(*) as there, max(b.last_id) as reach,
         any_value({'offset': b."offset", 'first_id': b.first_id, 'last_id': b.last_id, 'broker_id': b.broker_id,
-            'broker_epoch': b.broker_epoch, 'timestamp_ms': b.timestamp_ms, 'place': b.place}) as found
+            'broker_epoch': b.broker_epoch, 'timestamp_ms': b.timestamp_ms, 'place': b.place})
+            filter (b."offset" = first_offset) as found
     from due join blocks_in_order b on b.version = 1 and b."offset" between first_offset and last_offset
     group by first_offset
+), compared as (
+    select *, (block.first_id, block.last_id, block.broker_id, block.broker_epoch, block.timestamp_ms)
+        is not distinct from (found.first_id, found.last_id, found.broker_id, found.broker_epoch, found.timestamp_ms)
+        as back
+    from due left join beside using (first_offset)
 )
-select due.* exclude (first_offset) replace (case when blocks = 1 then found end as now)
-from due left join beside using (first_offset)
+select * exclude (first_offset, there, reach, found, back) replace (case when not back then found end as now)
+from compared
 where not exists (from changed c where c.block."offset" = first_offset)
-    and case when blocks > 1 then coalesce(there, 0) < blocks
-        else (block.first_id, block.last_id, block.broker_id, block.broker_epoch, block.timestamp_ms) is distinct from
-            (found.first_id, found.last_id, found.broker_id, found.broker_epoch, found.timestamp_ms) end
+    and not coalesce(back and there >= blocks and reach = last_id, false)
 """
 """The kernels compare files with what the last audit saw in them; what had changed before that counts until it is back.
-Of a run that is gone it is enough that there are as many blocks again."""
+Of a run that is gone the first block is known, how many there were and how far they reached: that has to be back."""
 CHANGED_SQL: Final = """
 insert into findings by name
 with uncommitted as (
-    select distinct first_id from records where not committed and list_contains($allocations, record_type)
+    select distinct first_id, last_id, broker_id, broker_epoch, timestamp_ms from records
+    where not committed and list_contains($allocations, record_type) and not list_contains($foreign, member_id)
 )
 select 'memory' as "check", 'violation' as severity,
     case when blocks = 1 then format('offset {}', block."offset")
@@ -104,12 +109,14 @@ select 'memory' as "check", 'violation' as severity,
 from changed
 where now is not null
     or blocks > (select count(*) from uncommitted u where u.first_id between block.first_id and changed.last_id)
+    or not exists (from uncommitted u where (u.first_id, u.last_id, u.broker_id, u.broker_epoch, u.timestamp_ms)
+        = (block.first_id, block.last_id, block.broker_id, block.broker_epoch, block.timestamp_ms))
 """
 """What a log still has is not gone, though too few of them are here to show that it is committed."""
 
 
-def conclude(con: Any) -> None:
-    """One violation for each change, also of those that were told before."""
+def conclude(con: Any, foreign: list[int]) -> None:
+    """One violation for each change, also of those that were told before. `foreign`: members that count nowhere."""
     if con.sql("select count(*) from changed_before").fetchall() != [(0,)]:
         con.execute(CARRIED_SQL)
-    con.execute(CHANGED_SQL, {"allocations": list(ALLOCATIONS)})
+    con.execute(CHANGED_SQL, {"allocations": list(ALLOCATIONS), "foreign": foreign})

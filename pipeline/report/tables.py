@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.formats.problems import TORN
-from pidkeeper.pipeline.paths import ARCHIVE_SUFFIX
+from pidkeeper.pipeline.paths import LOG_SUFFIX
 from pidkeeper.pipeline.quorum import evidence
+from pidkeeper.pipeline.segments.segment_files import SUFFIX as SEGMENT_SUFFIX
 
 _LONG: Final = pa.int64()
 _INT: Final = pa.int32()
@@ -52,7 +53,8 @@ TABLES: Final = {
 
 WRITTEN: Final = ("blocks_adrift", "findings", "files", "batches_daily")
 """Those that each audit writes whole; the blocks of earlier ones stay."""
-LEGAL: Final = f"(kind = 'zero_tail' or kind = '{TORN}' and not ends_with(path, '{ARCHIVE_SUFFIX}'))"
+_WRITTEN_ON: Final = f"(ends_with(path, '{LOG_SUFFIX}') or ends_with(path, '{SEGMENT_SUFFIX}'))"
+LEGAL: Final = f"(kind = 'zero_tail' or kind = '{TORN}' and {_WRITTEN_ON})"
 """A batch that was being written when its member or broker died or was copied: it was never acknowledged. And what a
 broker preallocated of a segment and has not written to. See segments/seams.py for segments with another one behind."""
 FILES_SQL: Final = """

@@ -198,3 +198,12 @@ def test_of_many_bad_files_and_partitions_the_first_are_named(tmp_path: Path, mo
     assert [bad.file for bad in verdict.bad_files] == [str(path) for path in paths[:2]]
     assert (verdict.files_bad, verdict.watermark.partitions) == (5, 5)
     assert list(verdict.watermark.partition_offsets) == ["topic0-0", "topic1-0", "topic2-0"]
+
+
+def test_a_snapshot_cut_short_is_no_legal_end(tmp_path: Path) -> None:
+    for member in write_quorum(tmp_path / "data"):
+        (path,) = member.found("snapshots")
+        path.write_bytes(path.read_bytes()[:50])
+    verdict = audit(tmp_path).verdict
+    assert (verdict.verdict, verdict.checks["files"].warnings) == ("incomplete", 3)
+    assert {bad.kinds for bad in verdict.bad_files} == {"torn"}

@@ -698,6 +698,13 @@ def test_a_rate_of_half_of_all_ids_a_day_is_one(cuts: tuple[int, ...]) -> None:
     assert row["detail"].endswith("4,611,686,018,427,387,904 over the whole span: none is left on 2023-11-16")
 
 
+def test_times_that_no_clock_shows_make_no_rate(cuts: tuple[int, ...]) -> None:
+    history = History(1)
+    for _ in range(3):
+        history.allocate(1, timestamp_ms=2**62)
+    assert of(run(three_members(history), cuts=cuts), "burn_down") == []
+
+
 def test_a_rate_of_next_to_nothing_is_one(cuts: tuple[int, ...]) -> None:
     history = History(1)
     history.allocate(1, 1, timestamp_ms=START_MS)

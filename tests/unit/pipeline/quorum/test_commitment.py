@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pidkeeper.controller.raft.messages import Entry, HardState
@@ -142,6 +144,20 @@ def test_a_block_that_counted_and_is_in_a_log_yet_is_not_lost(tmp_path: Path) ->
     (tmp_path / "gone").rename(tmp_path / "data" / "2")
     whole.rename(tmp_path / "data" / "1")
     assert audit() == (0, (14 - FIRST_BLOCK) * IDS - 1)
+
+
+def test_another_block_of_the_same_ids_in_a_log_is_no_excuse(tmp_path: Path) -> None:
+    """The last block was lost, and a new leader is about to give its IDs to another broker."""
+    ahead = [*SOUND, *entries(1, 11, 11)]
+    for node, steps in enumerate([ahead, ahead, SOUND], 1):
+        write(tmp_path / "data", node, steps)
+    options = AuditOptions(AuditPaths([str(tmp_path / "data")], []), locate(tmp_path / "out"))
+    keep(look(LocalEngine(), options), options.out)
+    shutil.rmtree(tmp_path / "data")
+    given = msgspec.structs.replace(TOLD[10], broker_id=9, broker_epoch=0)
+    write(tmp_path / "data", 1, [*SOUND, state(2), Entry(2, 11, encode_batch([given]))])
+    write(tmp_path / "data", 3, SOUND)
+    assert look(LocalEngine(), options).verdict.checks["memory"].violations == 1
 
 
 def test_a_majority_is_one_of_those_who_vote(tmp_path: Path) -> None:

@@ -154,6 +154,21 @@ def test_a_change_is_told_until_files_have_the_block_again(quorum: Quorum) -> No
     assert quorum.audit() == []
 
 
+def test_other_blocks_in_the_place_of_those_that_went_away_are_not_those(quorum: Quorum) -> None:
+    member = quorum.member(1)
+    member.archive((0, 30))
+    (path,) = member.found("archive")
+    whole = path.read_bytes()
+    quorum.audit()
+    without(path, 7, 8)
+    assert facts(quorum.audit(), "subject") == [("offsets 7 to 8",)]
+    path.write_bytes(whole)
+    edit_archive(path, lambda rows: rows.__setitem__(7, msgspec.structs.replace(rows[7], broker_id=9)))
+    (other,) = quorum.audit()
+    assert "saw IDs 70 to 79 of broker 7 at offset 7 (" in other["detail"]
+    assert "); the files now say IDs 70 to 79 of broker 9 at offset 7 (" in other["detail"]
+
+
 def test_a_block_that_changes_twice_is_told_as_it_was_at_first(quorum: Quorum) -> None:
     member = quorum.member(1)
     member.archive((0, 10))
