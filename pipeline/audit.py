@@ -39,6 +39,7 @@ from pidkeeper.pipeline.quorum.members import Members, list_members
 from pidkeeper.pipeline.report import tables
 from pidkeeper.pipeline.report.draw import draw
 from pidkeeper.pipeline.segments import conclude as segments
+from pidkeeper.pipeline.segments import shares
 from pidkeeper.pipeline.segments import tables as of_segments
 from pidkeeper.pipeline.segments.listing import ListedSegments, list_and_plan
 from pidkeeper.pipeline.segments.memory import remember, settled_evidence
@@ -366,8 +367,10 @@ def _conclude(con: Any, options: AuditOptions, plan: AuditPlan, last: Commit | N
     if plan.segments is not None:
         segments.conclude(con)
     if plan.segments is not None and plan.quorum is not None:
-        con.execute("create temp view allocated_blocks as select first_id, last_id, broker_id from blocks")
-        segments.conclude_shares(con)
+        con.execute(
+            "create temp view allocated_blocks as select first_id, last_id, broker_id from blocks where version = 1"
+        )
+        shares.conclude(con)
     for query in (tables.PROBLEMS_SQL, tables.FILES_SQL, tables.DAILY_SQL):
         con.execute(query)
     return concluded

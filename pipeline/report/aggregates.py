@@ -1,6 +1,6 @@
 """What the report draws, aggregated by DuckDB: however much was audited, a bounded number of rows is fetched.
 
-`blocks` may be hundreds of millions of rows on disk: it is read three times and never sorted.
+`blocks` may be hundreds of millions of rows on disk: it is read twice and never sorted.
 """
 
 from __future__ import annotations
@@ -35,33 +35,45 @@ Span = tuple[int, int]
 """First and last millisecond since the epoch, inclusive."""
 
 # Sums of IDs are HUGEINT all the way: a history that is wrong may hold a block of all 2^63 IDs, and hold it twice.
+_SPAN: Final = (
+    "select min(timestamp_ms) as first_ms, max(timestamp_ms) as last_ms from blocks where is_time(timestamp_ms)"
+)
+_CELLS: Final = """
+create or replace temp table cells as
+select broker_id, timestamp_ms // $step * $step as at_ms, sum(last_id::hugeint - first_id + 1) as ids,
+       count(*) as blocks, min(first_id) as first_id, max(last_id) as last_id,
+       min(timestamp_ms) as from_ms, max(timestamp_ms) as last_ms
+from blocks where is_time(timestamp_ms) group by all
+"""
+"""What each broker was given in each interval."""
 _BROKERS: Final = """
-select broker_id, sum(last_id::hugeint - first_id + 1) as ids,
-       min(min(timestamp_ms)) over () as first_ms, max(max(timestamp_ms)) over () as last_ms, count(*) as blocks
-from blocks where is_time(timestamp_ms)
-group by broker_id order by ids desc, broker_id limit $most
+select broker_id, sum(ids) as ids, sum(blocks)::bigint as blocks
+from cells group by broker_id order by ids desc, broker_id limit $most
 """
 _ALLOCATIONS: Final = """
-with cells as (
-    select if(list_contains($own, broker_id), broker_id, $others) as broker_id, timestamp_ms // $step * $step as at_ms,
-           sum(last_id::hugeint - first_id + 1) as ids, count(*) as blocks, max(last_id) as top,
-           max(timestamp_ms) as last
-    from blocks where is_time(timestamp_ms) group by all
+with shown as (
+    select if(list_contains($own, broker_id), broker_id, $others) as broker_id, at_ms,
+           sum(ids) as ids, sum(blocks)::bigint as blocks, max(last_id) as top, max(last_ms) as last
+    from cells group by all
 )
 select broker_id, at_ms, ids, blocks, max(top) over (order by at_ms) as highest_id,
        max(last) over (partition by at_ms) as last_ms
-from cells order by at_ms, broker_id
+from shown order by at_ms, broker_id
 """
 _LIFETIMES: Final = """
-with bars as (
-    select broker_id, min(first_id) as first_id, max(last_id) as last_id, min(timestamp_ms) as from_ms,
-           count(*) as blocks
-    from blocks where is_time(timestamp_ms) and list_contains($own, broker_id)
-    group by broker_id, timestamp_ms // $step, if($each, first_id, null)
-)
+with bars as ({bars})
 select *, lead(from_ms) over (partition by broker_id order by from_ms, first_id) as next_ms,
        coalesce(next_ms, $end_ms) as to_ms
 from bars order by broker_id, from_ms, first_id
+"""
+_EACH_BLOCK: Final = """
+select broker_id, first_id, last_id, timestamp_ms as from_ms, 1 as blocks
+from blocks where is_time(timestamp_ms) and list_contains($own, broker_id)
+"""
+_BARS: Final = """
+select broker_id, min(first_id) as first_id, max(last_id) as last_id, min(from_ms) as from_ms,
+       sum(blocks)::bigint as blocks
+from cells where list_contains($own, broker_id) group by broker_id, at_ms // $step
 """
 _TIMES_OF_FINDINGS: Final = """
 select min(timestamp_ms) filter (is_time(timestamp_ms)) as first_ms,
@@ -118,22 +130,22 @@ class Drawn(msgspec.Struct):
 
 def draw_from(con: DuckDBPyConnection, verdict: Verdict) -> Drawn:
     """From `blocks`, `findings`, `files` and `batches_daily`, each a table or a view with the columns of TABLES."""
+    # Kafka's segments may reach back years before the first block: each axis has its own steps.
+    given_ms = _span(*((row["first_ms"], row["last_ms"]) for row in _rows(con, _SPAN)))
+    bucket = step_ms(given_ms, MAX_BUCKETS)
+    con.execute(_CELLS, {"step": bucket})
     own = _rows(con, _BROKERS, most=MAX_BROKERS)
     brokers = [row["broker_id"] for row in own]
-    # Kafka's segments may reach back years before the first block: each axis has its own steps.
-    given_ms = _span(*((row["first_ms"], row["last_ms"]) for row in own))
-    bucket = step_ms(given_ms, MAX_BUCKETS)
-    cells = _rows(con, _ALLOCATIONS, own=brokers, others=OTHERS, step=bucket)
-    each = sum(row["blocks"] for row in own) <= MAX_LIFETIMES
-    bar = 1 if each else step_ms(given_ms, MAX_LIFETIMES // len(own))
+    cells = _rows(con, _ALLOCATIONS, own=brokers, others=OTHERS)
+    bar, lifetimes = _lifetimes(con, own, bucket, given_ms[1])
     times = _rows(con, _TIMES_OF_FINDINGS)[0]
     seen_ms = _span((verdict.first_ms, verdict.last_ms), (times["first_ms"], times["last_ms"]))
     return Drawn(
         seen_ms=seen_ms,
         bucket_ms=bucket,
         allocations=cells,
-        lifetimes=_rows(con, _LIFETIMES, own=brokers, step=bar, each=each, end_ms=given_ms[1]),
-        bar_ms=0 if each else bar,
+        lifetimes=lifetimes,
+        bar_ms=bar,
         curve=list({cell["at_ms"]: cell for cell in cells}.values()),
         anomalies=_rows(con, _ANOMALIES, step=step_ms(seen_ms, MAX_BUCKETS), most=MAX_ANOMALIES),
         timeless=times["timeless"],
@@ -142,6 +154,15 @@ def draw_from(con: DuckDBPyConnection, verdict: Verdict) -> Drawn:
         sources=_rows(con, _SOURCES, most=MAX_BAD_FILES),
         partitions=_rows(con, _TOPICS, most=MAX_BAD_FILES),
     )
+
+
+def _lifetimes(con: DuckDBPyConnection, own: list[Row], bucket: int, end_ms: int) -> tuple[int, list[Row]]:
+    """How long a bar is, 0 for one block, and the bars."""
+    brokers = [row["broker_id"] for row in own]
+    if sum(row["blocks"] for row in own) <= MAX_LIFETIMES:
+        return 0, _rows(con, _LIFETIMES.format(bars=_EACH_BLOCK), own=brokers, end_ms=end_ms)
+    bar = bucket * math.ceil(MAX_BUCKETS / (MAX_LIFETIMES // len(own)))
+    return bar, _rows(con, _LIFETIMES.format(bars=_BARS), own=brokers, step=bar, end_ms=end_ms)
 
 
 def step_ms(span: Span, most: int) -> int:

@@ -14,7 +14,6 @@ from pidkeeper.pipeline.segments.burning import MANY_PRODUCERS, WINDOW_MS
 from pidkeeper.pipeline.segments.missing import find_missing
 from pidkeeper.pipeline.segments.seams import find_seams
 from pidkeeper.pipeline.segments.transactions import HANGING_MS
-from pidkeeper.protocol.ids import OWN
 
 CHECKS: Final = (
     "unallocated",
@@ -263,44 +262,9 @@ from left_out
 group by "check", severity
 """
 
-_SHARES: Final = """
-insert into findings by name
-with reaching as (
-    -- Of blocks that overlap, the one that reaches furthest.
-    select first_id, max({'last_id': last_id, 'first_id': first_id, 'broker_id': broker_id}) over (
-        order by first_id range between unbounded preceding and current row
-    ) as reach
-    from allocated_blocks
-), wrote as (
-    select reach.broker_id as broker_id, count(*) as used
-    from producer_ids
-    asof join (select first_id, max(reach) as reach from reaching group by first_id) as reaching
-        on producer_id >= reaching.first_id
-    where reach.last_id >= producer_id
-    group by reach.broker_id
-), given as (
-    select
-        broker_id, count(*) as blocks, sum(last_id::hugeint - first_id + 1) as ids,
-        min(first_id) as first_id, max(last_id) as last_id
-    from (select distinct first_id, last_id, broker_id from allocated_blocks)
-    group by broker_id
-)
-select
-    'id_burner' as check, 'note' as severity,
-    case when broker_id = $own then 'the quorum''s own blocks, for transactions' else 'broker ' || broker_id end
-        as subject,
-    first_id, last_id, broker_id,
-    format(
-        '{} of {} IDs in {} blocks wrote, {} percent, in the segments that were given',
-        used, ids::varchar, blocks, round(used * 100.0::double / ids, 2)
-    ) as detail
-from given
-join wrote using (broker_id)
-"""
-
 
 def conclude(con: Any, settings: ConcludeSettings | None = None) -> None:
-    """Insert the findings of all checks of segments into `findings`, but for `conclude_shares`.
+    """Insert the findings of all checks of segments into `findings`, but for those of shares.py.
 
     What is wrong with segments themselves goes into `problems`.
     """
@@ -314,12 +278,3 @@ def conclude(con: Any, settings: ConcludeSettings | None = None) -> None:
     find_missing(con)
     find_seams(con)
     con.execute(_LEFT_OUT)
-
-
-def conclude_shares(con: Any) -> None:
-    """Insert into `findings` a note for each broker: how many of the IDs that it was given ever wrote.
-
-    Needs `allocated_blocks`: `first_id`, `last_id` (inclusive) and `broker_id` of each block. In the segments that were
-    given; retention removes others.
-    """
-    con.execute(_SHARES, {"own": OWN})

@@ -14,11 +14,12 @@ import pyarrow as pa
 from pidkeeper.pipeline.engine.duck import connect
 from pidkeeper.pipeline.engine.engine import DIRECT
 from pidkeeper.pipeline.segments.allocation import Allocated
-from pidkeeper.pipeline.segments.conclude import ConcludeSettings, conclude, conclude_shares
+from pidkeeper.pipeline.segments.conclude import ConcludeSettings, conclude
 from pidkeeper.pipeline.segments.judge import JudgeSettings, judge_producers
 from pidkeeper.pipeline.segments.plan import SegmentPlan, plan_segments
 from pidkeeper.pipeline.segments.read import ReadSettings, read_segments
 from pidkeeper.pipeline.segments.segment_files import list_segments
+from pidkeeper.pipeline.segments.shares import conclude as conclude_shares
 from pidkeeper.pipeline.segments.tables import EVIDENCE
 from tests.unit.pipeline.segments.logs import Log, write
 
