@@ -12,9 +12,10 @@ from typing import Any, Final
 import click
 import msgspec
 
+from pidkeeper.pipeline.engine.waiting import ALONE_BYTES
 from pidkeeper.pipeline.files.location import is_uri, locate
 from pidkeeper.pipeline.limits import DEFAULT
-from pidkeeper.pipeline.session import DEFAULT_MASTER, DEFAULT_MEMORY, why_not
+from pidkeeper.pipeline.session import DEFAULT_MASTER, DEFAULT_MEMORY, submitted, why_not
 
 Function = Callable[..., Any]
 """What becomes a command."""
@@ -25,13 +26,21 @@ _URI_FORM: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://.+")
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """`engine`: spark or local. What a session of Spark is made with: without `master` it is local, or that of
-    spark-submit; without `memory` a master has its own; `conf`: settings of Spark by name."""
+    """`engine`: spark or local; None: whichever suits.
 
-    engine: str
+    What a session of Spark is made with: without `master` it is local, or that of spark-submit; without `memory` a
+    master has its own; `conf`: settings of Spark by name.
+    """
+
+    engine: str | None
     master: str | None
     memory: str | None
     conf: dict[str, str]
+
+    @property
+    def wants_spark(self) -> bool:
+        """Whether Spark is asked for, be there ever so little to do."""
+        return self.engine == "spark" or bool(self.master or self.memory or self.conf) or submitted()
 
 
 class PlaceType(click.Path):
@@ -96,7 +105,7 @@ def engine_options(command: Function) -> Function:
 
     @functools.wraps(command)
     def bundled(
-        *args: Any, engine: str, master: str | None, memory: str | None, conf: dict[str, str], **others: Any
+        *args: Any, engine: str | None, master: str | None, memory: str | None, conf: dict[str, str], **others: Any
     ) -> Any:
         if engine == "local" and (master or memory or conf):
             raise click.UsageError("--master, --memory and --conf are for --engine spark")
@@ -106,10 +115,9 @@ def engine_options(command: Function) -> Function:
         bundled,
         click.option(
             "--engine",
-            default="spark",
-            show_default=True,
             type=click.Choice(["spark", "local"]),
-            help="Spark, on this machine or a cluster; or this process alone, which needs no Java.",
+            help="Spark, on this machine or a cluster; or this process alone, which needs no Java. "
+            f"Default: Spark, which is not started for less than {ALONE_BYTES >> 20} MiB that is new.",
         ),
         click.option(
             "--master",

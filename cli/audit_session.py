@@ -27,15 +27,14 @@ def explained(options: EngineOptions | None = None, *, patient: bool = False) ->
     """
     from pidkeeper.pipeline.session import SessionError, why_no_audit, why_no_spark
 
-    spark = options is not None and options.engine == "spark"
-    missing = why_no_spark(options.master) if options is not None and spark else why_no_audit()
+    missing = why_no_spark(options.master) if options is not None and options.wants_spark else why_no_audit()
     if missing is not None:
         raise CommandError(missing)
     from pidkeeper.pipeline.interrupts import Interrupts
     from pidkeeper.pipeline.ledger import LedgerError
     from pidkeeper.pipeline.paths import LoadingError
 
-    interrupts = Interrupts(patient=patient, spark=spark)
+    interrupts = Interrupts(patient=patient, throws=True)
     try:
         with interrupts.noted():
             yield interrupts
@@ -52,15 +51,29 @@ def explained(options: EngineOptions | None = None, *, patient: bool = False) ->
 @contextlib.contextmanager
 def running(options: EngineOptions, out: Location, interrupts: Interrupts) -> Iterator[Engine]:
     """An engine for work in `out`."""
-    if options.engine == "local":
-        from pidkeeper.pipeline.engine.local import LocalEngine
+    from pidkeeper.pipeline.engine.local import LocalEngine
+    from pidkeeper.pipeline.engine.waiting import WaitingEngine
 
-        yield LocalEngine()
-        return
+    with contextlib.ExitStack() as ended:
+
+        def start() -> Engine:
+            return ended.enter_context(_spark(options, out, interrupts))
+
+        if options.engine == "local":
+            yield LocalEngine()
+        elif options.wants_spark:
+            yield start()
+        else:
+            yield WaitingEngine(start)
+
+
+@contextlib.contextmanager
+def _spark(options: EngineOptions, out: Location, interrupts: Interrupts) -> Iterator[Engine]:
     from pidkeeper.pipeline.engine.spark import SparkEngine
     from pidkeeper.pipeline.interrupts import end_java
     from pidkeeper.pipeline.session import session
 
+    interrupts.throws = False
     try:
         with (
             _log(out) as log,

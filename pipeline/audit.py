@@ -18,7 +18,7 @@ from pidkeeper.pipeline.evidence import seen_of
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.formats.archive import file_name, within
-from pidkeeper.pipeline.gathering import AuditPlan, gather
+from pidkeeper.pipeline.gathering import AuditPlan, cost, gather
 from pidkeeper.pipeline.ledger import (
     EVIDENCE_PREFIX,
     RUNS,
@@ -222,6 +222,7 @@ class _Inputs(NamedTuple):
 
 def _list(options: AuditOptions, last: Commit | None, run: Run, registry: Registry) -> _Inputs:
     paths = options.paths
+    new_file = registry.next_file
     try:
         members = list_members(paths, registry) if paths.data else Members([], [])
         known = None if last is None or options.anew else last.segments
@@ -236,8 +237,15 @@ def _list(options: AuditOptions, last: Commit | None, run: Run, registry: Regist
     quorum = QuorumPlan(
         members.members, sizes, stamps, options.out, run.name, shards, anew=options.anew, limits=options.limits
     )
-    total = sum(sizes.values()) + (0 if found is None else found.bytes)
-    plan = AuditPlan(quorum if paths.data else None, None if found is None else found.plan, total)
+    settled = sum(
+        file.found.size
+        for file in members.files
+        if file.source == "archive" and file.file_id < new_file and not options.anew
+    )
+    price = cost(sum(sizes.values()) - settled, settled)
+    if found is not None:
+        price += cost(found.bytes_read, found.bytes_known)
+    plan = AuditPlan(quorum if paths.data else None, None if found is None else found.plan, price)
     return _Inputs(members, found, plan)
 
 

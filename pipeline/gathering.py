@@ -20,20 +20,29 @@ from pidkeeper.pipeline.segments.gathering import SegmentsPlan
 from pidkeeper.pipeline.segments.gathering import gather as gather_segments
 
 SMALL_BYTES: Final = 48 << 20
-"""Up to here one process is faster than several that have to be told what to do."""
+"""Up to here one task is faster than several that have to be told what to do."""
+KNOWN_SHARE: Final = 100
+"""So many bytes of known files cost about as much as one that is read."""
 
 
 class AuditPlan(msgspec.Struct, frozen=True):
-    """What is read. bytes: of all files."""
+    """What is read. bytes: what it costs, as if so many were read for the first time."""
 
     quorum: QuorumPlan | None
     segments: SegmentsPlan | None
     bytes: int
 
 
+def cost(bytes_read: int, bytes_known: int) -> int:
+    """See `AuditPlan.bytes`."""
+    return bytes_read + bytes_known // KNOWN_SHARE
+
+
 def gather(engine: Engine, plan: AuditPlan) -> Iterator[Named]:
     """Evidence by `quorum.evidence`, `quorum.logs` and `segments.tables`."""
-    if plan.bytes <= SMALL_BYTES:
+    if plan.bytes <= engine.alone_bytes:
+        yield from gather_here(plan)
+    elif plan.bytes <= SMALL_BYTES:
         yield from engine.map(gather_here, [plan])
     else:
         yield from _gather(engine, plan)

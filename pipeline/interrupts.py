@@ -30,14 +30,14 @@ _POLL_SECONDS: Final = 0.25
 class Interrupts:
     """Whether the process was asked to end: once (`asked`), or again by somebody who will not wait (`insisted`).
 
-    patient: what is at work may end first, so that only who insists cuts it off. spark: it is Spark that is at work,
-    which has to be cancelled; else KeyboardInterrupt is raised where the process is.
+    patient: what is at work may end first, so that only who insists cuts it off. `throws`: KeyboardInterrupt is raised
+    where the process is; not while Spark is at work, which has to be cancelled.
     """
 
-    def __init__(self, *, patient: bool = False, spark: bool = True) -> None:
+    def __init__(self, *, patient: bool = False, throws: bool = False) -> None:
         self._asked = threading.Event()
         self._insisted = threading.Event()
-        self._spark = spark
+        self.throws = throws
         self._enough = self._insisted if patient else self._asked
 
     @property
@@ -77,11 +77,11 @@ class Interrupts:
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         self.note()
-        if self._spark:
+        if self.throws:
+            self.check()
+        else:
             # py4j logs a stack trace for each call that fails because its job or its Java is gone: none is news.
             logging.disable(logging.CRITICAL)
-        else:
-            self.check()
 
     @contextlib.contextmanager
     def cancelling(self, spark: SparkSession) -> Iterator[None]:

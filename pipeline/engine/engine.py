@@ -20,7 +20,13 @@ DIRECT: Final = -1
 
 
 class Engine(Protocol):
-    """Runs kernels over parts, in any order, each part once or, after a failure, once more."""
+    """Runs kernels over parts, in any order, each part once or, after a failure, once more.
+
+    alone_bytes: whoever has no more to read than that does not need the engine.
+    """
+
+    @property
+    def alone_bytes(self) -> int: ...
 
     def map(self, kernel: Callable[[T], Iterator[Named]], parts: Sequence[T]) -> Iterator[Named]:
         """The evidence of all parts."""

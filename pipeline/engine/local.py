@@ -17,6 +17,8 @@ T = TypeVar("T")
 class LocalEngine:
     """See `Engine`."""
 
+    alone_bytes = 0
+
     def map(self, kernel: Callable[[T], Iterator[Named]], parts: Sequence[T]) -> Iterator[Named]:
         """The evidence of all parts."""
         for part in parts:

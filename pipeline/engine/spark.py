@@ -33,6 +33,8 @@ BUCKETS_PER_TASK: Final = 4
 class SparkEngine:
     """See `Engine`. A part is a `msgspec.Struct`; all of one call are of one type."""
 
+    alone_bytes = 0
+
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 

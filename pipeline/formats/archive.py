@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from pidkeeper.pipeline.formats.problems import (
     BAD_CRC,
@@ -50,6 +50,10 @@ _ATTEMPTS: Final = 3
 """Listings of a directory in which files may be merged away. A merge comes once in 17 snapshots."""
 
 
+File = TypeVar("File")
+"""A file that was verified, as whoever reads it has it."""
+
+
 class FileName(NamedTuple):
     """What a file covers by its name: log offsets [from_offset, to_offset)."""
 
@@ -70,10 +74,10 @@ class WholeFile(NamedTuple):
     rows: bytes
 
 
-class Piece(NamedTuple):
+class Piece(NamedTuple, Generic[File]):
     """The rows of a verified file that count are those from offset `from_offset` to before `to_offset`."""
 
-    file: WholeFile
+    file: File
     from_offset: int
     to_offset: int
 
@@ -135,15 +139,14 @@ def read_file_header(name: str, data: bytes, cluster_id: str | None = None) -> A
 def read_span(
     span: FileName,
     names: Callable[[], Iterable[str]],
-    read: Callable[[str], bytes],
-    cluster_id: str | None = None,
-) -> Iterator[Piece | Problem]:
+    read: Callable[[str], File],
+) -> Iterator[Piece[File] | Problem]:
     """Every row of the offsets in `span` once, from verified files, and the problems of the files that were read.
 
-    `names` lists the directory, `read` gives a file's bytes, at most MAX_FILE_BYTES + 1. Both may raise OSError. A
-    file that was merged away meanwhile is found in the one that it went into.
+    `names` lists the directory, `read` verifies a file. Both may raise OSError, and the latter BadFile. A file that was
+    merged away meanwhile is found in the one that it went into.
     """
-    reading = _SpanReading(span, read, cluster_id)
+    reading = _SpanReading(span, read)
     for _ in range(_ATTEMPTS):
         yield from reading.attempt(overlapping(span, names()))
         if reading.complete:
@@ -151,26 +154,25 @@ def read_span(
     yield from reading.lost()
 
 
-class _SpanReading:
+class _SpanReading(Generic[File]):
     """How far a span is read."""
 
-    def __init__(self, span: FileName, read: Callable[[str], bytes], cluster_id: str | None) -> None:
+    def __init__(self, span: FileName, read: Callable[[str], File]) -> None:
         self.complete = False
         self._span = span
         self._read = read
-        self._cluster_id = cluster_id
         self._covered = span.from_offset
         self._used: list[FileName] = []
         self._gone: set[FileName] = set()
 
-    def attempt(self, files: Iterable[FileName]) -> Iterator[Piece | Problem]:
+    def attempt(self, files: Iterable[FileName]) -> Iterator[Piece[File] | Problem]:
         """Go on with the files of a directory, up to one that is not there any more."""
         self.complete = False
         for file in files:
             if file.to_offset <= self._covered:
                 continue
             try:
-                whole = read_whole(file.name, self._read(file.name), self._cluster_id)
+                whole = self._read(file.name)
             except FileNotFoundError:
                 self._gone.add(file)
                 return

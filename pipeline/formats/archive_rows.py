@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from pidkeeper.pipeline.formats.archive import Piece, WholeFile
+from pidkeeper.pipeline.formats.archive import WholeFile
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, OWN
 from pidkeeper.snapshots.archive_format import ARCHIVE_VERSION, HEADER_BYTES, ROW_BYTES
@@ -25,63 +26,63 @@ ROW_TYPE: Final = np.dtype(
     ]
 )
 """A row of `snapshots.archive_format`."""
+_NATIVE: Final = ROW_TYPE.newbyteorder("=")
 
 
-def piece_rows(piece: Piece) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
-    """The rows of a piece that can be blocks, and the byte position of each in its file.
+class FileRows:
+    """The rows of a verified file, in the machine's byte order; `name` and `header` are those of the file.
 
-    Whether they are in order, or overlap, is for the checks to say. A row of an offset that its file does not cover is
-    in the piece with the file's end.
+    Whether they are in order, or overlap, is for the checks to say.
     """
-    rows, header = _rows(piece.file), piece.file.header
-    offset = rows["offset"]
-    due = (offset >= piece.from_offset) & (offset < piece.to_offset)
-    if piece.to_offset >= header.to_offset:
-        due |= _is_outside(piece.file)
-    wanted = np.flatnonzero(due & ~_is_no_block(piece.file))
-    return rows[wanted], (wanted * ROW_BYTES + HEADER_BYTES).astype(np.int64)
 
+    def __init__(self, file: WholeFile) -> None:
+        self.name, self.header = file.name, file.header
+        self._rows = np.frombuffer(file.rows, dtype=ROW_TYPE).astype(_NATIVE)
+        self._offset = np.ascontiguousarray(self._rows["offset"])
+        self._no_block = self._is_no_block()
+        self._outside = (self._offset < file.header.from_offset) | (self._offset >= file.header.to_offset)
 
-def row_problems(file: WholeFile) -> Iterator[Problem]:
-    """What breaks the format: rows that can be no blocks, rows out of order, a header that is not what the rows are."""
-    rows = _rows(file)
-    first, last, offset = rows["first_id"], rows["last_id"], rows["offset"]
-    no_block = _is_no_block(file)
-    strays = _is_outside(file)
-    strays[1:] |= (first[1:] <= last[:-1]) | (offset[1:] <= offset[:-1])
-    found = [
-        _of_rows(file, no_block, "can be no blocks and were left out"),
-        _of_rows(file, strays & ~no_block, "do not ascend, or lie outside of the offsets that the file is for"),
-    ]
-    yield from (problem for problem in found if problem is not None)
-    ids = (int(first[0]), int(last[-1])) if len(rows) else (-1, -1)
-    named = (file.header.first_id, file.header.last_id)
-    if ids != named:
-        yield Problem(file.name, MALFORMED, 0, f"the header names IDs {named[0]} to {named[1]}, the rows {ids}")
+    def piece(self, from_offset: int, to_offset: int) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+        """The rows of these offsets that can be blocks, and the byte position of each in the file.
 
+        A row of an offset that the file does not cover is in the piece with the file's end.
+        """
+        due = (self._offset >= from_offset) & (self._offset < to_offset)
+        if to_offset >= self.header.to_offset:
+            due |= self._outside
+        wanted = np.flatnonzero(due & ~self._no_block)
+        return self._rows[wanted], wanted * ROW_BYTES + HEADER_BYTES
 
-def _of_rows(file: WholeFile, bad: npt.NDArray[np.bool_], what: str) -> Problem | None:
-    """The first of the rows that are `bad`, and how many are."""
-    places = np.flatnonzero(bad)
-    if not len(places):
-        return None
-    return Problem(file.name, MALFORMED, HEADER_BYTES + int(places[0]) * ROW_BYTES, f"{len(places)} rows {what}")
+    @functools.cached_property
+    def problems(self) -> Sequence[Problem]:
+        """What breaks the format: rows that can be no blocks, or out of order; a header that is not what the rows are.
 
+        Each kind once: where the first is, and how many there are.
+        """
+        first, last = (np.ascontiguousarray(self._rows[name]) for name in ("first_id", "last_id"))
+        strays = self._outside & ~self._no_block
+        strays[1:] |= ((first[1:] <= last[:-1]) | (self._offset[1:] <= self._offset[:-1])) & ~self._no_block[1:]
+        found = self._named(self._no_block, "can be no blocks and were left out")
+        found += self._named(strays, "do not ascend, or lie outside of the offsets that the file is for")
+        header = self.header
+        ids, named = (int(first[0]), int(last[-1])) if len(first) else (-1, -1), (header.first_id, header.last_id)
+        if ids != named:
+            detail = f"the header names IDs {named[0]} to {named[1]}, the rows {ids}"
+            found.append(Problem(self.name, MALFORMED, 0, detail))
+        return found
 
-def _rows(file: WholeFile) -> npt.NDArray[Any]:
-    return np.frombuffer(file.rows, dtype=ROW_TYPE)
+    def _named(self, bad: npt.NDArray[np.bool_], what: str) -> list[Problem]:
+        places = np.flatnonzero(bad)
+        if not len(places):
+            return []
+        first = HEADER_BYTES + int(places[0]) * ROW_BYTES
+        return [Problem(self.name, MALFORMED, first, f"{len(places)} rows {what}")]
 
-
-def _is_no_block(file: WholeFile) -> npt.NDArray[np.bool_]:
-    rows = _rows(file)
-    first, last, offset = rows["first_id"], rows["last_id"], rows["offset"]
-    bad = (first < 0) | (last < first) | (last >= MAX_PRODUCER_ID) | (rows["reserved"] != 0)
-    bad |= (offset < 0) | (offset == np.iinfo(np.int64).max)
-    given = (rows["broker_id"] >= 0) & (rows["broker_id"] <= MAX_BROKER_ID) & (rows["broker_epoch"] >= 0)
-    own = (rows["broker_id"] == OWN) & (rows["broker_epoch"] == OWN) & (file.header.version >= ARCHIVE_VERSION)
-    return np.asarray(bad | ~(given | own))
-
-
-def _is_outside(file: WholeFile) -> npt.NDArray[np.bool_]:
-    offset = _rows(file)["offset"]
-    return np.asarray((offset < file.header.from_offset) | (offset >= file.header.to_offset))
+    def _is_no_block(self) -> npt.NDArray[np.bool_]:
+        names = ("first_id", "last_id", "broker_id", "broker_epoch")
+        first, last, broker, epoch = (np.ascontiguousarray(self._rows[name]) for name in names)
+        bad = (first < 0) | (last < first) | (last >= MAX_PRODUCER_ID) | (self._rows["reserved"] != 0)
+        bad |= (self._offset < 0) | (self._offset == np.iinfo(np.int64).max)
+        given = (broker >= 0) & (broker <= MAX_BROKER_ID) & (epoch >= 0)
+        own = (broker == OWN) & (epoch == OWN) & (self.header.version >= ARCHIVE_VERSION)
+        return np.asarray(bad | ~(given | own))

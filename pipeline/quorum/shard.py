@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,14 +24,13 @@ from pidkeeper.pipeline.formats.archive import (
     MAX_FILE_BYTES,
     FileName,
     Piece,
-    WholeFile,
     as_problem,
     file_name,
     read_span,
     read_whole,
     within,
 )
-from pidkeeper.pipeline.formats.archive_rows import piece_rows, row_problems
+from pidkeeper.pipeline.formats.archive_rows import FileRows
 from pidkeeper.pipeline.formats.problems import FOREIGN, BadFile, Problem
 from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.quorum import evidence
@@ -148,7 +148,7 @@ class _Archive:
         self._archive = archive
         self._folder = archive.folder
         self._names: list[str] | None = list(archive.files)
-        self._read: Callable[[str], bytes] = functools.lru_cache(KEPT_FILES)(self._read_file)
+        self._read: Callable[[str], FileRows] = functools.lru_cache(KEPT_FILES)(self._read_file)
 
     def read(self, shard: Shard) -> Iterator[Cover | Any | Named]:
         """Which offsets its files cover, tables of evidence.COPIES, and evidence about files."""
@@ -158,7 +158,7 @@ class _Archive:
                     yield self._problem(Problem(name, FOREIGN, 0, "an archive file is not called so: it was left out"))
         span = FileName(shard.from_offset, shard.to_offset)
         used: list[FileName] = []
-        for item in read_span(span, self._listed, self._read, self._archive.cluster_id):
+        for item in read_span(span, self._listed, self._read):
             if isinstance(item, Problem):
                 yield self._problem(item)
             else:
@@ -166,9 +166,9 @@ class _Archive:
                 yield from self._piece(item)
         yield from self._superfluous(shard, used)
 
-    def _piece(self, piece: Piece) -> Iterator[Cover | Any | Named]:
+    def _piece(self, piece: Piece[FileRows]) -> Iterator[Cover | Any | Named]:
         file_id = self._number(piece.file.name)
-        table = _copies(piece, self._archive.member_id, file_id)
+        table = _copies(*piece.file.piece(piece.from_offset, piece.to_offset), self._archive.member_id, file_id)
         yield table
         yield Cover(self._archive.member_id, file_id, piece.from_offset, piece.to_offset)
         header = piece.file.header
@@ -180,7 +180,7 @@ class _Archive:
             "copies": [table.num_rows],
         }
         yield "archive_files", pa.RecordBatch.from_pydict(row, schema=evidence.ARCHIVE_FILES)
-        for problem in row_problems(piece.file):
+        for problem in piece.file.problems:
             yield self._problem(problem)
 
     def _superfluous(self, shard: Shard, used: list[FileName]) -> Iterator[Named]:
@@ -192,12 +192,12 @@ class _Archive:
             if not shard.from_offset <= file.from_offset < shard.to_offset:
                 continue
             try:
-                whole: WholeFile | Problem = read_whole(name, self._read(name), self._archive.cluster_id)
+                problems = self._read(name).problems
             except FileNotFoundError:
                 continue
             except (BadFile, OSError) as error:
-                whole = as_problem(name, error)
-            for problem in row_problems(whole) if isinstance(whole, WholeFile) else [whole]:
+                problems = [as_problem(name, error)]
+            for problem in problems:
                 yield self._problem(problem)
 
     def _listed(self) -> list[str]:
@@ -205,8 +205,8 @@ class _Archive:
         names, self._names = self._names, None
         return self._folder.names() if names is None else names
 
-    def _read_file(self, name: str) -> bytes:
-        return (self._folder / name).read(MAX_FILE_BYTES + 1)
+    def _read_file(self, name: str) -> FileRows:
+        return FileRows(read_whole(name, (self._folder / name).read(MAX_FILE_BYTES + 1), self._archive.cluster_id))
 
     def _number(self, name: str) -> int:
         return self._archive.files.get(name, -1)
@@ -224,8 +224,7 @@ class _Archive:
         return "problems", pa.RecordBatch.from_pydict(row, schema=evidence.PROBLEMS)
 
 
-def _copies(piece: Piece, member_id: int, file_id: int) -> Any:
-    rows, positions = piece_rows(piece)
+def _copies(rows: npt.NDArray[Any], positions: npt.NDArray[np.int64], member_id: int, file_id: int) -> Any:
     columns: dict[str, Any] = {
         name: rows[name].astype(np.int32 if name == "broker_id" else np.int64)
         for name, _ in evidence.BLOCK_FIELDS

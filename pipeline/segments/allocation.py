@@ -62,7 +62,7 @@ select producer_id from ids anti join strangers using (producer_id) where wrote 
 
 
 def find_ids(con: Any) -> None:
-    """The temporary table `ids`, by tables.KEPT."""
+    """From `producer_epochs` the temporary table `ids`: who there is, with how many batches, and whether it wrote."""
     con.execute(_IDS)
 
 

@@ -56,20 +56,21 @@ group by partition_id, producer_id, day
 
 _DAYS: Final = """
 create or replace temp table producer_days as
-select partition_id, day, count(*) as producers from dated join parts using (part) group by all
+select partition_id, day, count(distinct producer_id) as producers from dated join parts using (part) group by all
 """
 
 
-def list_producers(con: Any, few_batches: int = FEW_BATCHES) -> None:
-    """The temporary tables `few_batches`, of producers with so many at most in a topic, and `dated`: by tables.KEPT."""
-    con.execute(_FEW_BATCHES, {"few_batches": few_batches})
+def list_days(con: Any) -> None:
+    """The temporary table `dated`, by tables.KEPT."""
     con.execute(_DATED, {"day_ms": DAY_MS})
 
 
-def count_producers(con: Any, window_ms: int = WINDOW_MS) -> None:
+def count_producers(con: Any, few_batches: int = FEW_BATCHES, window_ms: int = WINDOW_MS) -> None:
     """The temporary tables `bursts` and `producer_days`, by the tables of these names.
 
-    Windows are of the clients' or brokers' timestamps, aligned to the epoch.
+    Windows are of the clients' or brokers' timestamps, aligned to the epoch. few_batches: with so many at most in a
+    topic a producer is one of a burst.
     """
+    con.execute(_FEW_BATCHES, {"few_batches": few_batches})
     con.execute(_BURSTS, {"window_ms": window_ms})
     con.execute(_DAYS)

@@ -4,6 +4,9 @@ Rows go blob by blob into a database that spills to disk, so a bucket may be lar
 small: faults, and sums of what has none. What an earlier audit judged is added: see keeping.py. Figures that go over
 parts are carried on here, for every bucket has a row of each part; so a topic in which compaction left gaps everywhere
 sends nothing to the driver.
+
+Rows are gone over twice. First each producer is followed on from where it was spotless before. Who is in doubt then, or
+was, is judged by all checks, from all of its rows.
 """
 
 from __future__ import annotations
@@ -17,10 +20,11 @@ import pyarrow as pa
 from pidkeeper.pipeline.engine.duck import TASK_MIB, connect
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.segments.allocation import Allocated, count_ids, find_ids, find_unallocated
-from pidkeeper.pipeline.segments.burning import FEW_BATCHES, WINDOW_MS, count_producers, list_producers
+from pidkeeper.pipeline.segments.burning import FEW_BATCHES, WINDOW_MS, count_producers, list_days
 from pidkeeper.pipeline.segments.carrying import carry
+from pidkeeper.pipeline.segments.doubts import find_doubtful
 from pidkeeper.pipeline.segments.fencing import find_fenced
-from pidkeeper.pipeline.segments.following import follow
+from pidkeeper.pipeline.segments.following import add, begin, end, follow
 from pidkeeper.pipeline.segments.keeping import Keeping, Kept
 from pidkeeper.pipeline.segments.sharing import EPOCH_SLACK_MS, find_shared
 from pidkeeper.pipeline.segments.streams import PRODUCER_ID_EXPIRATION_MS, find_faults
@@ -80,10 +84,12 @@ def judge_producers(bucket: int, rows: Iterator[Named], settings: JudgeSettings)
     """Kernel: the evidence of a bucket of `read_segments`."""
     with connect(settings.memory_mib) as con:
         load(con, rows)
-        kept = Kept(con, bucket, settings.keeping)
-        kept.recall(settings.allocated)
+        kept = Kept(con, bucket, settings.keeping, settings.allocated)
+        kept.recall()
+        _follow_on(con, settings)
+        kept.reread()
         _judge(con, settings)
-        kept.merge(settings.allocated)
+        kept.merge()
         yield from _found(con, settings)
         yield from kept.store()
 
@@ -100,21 +106,34 @@ def load(con: Any, rows: Iterator[Named]) -> None:
     carry(con)
 
 
+def _follow_on(con: Any, settings: JudgeSettings) -> None:
+    """The tables of `follow`, of new rows behind `known_epochs`, and who is `doubtful`."""
+    end(con, "known_epochs")
+    follow(con)
+    add(con, "known_epochs")
+    list_days(con)
+    find_doubtful(con, settings.slack_ms)
+
+
 def _judge(con: Any, settings: JudgeSettings) -> None:
+    """The tables of KEPT, of those of whom `batches` has all rows."""
+    begin(con)
     follow(con)
     con.execute("drop table batches")
+    list_days(con)
     find_faults(con, settings.expiration_ms)
+    find_doubtful(con, settings.slack_ms)
     find_open(con, settings.hanging_ms)
     find_fenced(con)
-    find_shared(con, settings.slack_ms)
+    find_shared(con)
     find_ids(con)
     find_unallocated(con, settings.allocated)
-    list_producers(con, settings.few_batches)
 
 
 def _found(con: Any, settings: JudgeSettings) -> Iterator[Named]:
+    find_ids(con)
     count_ids(con, settings.allocated)
-    count_producers(con, settings.window_ms)
+    count_producers(con, settings.few_batches, settings.window_ms)
     for name, (check, severity, order) in _BOUNDED.items():
         count = _count(con, name)
         if count:

@@ -1,7 +1,8 @@
 """What a bucket of producers has in the ledger: all their rows, and what was judged of each producer.
 
-A producer that has a row more, or one less, is judged from all of its rows; of any other the judgement of before
-counts again, for nothing else goes into it. Three things do besides rows, and so:
+A producer with nothing new is not judged again, and one that was spotless is followed on from where it ended. Who was
+doubtful, or is now, or has a row less, is judged from all rows there are. Three things besides rows go into a
+judgement, and so:
 
 - offsets missing, and damage, between two rows: what lies between them changed, so `stirred` has the parts around it;
 - time, for open transactions: their producers are judged in every audit;
@@ -37,6 +38,14 @@ KEY: Final = pa.int64()
 
 Array = npt.NDArray[Any]
 
+_NOBODY: Final[Array] = np.zeros(0, np.int64)
+_PLACED: Final = """
+create or replace temp table {} as select given.*, log_id, partition_id from given join parts using (part)
+"""
+_ONCE_A_DAY: Final = """
+create or replace temp table dated as
+select producer_id, min(part) as part, day from dated join parts using (part) group by producer_id, partition_id, day
+"""
 _NEW_ROWS: Final = "select batches.* replace (parts.key as part) from batches join parts using (part)"
 
 
@@ -55,48 +64,72 @@ class Keeping(msgspec.Struct, frozen=True):
 class Kept:
     """Of one bucket, whose connection has `batches` and `parts`. Without `keeping` there is nothing, and nothing stays.
 
-    First `recall`, then the tables of KEPT are made from `batches`, and completed by `merge`; then `store`.
+    `recall` leaves in `batches` the rows to be followed on from `known_epochs`. When the tables of `follow` are made of
+    them, and `doubtful`, `reread` puts in their place all rows of those who are judged closely. When the tables of KEPT
+    are made of these, `merge` completes them, and `store` writes them.
     """
 
-    def __init__(self, con: Any, bucket: int, keeping: Keeping | None) -> None:
+    def __init__(self, con: Any, bucket: int, keeping: Keeping | None, allocated: Allocated | None) -> None:
         self._con = con
         self._bucket = bucket
         self._keeping = keeping
+        self._allocated = allocated
         self._files: KeptFiles = dict(keeping.buckets[bucket]) if keeping and bucket < len(keeping.buckets) else {}
-        self._known: dict[str, Any] = {}
+        self._rows_before = self._files.get(ROWS, [])
+        self._known = {name: self._table(name) for name in KEPT}
         numbers = con.sql("select key, part from parts order by key").fetchnumpy()
         self._keys, self._numbers = np.asarray(numbers["key"]), np.asarray(numbers["part"])
+        self._new = self._ids_of("batches")
+        self._closely = _NOBODY
         self._changed = False
 
-    def recall(self, allocated: Allocated | None) -> None:
-        """To `batches` the old rows of all who are judged."""
-        if self._keeping is None:
-            return
-        known = {name: self._table(name) for name in KEPT}
-        new = np.asarray(
-            self._con.sql("select distinct producer_id from batches").fetchnumpy()["producer_id"], np.int64
-        )
-        ids = _ids(known["ids"])
-        stray = np.setdiff1d(ids[are_unallocated(ids, allocated)], _ids(known["unallocated"]))
-        changed = np.concatenate([new, self._stirred(), stray])
-        judged = np.unique(np.concatenate([changed, _ids(known["unended"])]))
-        self._changed = len(changed) > 0
-        self._known = {
-            name: self._numbered(table.filter(pa.array(~_among(_ids(table), judged)))) for name, table in known.items()
-        }
-        before = self._files.get(ROWS, [])
-        if len(new):
-            self._files[ROWS] = self._write_rows(before)
-        for name, _ in before:
-            for piece in self._pieces(name, judged):
-                self._insert("batches", self._numbered(piece).cast(BATCHES))
+    def recall(self) -> None:
+        """What is known of those whose rows are followed on; aside are rows of those who are not."""
+        strangers = self._unallocated(_ids(self._known["producer_epochs"]))
+        stray = np.setdiff1d(strangers, _ids(self._known["unallocated"]))
+        gone = self._stirred()
+        doubtful = np.concatenate([_ids(self._known["doubtful"]), self._unallocated(self._new), strangers])
+        self._changed = any(len(each) for each in (self._new, gone, stray))
+        again = np.intersect1d(self._new, doubtful)
+        self._closely = np.unique(np.concatenate([again, gone, stray, _ids(self._known["unended"])]))
+        if self._keeping is not None and len(self._new):
+            self._files[ROWS] = self._write_rows(self._rows_before)
+        self._con.register("closely", pa.table({"producer_id": self._closely}))
+        self._con.execute("create temp table aside as from batches semi join closely using (producer_id)")
+        if len(again):
+            self._con.execute("delete from batches where producer_id in (from closely)")
+        self._con.unregister("closely")
+        self._forget(self._closely)
+        self._place("known_epochs", self._among("producer_epochs", self._new))
 
-    def merge(self, allocated: Allocated | None) -> None:
-        """Complete the tables of KEPT by those who were not judged."""
+    def reread(self) -> None:
+        """All rows of those who are judged closely, and aside what is known of all others."""
+        doubtful = self._ids_of("doubtful")
+        self._closely = np.union1d(self._closely, doubtful)
+        self._con.execute(
+            "create temp table spotless_epochs as from producer_epochs anti join doubtful using (producer_id)"
+        )
+        self._con.execute("create temp table spotless_days as from dated anti join doubtful using (producer_id)")
+        self._con.execute("insert into aside from batches semi join doubtful using (producer_id)")
+        self._con.execute("drop table batches")
+        self._con.execute("alter table aside rename to batches")
+        for name, _ in self._rows_before if len(self._closely) else ():
+            for piece in self._pieces(name, self._closely):
+                self._insert("batches", self._numbered(piece).cast(BATCHES))
+        self._forget(doubtful)
+
+    def merge(self) -> None:
+        """Complete the tables of KEPT by those who were not judged closely."""
+        known = self._known["unallocated"]
+        self._known["unallocated"] = known.filter(pa.array(are_unallocated(_ids(known), self._allocated)))
+        followed = self._known.pop("producer_epochs")
+        self._place("known_epochs", followed.filter(pa.array(~_among(_ids(followed), self._new))))
+        for epochs in ("spotless_epochs", "known_epochs"):
+            self._con.execute(f"insert into producer_epochs by name from {epochs}")
         for name, table in self._known.items():
-            if name == "unallocated":
-                table = table.filter(pa.array(are_unallocated(_ids(table), allocated)))  # noqa: PLW2901
-            self._insert(name, table)
+            self._insert(name, self._numbered(table))
+        self._insert("dated", self._con.sql("from spotless_days").to_arrow_table())
+        self._con.execute(_ONCE_A_DAY)
 
     def store(self) -> Iterator[Named]:
         """Write the tables, and say which files the bucket has now."""
@@ -112,6 +145,31 @@ class Kept:
         found = [dict(zip(KEPT_FILES.names, (self._bucket, *each), strict=True)) for each in columns]
         if found:
             yield "kept_files", pa.RecordBatch.from_pylist(found, schema=KEPT_FILES)
+
+    # Producers.
+
+    def _ids_of(self, table: str) -> Array:
+        """All of a table, sorted."""
+        found = self._con.sql(f"select distinct producer_id from {table} order by producer_id").fetchnumpy()
+        return np.asarray(found["producer_id"], np.int64)
+
+    def _unallocated(self, ids: Array) -> Array:
+        return ids[are_unallocated(ids, self._allocated)]
+
+    def _among(self, name: str, producers: Array) -> Any:
+        table = self._known[name]
+        return table.filter(pa.array(_among(_ids(table), producers)))
+
+    def _forget(self, producers: Array) -> None:
+        """What is known of these."""
+        for name, table in self._known.items():
+            self._known[name] = table.filter(pa.array(~_among(_ids(table), producers)))
+
+    def _place(self, name: str, epochs: Any) -> None:
+        """A table as `producer_epochs`."""
+        self._con.register("given", self._numbered(epochs))
+        self._con.execute(_PLACED.format(name))
+        self._con.unregister("given")
 
     # Tables.
 
@@ -156,8 +214,7 @@ class Kept:
 
     def _stirred(self) -> Array:
         """Whose rows are in such parts."""
-        assert self._keeping is not None, "there is a ledger"
-        stirred = np.frombuffer(self._keeping.stirred, np.int64)
+        stirred = np.frombuffer(self._keeping.stirred if self._keeping else b"", np.int64)
         found = [np.zeros(0, np.int64)]
         for file, _ in self._files.get(ROWS, ()) if len(stirred) else ():
             with self._opened(file) as parquet:

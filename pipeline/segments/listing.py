@@ -20,19 +20,17 @@ BUCKET_BYTES: Final = 256 << 20
 MAX_BUCKETS: Final = 4096
 OUTGROWN: Final = 4
 """By how many times too few buckets are given up, and all is read once more."""
-KNOWN_SHARE: Final = 100
-"""So many bytes of known segments cost about as much as one that is read."""
 
 
 class ListedSegments(NamedTuple):
-    """All segments in the order of their numbers, how they are read, and what is known of them. bytes: what it costs,
-    as if so many were read."""
+    """All segments in the order of their numbers, how they are read, and what is known of them."""
 
     files: list[SegmentFile]
     numbered: SegmentPlan
     recalled: Recalled
     plan: SegmentsPlan
-    bytes: int
+    bytes_read: int
+    bytes_known: int
 
     def rows(self) -> list[dict[str, Any]]:
         """By plan.FILES."""
@@ -62,7 +60,7 @@ def list_and_plan(
     tasks = [*([SegmentsTask([], settled)] if settled else []), *(SegmentsTask(parts) for parts in plan.tasks)]
     gathered = SegmentsPlan(tasks, buckets if known is None else len(known.buckets), keeping)
     due = sum(each.end - each.start for reading in recalled.readings.values() for each in reading.due)
-    return ListedSegments(files, plan, recalled, gathered, due + (size - due) // KNOWN_SHARE)
+    return ListedSegments(files, plan, recalled, gathered, due, size - due)
 
 
 def _without_emptied(files: Sequence[SegmentFile], policies: Mapping[str, str | None]) -> list[SegmentFile]:

@@ -21,11 +21,43 @@ EPOCH_SLACK_MS: Final = 900_000
 """How long a batch of an old epoch may be on its way: a producer gives up after `delivery.timeout.ms`, 2 minutes by
 default; brokers' clocks may differ."""
 
+_BOTH_WAYS: Final = """
+create or replace temp table both_ways as
+select producer_id from producer_epochs group by producer_id having bool_or(inside) and bool_or(outside)
+"""
+
+_LATE: Final = """
+create or replace temp table late as
+with epochs as (
+    select
+        producer_id, epoch, min(from_any) as from_any, min(from_broker) as from_broker,
+        max(to_any) as to_any, max(to_broker) as to_broker
+    from producer_epochs
+    where from_any is not null
+    group by producer_id, epoch
+), overtaking as (
+    select
+        producer_id, epoch, to_any, to_broker,
+        min(from_any) over above as from_any,
+        min(from_broker) over above as from_broker,
+        max(epoch) over above as newer
+    from epochs
+    window above as (
+        partition by producer_id order by epoch desc rows between unbounded preceding and 1 preceding
+    )
+)
+select
+    producer_id, epoch, newer,
+    coalesce(to_broker - from_broker > $slack_ms, false) as proven,
+    case when proven then from_broker else from_any end as since_ms,
+    case when proven then to_broker else to_any end as timestamp_ms
+from overtaking
+where to_broker - from_broker > $slack_ms or to_any - from_any > $slack_ms
+"""
+
 _MIXED: Final = """
 create or replace temp table mixed as
-with both_ways as (
-    select producer_id from producer_epochs group by producer_id having bool_or(inside) and bool_or(outside)
-), data as (
+with data as (
     select
         producer_id, is_transactional, base_offset, part, position,
         {'base_offset': base_offset, 'part': part, 'position': position, 'timestamp_ms': timestamp_ms} as place
@@ -53,32 +85,7 @@ from firsts
 
 _OVERTAKEN: Final = """
 create or replace temp table overtaken as
-with epochs as (
-    select
-        producer_id, epoch, min(from_any) as from_any, min(from_broker) as from_broker,
-        max(to_any) as to_any, max(to_broker) as to_broker
-    from producer_epochs
-    where from_any is not null
-    group by producer_id, epoch
-), overtaking as (
-    select
-        producer_id, epoch, to_any, to_broker,
-        min(from_any) over above as from_any,
-        min(from_broker) over above as from_broker,
-        max(epoch) over above as newer
-    from epochs
-    window above as (
-        partition by producer_id order by epoch desc rows between unbounded preceding and 1 preceding
-    )
-), late as (
-    select
-        producer_id, epoch, newer,
-        coalesce(to_broker - from_broker > $slack_ms, false) as proven,
-        case when proven then from_broker else from_any end as since_ms,
-        case when proven then to_broker else to_any end as timestamp_ms
-    from overtaking
-    where to_broker - from_broker > $slack_ms or to_any - from_any > $slack_ms
-), met as (
+with met as (
     select
         producer_id, epoch, newer, proven, since_ms, timestamp_ms,
         {'base_offset': base_offset, 'part': part, 'position': position} as place
@@ -97,7 +104,13 @@ from lasts
 """
 
 
-def find_shared(con: Any, slack_ms: int = EPOCH_SLACK_MS) -> None:
-    """The temporary tables `mixed` and `overtaken`, by tables.KEPT."""
+def weigh_epochs(con: Any, slack_ms: int = EPOCH_SLACK_MS) -> None:
+    """From `producer_epochs` the temporary tables `both_ways` and `late`: who shows the first and the third sign."""
+    con.execute(_BOTH_WAYS)
+    con.execute(_LATE, {"slack_ms": slack_ms})
+
+
+def find_shared(con: Any) -> None:
+    """From the tables of `weigh_epochs` the temporary tables `mixed` and `overtaken`, by tables.KEPT."""
     con.execute(_MIXED)
-    con.execute(_OVERTAKEN, {"slack_ms": slack_ms})
+    con.execute(_OVERTAKEN)

@@ -254,15 +254,33 @@ def _kept(schema: Any) -> Any:
 
 _OF_PART: Final = pa.field("part", _ID)
 KEPT: Final = {
-    "ids": pa.schema([("producer_id", _LONG), ("batches", _LONG), ("wrote", _FLAG)]),
-    "few_batches": pa.schema([("producer_id", _LONG), _OF_PART, ("batches", _LONG), ("timestamp_ms", _LONG)]),
+    "producer_epochs": pa.schema(
+        [
+            ("producer_id", _LONG),
+            ("epoch", pa.int16()),
+            _OF_PART,
+            ("batches", _LONG),
+            ("data_batches", _LONG),
+            ("data_ms", _LONG),
+            ("inside", _FLAG),
+            ("outside", _FLAG),
+            ("from_any", _LONG),
+            ("to_any", _LONG),
+            ("from_broker", _LONG),
+            ("to_broker", _LONG),
+            ("reached", _LONG),
+            ("last_sequence", pa.int32()),
+        ]
+    ),
     "dated": pa.schema([("producer_id", _LONG), _OF_PART, ("day", _ID)]),
+    "doubtful": pa.schema([("producer_id", _LONG)]),
     "unended": pa.schema([("producer_id", _LONG)]),
     "mixed": _kept(MIXED),
     **{name: _kept(EVIDENCE[name]).append(_OF_PART) for name in ("faults", "fenced", "overtaken", "unallocated")},
 }
 """What was judged, by producer, so that it counts again where a producer has nothing new.
 
-`ids`: all of them. `few_batches`: a row for each topic in which a producer wrote few. `dated`: one for each partition
-and day. `unended`: who had an open transaction, however young. `part` is one in which the producer has rows.
+`producer_epochs`: all of them, see following.py. `dated`: a row for each partition and day. `doubtful`: whose new rows
+are judged with all before them. `unended`: who had an open transaction, however young. `part` is one in which the
+producer has rows; that of an epoch is the first, and names its log.
 """

@@ -66,11 +66,15 @@ where age_ms > $timeout_ms
 """
 
 
+def find_begun(con: Any) -> None:
+    """The temporary table `begun`: the transactions of each producer in each log that nobody has ended."""
+    con.execute(_BEGUN)
+
+
 def find_open(con: Any, timeout_ms: int = HANGING_MS) -> None:
-    """The temporary tables `open_transactions`: those of a copy older than `timeout_ms`; and `unended`.
+    """From `begun` the temporary tables `open_transactions`, those of a copy older than `timeout_ms`, and `unended`.
 
     The latter is by tables.KEPT; the former by tables.OPEN_TRANSACTIONS, with `part` as the place.
     """
-    con.execute(_BEGUN)
     con.execute("create or replace temp table unended as select distinct producer_id from begun")
     con.execute(_OPEN, {"timeout_ms": timeout_ms, "most": MOST})

@@ -21,7 +21,7 @@ from pidkeeper.cli.main import cli
 from pidkeeper.controller.storage.archive import MAX_SMALL_FILES
 from pidkeeper.pipeline.files.finding import find_files
 from pidkeeper.pipeline.files.location import Location, locate, system_of
-from pidkeeper.pipeline.formats.archive import Piece, read_span, spans
+from pidkeeper.pipeline.formats.archive import Piece, read_span, read_whole, spans
 from pidkeeper.pipeline.shipping import Failed, Options, Round, Shipped, Shipper
 from tests.support.member_files import MemberFiles
 from tests.support.name_node import NameNode
@@ -148,7 +148,9 @@ def test_files_that_were_merged_stay_and_the_widest_counts(target: Location, tmp
     found = [
         piece
         for span in spans(there.names())
-        for piece in read_span(span, there.names, lambda name: (there / name).read(), member.meta.cluster_id)
+        for piece in read_span(
+            span, there.names, lambda name: read_whole(name, (there / name).read(), member.meta.cluster_id)
+        )
     ]
     pieces = [piece for piece in found if isinstance(piece, Piece)]
     assert len(pieces) == len(found) < len(there.names())

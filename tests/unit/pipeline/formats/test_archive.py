@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
 from pathlib import PurePath
 
 import pytest
@@ -14,6 +15,7 @@ from pidkeeper.pipeline.formats.archive import (
     MAX_FILE_BYTES,
     FileName,
     Piece,
+    WholeFile,
     file_name,
     read_span,
     read_whole,
@@ -60,13 +62,19 @@ def directory(*ranges: tuple[int, int]) -> dict[str, bytes]:
     return {named(*one): content(*one) for one in ranges}
 
 
+def reading(
+    span: FileName, names: Callable[[], list[str]], read: Callable[[str], bytes], cluster_id: str | None = None
+) -> Iterator[Piece[WholeFile] | Problem]:
+    return read_span(span, names, lambda name: read_whole(name, read(name), cluster_id))
+
+
 def read(files: dict[str, bytes], span: FileName) -> tuple[list[AllocatedBlock], list[Problem]]:
-    items = list(read_span(span, lambda: list(files), files.__getitem__))
+    items = list(reading(span, lambda: list(files), files.__getitem__))
     found = [row for item in items if isinstance(item, Piece) for row in rows(item)]
     return found, [item for item in items if isinstance(item, Problem)]
 
 
-def rows(piece: Piece) -> list[AllocatedBlock]:
+def rows(piece: Piece[WholeFile]) -> list[AllocatedBlock]:
     data = piece.file.rows
     decoded = [decode_row(data[at : at + ROW_BYTES]) for at in range(0, len(data), ROW_BYTES)]
     return [row for row in decoded if piece.from_offset <= row.offset < piece.to_offset]
@@ -124,7 +132,7 @@ def test_a_crash_within_a_merge_leaves_every_block_once() -> None:
     both |= {name: files.read_bytes(ARCHIVE / name) for name in files.listdir(ARCHIVE)}
     assert len(both) == MAX_SMALL_FILES + 1
     (span,) = spans(both)
-    assert len(list(read_span(span, lambda: list(both), both.__getitem__))) == 1, "the widest file has it all"
+    assert len(list(reading(span, lambda: list(both), both.__getitem__))) == 1, "the widest file has it all"
     assert read(both, span) == (blocks(0, MAX_SMALL_FILES + 1), [])
 
 
@@ -170,7 +178,7 @@ class Merging:
 def test_files_that_are_merged_away_while_a_span_is_read_are_found_where_they_went(turns: tuple[int, ...]) -> None:
     states = [directory((0, 3), (3, 5), (5, 6)), directory((0, 5), (5, 6)), directory((0, 6))]
     merging = Merging(states, turns)
-    items = list(read_span(FileName(0, 6), lambda: list(merging.files()), merging.read))
+    items = list(reading(FileName(0, 6), lambda: list(merging.files()), merging.read))
     assert [row for item in items if isinstance(item, Piece) for row in rows(item)] == blocks(0, 6)
     assert not any(isinstance(item, Problem) for item in items)
 
@@ -179,7 +187,7 @@ def test_a_file_that_is_never_there_ends_the_attempts() -> None:
     def gone(name: str) -> bytes:
         raise FileNotFoundError(name)
 
-    (problem,) = list(read_span(FileName(0, 4), lambda: [named(0, 4)], gone))
+    (problem,) = list(reading(FileName(0, 4), lambda: [named(0, 4)], gone))
     assert isinstance(problem, Problem)
     assert (problem.kind, problem.file) == (UNREADABLE, named(0, 4))
 
@@ -187,7 +195,7 @@ def test_a_file_that_is_never_there_ends_the_attempts() -> None:
 def test_a_file_that_is_removed_and_merged_nowhere_is_named() -> None:
     states = [directory((0, 3), (3, 5), (5, 8)), directory((0, 3), (5, 8))]
     removing = Merging(states, (0,))
-    items = list(read_span(FileName(0, 8), lambda: list(removing.files()), removing.read))
+    items = list(reading(FileName(0, 8), lambda: list(removing.files()), removing.read))
     assert [row.offset for item in items if isinstance(item, Piece) for row in rows(item)] == [0, 1, 2, 5, 6, 7]
     (problem,) = (item for item in items if isinstance(item, Problem))
     assert (problem.kind, problem.file) == (UNREADABLE, named(3, 5))
@@ -196,7 +204,7 @@ def test_a_file_that_is_removed_and_merged_nowhere_is_named() -> None:
 def test_another_clusters_file_is_told_and_hides_no_other() -> None:
     files = directory((0, 3))
     files[named(0, 6)] = encode_archive("cluster-b", 0, 6, blocks(0, 6))
-    items = list(read_span(FileName(0, 6), lambda: list(files), files.__getitem__, CLUSTER))
+    items = list(reading(FileName(0, 6), lambda: list(files), files.__getitem__, CLUSTER))
     assert [row for item in items if isinstance(item, Piece) for row in rows(item)] == blocks(0, 3)
     assert [(item.file, item.kind) for item in items if isinstance(item, Problem)] == [(named(0, 6), FOREIGN)]
 
@@ -205,7 +213,7 @@ def test_a_file_that_may_not_be_read_is_named() -> None:
     def refused(name: str) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    (problem,) = list(read_span(FileName(0, 4), lambda: [named(0, 4)], refused))
+    (problem,) = list(reading(FileName(0, 4), lambda: [named(0, 4)], refused))
     assert isinstance(problem, Problem)
     assert problem.kind == UNREADABLE
 

@@ -8,8 +8,8 @@ import pytest
 
 np = pytest.importorskip("numpy", reason="the rows are read with numpy, which is not installed")
 
-from pidkeeper.pipeline.formats.archive import FileName, Piece, WholeFile, read_whole  # noqa: E402
-from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE, piece_rows, row_problems  # noqa: E402
+from pidkeeper.pipeline.formats.archive import FileName, WholeFile, read_whole  # noqa: E402
+from pidkeeper.pipeline.formats.archive_rows import ROW_TYPE, FileRows  # noqa: E402
 from pidkeeper.pipeline.formats.problems import MALFORMED  # noqa: E402
 from pidkeeper.protocol.messages import AllocatedBlock  # noqa: E402
 from pidkeeper.snapshots.archive_format import (  # noqa: E402
@@ -41,17 +41,17 @@ def changed(row: int, at: int, data: bytes) -> WholeFile:
 
 def test_the_rows_are_the_blocks_and_their_places() -> None:
     assert ROW_TYPE.itemsize == ROW_BYTES
-    rows, positions = piece_rows(Piece(whole(), 3, 9))
+    rows, positions = FileRows(whole()).piece(3, 9)
     names = [field.name for field in msgspec.structs.fields(AllocatedBlock)]
     columns = {"first": "first_id", "last": "last_id"}
     found = [AllocatedBlock(*(int(row[columns.get(name, name)]) for name in names)) for row in rows]
     assert found == BLOCKS
     assert positions.tolist() == [HEADER_BYTES, HEADER_BYTES + ROW_BYTES, HEADER_BYTES + 2 * ROW_BYTES]
-    assert list(row_problems(whole())) == []
+    assert FileRows(whole()).problems == []
 
 
 def test_a_piece_gives_the_rows_of_its_offsets() -> None:
-    rows, positions = piece_rows(Piece(whole(), 5, 8))
+    rows, positions = FileRows(whole()).piece(5, 8)
     assert (rows["offset"].tolist(), positions.tolist()) == ([7], [HEADER_BYTES + ROW_BYTES])
 
 
@@ -68,10 +68,10 @@ def test_a_piece_gives_the_rows_of_its_offsets() -> None:
 )
 def test_a_row_that_can_be_no_block_is_left_out_and_named(at: int, data: bytes) -> None:
     file = changed(1, at, data)
-    [problem] = row_problems(file)
+    [problem] = FileRows(file).problems
     assert (problem.kind, problem.position) == (MALFORMED, HEADER_BYTES + ROW_BYTES)
     assert "left out" in problem.detail
-    assert piece_rows(Piece(file, 3, 9))[0]["offset"].tolist() == [4, 8]
+    assert FileRows(file).piece(3, 9)[0]["offset"].tolist() == [4, 8]
 
 
 @pytest.mark.parametrize(
@@ -86,20 +86,20 @@ def test_a_row_that_can_be_no_block_is_left_out_and_named(at: int, data: bytes) 
 )
 def test_a_row_out_of_order_is_named_and_kept_for_the_checks(at: int, data: bytes) -> None:
     file = changed(1, at, data)
-    [problem] = row_problems(file)
+    [problem] = FileRows(file).problems
     assert (problem.kind, problem.position) == (MALFORMED, HEADER_BYTES + ROW_BYTES)
-    rows, positions = piece_rows(Piece(file, 3, 9))
+    rows, positions = FileRows(file).piece(3, 9)
     assert len(rows) == len(BLOCKS)
     assert positions.tolist() == [HEADER_BYTES + place * ROW_BYTES for place in range(len(BLOCKS))]
 
 
 def test_a_row_of_no_offset_of_its_file_is_in_one_piece_alone() -> None:
     file = changed(1, 16, b"\0\0\0\0\0\0\0\x09")
-    pieces = [Piece(file, 3, 5), Piece(file, 5, 9)]
-    assert [piece_rows(piece)[0]["offset"].tolist() for piece in pieces] == [[4], [9, 8]]
+    rows = FileRows(file)
+    assert [rows.piece(*span)[0]["offset"].tolist() for span in ((3, 5), (5, 9))] == [[4], [9, 8]]
 
 
 def test_a_file_without_rows_is_nothing_bad() -> None:
     file = read_whole(FileName(3, 9).name, encode_archive("c", 3, 9, []))
-    assert list(row_problems(file)) == []
-    assert len(piece_rows(Piece(file, 3, 9))[0]) == 0
+    assert FileRows(file).problems == []
+    assert len(FileRows(file).piece(3, 9)[0]) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pidkeeper.pipeline.engine.duck import connect
-from pidkeeper.pipeline.segments.following import follow
+from pidkeeper.pipeline.segments.following import begin, follow
 from pidkeeper.pipeline.segments.streams import PRODUCER_ID_EXPIRATION_MS, find_faults
 from tests.unit.pipeline.segments.logs import MAX_SEQUENCE, Log, compact, lawful_logs, write
 from tests.unit.pipeline.segments.test_carrying import loaded
@@ -81,6 +81,7 @@ def test_no_fault_is_lost_with_producers_that_are_not_looked_at(tmp_path: Path) 
     write(tmp_path, spoilt_logs(random.Random(11), 120))
     with connect() as con:
         loaded(con, tmp_path)
+        begin(con)
         follow(con)
         find_faults(con)
         found = con.execute("from faults order by all").fetchall()
