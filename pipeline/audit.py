@@ -35,7 +35,7 @@ from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, identity, logs
 from pidkeeper.pipeline.quorum.gathering import QuorumPlan
 from pidkeeper.pipeline.quorum.loading import load
-from pidkeeper.pipeline.quorum.members import Members, list_members
+from pidkeeper.pipeline.quorum.members import MemberFile, Members, list_members
 from pidkeeper.pipeline.report import tables
 from pidkeeper.pipeline.report.draw import draw
 from pidkeeper.pipeline.segments import conclude as segments
@@ -74,7 +74,10 @@ class AuditOptions(msgspec.Struct, frozen=True):
 
 
 class Outcome(NamedTuple):
-    """What an audit found, before anything of it counts. `tables` and `evidence` are Arrow tables by name."""
+    """What an audit found, before anything of it counts. `tables` and `evidence` are Arrow tables by name.
+
+    bytes_new: of archives and segments that the ledger did not have.
+    """
 
     run: Run
     registry: Registry
@@ -86,6 +89,7 @@ class Outcome(NamedTuple):
     blocks: Any
     cluster: str | None
     segments: KnownSegments | None
+    bytes_new: int
 
 
 class _ListedTooEarlyError(Exception):
@@ -149,7 +153,17 @@ def _look(engine: Engine, options: AuditOptions, say: Callable[[str], None], *, 
         found = segments_found | {name: _judged_now(con, name, schema) for name, schema in evidence.OF_SHARDS.items()}
     verdict = msgspec.structs.replace(verdict, wall_seconds=round(time.monotonic() - started, 2))
     return Outcome(
-        run, registry, verdict, written, found, shards, coverage.by_member(held), blocks, cluster, segments_known
+        run,
+        registry,
+        verdict,
+        written,
+        found,
+        shards,
+        coverage.by_member(held),
+        blocks,
+        cluster,
+        segments_known,
+        inputs.bytes_new,
     )
 
 
@@ -218,16 +232,17 @@ class _Inputs(NamedTuple):
     members: Members
     segments: ListedSegments | None
     plan: AuditPlan
+    bytes_new: int
 
 
 def _list(options: AuditOptions, last: Commit | None, run: Run, registry: Registry) -> _Inputs:
     paths = options.paths
-    new_file = registry.next_file
+    first_new = registry.next_file
     try:
         members = list_members(paths, registry) if paths.data else Members([], [])
-        known = None if last is None or options.anew else last.segments
-        found = (
-            list_and_plan(paths.segments, registry.next_file, options.out, run.name, known) if paths.segments else None
+        before = None if last is None or options.anew else last.segments
+        segments = (
+            list_and_plan(paths.segments, registry.next_file, options.out, run.name, before) if paths.segments else None
         )
     except OSError as error:
         raise LoadingError(str(error)) from error
@@ -237,16 +252,21 @@ def _list(options: AuditOptions, last: Commit | None, run: Run, registry: Regist
     quorum = QuorumPlan(
         members.members, sizes, stamps, options.out, run.name, shards, anew=options.anew, limits=options.limits
     )
-    settled = sum(
-        file.found.size
-        for file in members.files
-        if file.source == "archive" and file.file_id < new_file and not options.anew
-    )
-    price = cost(sum(sizes.values()) - settled, settled)
-    if found is not None:
-        price += cost(found.bytes_read, found.bytes_known)
-    plan = AuditPlan(quorum if paths.data else None, None if found is None else found.plan, price)
-    return _Inputs(members, found, plan)
+    new, price = _measured(members.files, segments, 0 if options.anew else first_new)
+    plan = AuditPlan(quorum if paths.data else None, None if segments is None else segments.plan, price)
+    return _Inputs(members, segments, plan, new)
+
+
+def _measured(files: Sequence[MemberFile], segments: ListedSegments | None, first_new: int) -> tuple[int, int]:
+    """Bytes of new archives and segments, and the price of the audit. first_new: the number of the first new file."""
+    archives = [file for file in files if file.source == "archive"]
+    known = sum(file.found.size for file in archives if file.file_id < first_new)
+    new = sum(file.found.size for file in archives) - known
+    others = sum(file.found.size for file in files) - known - new
+    if segments is not None:
+        new += segments.bytes_read
+        known += segments.bytes_known
+    return new, cost(new + others, known)
 
 
 def _name(con: Any, registry: Registry, inputs: _Inputs) -> None:

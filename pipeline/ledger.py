@@ -207,6 +207,14 @@ class Run:
         with (self.place / f"{name}.parquet").writing() as file:
             pq.write_table(table, file)
 
+    def discard(self) -> None:
+        """Remove what was written to be kept, for it will not count. Where nothing may be deleted, it stays."""
+        with contextlib.suppress(OSError):
+            for folder in (BLOCKS, PRODUCERS):
+                for name in (self._ledger.place / folder).names():
+                    if name.startswith(f"{self.name}-"):
+                        (self._ledger.place / folder / name).delete()
+
     def finish(self, commit: Commit) -> None:
         """Let it count. Raises LedgerError if another one has ended meanwhile."""
         try:

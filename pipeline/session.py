@@ -246,7 +246,8 @@ def _streams_to(log: Path | None) -> Iterator[None]:
 def _why_no_java() -> str | None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    ask = f"the audit needs Java {LEAST_JAVA} or newer (a JRE, as Debian's openjdk-{LEAST_JAVA}-jre-headless)"
+    package = f"a JRE, as Debian's openjdk-{LEAST_JAVA}-jre-headless; --engine local needs none"
+    ask = f"Spark needs Java {LEAST_JAVA} or newer ({package})"
     if java is None:
         return f"{ask}: there is no java on PATH, and JAVA_HOME is not set"
     try:

@@ -1,8 +1,8 @@
 """Audits again and again, and says what is new: all checks, over what members wrote meanwhile.
 
 What was judged before is not read again (see `ledger`), so that a look costs what is new, and the members' logs. It
-counts in the ledger if it found something, if a shard of the history came to its end, and when it is the last: a ledger
-of months has some hundred entries.
+counts in the ledger if it found something, if a shard of the history came to its end, if much would be read once more,
+and when it is the last: a ledger of months has some hundred entries.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from pidkeeper.pipeline.verdict import Verdict
 
 MAX_LINES: Final = 20
 """Findings of one look that are told one by one; all of them are in the table."""
+
+MOST_AGAIN: Final = 64 << 20
+"""Bytes of archives and segments that a look reads again at most, because those before it did not count."""
 
 Finding = dict[str, Any]
 
@@ -49,12 +52,17 @@ def run_stream(
         known |= {_key(one) for one in findings}
         for line in _told(verdict, verdict.blocks - blocks, fresh):
             say(line)
-        counts = bool(fresh) or len(outcome.shards) != shards
+        counts = bool(fresh) or len(outcome.shards) != shards or outcome.bytes_new > MOST_AGAIN
         if counts:
             keep(outcome, options.audit.out)
-        if options.once or wait(max(0.0, options.every_seconds - (time.monotonic() - began))):
-            if not counts:
+        ended = options.once or wait(max(0.0, options.every_seconds - (time.monotonic() - began)))
+        if not counts:
+            # What it wrote is some MiB: in a day of looks that would be all of a disk.
+            if ended:
                 keep(outcome, options.audit.out)
+            else:
+                outcome.run.discard()
+        if ended:
             return verdict
         blocks, shards = verdict.blocks, len(outcome.shards)
 

@@ -14,10 +14,12 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from bench.generate import Workload, write_workload
 from pidkeeper import cli
 from pidkeeper.cli.local_cluster import free_ports
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.pipeline import session
+from pidkeeper.pipeline.engine.waiting import ALONE_BYTES
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.pipeline.conftest import REPOSITORY, why_no_spark
@@ -142,12 +144,15 @@ def assert_the_owners_are_told(out: Path) -> None:
     assert "the highest allocated ID is 49" in told[50].stderr
 
 
-def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(tmp_path: Path) -> None:
-    if (reason := why_no_spark()) is not None:
+@pytest.mark.parametrize("engine", ["spark", "local"])
+def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(engine: str, tmp_path: Path) -> None:
+    if engine == "spark" and (reason := why_no_spark()) is not None:
         pytest.skip(reason)
-    MemberFiles(tmp_path / "1").archive((0, 50))
+    # Of so much one process has something to do for a second and more.
+    data, segments = write_workload(tmp_path / "data", Workload(blocks=300_000, batches=300_000))
     out = tmp_path / "out"
-    arguments = ["-m", "pidkeeper.cli", "audit", "run", str(tmp_path / "1"), "--out", str(out), "--master", "local[1]"]
+    arguments = ["-m", "pidkeeper.cli", "audit", "run", str(data), "--segments", str(segments), "--out", str(out)]
+    arguments += ["--engine", engine]
     environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "80"}
     program = TerminalProgram(arguments, REPOSITORY, environment)
     try:
@@ -192,10 +197,26 @@ def test_a_stream_tells_each_finding_once_and_ends_at_a_signal(tmp_path: Path) -
     assert (verdict["verdict"], verdict["blocks"]) == ("violations", 88)
 
 
-def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
-    ran = pidkeeper("run", str(tmp_path), "--out", str(tmp_path / "out"), PATH=str(tmp_path), JAVA_HOME="")
+@pytest.mark.parametrize("options", [["--engine", "spark"], ["--master", "local[1]"], ["--memory", "1g"]])
+def test_without_java_it_says_what_to_install(options: list[str], tmp_path: Path) -> None:
+    MemberFiles(tmp_path / "1").archive((0, 50))
+    command = ["run", str(tmp_path / "1"), "--out", str(tmp_path / "out")]
+    ran = pidkeeper(*command, *options, PATH=str(tmp_path), JAVA_HOME="")
     assert ran.returncode == 1
-    assert "Java 17 or newer" in ran.stderr
+    assert "Java 17 or newer" in ran.stderr and "--engine local needs none" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_java_little_is_audited_and_of_much_it_says_what_to_install(tmp_path: Path) -> None:
+    MemberFiles(tmp_path / "1").archive((5, 50))
+    command = ["run", str(tmp_path / "1"), "--out", str(tmp_path / "out")]
+    ran = pidkeeper(*command, PATH=str(tmp_path), JAVA_HOME="")
+    assert (ran.returncode, "not seen" in ran.stderr) == (6, True), ran.stderr
+    with (tmp_path / "1" / "wal" / f"{1:020}.wal").open("wb") as file:
+        file.truncate(ALONE_BYTES + 1)
+    ran = pidkeeper(*command, PATH=str(tmp_path), JAVA_HOME="")
+    assert ran.returncode == 1
+    assert "Java 17 or newer" in ran.stderr and "--engine local needs none" in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

@@ -17,6 +17,9 @@ from pidkeeper.pipeline.engine.blobs import from_blob, to_blob
 from pidkeeper.pipeline.engine.duck import connect
 from pidkeeper.pipeline.engine.engine import DIRECT, Engine, Keyed, Named
 from pidkeeper.pipeline.engine.local import LocalEngine
+from pidkeeper.pipeline.engine.waiting import ALONE_BYTES, WaitingEngine
+from pidkeeper.pipeline.gathering import AuditPlan, gather
+from pidkeeper.pipeline.segments.gathering import SegmentsPlan, SegmentsTask
 
 Sent = tuple[int, str, list[int]]
 """What a kernel puts where: bucket, name, values of the rows."""
@@ -208,3 +211,30 @@ def test_a_database_is_bounded_and_leaves_nothing_behind(tmp_path: Path, monkeyp
         assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) > 32 << 20
         assert con.sql("select count(*), sum(length(text)) from large").fetchall() == [(600_000, 600_000 * 256)]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_engine_that_waits_is_started_once_and_only_if_it_is_used() -> None:
+    started: list[Engine] = []
+
+    def start() -> Engine:
+        started.append(LocalEngine())
+        return started[-1]
+
+    engine: Engine = WaitingEngine(start)
+    assert started == []
+    assert told(engine.map(partial(repeated, times=1), [1])) == [("of 1", [1, 0])]
+    assert told(engine.shuffle(read, judge, [[(0, "one", [5])]], 1)) == [("judged", [0]), ("0 one", [5])]
+    assert len(started) == 1
+
+
+@pytest.mark.parametrize(("price", "starts"), [(ALONE_BYTES, 0), (ALONE_BYTES + 1, 1)])
+def test_what_costs_little_is_gathered_without_it(price: int, starts: int) -> None:
+    started: list[Engine] = []
+
+    def start() -> Engine:
+        started.append(LocalEngine())
+        return started[-1]
+
+    plan = AuditPlan(None, SegmentsPlan([SegmentsTask([])], 1), price)
+    assert list(gather(WaitingEngine(start), plan)) == []
+    assert len(started) == starts
