@@ -9,13 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from pidkeeper.pipeline.engine.duck import connect
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.evidence import seen_of
 from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.files.parquet import ParquetFiles, read_parquet
 from pidkeeper.pipeline.findings import FINDINGS
 from pidkeeper.pipeline.formats.archive import file_name, within
 from pidkeeper.pipeline.gathering import AuditPlan, cost, gather
@@ -86,7 +85,7 @@ class Outcome(NamedTuple):
     evidence: dict[str, Any]
     shards: list[KnownShard]
     held: Mapping[str, list[tuple[int, int]]]
-    blocks: Any
+    blocks: ParquetFiles
     cluster: str | None
     segments: KnownSegments | None
     bytes_new: int
@@ -138,7 +137,7 @@ def _look(engine: Engine, options: AuditOptions, say: Callable[[str], None], *, 
         say("concluding")
         shards = _shards(con, inputs.plan, run)
         blocks = _blocks(ledger, shards)
-        con.register("blocks_in_order", blocks)
+        blocks.show(con, "blocks_in_order")
         held, foreign = _conclude(con, options, inputs.plan, last)
         seen = seen_of(
             con,
@@ -175,7 +174,7 @@ def keep(outcome: Outcome, out: Location) -> None:
     for name, table in outcome.evidence.items():
         if table.num_rows:
             run.write_table(f"{EVIDENCE_PREFIX}{name}", table)
-    page = draw(verdict, {**outcome.tables, "blocks": outcome.blocks})
+    page = draw(verdict, outcome.tables, outcome.blocks)
     _leave(run.place, verdict, page)
     commit = Commit(
         number=run.number,
@@ -200,8 +199,8 @@ def draw_again(out: Location) -> Verdict:
     if last is None:
         raise LoadingError(f"there is no audit in {out}: run `pidkeeper audit run --out {out}`")
     place = ledger.place / RUNS / last.run
-    written = {name: _read(place / f"{name}.parquet") for name in tables.WRITTEN}
-    page = draw(last.verdict, {**written, "blocks": _blocks(ledger, last.shards)})
+    written = {name: read_parquet(place / f"{name}.parquet") for name in tables.WRITTEN}
+    page = draw(last.verdict, written, _blocks(ledger, last.shards))
     for target in (place, out):
         _leave(target, last.verdict, page)
     return last.verdict
@@ -210,11 +209,6 @@ def draw_again(out: Location) -> Verdict:
 def _leave(place: Location, verdict: Verdict, page: str) -> None:
     write_verdict(place, verdict)
     (place / REPORT).write(page.encode())
-
-
-def _read(place: Location) -> Any:
-    with place.open() as file:
-        return pq.read_table(file)
 
 
 def _judged_now(con: Any, name: str, schema: Any) -> Any:
@@ -368,14 +362,8 @@ def _shards(con: Any, plan: AuditPlan, run: Run) -> list[KnownShard]:
     ]
 
 
-def _blocks(ledger: Ledger, shards: Iterable[KnownShard]) -> Any:
-    """All blocks, as a dataset for DuckDB; an empty table without any."""
-    places = [ledger.place / shard.blocks for shard in shards]
-    if not places:
-        return evidence.BLOCKS.empty_table()
-    found = [place.arrow() for place in places]
-    system = found[0][0]
-    return ds.dataset([path for _, path in found], schema=evidence.BLOCKS, filesystem=system, format="parquet")
+def _blocks(ledger: Ledger, shards: Iterable[KnownShard]) -> ParquetFiles:
+    return ParquetFiles([ledger.place / shard.blocks for shard in shards], evidence.BLOCKS)
 
 
 def _segments(

@@ -19,10 +19,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.files.parquet import read_parquet
 from pidkeeper.pipeline.verdict import Verdict
 
 VERSION: Final = 1
@@ -253,9 +256,9 @@ def evidence_of(ledger: Ledger, shards: Iterable[KnownShard], schemas: dict[str,
         there = set(place.names())
         for name, schema in schemas.items():
             if f"{EVIDENCE_PREFIX}{name}.parquet" in there:
-                with (place / f"{EVIDENCE_PREFIX}{name}.parquet").open() as file:
-                    table = pq.read_table(file, filters=[("shard", "in", numbers)])
-                yield from ((name, batch) for batch in table.cast(schema).to_batches())
+                table = read_parquet(place / f"{EVIDENCE_PREFIX}{name}.parquet").cast(schema)
+                wanted = table.filter(pc.is_in(table["shard"], pa.array(numbers, pa.int32())))
+                yield from ((name, batch) for batch in wanted.to_batches())
 
 
 def kept_name(run: str, bucket: int, name: str) -> str:

@@ -27,8 +27,6 @@ _NO_LIBRARY: Final = re.compile(r"Unable to load lib|attempt to load lib")
 """What pyarrow says where libhdfs or its Java is not there."""
 _REFUSED: Final = re.compile("AWS Error (?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH)")
 _WEB_HDFS: Final = ("webhdfs", "swebhdfs")
-_NO_DATA: Final = ("_", ".")
-"""How names begin that Spark's writers keep for themselves, as _SUCCESS, and those of unfinished files."""
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 _KINDS: Final = (PermissionError, IsADirectoryError)
 MAX_SYSTEMS: Final = 64
@@ -113,17 +111,6 @@ class Location(NamedTuple):
     def arrow(self) -> tuple[Any, str]:
         """The FileSystem and the path that pyarrow knows it by. Raises ImportError without pyarrow."""
         return self._system.arrow(self._inner)
-
-    def data_files(self) -> tuple[Any, list[str]]:
-        """The same of all files below the directory, sorted, without those that writers keep for themselves.
-
-        Raises NotADirectoryError, ImportError.
-        """
-        if not self.entry().folder:
-            raise NotADirectoryError(self.path)
-        system, folder = self.arrow()
-        names = [entry.name for entry in self.below() if not _kept(entry.name)]
-        return system, [join(folder, name) for name in sorted(names)]
 
     # Writing.
 
@@ -281,7 +268,3 @@ def _by_fsspec(root: str, scheme: str) -> System:
         raise OSError(f"nothing here knows {scheme}://: {missing}") from error
     except ValueError as error:
         raise OSError(f"no file system is known for {scheme}:// ({error})") from error
-
-
-def _kept(name: str) -> bool:
-    return any(part.startswith(_NO_DATA) for part in name.split("/"))

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.files.parquet import ParquetFiles
 from pidkeeper.pipeline.quorum import evidence
 from pidkeeper.pipeline.quorum.evidence import ALLOCATIONS
 
@@ -51,16 +49,11 @@ order by first_offset limit $most
 
 def judge_changes(con: Any, before: Sequence[Location], from_offset: int, to_offset: int) -> Iterator[Named]:
     """The blocks that earlier audits wrote to `before`, beside `versions`. Those that are gone in a row are one."""
-    con.register("before", pa.concat_tables([_read(place) for place in before]))
+    con.register("before", ParquetFiles(before, evidence.BLOCKS).table())
     found = con.sql(CHANGES_SQL, params={"start": from_offset, "end": to_offset, "most": MAX_CHANGES})
     for batch in found.to_arrow_table().cast(evidence.CHANGED).to_batches():
         yield "changed", batch
     con.unregister("before")
-
-
-def _read(place: Location) -> Any:
-    with place.open() as file:
-        return pq.read_table(file, schema=evidence.BLOCKS)
 
 
 CARRIED_SQL: Final = """

@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pidkeeper.pipeline.engine.blobs import to_blob
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.files.parquet import read_parquet
 from pidkeeper.pipeline.formats.log_segment import ByteRange
 from pidkeeper.pipeline.formats.segment_ranges import RANGE_BYTES
 from pidkeeper.pipeline.ledger import EVIDENCE_PREFIX, RUNS, KeptFiles, KnownSegment, KnownSegments
@@ -94,8 +94,7 @@ def _read(place: Location, known: KnownSegments | None, name: str) -> Any:
         folder = place / RUNS / known.run
         file = f"{EVIDENCE_PREFIX}{PREFIX}{name}.parquet"
         if file in folder.names():
-            with (folder / file).open() as opened:
-                return pq.read_table(opened).cast(OF_FILES[name])
+            return read_parquet(folder / file).cast(OF_FILES[name])
     return OF_FILES[name].empty_table()
 
 

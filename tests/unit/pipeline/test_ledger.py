@@ -298,5 +298,5 @@ def test_blocks_of_all_runs_together_are_the_history(tmp_path: Path, monkeypatch
         member.archive((start, 30 if start == 0 else start + 3))
         outcome = look(LocalEngine(), options(tmp_path))
         keep(outcome, options(tmp_path).out)
-    rows = outcome.blocks.to_table().to_pylist()
+    rows = outcome.blocks.table().to_pylist()
     assert [(row["offset"], row["first_id"]) for row in rows] == [(one.offset, one.first) for one in blocks(0, 36)]

@@ -172,23 +172,28 @@ def test_what_is_deleted_goes_with_all_that_is_in_it(room: Location) -> None:
 
 
 @every
-def test_pyarrow_writes_and_reads_tables_there(room: Location) -> None:
+@pytest.mark.parametrize("folder", ["tables", "[a]*?"])
+def test_tables_are_written_and_read_there(room: Location, folder: str) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from pyarrow import dataset, parquet
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    from pyarrow import parquet
 
-    table = pa.table({"a": [1, 2, 3]})
-    for name in ("day=2/b", "day=1/a", "_SUCCESS", "day=1/.a.crc", "_temporary/0/x"):
-        with (room / name).writing() as file:
+    from pidkeeper.pipeline.files.parquet import ParquetFiles, read_parquet
+
+    places = [room / folder / name for name in ("b", "a")]
+    tables = [pa.table({"value": [number, number + 1]}) for number in (1, 3)]
+    for place, table in zip(places, tables, strict=True):
+        with place.writing() as file:
             parquet.write_table(table, file)
-    system, paths = room.data_files()
-    assert [path.rpartition("/day=")[2] for path in paths] == ["1/a", "2/b"]
-    assert dataset.dataset(paths, filesystem=system).to_table().num_rows == 6
-    with (room / "day=1" / "a").open() as file:
-        assert parquet.read_table(file) == table
-    with pytest.raises(NotADirectoryError):
-        (room / "_SUCCESS").data_files()
+    assert read_parquet(places[0]) == tables[0]
+    assert ParquetFiles(places, tables[0].schema).table() == pa.concat_tables(tables)
+    with duckdb.connect() as con:
+        ParquetFiles(places, tables[0].schema).show(con, "here")
+        ParquetFiles([], tables[0].schema).show(con, "nowhere")
+        assert con.sql("from here order by value").fetchall() == [(1,), (2,), (3,), (4,)]
+        assert con.sql("from nowhere").fetchall() == []
     with pytest.raises(FileNotFoundError):
-        (room / "none").data_files()
+        read_parquet(room / "none")
 
 
 def test_a_location_goes_to_other_processes_as_two_texts() -> None:

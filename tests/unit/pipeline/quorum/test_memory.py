@@ -39,7 +39,7 @@ class Quorum:
         outcome = look(LocalEngine(), AuditOptions(AuditPaths([str(self._data)]), self._out))
         keep(outcome, self._out)
         rows = outcome.tables["findings"].to_pylist()
-        self.blocks = [block_of(row) for row in outcome.blocks.to_table().to_pylist()]
+        self.blocks = [block_of(row) for row in outcome.blocks.table().to_pylist()]
         return [
             {key: value for key, value in row.items() if value is not None} for row in rows if row["check"] == "memory"
         ]

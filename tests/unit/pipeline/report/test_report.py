@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.verdict import BadFile, CheckCount, Coverage, Verdict, Watermark
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
@@ -21,13 +22,13 @@ pytest.importorskip("duckdb")
 pytest.importorskip("jinja2")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-ds = pytest.importorskip("pyarrow.dataset")
 offline = pytest.importorskip("plotly.offline")
 aggregates = pytest.importorskip("pidkeeper.pipeline.report.aggregates")
 figures = pytest.importorskip("pidkeeper.pipeline.report.figures")
 plotly_js = pytest.importorskip("pidkeeper.pipeline.report.plotly_js")
 draw = pytest.importorskip("pidkeeper.pipeline.report.draw").draw
 render = pytest.importorskip("pidkeeper.pipeline.report.render").render
+parquet = pytest.importorskip("pidkeeper.pipeline.files.parquet")
 tables = pytest.importorskip("pidkeeper.pipeline.report.tables")
 
 ROOT: Final = Path(__file__).parents[4]
@@ -256,12 +257,14 @@ def test_what_is_left_of_plotly_js_is_whole_and_anothers_bundle_is_left_alone() 
     assert plotly_js.cut(whole.replace(".register([", ".enlist([")) == whole.replace(".register([", ".enlist([")
 
 
-def test_the_page_is_drawn_from_arrow_tables_and_a_dataset_of_files(tmp_path: Path) -> None:
+def test_the_page_is_drawn_from_arrow_tables_and_files(tmp_path: Path) -> None:
     given = [{"first_id": at * 1000, "last_id": at * 1000 + 999, "broker_id": 7, "timestamp_ms": at} for at in (1, 2)]
+    schema = tables.TABLES["blocks"]
     for number, block in enumerate(given):
-        pq.write_table(pa.Table.from_pylist([block], schema=tables.TABLES["blocks"]), tmp_path / f"{number}.parquet")
-    there = {name: schema.empty_table() for name, schema in tables.TABLES.items()}
-    page = draw(verdict(), there | {"blocks": ds.dataset(tmp_path, schema=tables.TABLES["blocks"])})
+        pq.write_table(pa.Table.from_pylist([block], schema=schema), tmp_path / f"{number}.parquet")
+    there = {name: tables.TABLES[name].empty_table() for name in tables.WRITTEN}
+    blocks = parquet.ParquetFiles([locate(tmp_path / f"{number}.parquet") for number in (0, 1)], schema)
+    page = draw(verdict(), there, blocks)
     plots = json.loads(page.partition('id="figures">')[2].partition("</script>")[0])
     assert set(plots) == {"allocations", "burndown", "lifetimes"}
     assert plots["burndown"]["data"][0]["y"] == [2999]
