@@ -56,7 +56,7 @@ group by partition_id, producer_id, day
 
 _DAYS: Final = """
 create or replace temp table producer_days as
-select partition_id, day, count(distinct producer_id) as producers from dated join parts using (part) group by all
+select partition_id, day, count(*) as producers from dated join parts using (part) group by all
 """
 
 

@@ -96,11 +96,14 @@ class Kept:
             self._files[ROWS] = self._write_rows(self._rows_before)
         self._con.register("closely", pa.table({"producer_id": self._closely}))
         self._con.execute("create temp table aside as from batches semi join closely using (producer_id)")
-        if len(again):
+        if _among(self._new, self._closely).any():
             self._con.execute("delete from batches where producer_id in (from closely)")
         self._con.unregister("closely")
-        self._forget(self._closely)
-        self._place("known_epochs", self._among("producer_epochs", self._new))
+        self._known = {
+            name: table.filter(pa.array(~_among(_ids(table), self._closely))) for name, table in self._known.items()
+        }
+        known = self._known["producer_epochs"]
+        self._place("known_epochs", known.filter(pa.array(_among(_ids(known), self._new))))
 
     def reread(self) -> None:
         """All rows of those who are judged closely, and aside what is known of all others."""
@@ -116,7 +119,6 @@ class Kept:
         for name, _ in self._rows_before if len(self._closely) else ():
             for piece in self._pieces(name, self._closely):
                 self._insert("batches", self._numbered(piece).cast(BATCHES))
-        self._forget(doubtful)
 
     def merge(self) -> None:
         """Complete the tables of KEPT by those who were not judged closely."""
@@ -155,15 +157,6 @@ class Kept:
 
     def _unallocated(self, ids: Array) -> Array:
         return ids[are_unallocated(ids, self._allocated)]
-
-    def _among(self, name: str, producers: Array) -> Any:
-        table = self._known[name]
-        return table.filter(pa.array(_among(_ids(table), producers)))
-
-    def _forget(self, producers: Array) -> None:
-        """What is known of these."""
-        for name, table in self._known.items():
-            self._known[name] = table.filter(pa.array(~_among(_ids(table), producers)))
 
     def _place(self, name: str, epochs: Any) -> None:
         """A table as `producer_epochs`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,11 +32,15 @@ ROUNDS: Final = 10
 
 
 class Disk:
-    """Logs of brokers as files, of which those are written that change. Every change is one that may happen to them."""
+    """Logs of brokers as files, of which those are written that change. Every change is one that may happen to them.
+
+    wild: how often producers and disks do what they should not. Where they never do, nearly all producers are spotless.
+    """
 
     def __init__(self, path: Path, chance: random.Random) -> None:
         self.path = path
         self.chance = chance
+        self.wild = chance.choice((0, 1, 3))
         self.logs = [Log("orders"), Log("orders", 1), Log("payments")]
         self.policies: dict[str, str | None] = {"orders": "delete"}
         self.spoilt: dict[str, bytes | None] = {}
@@ -45,7 +50,7 @@ class Disk:
         self.next: dict[tuple[int, int, str], int] = {}
         self.topics = 0
         self.member = MemberFiles(path / "data")
-        self.allocate()
+        self.allocate(9)  # all IDs that are written with but one
         for _ in range(20):
             self.append()
 
@@ -71,13 +76,13 @@ class Disk:
     def step(self) -> None:
         """Something happens; damage on its own, for nothing shows it in a segment that also grew."""
         self.spoilt = {name: data for name, data in self.spoilt.items() if self.chance.random() < 0.5}
-        if self.chance.random() < 0.3:
+        if self.chance.random() < self.wild / 10:
             self.chance.choice((self.flip, self.truncate, self.foreign))()
             return
         for _ in range(self.chance.randint(1, 3)):
             happens: list[tuple[Callable[[], None], int]] = [
                 (self.append, 6),
-                (self.stumble, 3),
+                (self.stumble, self.wild),
                 (self.roll, 3),
                 (self.retain, 2),
                 (self.clean, 1),
@@ -97,8 +102,8 @@ class Disk:
 
     def append_to(self, log: Log, count: int) -> None:
         for _ in range(count):
-            producer = self.chance.choice((P, P + 1, 30, 31, 32, *range(40, 90)))
-            kind = producer % 3
+            producer = self.chance.choice((P, P + 1, 30, 31, 32, *range(40, 90), 91))
+            kind = producer % 6
             if kind == 1 and self.chance.random() < 0.3:
                 log.marker(producer, self.epochs.get(producer, 0), self.chance.choice(("commit", "abort")))
                 continue
@@ -252,9 +257,10 @@ def kept_files(disk: Disk) -> set[str]:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts, groups and buckets as of large files."""
+    """Parts, groups and buckets as of large files, and bursts of few producers."""
+    monkeypatch.setattr(conclude, "ConcludeSettings", partial(conclude.ConcludeSettings, many_producers=2))
     monkeypatch.setattr(listing, "RANGE_BYTES", 700)
-    monkeypatch.setattr(listing, "BUCKET_BYTES", 4000)
+    monkeypatch.setattr(listing, "BUCKET_BYTES", 2000)
     monkeypatch.setattr(listing, "OUTGROWN", 1000)
     monkeypatch.setattr(keeping, "GROUP_ROWS", 4)
     monkeypatch.setattr(keeping, "GROUPS_AT_ONCE", 2)
