@@ -49,14 +49,12 @@ group by topic_id, timestamp_ms // $window_ms * $window_ms
 
 _DATED: Final = """
 create or replace temp table dated as
-select producer_id, min(part) as part, case when timestamp_ms > 0 then timestamp_ms // $day_ms end as day
-from followed
-group by partition_id, producer_id, day
+select distinct producer_id, part, case when timestamp_ms > 0 then timestamp_ms // $day_ms end as day from followed
 """
 
 _DAYS: Final = """
 create or replace temp table producer_days as
-select partition_id, day, count(*) as producers from dated join parts using (part) group by all
+select partition_id, day, count(distinct producer_id) as producers from dated join parts using (part) group by all
 """
 
 

@@ -70,8 +70,7 @@ select producer_id, log_id from followed group by all having bool_or(sequenced a
 _EPOCHS: Final = """
 create or replace temp table producer_epochs as
 select
-    producer_id, epoch, log_id, partition_id,
-    min(part) as part,
+    producer_id, epoch, part, log_id, partition_id,
     count(*) as batches,
     count(*) filter (where not is_control) as data_batches,
     min(timestamp_ms) filter (where not is_control) as data_ms,
@@ -95,7 +94,9 @@ select
     min(epoch) as first_epoch,
     max(epoch) as newest,
     max(epoch) filter (where last_sequence is not null) as latest_epoch,
-    arg_max(last_sequence, epoch) filter (where last_sequence is not null) as latest_sequence
+    arg_max(last_sequence, {{'epoch': epoch, 'reached': reached}}) filter (
+        where last_sequence is not null
+    ) as latest_sequence
 from {}
 group by all
 """
@@ -110,8 +111,7 @@ create or replace temp table ended (
 _ADDED: Final = """
 create or replace temp table producer_epochs as
 select
-    producer_id, epoch, log_id, partition_id,
-    min(part) as part,
+    producer_id, epoch, part, log_id, partition_id,
     sum(batches)::bigint as batches,
     sum(data_batches)::bigint as data_batches,
     min(data_ms) as data_ms,
@@ -145,12 +145,11 @@ def follow(con: Any) -> None:
     again a gap of 0, or is the first of the log. A line that began with the log has no gap. Whatever is null makes a
     row irregular unless streams.py does not look at it.
 
-    `producer_epochs`: one row for each epoch of each producer in each log. `part`, the first; `batches`,
-    markers included; `data_batches`;
-    `data_ms`, the earliest timestamp of data; `inside`, `outside`: whether it wrote data in transactions and outside of
-    them; `reached`, the highest base offset, and `last_sequence`, of the data that reached farthest. Without fenced
-    batches: `from_any`, the earliest timestamp, and `to_any`, the newest of data; `from_broker`, `to_broker`, the same
-    by brokers' clocks.
+    `producer_epochs`: one row for each epoch of each producer in each part, which goes away with the part. `batches`,
+    markers included; `data_batches`; `data_ms`, the earliest timestamp of data; `inside`, `outside`: whether it wrote
+    data in transactions and outside of them; `reached`, the highest base offset, and `last_sequence`, of the data that
+    reached farthest. Without fenced batches: `from_any`, the earliest timestamp, and `to_any`, the newest of data;
+    `from_broker`, `to_broker`, the same by brokers' clocks.
     """
     con.execute(_FOLLOWED)
     con.execute(_SUSPECTS)

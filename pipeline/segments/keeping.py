@@ -1,10 +1,12 @@
 """What a bucket of producers has in the ledger: all their rows, and what was judged of each producer.
 
 A producer with nothing new is not judged again, and one that was spotless is followed on from where it ended. Who was
-doubtful, or is now, or has a row less, is judged from all rows there are. Three things besides rows go into a
-judgement, and so:
+doubtful, or is now, is judged from all rows there are. Rows that go away, as retention takes them from the start of a
+log, leave the others of a spotless producer as they were: what is known of the part goes with it. That does not hold
+for one that wrote in transactions, whose markers may go, nor if a part goes from between others, which stay as
+`stirred`. Three things besides rows go into a judgement, and so:
 
-- offsets missing, and damage, between two rows: what lies between them changed, so `stirred` has the parts around it;
+- offsets missing, and damage, between two rows: what lies between them changed, and the parts around it are `stirred`;
 - time, for open transactions: their producers are judged in every audit;
 - what is allocated: an ID that was, and is not any more, is judged again for the place of its first batch.
 
@@ -38,26 +40,26 @@ KEY: Final = pa.int64()
 
 Array = npt.NDArray[Any]
 
+_OF_PARTS: Final = ("producer_epochs", "dated")
+"""What is known of each part by itself, and goes with it."""
 _NOBODY: Final[Array] = np.zeros(0, np.int64)
 _PLACED: Final = """
 create or replace temp table {} as select given.*, log_id, partition_id from given join parts using (part)
 """
-_ONCE_A_DAY: Final = """
-create or replace temp table dated as
-select producer_id, min(part) as part, day from dated join parts using (part) group by producer_id, partition_id, day
-"""
+_ONCE_A_DAY: Final = "create or replace temp table dated as select distinct producer_id, part, day from dated"
 _NEW_ROWS: Final = "select batches.* replace (parts.key as part) from batches join parts using (part)"
 
 
 class Keeping(msgspec.Struct, frozen=True):
     """place: the ledger. run: names what is written. buckets: what an earlier audit left of each.
 
-    stirred: keys of parts that are gone, and of those whose rows have others between them now; sorted int64.
+    gone: keys of parts that are gone. stirred: of those whose rows have others between them now. Both sorted, int64.
     """
 
     place: Location
     run: str
     buckets: list[KeptFiles] = []
+    gone: bytes = b""
     stirred: bytes = b""
 
 
@@ -85,13 +87,7 @@ class Kept:
 
     def recall(self) -> None:
         """What is known of those whose rows are followed on; aside are rows of those who are not."""
-        strangers = self._unallocated(_ids(self._known["producer_epochs"]))
-        stray = np.setdiff1d(strangers, _ids(self._known["unallocated"]))
-        gone = self._stirred()
-        doubtful = np.concatenate([_ids(self._known["doubtful"]), self._unallocated(self._new), strangers])
-        self._changed = any(len(each) for each in (self._new, gone, stray))
-        again = np.intersect1d(self._new, doubtful)
-        self._closely = np.unique(np.concatenate([again, gone, stray, _ids(self._known["unended"])]))
+        self._choose()
         if self._keeping is not None and len(self._new):
             self._files[ROWS] = self._write_rows(self._rows_before)
         self._con.register("closely", pa.table({"producer_id": self._closely}))
@@ -99,11 +95,21 @@ class Kept:
         if _among(self._new, self._closely).any():
             self._con.execute("delete from batches where producer_id in (from closely)")
         self._con.unregister("closely")
-        self._known = {
-            name: table.filter(pa.array(~_among(_ids(table), self._closely))) for name, table in self._known.items()
-        }
+        self._known = {name: self._left(name, table) for name, table in self._known.items()}
         known = self._known["producer_epochs"]
         self._place("known_epochs", known.filter(pa.array(_among(_ids(known), self._new))))
+
+    def _choose(self) -> None:
+        """Who is judged closely, and whether anything has changed."""
+        epochs = self._known["producer_epochs"]
+        strangers = self._unallocated(_ids(epochs))
+        stray = np.setdiff1d(strangers, _ids(self._known["unallocated"]))
+        lost, stirred = self._losers()
+        doubtful = np.concatenate([_ids(self._known["doubtful"]), self._unallocated(self._new), strangers])
+        again = np.intersect1d(np.concatenate([self._new, lost]), doubtful)
+        unmarked = np.intersect1d(lost, _ids(epochs.filter(epochs["inside"])))
+        self._closely = np.unique(np.concatenate([again, unmarked, stirred, stray, _ids(self._known["unended"])]))
+        self._changed = any(len(each) for each in (self._new, lost, stirred, stray))
 
     def reread(self) -> None:
         """All rows of those who are judged closely, and aside what is known of all others."""
@@ -155,8 +161,25 @@ class Kept:
         found = self._con.sql(f"select distinct producer_id from {table} order by producer_id").fetchnumpy()
         return np.asarray(found["producer_id"], np.int64)
 
+    def _losers(self) -> tuple[Array, Array]:
+        """Who has rows in parts that are gone, and in those that were stirred."""
+        if self._keeping is None:
+            return _NOBODY, _NOBODY
+        epochs = self._known["producer_epochs"]
+        ids, parts = _ids(epochs), epochs["part"].to_numpy()
+        changed = (np.frombuffer(keys, np.int64) for keys in (self._keeping.gone, self._keeping.stirred))
+        lost, stirred = (np.unique(ids[_among(parts, keys)]) for keys in changed)
+        return lost, stirred
+
     def _unallocated(self, ids: Array) -> Array:
         return ids[are_unallocated(ids, self._allocated)]
+
+    def _left(self, name: str, table: Any) -> Any:
+        """What is known of those who are not judged closely."""
+        kept = ~_among(_ids(table), self._closely)
+        if name in _OF_PARTS:
+            kept &= _among(table["part"].to_numpy(), self._keys)
+        return table.filter(pa.array(kept))
 
     def _place(self, name: str, epochs: Any) -> None:
         """A table as `producer_epochs`."""
@@ -204,16 +227,6 @@ class Kept:
         return table
 
     # Rows.
-
-    def _stirred(self) -> Array:
-        """Whose rows are in such parts."""
-        stirred = np.frombuffer(self._keeping.stirred if self._keeping else b"", np.int64)
-        found = [np.zeros(0, np.int64)]
-        for file, _ in self._files.get(ROWS, ()) if len(stirred) else ():
-            with self._opened(file) as parquet:
-                table = parquet.read(["producer_id", "part"])
-            found.append(np.unique(_ids(table)[_among(table["part"].to_numpy(), stirred)]))
-        return np.concatenate(found)
 
     def _pieces(self, file: str, producers: Array | None) -> Iterator[Any]:
         """The rows of a file that are of these producers, or of all, and in no part that is gone."""

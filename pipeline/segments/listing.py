@@ -55,7 +55,7 @@ def list_and_plan(
         known = None
     recalled = recall(place, known, files, policies, RANGE_BYTES)
     plan = plan_segments(files, policies, first_file_id=first_file_id, readings=recalled.readings)
-    keeping = Keeping(place, run, [] if known is None else known.buckets, recalled.stirred)
+    keeping = Keeping(place, run, [] if known is None else known.buckets, recalled.gone, recalled.stirred)
     settled = settled_blob(plan)
     tasks = [*([SegmentsTask([], settled)] if settled else []), *(SegmentsTask(parts) for parts in plan.tasks)]
     gathered = SegmentsPlan(tasks, buckets if known is None else len(known.buckets), keeping)

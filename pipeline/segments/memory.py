@@ -30,7 +30,7 @@ from pidkeeper.pipeline.segments.read import MAX_OFFSET_HOLES
 from pidkeeper.pipeline.segments.segment_files import SegmentFile, has_batch, ranges_of
 from pidkeeper.pipeline.segments.tables import OFFSET_HOLES, PARTS, PROBLEMS, SEGMENT_DAYS, SEGMENT_PARTS
 
-VERSION: Final = 2
+VERSION: Final = 3
 """To be raised whenever something else is kept, or is judged otherwise: then all is read and judged again."""
 OF_FILES: Final = {
     "segment_parts": SEGMENT_PARTS,
@@ -61,10 +61,11 @@ select number from offset_holes join segment_numbers using (file_id) group by nu
 
 
 class Recalled(NamedTuple):
-    """What becomes of each segment. stirred: see `Keeping`. evidence: what is known, by OF_FILES."""
+    """What becomes of each segment. gone, stirred: see `Keeping`. evidence: what is known, by OF_FILES."""
 
     readings: dict[Location, Reading]
     next_number: int
+    gone: bytes
     stirred: bytes
     evidence: dict[str, Any]
 
@@ -86,7 +87,7 @@ def recall(
         reading = _read_again(of_place.get(file.location), file, figures, range_bytes, keeps_all(file, policies))
         readings[file.location] = reading or read_whole(file, number, range_bytes)
         number += reading is None
-    return Recalled(readings, number, _stirred(known, files, readings), evidence)
+    return Recalled(readings, number, *_changed(known, files, readings), evidence)
 
 
 def _read(place: Location, known: KnownSegments | None, name: str) -> Any:
@@ -125,18 +126,25 @@ def _read_again(
     return Reading(known.number, starts, [*more, *ranges[count:]], rows)
 
 
-def _stirred(known: KnownSegments | None, files: Sequence[SegmentFile], readings: Mapping[Location, Reading]) -> bytes:
+def _changed(
+    known: KnownSegments | None, files: Sequence[SegmentFile], readings: Mapping[Location, Reading]
+) -> tuple[bytes, bytes]:
     """Parts that are void, and those of logs in which rows have not the same between them any more."""
     now = {key: [readings[file.location] for file in log] for key, log in groupby(files, _log)}
-    found: list[int] = []
+    gone: list[int] = []
+    stirred: list[int] = []
     for key, segments in groupby(known.segments if known is not None else [], _log_of_known):
         before = list(segments)
         after = now.get(key, [])
         kept = {reading.number for reading in after} & {segment.number for segment in before}
-        found += (part for segment in before if segment.number not in kept for part in _keys(segment))
+        gone += (part for segment in before if segment.number not in kept for part in _keys(segment))
         if not _is_continued([one.number for one in before], after, kept):
-            found += (part for segment in before if segment.number in kept for part in _keys(segment))
-    return np.sort(np.array(found, np.int64)).tobytes()
+            stirred += (part for segment in before if segment.number in kept for part in _keys(segment))
+    return _sorted(gone), _sorted(stirred)
+
+
+def _sorted(keys: list[int]) -> bytes:
+    return np.sort(np.array(keys, np.int64)).tobytes()
 
 
 def _is_continued(before: Sequence[int], after: Sequence[Reading], kept: set[int]) -> bool:

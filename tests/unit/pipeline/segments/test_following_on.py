@@ -15,7 +15,7 @@ from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.pipeline.segments import conclude, keeping
 from tests.support.member_files import MemberFiles
-from tests.unit.pipeline.segments.logs import FIRST_SEGMENT, Log, write
+from tests.unit.pipeline.segments.logs import FIRST_SEGMENT, Log, Row, write
 from tests.unit.pipeline.segments.test_memory import said
 
 P: Final = 5
@@ -24,7 +24,7 @@ HOUR_MS: Final = 3_600_000
 COORDINATED: Final = "__consumer_offsets"
 Op = tuple[Any, ...]
 """Epoch and first sequence of three records, "inside" and the same of epoch 0 in a transaction, "commit" and epoch; or
-"wait" and hours, "to" and a partition, "as" and another producer."""
+"wait" and hours, "to" and a partition, "as" and another producer, "roll" and 0."""
 
 
 class Case(NamedTuple):
@@ -40,34 +40,56 @@ class Case(NamedTuple):
     topic: str = "orders"
 
 
+def appended(log: Log, producer: int, what: Any, number: int) -> Row:
+    if what == "commit":
+        return log.marker(producer, number)
+    inside = what == "inside"
+    return log.data(producer, 0 if inside else what, number, transactional=inside)
+
+
 class Brokers:
     """Two partitions of one broker, by its clock."""
 
     def __init__(self, path: Path, topic: str = "orders") -> None:
         self.path = path
         self.logs = [Log(topic, number, broker_clock=True) for number in (0, 1)]
+        self.names = [FIRST_SEGMENT, FIRST_SEGMENT]
         MemberFiles(path / "data").archive((0, 1))
+        (path / "kafka" / "1").mkdir(parents=True)
+        (path / "kafka" / "1" / "meta.properties").write_text("node.id=1\n")
 
     def do(self, operations: list[Op]) -> None:
-        """Files of which nothing changed are left alone."""
         log, producer = self.logs[0], P
-        before = [len(each.rows) for each in self.logs]
         for what, number in operations:
             match what:
                 case "to":
                     log = self.logs[number]
                 case "as":
                     producer = number
+                case "roll":
+                    self.names[self.logs.index(log)] = f"{log.end:020}.log"
                 case "wait":
                     for each in self.logs:
                         each.now_ms += number * HOUR_MS
-                case "commit":
-                    log.marker(producer, number)
-                case "inside":
-                    log.data(producer, 0, number, transactional=True)
-                case epoch:
-                    log.data(producer, epoch, number)
-        write(self.path / "kafka", [one for one, rows in zip(self.logs, before, strict=True) if len(one.rows) > rows])
+                case _:
+                    appended(log, producer, what, number)["name"] = self.names[self.logs.index(log)]
+        self.sync()
+
+    def sync(self) -> None:
+        """Files of which nothing changed are left alone."""
+        for log in self.logs:
+            for name, data in log.segments().items():
+                path = self.path / "kafka" / log.member / log.folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if not path.exists() or path.read_bytes() != data:
+                    path.write_bytes(data)
+
+    def lose(self, partition: int, number: int) -> None:
+        """A segment of a log, by its place in it."""
+        log = self.logs[partition]
+        name = sorted(log.segments())[number]
+        log.rows = [row for row in log.rows if row["name"] != name]
+        (self.path / "kafka" / log.member / log.folder / name).unlink()
 
     def options(self, out: str) -> AuditOptions:
         return AuditOptions(AuditPaths([str(self.path / "data")], [str(self.path / "kafka")]), locate(self.path / out))
@@ -103,6 +125,9 @@ def read_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 SPOTLESS: Final = {
     "it goes on": Case([(0, 0), (0, 3)], [(0, 6)]),
+    "behind several segments": Case(
+        [(0, 0), ("roll", 0), (0, 3), ("roll", 0), (0, 6), (1, 0), ("roll", 0), (1, 3)], [(1, 6)]
+    ),
     "in a new epoch": Case([(0, 0)], [(1, 0), (1, 3)]),
     "in one of two partitions": Case([(0, 0), ("to", 1), (0, 0)], [("to", 1), (0, 3)]),
     "in a partition more": Case([(0, 0)], [("to", 1), (0, 0)]),
@@ -176,3 +201,49 @@ def test_rows_of_a_file_that_is_read_from_its_beginning_count_once(tmp_path: Pat
     os.utime(tmp_path / "kafka/1/orders-1" / FIRST_SEGMENT, ns=(1, 1))
     brokers.do([(0, 0), (0, 0)])
     assert brokers.audit_beside_one_that_reads_all() == {"duplicate": 1}
+
+
+# Of a topic of which nobody says that it is never compacted, what is missing between others explains a gap.
+LOST: Final[dict[str, tuple[int, list[Op], str | None, int]]] = {
+    "the first": (0, [(0, 0), ("roll", 0), (0, 3), (0, 6), ("roll", 0), (0, 9)], None, 0),
+    "the last": (2, [(0, 0), ("roll", 0), (0, 3), (0, 6), ("roll", 0), (0, 9)], None, 0),
+    "one between others": (1, [(0, 0), ("roll", 0), (0, 3), (0, 6), ("roll", 0), (0, 9)], None, 2),
+    "the first, of transactions": (
+        0, [("inside", 0), ("roll", 0), ("commit", 0), ("inside", 3), ("roll", 0), ("commit", 0)], None, 3
+    ),
+    "the last, of transactions": (
+        2,
+        [("inside", 0), ("roll", 0), ("commit", 0), ("inside", 3), ("roll", 0), ("commit", 0), ("wait", 9),
+         ("as", P + 1), ("to", 1), (0, 0)],
+        "hanging_transaction",
+        3,
+    ),
+    "the first, of one in doubt": (0, [(0, 0), ("roll", 0), (0, 3), (0, 9)], "out_of_sequence", 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOST)
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_is_lost_with_a_segment(name: str, grows: bool, read_again: list[int], tmp_path: Path) -> None:
+    number, known, check, count = LOST[name]
+    brokers = Brokers(tmp_path)
+    brokers.do(known)
+    brokers.audit()
+    brokers.lose(0, number)
+    if grows:
+        brokers.do([("as", P + 2), ("to", 1), (0, 0)])
+    assert brokers.audit_beside_one_that_reads_all() == ({} if check is None else {check: 1})
+    assert sum(read_again) == count
+
+
+def test_who_lost_rows_is_followed_on_from_what_is_left(read_again: list[int], tmp_path: Path) -> None:
+    brokers = Brokers(tmp_path)
+    brokers.do([(0, 0), ("roll", 0), (0, 3)])
+    brokers.audit()
+    brokers.lose(0, 0)
+    brokers.do([(0, 6)])
+    assert brokers.audit_beside_one_that_reads_all() == {}
+    brokers.lose(0, 0)
+    brokers.do([("roll", 0), (0, 90)])
+    assert brokers.audit_beside_one_that_reads_all() == {}
+    assert sum(read_again) == 0
