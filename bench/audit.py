@@ -72,7 +72,10 @@ class AuditBench:
         self._row("small", "an audit of 3,000 blocks; floor: Spark's own start", "s", small, bare, START_TIMES, ratio)
 
     def load(self, load: Workload, *, cluster: bool) -> None:
-        """A first audit by Spark and by the single process, and one more over a hundredth of new data."""
+        """A first audit by Spark and by the single process, and one more over a hundredth of new data.
+
+        The latter as by default: of so little it starts no Spark.
+        """
         name = f"{load.blocks // 1000}k{'-skewed' if load.skewed else ''}"
         directory = self._directory / name
         write_workload(directory, load)

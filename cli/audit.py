@@ -29,8 +29,8 @@ were made. It costs a 10^-13 part of the space."""
 def audit() -> None:
     """Audit the producer IDs that were handed out, from the files of the quorum and of Kafka.
 
-    Needs Java 17 or newer for Spark, and the extra: pip install 'pidkeeper[audit]'. `floor` needs neither of them;
-    `owner`, `report` and --engine local need no Java.
+    Needs the extra, pip install 'pidkeeper[audit]', and Java 17 or newer where Spark is started: by `run` and `stream`,
+    if there is much to read or Spark is asked for. `floor` needs neither.
     """
 
 
