@@ -42,9 +42,9 @@ CPU_TIMES: Final = {10_000_000: 4.0, 1_000_000: 10.0}
 WALL_TIMES: Final = {10_000_000: 3.0}
 TWICE: Final = 2.1
 AGAIN: Final = 0.1
-JAVA_MIB: Final = 1420.0
-WORKER_MIB: Final = 1240.0
-OWN_MIB: Final = 2270.0
+JAVA_MIB: Final = 1320.0
+WORKER_MIB: Final = 1360.0
+OWN_MIB: Final = 520.0
 """Bars for the largest JVM, the largest Python worker and the command: a quarter above what ten million took."""
 DISTURBING_CORES: Final = 0.2
 VERDICTS: Final = (0, 5, 6)
