@@ -22,7 +22,8 @@ MAX_LINES: Final = 20
 """Findings of one look that are told one by one; all of them are in the table."""
 
 MOST_AGAIN: Final = 64 << 20
-"""Bytes of archives and segments that a look reads again at most, because those before it did not count."""
+"""Bytes of archives and segments that a look reads again at most, because those before it did not count. What is read
+after one that counted is read in any case, as a segment that nobody can read, and is none of these."""
 
 Finding = dict[str, Any]
 
@@ -44,6 +45,7 @@ def run_stream(
     """
     known: set[tuple[Any, ...]] = set()
     blocks, shards = 0, 0
+    always: int | None = 0
     while True:
         began = time.monotonic()
         outcome = look(engine, options.audit)
@@ -52,7 +54,9 @@ def run_stream(
         known |= {_key(one) for one in findings}
         for line in _told(verdict, verdict.blocks - blocks, fresh):
             say(line)
-        counts = bool(fresh) or len(outcome.shards) != shards or outcome.bytes_new > MOST_AGAIN
+        always = outcome.bytes_new if always is None else always
+        counts = bool(fresh) or len(outcome.shards) != shards or outcome.bytes_new - always > MOST_AGAIN
+        always = None if counts else always
         if counts:
             keep(outcome, options.audit.out)
         ended = options.once or wait(max(0.0, options.every_seconds - (time.monotonic() - began)))

@@ -12,6 +12,7 @@ from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.location import locate
 from pidkeeper.pipeline.ledger import Ledger
 from pidkeeper.pipeline.paths import AuditPaths
+from pidkeeper.pipeline.segments import memory
 from pidkeeper.pipeline.stream import StreamOptions, run_stream
 from tests.support.member_files import MemberFiles
 from tests.unit.pipeline.segments.logs import Log, encoded, write
@@ -76,3 +77,22 @@ def test_what_would_be_read_again_and_again_counts(tmp_path: Path, monkeypatch: 
     run_stream(LocalEngine(), StreamOptions(options), told.append, wait)
     # The fourth look reads four batches.
     assert numbers == [0, 0, 0, 1, 1]
+
+
+def test_what_is_read_in_any_case_makes_no_look_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log("orders").run(0, 0, range(0, 30, 3))
+    write(tmp_path / "kafka", [log])
+    monkeypatch.setattr(stream, "MOST_AGAIN", len(encoded(log.rows[0])))
+    monkeypatch.setattr(memory, "_UNSETTLED", "select number from segment_numbers where $most > 0")
+    out = locate(tmp_path / "out")
+    numbers: list[int] = []
+    told: list[str] = []
+
+    def wait(_: float) -> bool:
+        newest = Ledger(out).newest()
+        numbers.append(0 if newest is None else newest.number)
+        return len(numbers) == LOOKS
+
+    options = AuditOptions(AuditPaths([], [str(tmp_path / "kafka")]), out)
+    run_stream(LocalEngine(), StreamOptions(options), told.append, wait)
+    assert numbers == [1] * LOOKS
