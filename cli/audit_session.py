@@ -52,6 +52,7 @@ def explained(options: EngineOptions | None = None, *, patient: bool = False) ->
 def running(options: EngineOptions, out: Location, interrupts: Interrupts) -> Iterator[Engine]:
     """An engine for work in `out`."""
     from pidkeeper.pipeline.engine.local import LocalEngine
+    from pidkeeper.pipeline.engine.no_pandas import do_without_pandas
     from pidkeeper.pipeline.engine.waiting import WaitingEngine
 
     with contextlib.ExitStack() as ended:
@@ -59,12 +60,11 @@ def running(options: EngineOptions, out: Location, interrupts: Interrupts) -> It
         def start() -> Engine:
             return ended.enter_context(_spark(options, out, interrupts))
 
-        if options.engine == "local":
-            yield LocalEngine()
-        elif options.wants_spark:
+        if options.wants_spark:
             yield start()
-        else:
-            yield WaitingEngine(start)
+            return
+        do_without_pandas()
+        yield LocalEngine() if options.engine == "local" else WaitingEngine(start)
 
 
 @contextlib.contextmanager

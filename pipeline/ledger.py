@@ -21,11 +21,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
-from pidkeeper.pipeline.files.parquet import read_parquet
+from pidkeeper.pipeline.files.parquet import read_parquet, write_parquet
 from pidkeeper.pipeline.verdict import Verdict
 
 VERSION: Final = 1
@@ -206,9 +205,7 @@ class Run:
 
     def write_table(self, name: str, table: Any) -> None:
         """One of the tables of the run."""
-
-        with (self.place / f"{name}.parquet").writing() as file:
-            pq.write_table(table, file)
+        write_parquet(self.place / f"{name}.parquet", table)
 
     def discard(self) -> None:
         """Remove what was written to be kept, for it will not count. Where nothing may be deleted, it stays."""

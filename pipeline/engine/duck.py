@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import secrets
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import duckdb
@@ -19,24 +22,53 @@ create macro day_of(ms) as case when is_time(ms) then strftime(epoch_ms(ms), '%Y
 """
 
 
+_NUMBERS: Final = itertools.count()
+_instances: dict[tuple[int, int], Any] = {}
+"""By memory and threads. One takes longer to start than most kernels need it for, so they last."""
+
+
 @contextlib.contextmanager
 def connect(memory_mib: int = TASK_MIB, threads: int = 1) -> Iterator[Any]:
-    """A database of its own, gone at the end.
+    """A database of its own, gone at the end; those of the same bound that are open at once share it.
 
     It knows whether a number of milliseconds `is_time`, since the epoch, and the `day_of` it; null if it is none.
     """
-    with tempfile.TemporaryDirectory(prefix="pidkeeper-audit-") as spill:
-        config: dict[str, Any] = {
-            "threads": threads,
-            "memory_limit": f"{memory_mib}MiB",
-            "temp_directory": spill,
-            "preserve_insertion_order": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        connection = duckdb.connect(":memory:", config=config)
-        connection.execute(_MACROS)
-        try:
-            yield connection
-        finally:
-            connection.close()
+    name = f"audit_{next(_NUMBERS)}"
+    if (memory_mib, threads) not in _instances:
+        _instances[memory_mib, threads] = _start(memory_mib, threads)
+    connection = _instances[memory_mib, threads].cursor()
+    try:
+        connection.execute(f"attach ':memory:' as {name}; use {name}; {_MACROS}")
+        yield connection
+    finally:
+        connection.execute(f"use memory; detach {name}")
+        connection.close()
+
+
+@contextlib.contextmanager
+def closed_after() -> Iterator[None]:
+    """What stays from one database for the next, directories too, goes with the block: the process may be killed.
+
+    Without it, that goes at the process's own end.
+    """
+    try:
+        yield
+    finally:
+        _close()
+
+
+def _close() -> None:
+    while _instances:
+        _instances.popitem()[1].close()
+
+
+def _start(memory_mib: int, threads: int) -> Any:
+    config: dict[str, Any] = {
+        "threads": threads,
+        "memory_limit": f"{memory_mib}MiB",
+        "temp_directory": str(Path(tempfile.gettempdir()) / f"pidkeeper-audit-{secrets.token_hex(8)}"),
+        "preserve_insertion_order": False,
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    return duckdb.connect(":memory:", config=config)

@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from pidkeeper.pipeline.engine.blobs import from_blob, to_blob
+from pidkeeper.pipeline.engine.duck import closed_after
 from pidkeeper.pipeline.engine.engine import DIRECT, Keyed, Named
 
 if TYPE_CHECKING:
@@ -67,25 +68,28 @@ class SparkEngine:
 
 
 def _run_map(kernel: Callable[[Any], Iterator[Named]], kind: type, batches: Iterable[Any]) -> Iterator[Any]:
-    for part in _parts(kind, batches):
-        for name, batch in kernel(part):
-            yield _row(DIRECT, name, batch)
+    with closed_after():
+        for part in _parts(kind, batches):
+            for name, batch in kernel(part):
+                yield _row(DIRECT, name, batch)
 
 
 def _run_read(read: Callable[[Any], Iterator[Keyed]], kind: type, batches: Iterable[Any]) -> Iterator[Any]:
-    for part in _parts(kind, batches):
-        for bucket, name, batch in read(part):
-            yield _row(bucket, name, batch)
+    with closed_after():
+        for part in _parts(kind, batches):
+            for bucket, name, batch in read(part):
+                yield _row(bucket, name, batch)
 
 
 def _run_judge(judge: Callable[[int, Iterator[Named]], Iterator[Named]], batches: Iterable[Any]) -> Iterator[Any]:
     rows = _Rows(batches)
-    while (bucket := rows.bucket) is not None:
-        found = rows.of(bucket)
-        for name, batch in found if bucket == DIRECT else judge(bucket, found):
-            yield _row(DIRECT, name, batch)
-        for _ in found:  # what the kernel did not look at
-            continue
+    with closed_after():
+        while (bucket := rows.bucket) is not None:
+            found = rows.of(bucket)
+            for name, batch in found if bucket == DIRECT else judge(bucket, found):
+                yield _row(DIRECT, name, batch)
+            for _ in found:  # what the kernel did not look at
+                continue
 
 
 class _Rows:

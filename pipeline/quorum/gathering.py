@@ -29,9 +29,9 @@ from pidkeeper.pipeline.quorum.members import Member
 from pidkeeper.pipeline.quorum.shard import OTHERS, REGISTERED, ArchiveOf, Shard, ShardTask, judge_task
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
 
-SHARD_ROWS: Final = 1 << 19
-"""Rows of all members together that a shard is to have: 25 MiB of files."""
-TASK_SHARDS: Final = 8
+SHARD_ROWS: Final = 1 << 18
+"""Rows of all members together that a shard is to have: 12 MiB of files. The last one is judged again in each audit."""
+TASK_SHARDS: Final = 16
 """Side by side in one task: of three members, files of four times the largest size, each of which is read once."""
 END: Final = (1 << 63) - 1
 

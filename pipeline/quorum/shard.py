@@ -14,12 +14,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pidkeeper.pipeline.engine.blobs import from_blob
 from pidkeeper.pipeline.engine.duck import connect
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.files.parquet import write_parquet
 from pidkeeper.pipeline.formats.archive import (
     MAX_FILE_BYTES,
     FileName,
@@ -30,7 +30,7 @@ from pidkeeper.pipeline.formats.archive import (
     read_whole,
     within,
 )
-from pidkeeper.pipeline.formats.archive_rows import FileRows
+from pidkeeper.pipeline.formats.archive_rows import Columns, FileRows
 from pidkeeper.pipeline.formats.problems import FOREIGN, BadFile, Problem
 from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.quorum import evidence
@@ -122,8 +122,7 @@ def _judge_shard(task: ShardTask, shard: Shard, readers: list[_Archive]) -> Iter
         if shard.before:
             yield from judge_changes(con, shard.before, shard.from_offset, shard.to_offset)
         if shard.blocks_to is not None:
-            with shard.blocks_to.writing() as file:
-                pq.write_table(con.sql(BLOCKS_SQL).to_arrow_table().cast(evidence.BLOCKS), file)
+            write_parquet(shard.blocks_to, con.sql(BLOCKS_SQL).to_arrow_table().cast(evidence.BLOCKS))
 
 
 def judge_history(
@@ -148,7 +147,9 @@ class _Archive:
         self._archive = archive
         self._folder = archive.folder
         self._names: list[str] | None = list(archive.files)
-        self._read: Callable[[str], FileRows] = functools.lru_cache(KEPT_FILES)(self._read_file)
+        # Of a function, not a method: what keeps itself alive keeps its files until Python looks for such circles.
+        read = functools.partial(_read_file, archive.folder, archive.cluster_id)
+        self._read: Callable[[str], FileRows] = functools.lru_cache(KEPT_FILES)(read)
 
     def read(self, shard: Shard) -> Iterator[Cover | Any | Named]:
         """Which offsets its files cover, tables of evidence.COPIES, and evidence about files."""
@@ -205,9 +206,6 @@ class _Archive:
         names, self._names = self._names, None
         return self._folder.names() if names is None else names
 
-    def _read_file(self, name: str) -> FileRows:
-        return FileRows(read_whole(name, (self._folder / name).read(MAX_FILE_BYTES + 1), self._archive.cluster_id))
-
     def _number(self, name: str) -> int:
         return self._archive.files.get(name, -1)
 
@@ -224,15 +222,15 @@ class _Archive:
         return "problems", pa.RecordBatch.from_pydict(row, schema=evidence.PROBLEMS)
 
 
-def _copies(rows: npt.NDArray[Any], positions: npt.NDArray[np.int64], member_id: int, file_id: int) -> Any:
-    columns: dict[str, Any] = {
-        name: rows[name].astype(np.int32 if name == "broker_id" else np.int64)
-        for name, _ in evidence.BLOCK_FIELDS
-        if name != "place"
-    }
+def _read_file(folder: Location, cluster_id: str | None, name: str) -> FileRows:
+    return FileRows(read_whole(name, (folder / name).read(MAX_FILE_BYTES + 1), cluster_id))
+
+
+def _copies(rows: Columns, positions: npt.NDArray[np.int64], member_id: int, file_id: int) -> Any:
+    columns = {name: rows[name] for name, _ in evidence.BLOCK_FIELDS if name != "place"}
     columns["place"] = positions + file_id * evidence.POSITIONS
-    columns["member_id"] = np.full(len(rows), member_id, np.int32)
-    columns["archived"] = np.ones(len(rows), bool)
+    columns["member_id"] = np.full(len(positions), member_id, np.int32)
+    columns["archived"] = np.ones(len(positions), bool)
     return pa.table(columns, schema=evidence.COPIES)
 
 

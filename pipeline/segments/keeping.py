@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
+from pidkeeper.pipeline.files.parquet import layout, write_parquet
 from pidkeeper.pipeline.ledger import KeptFiles, kept_name
 from pidkeeper.pipeline.segments.allocation import Allocated, are_unallocated
 from pidkeeper.pipeline.segments.tables import BATCHES, KEPT, KEPT_FILES
@@ -198,8 +199,7 @@ class Kept:
     def _write(self, name: str, table: Any) -> str:
         assert self._keeping is not None, "there is a ledger"
         file = kept_name(self._keeping.run, self._bucket, name)
-        with (self._keeping.place / file).writing() as opened:
-            pq.write_table(table, opened, compression="lz4")
+        write_parquet(self._keeping.place / file, table)
         return file
 
     def _insert(self, name: str, table: Any) -> None:
@@ -257,7 +257,7 @@ class Kept:
         schema, count = _with_keys(BATCHES), 0
         with (
             (self._keeping.place / name).writing() as opened,
-            pq.ParquetWriter(opened, schema, compression="lz4", use_dictionary=False) as writer,
+            pq.ParquetWriter(opened, schema, **layout(schema)) as writer,
         ):
             for batch in sorted_rows:
                 count += batch.num_rows

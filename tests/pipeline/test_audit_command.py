@@ -270,6 +270,18 @@ def test_help_imports_no_spark() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=COMMAND_SECONDS, cwd=REPOSITORY)
 
 
+def test_an_audit_without_spark_imports_no_pandas(tmp_path: Path) -> None:
+    write_quorum(tmp_path / "quorum")
+    program = (
+        "import sys, click.testing, cli.main as main\n"
+        f"ran = click.testing.CliRunner().invoke(main.cli, ['audit', 'run', {str(tmp_path / 'quorum')!r}, '--out', "
+        f"{str(tmp_path / 'out')!r}])\n"
+        "assert ran.exit_code == 0, ran.output\n"
+        "assert 'pyarrow' in sys.modules and not {'pyspark', 'pandas'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=COMMAND_SECONDS, cwd=REPOSITORY)
+
+
 def test_the_floor_is_a_number_and_a_command(tmp_path: Path) -> None:
     member = MemberFiles(tmp_path / "1")
     member.log(50, 10)

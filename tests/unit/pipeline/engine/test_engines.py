@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pidkeeper.cli.local_cluster import import_root
 from pidkeeper.pipeline.engine.blobs import from_blob, to_blob
-from pidkeeper.pipeline.engine.duck import connect
+from pidkeeper.pipeline.engine.duck import closed_after, connect
 from pidkeeper.pipeline.engine.engine import DIRECT, Engine, Keyed, Named
 from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.engine.waiting import ALONE_BYTES, WaitingEngine
@@ -204,13 +210,72 @@ def test_a_slice_of_a_large_batch_is_a_small_blob() -> None:
 
 def test_a_database_is_bounded_and_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with connect(64) as con:
-        assert con.sql("select current_setting('threads')").fetchall() == [(1,)]
-        assert con.sql("select current_setting('memory_limit')").fetchall() == [("64.0 MiB",)]
-        con.execute("create table large as select repeat(md5(i::varchar), 8) as text from range(600_000) r(i)")
-        assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) > 32 << 20
-        assert con.sql("select count(*), sum(length(text)) from large").fetchall() == [(600_000, 600_000 * 256)]
+
+    def spilled() -> int:
+        return sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
+
+    with closed_after():
+        for _ in range(2):
+            with connect(63) as con:
+                assert con.sql("select current_setting('threads')").fetchall() == [(1,)]
+                assert con.sql("select current_setting('memory_limit')").fetchall() == [("63.0 MiB",)]
+                con.execute("create table large as select repeat(md5(i::varchar), 8) as text from range(600_000) r(i)")
+                assert spilled() > 32 << 20
+                assert con.sql("select count(*), sum(length(text)) from large").fetchall() == [(600_000, 600_000 * 256)]
+            assert spilled() == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_spilled_leaves_nothing_behind_its_process(tmp_path: Path) -> None:
+    program = (
+        "from pidkeeper.pipeline.engine.duck import connect\n"
+        "with connect(63) as con:\n"
+        "    con.execute('create table large as select repeat(md5(i::varchar), 8) from range(600_000) r(i)')\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(import_root())}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60.0, env=environment)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("ends", [nullcontext(), pytest.raises(ZeroDivisionError)], ids=["well", "badly"])
+def test_no_database_knows_of_another(ends: AbstractContextManager[Any]) -> None:
+    with connect() as one:
+        one.execute("create table mine as select 1; create temp table aside as select 2")
+        with ends, connect() as other:
+            assert_empty(other)
+            other.execute("create table mine as select 3; create temp table aside as select 4")
+            other.execute("create macro of_mine() as 4")
+            if not isinstance(ends, nullcontext):
+                raise ZeroDivisionError
+        assert one.sql("select * from mine, aside").fetchall() == [(1, 2)]
+    with connect() as con:
+        assert_empty(con)
+        databases = con.sql("select count(*) from duckdb_databases() where not internal").fetchall()
+        assert databases == [(2,)], "the first, and its own"
+        assert con.sql("select is_time(-1), day_of(0)").fetchall() == [(False, "1970-01-01")]
+
+
+def assert_empty(con: Any) -> None:
+    """It knows nothing that the test made in other databases."""
+    for name in ("from mine", "from aside", "select of_mine()"):
+        with pytest.raises(duckdb.CatalogException):
+            con.sql(name).fetchall()
+
+
+def test_pandas_is_there_for_whoever_asks_for_it() -> None:
+    program = (
+        "import sys\n"
+        "from pidkeeper.pipeline.engine.no_pandas import do_without_pandas\n"
+        "do_without_pandas()\n"
+        "import pyarrow as pa\n"
+        "table = pa.table({'value': [1, 2]})\n"
+        "assert 'pandas' not in sys.modules\n"
+        "assert table.to_pandas()['value'].tolist() == [1, 2]\n"
+        "import pandas\n"
+        "do_without_pandas()\n"
+        "assert pa.array(pandas.Series([1.0, None])).to_pylist() == [1.0, None]\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60.0, cwd=import_root())
 
 
 def test_an_engine_that_waits_is_started_once_and_only_if_it_is_used() -> None:

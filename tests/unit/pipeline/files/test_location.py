@@ -176,15 +176,12 @@ def test_what_is_deleted_goes_with_all_that_is_in_it(room: Location) -> None:
 def test_tables_are_written_and_read_there(room: Location, folder: str) -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
-    from pyarrow import parquet
-
-    from pidkeeper.pipeline.files.parquet import ParquetFiles, read_parquet
+    from pidkeeper.pipeline.files.parquet import ParquetFiles, read_parquet, write_parquet
 
     places = [room / folder / name for name in ("b", "a")]
     tables = [pa.table({"value": [number, number + 1]}) for number in (1, 3)]
     for place, table in zip(places, tables, strict=True):
-        with place.writing() as file:
-            parquet.write_table(table, file)
+        write_parquet(place, table)
     assert read_parquet(places[0]) == tables[0]
     assert ParquetFiles(places, tables[0].schema).table() == pa.concat_tables(tables)
     with duckdb.connect() as con:
@@ -194,6 +191,17 @@ def test_tables_are_written_and_read_there(room: Location, folder: str) -> None:
         assert con.sql("from nowhere").fetchall() == []
     with pytest.raises(FileNotFoundError):
         read_parquet(room / "none")
+
+
+def test_numbers_that_ascend_take_no_room(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from pidkeeper.pipeline.files.parquet import read_parquet, write_parquet
+
+    place = locate(tmp_path / "ascending.parquet")
+    numbers = pa.table({"value": pa.array(range(0, 100_000_000, 1000), pa.int64()), "word": ["a", None] * 50_000})
+    write_parquet(place, numbers)
+    assert place.local is not None and place.local.stat().st_size < 20_000
+    assert read_parquet(place) == numbers
 
 
 def test_a_location_goes_to_other_processes_as_two_texts() -> None:

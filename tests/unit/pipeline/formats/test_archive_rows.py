@@ -44,8 +44,8 @@ def test_the_rows_are_the_blocks_and_their_places() -> None:
     rows, positions = FileRows(whole()).piece(3, 9)
     names = [field.name for field in msgspec.structs.fields(AllocatedBlock)]
     columns = {"first": "first_id", "last": "last_id"}
-    found = [AllocatedBlock(*(int(row[columns.get(name, name)]) for name in names)) for row in rows]
-    assert found == BLOCKS
+    values = zip(*(rows[columns.get(name, name)].tolist() for name in names), strict=True)
+    assert [AllocatedBlock(*row) for row in values] == BLOCKS
     assert positions.tolist() == [HEADER_BYTES, HEADER_BYTES + ROW_BYTES, HEADER_BYTES + 2 * ROW_BYTES]
     assert FileRows(whole()).problems == []
 
@@ -89,17 +89,30 @@ def test_a_row_out_of_order_is_named_and_kept_for_the_checks(at: int, data: byte
     [problem] = FileRows(file).problems
     assert (problem.kind, problem.position) == (MALFORMED, HEADER_BYTES + ROW_BYTES)
     rows, positions = FileRows(file).piece(3, 9)
-    assert len(rows) == len(BLOCKS)
+    assert len(rows["offset"]) == len(BLOCKS)
     assert positions.tolist() == [HEADER_BYTES + place * ROW_BYTES for place in range(len(BLOCKS))]
 
 
-def test_a_row_of_no_offset_of_its_file_is_in_one_piece_alone() -> None:
-    file = changed(1, 16, b"\0\0\0\0\0\0\0\x09")
-    rows = FileRows(file)
-    assert [rows.piece(*span)[0]["offset"].tolist() for span in ((3, 5), (5, 9))] == [[4], [9, 8]]
+def test_a_piece_of_rows_out_of_order_has_all_of_its_offsets() -> None:
+    rows = FileRows(changed(2, 16, (5).to_bytes(8)))
+    assert [rows.piece(*span)[0]["offset"].tolist() for span in ((3, 6), (6, 9))] == [[4, 5], [7]]
+
+
+@pytest.mark.parametrize(
+    ("row", "offset", "pieces"),
+    [
+        (1, 9, [[4], [9, 8]]),
+        (0, 2, [[], [2, 7, 8]]),
+        (2, 9, [[4], [7, 9]]),
+    ],
+    ids=["out of order", "the first", "the last"],
+)
+def test_a_row_of_no_offset_of_its_file_is_in_one_piece_alone(row: int, offset: int, pieces: list[list[int]]) -> None:
+    rows = FileRows(changed(row, 16, offset.to_bytes(8)))
+    assert [rows.piece(*span)[0]["offset"].tolist() for span in ((3, 5), (5, 9))] == pieces
 
 
 def test_a_file_without_rows_is_nothing_bad() -> None:
     file = read_whole(FileName(3, 9).name, encode_archive("c", 3, 9, []))
     assert FileRows(file).problems == []
-    assert len(FileRows(file).piece(3, 9)[0]) == 0
+    assert len(FileRows(file).piece(3, 9)[0]["offset"]) == 0

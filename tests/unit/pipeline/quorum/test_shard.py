@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from pidkeeper.controller.storage.archive import MAX_SMALL_FILES
 from pidkeeper.pipeline.engine.blobs import to_blob
+from pidkeeper.pipeline.formats.archive_rows import FileRows
 from pidkeeper.pipeline.formats.problems import BAD_CRC, EMPTY, FOREIGN, MALFORMED, MISNAMED, TORN, UNREADABLE
 from pidkeeper.pipeline.quorum import evidence
 from pidkeeper.pipeline.quorum.gathering import END
@@ -48,6 +50,18 @@ def files_before_a_merge(member: MemberFiles) -> list[Path]:
     for path, data in old.items():
         path.write_bytes(data)
     return list(old)
+
+
+def test_the_files_of_a_task_go_with_it(tmp_path: Path) -> None:
+    member = MemberFiles(tmp_path / "1", 1)
+    member.archive((0, 5), (5, 9))
+    gc.collect()
+    gc.disable()
+    try:
+        assert archived(tmp_path).blocks == blocks(0, 9)
+        assert [one for one in gc.get_objects() if isinstance(one, FileRows)] == []
+    finally:
+        gc.enable()
 
 
 def test_every_block_is_there_once_and_every_copy_counts(tmp_path: Path) -> None:
