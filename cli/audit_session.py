@@ -50,7 +50,7 @@ def explained(options: EngineOptions | None = None, *, patient: bool = False) ->
 
 @contextlib.contextmanager
 def running(options: EngineOptions, out: Location, interrupts: Interrupts) -> Iterator[Engine]:
-    """An engine for work in `out`."""
+    """An engine for work in `out`. Spark starts when it gets something to do: who mistyped a path is told at once."""
     from pidkeeper.pipeline.engine.local import LocalEngine
     from pidkeeper.pipeline.engine.no_pandas import do_without_pandas
     from pidkeeper.pipeline.engine.waiting import WaitingEngine
@@ -61,7 +61,7 @@ def running(options: EngineOptions, out: Location, interrupts: Interrupts) -> It
             return ended.enter_context(_spark(options, out, interrupts))
 
         if options.wants_spark:
-            yield start()
+            yield WaitingEngine(start, alone_bytes=0)
             return
         do_without_pandas()
         yield LocalEngine() if options.engine == "local" else WaitingEngine(start)

@@ -16,9 +16,8 @@ ALONE_BYTES: Final = 256 << 20
 class WaitingEngine:
     """See `Engine`. start: called once at most."""
 
-    alone_bytes = ALONE_BYTES
-
-    def __init__(self, start: Callable[[], Engine]) -> None:
+    def __init__(self, start: Callable[[], Engine], alone_bytes: int = ALONE_BYTES) -> None:
+        self.alone_bytes = alone_bytes
         self._start = start
         self._engine: Engine | None = None
 

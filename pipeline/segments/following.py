@@ -110,6 +110,7 @@ create or replace temp table ended (
 
 _ADDED: Final = """
 create or replace temp table producer_epochs as
+with grown as (select distinct part from producer_epochs)
 select
     producer_id, epoch, part, log_id, partition_id,
     sum(batches)::bigint as batches,
@@ -123,8 +124,10 @@ select
     max(to_broker) as to_broker,
     max(reached) as reached,
     arg_max(last_sequence, reached) filter (where last_sequence is not null) as last_sequence
-from (from producer_epochs union all by name from {})
+from (from producer_epochs union all by name from {0} semi join grown using (part))
 group by all
+union all by name
+from {0} anti join grown using (part)
 """
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -144,8 +145,9 @@ def assert_the_owners_are_told(out: Path) -> None:
     assert "the highest allocated ID is 49" in told[50].stderr
 
 
-@pytest.mark.parametrize("engine", ["spark", "local"])
-def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(engine: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine", "at_work"), [("spark", False), ("spark", True), ("local", False)])
+def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(engine: str, at_work: bool, tmp_path: Path) -> None:
+    """While Spark starts, or once its tasks have left blocks; and in this process."""
     if engine == "spark" and (reason := why_no_spark()) is not None:
         pytest.skip(reason)
     # Of so much one process has something to do for a second and more.
@@ -157,6 +159,10 @@ def test_ctrl_c_ends_a_run_without_trace_java_or_verdict(engine: str, tmp_path: 
     program = TerminalProgram(arguments, REPOSITORY, environment)
     try:
         program.wait_for(r"reading files", COMMAND_SECONDS)
+        deadline = time.monotonic() + COMMAND_SECONDS
+        while at_work and not list((out / "blocks").glob("*.parquet")):
+            assert time.monotonic() < deadline, "no task has written blocks"
+            time.sleep(0.02)
         program.press(CTRL_C)
         assert program.wait(COMMAND_SECONDS) == 130, program.screen
         assert program.wait_for_all(COMMAND_SECONDS) == []
@@ -223,6 +229,15 @@ def test_without_java_little_is_audited_and_of_much_it_says_what_to_install(tmp_
 def test_without_the_extra_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pyarrow" else object())
     assert session.why_no_spark() == "the audit needs pyarrow: pip install 'pidkeeper[audit]'"
+
+
+def test_a_path_that_is_not_there_is_told_before_spark_starts(tmp_path: Path) -> None:
+    if (reason := why_no_spark()) is not None:
+        pytest.skip(reason)
+    ran = pidkeeper("run", str(tmp_path / "none"), "--engine", "spark", "--out", str(tmp_path / "out"))
+    assert ran.returncode == 1
+    assert f"{tmp_path / 'none'}" in ran.stderr and "Traceback" not in ran.stderr
+    assert not (tmp_path / "out" / "spark.log").exists()
 
 
 def test_nothing_to_audit_is_a_usage_error(tmp_path: Path) -> None:
