@@ -21,7 +21,9 @@ from pidkeeper.broker_agent.ids.reserve import ASK_FRACTION
 from pidkeeper.broker_agent.kafka.listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, BrokerId
+from pidkeeper.service.protection import OFF, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import load_settings
+from pidkeeper.service.tls_files import TlsFiles
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER_AGENT__"
 
@@ -34,7 +36,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """All settings. Addresses are `host:port`, where port 0 means any free one; controllers are base URLs.
 
     `kafka_advertised` is what clients are told to connect to. It defaults to `kafka_listen`, unless that is a wildcard.
-    `probe_listen` serves probes and metrics once more, whatever goes on at the other two.
+    `probe_listen` serves probes and metrics once more, whatever goes on at the other two. `security`, `tls`: as in
+    `service.protection`; the certificate names this broker, and is shown to the controllers.
     """
 
     broker_id: BrokerId
@@ -43,6 +46,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     probe_listen: str | None = None
     kafka_listen: str = "127.0.0.1:9092"
     kafka_advertised: str | None = None
+    security: Level = OFF
+    tls: TlsFiles = TlsFiles()
     token_file: str | None = None
     heartbeat_interval_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 500
     ask_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = ASK_FRACTION
@@ -75,6 +80,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise ValueError(f"kafka_advertised: {len(self.kafka_advertised)} characters, not {MAX_PEER_LENGTH}")
         elif HostPort.parse(self.kafka_listen, "kafka_listen").host in _WILDCARDS:
             raise ValueError(f"kafka_advertised: must be given, for no client can connect to {self.kafka_listen}")
+
+    def protection(self) -> Protection:
+        """What its listeners and connections do about TLS. Raises SettingsError."""
+        check_urls(self.security, self.controllers, "controllers")
+        return load_protection(self.security, self.tls, ("broker", self.broker_id))
 
     def prefetch_settings(self) -> PrefetchSettings:
         """The settings of the prefetch policy. Raises ValueError."""

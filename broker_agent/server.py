@@ -24,6 +24,7 @@ from pidkeeper.service.app import App
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
+from pidkeeper.service.protection import Protection
 from pidkeeper.service.server import HttpServer, ListenError
 from pidkeeper.service.settings import parse_address, parse_optional_address, read_secret
 
@@ -38,29 +39,31 @@ logger = logging.getLogger(__name__)
 
 
 def run(config: AgentConfig) -> int:
-    """Run an agent until SIGTERM or SIGINT. Returns the exit code: 0 after a graceful stop, 1 after a failure.
+    """Run an agent until SIGTERM or SIGINT. Returns the exit code: 0 after a graceful stop, 1 after a failure, 4 if
+    the controllers do not let it do what it asks (KIP-730, "Error Handling").
 
     Raises SettingsError for a configuration that cannot be used.
     """
     token = None if config.token_file is None else read_secret(config.token_file, "token_file")
+    protection = config.protection()
     return run_service(
-        lambda: _running(config, token),
+        lambda: _running(config, token, protection),
         logger=logger,
         log_level=config.log_level,
-        open_files=config.kafka_max_connections + MAX_CONNECTIONS + SPARE_FILES,
+        open_files=config.kafka_max_connections + MAX_CONNECTIONS + SPARE_FILES + protection.files,
     )
 
 
 @contextlib.asynccontextmanager
-async def _running(config: AgentConfig, token: str | None) -> AsyncIterator[Ending]:
+async def _running(config: AgentConfig, token: str | None, protection: Protection) -> AsyncIterator[Ending]:
     ending = Ending()
     on_stop_signal(ending.request_stop)
     on_violation(ending.fail)
     rng = random.SystemRandom()
-    async with AiohttpTransport(token=token) as transport:
+    async with protection.kept_up(), AiohttpTransport(token=token, tls=protection.tls) as transport:
         client = ControllerClient(config.controllers, transport, rng)
         async with contextlib.AsyncExitStack() as stack:
-            listener, advertised = await _bind_kafka(config)
+            listener, advertised = await _bind_kafka(config, protection)
             stack.push_async_callback(listener.stop)
             agent = Agent(
                 config.broker_id,
@@ -73,11 +76,10 @@ async def _running(config: AgentConfig, token: str | None) -> AsyncIterator[Endi
             )
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
             await listener.serve(responder, TransactionResponder(agent.transactions).answer)
-            app = build_app(agent, listener)
-            await stack.enter_async_context(
-                probes_served(app, parse_optional_address(config.probe_listen, "probe_listen"))
-            )
-            await _start_http(config, app, stack)
+            app = build_app(agent, listener, protection=protection)
+            probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
+            await stack.enter_async_context(probes_served(app, probe_listen, protection))
+            await _start_http(config, app, protection, stack)
             async with run_agent(agent, ending):
                 yield ending
             agent.stopping = True
@@ -98,17 +100,19 @@ async def run_agent(agent: Agent, ending: Ending) -> AsyncIterator[None]:
     try:
         yield
     except FatalAgentError as error:
-        raise ServiceError(str(error)) from error
+        raise ServiceError(str(error), exit_code=error.exit_code) from error
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _bind_kafka(config: AgentConfig) -> tuple[KafkaListener, HostPort]:
+async def _bind_kafka(config: AgentConfig, protection: Protection) -> tuple[KafkaListener, HostPort]:
     """The listener, and the address that clients are told: with port 0 it is known only once the socket is bound."""
     address = parse_address(config.kafka_listen, "kafka_listen")
-    kafka, _ = _connections(config)
-    listener = KafkaListener(max_connections=kafka, idle_timeout=config.kafka_idle_timeout_seconds)
+    kafka, _ = _connections(config, protection)
+    listener = KafkaListener(
+        max_connections=kafka, idle_timeout=config.kafka_idle_timeout_seconds, protection=protection
+    )
     try:
         port = await listener.bind(address.host, address.port)
     except OSError as error:
@@ -120,15 +124,15 @@ async def _bind_kafka(config: AgentConfig) -> tuple[KafkaListener, HostPort]:
     return listener, advertised
 
 
-def _connections(config: AgentConfig) -> list[int]:
+def _connections(config: AgentConfig, protection: Protection) -> list[int]:
     """How many the Kafka listener and the HTTP server hold."""
-    return fitting_connections(config.kafka_max_connections, MAX_CONNECTIONS, reserved=SPARE_FILES)
+    return fitting_connections(config.kafka_max_connections, MAX_CONNECTIONS, reserved=SPARE_FILES + protection.files)
 
 
-async def _start_http(config: AgentConfig, app: App, stack: contextlib.AsyncExitStack) -> None:
+async def _start_http(config: AgentConfig, app: App, protection: Protection, stack: contextlib.AsyncExitStack) -> None:
     address = parse_address(config.http_listen, "http_listen")
-    _, http = _connections(config)
-    server = HttpServer(app, max_connections=http)
+    _, http = _connections(config, protection)
+    server = HttpServer(app, max_connections=http, protection=protection)
     stack.push_async_callback(server.stop, HTTP_STOP_SECONDS)
     try:
         _, port = await server.start(address.host, address.port)

@@ -7,6 +7,7 @@ import functools
 import http.client
 import json
 import os
+import ssl
 import time
 import urllib.parse
 from collections.abc import Callable
@@ -18,9 +19,14 @@ import msgspec
 
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.protocol.messages import Problem, QuorumDescription
+from pidkeeper.service.settings import SettingsError
+from pidkeeper.service.tls_files import TlsFiles
 
 DEFAULT_CONTROLLER: Final = "http://127.0.0.1:8080"
 ATTEMPT_SECONDS: Final = 2.0
+CERTIFICATES: Final = "certs"
+"""The folder of a cluster's directory that `pidkeeper certs dev` and `pidkeeper dev --secure` fill."""
+_FILE: Final = click.Path(exists=True, dir_okay=False)
 T = TypeVar("T")
 
 
@@ -29,13 +35,40 @@ def asks_controllers(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_members(
-        *args: Any, controllers: str | None, cluster: Path | None, timeout: float, token_file: Path | None, **rest: Any
+        *args: Any,
+        controllers: str | None,
+        cluster: Path | None,
+        timeout: float,
+        token_file: Path | None,
+        ca_file: str | None,
+        certificate_file: str | None,
+        key_file: str | None,
+        **rest: Any,
     ) -> Any:
-        return command(*args, members=Controllers(controllers, cluster, timeout, token_file), **rest)
+        tls = TlsFiles(certificate_file=certificate_file, key_file=key_file, ca_file=ca_file)
+        return command(*args, members=Controllers(controllers, cluster, timeout, token_file, tls), **rest)
 
     for option in (
         click.option(
-            "--token-file", type=click.Path(path_type=Path, exists=True), help="File with the bearer token, if any."
+            "--key-file", envvar="PIDKEEPER_KEY_FILE", type=_FILE, help="Key of --certificate-file, in PEM form."
+        ),
+        click.option(
+            "--certificate-file",
+            envvar="PIDKEEPER_CERTIFICATE_FILE",
+            type=_FILE,
+            help="Certificate to show to controllers that speak TLS, in PEM form.",
+        ),
+        click.option(
+            "--ca-file",
+            envvar="PIDKEEPER_CA_FILE",
+            type=_FILE,
+            help="CA that the controllers' certificates must come from, in PEM form. Default: those of this machine.",
+        ),
+        click.option(
+            "--token-file",
+            envvar="PIDKEEPER_TOKEN_FILE",
+            type=click.Path(path_type=Path, exists=True),
+            help="File with the bearer token, if any.",
         ),
         click.option(
             "--timeout", default=5.0, show_default=True, help="Seconds to wait for an answer from any controller."
@@ -61,16 +94,26 @@ class Controllers:
     """The controllers of one cluster, as the options name them."""
 
     def __init__(
-        self, controllers: str | None, cluster: Path | None, timeout: float, token_file: Path | None = None
+        self,
+        controllers: str | None,
+        cluster: Path | None,
+        timeout: float,
+        token_file: Path | None = None,
+        tls: TlsFiles | None = None,
     ) -> None:
         self.urls = _from_cluster(cluster) if cluster is not None else _from_option(controllers)
         self.timeout = timeout
+        if cluster is not None and tls in {None, TlsFiles()}:
+            tls = dev_files(cluster if cluster.is_dir() else cluster.parent, "operator")
+        self._tls = tls or TlsFiles()
+        self.failures: list[str] = []
+        """Why members gave no answer to the last `ask_each`."""
         self._token = token_file.read_text().strip() if token_file is not None else None
 
     @classmethod
-    def of(cls, urls: list[str], timeout: float = 5.0) -> Controllers:
+    def of(cls, urls: list[str], timeout: float = 5.0, tls: TlsFiles | None = None) -> Controllers:
         """The controllers at these base URLs."""
-        return cls(",".join(urls), None, timeout)
+        return cls(",".join(urls), None, timeout, tls=tls)
 
     def ask(
         self, shape: type[T], method: str, path: str, body: Any = None, *, attempt_seconds: float = ATTEMPT_SECONDS
@@ -89,7 +132,7 @@ class Controllers:
             try:
                 status, answer = self._once(url, method, path, body, attempt_seconds)
             except (OSError, http.client.HTTPException) as error:
-                last = f"{url}: {error or type(error).__name__}"
+                last = f"{url}: {_reason(error)}"
             else:
                 if status == 200:
                     return _decode(url, answer, shape)
@@ -97,21 +140,33 @@ class Controllers:
                 last = f"{url}: {problem.code}: {problem.detail}"
                 if not problem.retryable:
                     raise CommandError(problem.detail, _exit_code(status))
-                if problem.leader is not None:
+                # A token must not be told on the way to a leader without TLS, whoever names it.
+                if problem.leader is not None and (problem.leader.startswith("https://") or not self._all_tls):
                     urls, attempt = [problem.leader, *self.urls], 0
             time.sleep(0.02 * min(attempt, 10))
         raise CommandError(f"no answer within {self.timeout:g} s; last: {last}", ExitCode.UNREACHABLE)
 
     def ask_each(self, shape: type[T], path: str) -> dict[str, T | None]:
-        """Ask every member once; None for those that do not answer."""
+        """Ask every member once; None for those that do not answer. Raises CommandError if nobody lets us ask."""
         answers: dict[str, T | None] = {}
+        refusals: list[CommandError] = []
+        self.failures = []
         for url in self.urls:
+            answers[url] = None
             try:
                 status, answer = self._once(url, "GET", path, None)
-            except (OSError, http.client.HTTPException):
-                answers[url] = None
-            else:
-                answers[url] = _decode(url, answer, shape) if status == 200 else None
+            except (OSError, http.client.HTTPException) as error:
+                self.failures.append(f"{url}: {_reason(error)}")
+                continue
+            if status == http.HTTPStatus.OK:
+                answers[url] = _decode(url, answer, shape)
+                continue
+            detail = f"{url}: {_problem(status, answer).detail}"
+            self.failures.append(detail)
+            if _exit_code(status) is ExitCode.NOT_AUTHORISED:
+                refusals.append(CommandError(detail, ExitCode.NOT_AUTHORISED))
+        if refusals and not any(answer is not None for answer in answers.values()):
+            raise refusals[0]
         return answers
 
     def described(self) -> list[tuple[str, QuorumDescription]]:
@@ -137,10 +192,7 @@ class Controllers:
     def _once(
         self, url: str, method: str, path: str, body: Any, attempt_seconds: float = ATTEMPT_SECONDS
     ) -> tuple[int, bytes]:
-        parts = urllib.parse.urlsplit(url)
-        connection = http.client.HTTPConnection(
-            parts.hostname or "", parts.port or 80, timeout=min(attempt_seconds, self.timeout)
-        )
+        connection = connect(url, min(attempt_seconds, self.timeout), lambda: self._context)
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -150,6 +202,51 @@ class Controllers:
             return response.status, response.read()
         finally:
             connection.close()
+
+    @property
+    def _all_tls(self) -> bool:
+        return all(url.startswith("https://") for url in self.urls)
+
+    @functools.cached_property
+    def _context(self) -> ssl.SSLContext:
+        """Made once it is needed. Raises CommandError."""
+        from pidkeeper.service.tls import client_context
+
+        try:
+            return client_context(self._tls)
+        except SettingsError as error:
+            raise CommandError(str(error), ExitCode.USAGE) from error
+
+
+def _reason(error: OSError | http.client.HTTPException) -> str:
+    """Why there was no answer, and what to do about it where that is known."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused, {error.verify_message}: name its CA with --ca-file"
+    if isinstance(error, ssl.SSLError):
+        if error.reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}:
+            return "it does not speak TLS: name it http://"
+        return f"no TLS with it, {(error.reason or str(error)).lower().replace('_', ' ')}"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "it hung up without an answer; if it speaks TLS, name it https://"
+    return str(error) or type(error).__name__
+
+
+def connect(url: str, timeout: float, context: Callable[[], ssl.SSLContext]) -> http.client.HTTPConnection:
+    """To the host of a base URL, with TLS if it says so."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme == "https":
+        return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=timeout, context=context())
+    return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
+
+
+def dev_files(directory: Path, name: str) -> TlsFiles | None:
+    """Those that `pidkeeper certs dev` has left below the directory of a cluster; None if there are none."""
+    files = TlsFiles(
+        certificate_file=str(directory / CERTIFICATES / f"{name}.pem"),
+        key_file=str(directory / CERTIFICATES / f"{name}.key"),
+        ca_file=str(directory / CERTIFICATES / "ca.pem"),
+    )
+    return files if all(Path(path).exists() for path in msgspec.structs.astuple(files)) else None
 
 
 def _knowledge(description: QuorumDescription) -> tuple[int, bool, int]:
@@ -169,7 +266,7 @@ def _from_option(controllers: str | None) -> list[str]:
 def _is_base_url(url: str) -> bool:
     try:
         parts = urllib.parse.urlsplit(url)
-        return parts.scheme == "http" and bool(parts.hostname) and parts.port != 0
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:  # the port is none
         return False
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from pidkeeper.cli.controllers import CERTIFICATES
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.local_cluster import LocalCluster, Member, member_name
 from pidkeeper.controller.migration.connect_string import check_connect
@@ -45,9 +46,20 @@ STEADY_SECONDS: Final = 60.0
     metavar="HOST:PORT/CHROOT",
     help="Start with ZooKeeper as the authority (migration phase `bridge`). Later runs on the same DIR keep this.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="TLS and certificates on every listener (security = required). Later runs on the same DIR keep this.",
+)
 @click.option("--restart/--no-restart", default=True, show_default=True, help="Restart a process that dies.")
 def dev(
-    directory: Path, controllers: str, agents: int, base_port: int | None, connect: str | None, restart: bool
+    directory: Path,
+    controllers: str,
+    agents: int,
+    base_port: int | None,
+    connect: str | None,
+    secure: bool,
+    restart: bool,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM.
 
@@ -62,7 +74,12 @@ def dev(
     try:
         _lock(directory)
         cluster = LocalCluster(
-            directory, controllers=int(controllers), agents=agents, base_port=base_port, zookeeper=connect
+            directory,
+            controllers=int(controllers),
+            agents=agents,
+            base_port=base_port,
+            zookeeper=connect,
+            secure=secure,
         )
     except (DirectoryError, OSError) as error:
         raise CommandError(str(error), ExitCode.REFUSED) from error
@@ -76,6 +93,11 @@ def dev(
             f"({', '.join(c.http for c in layout.controllers)}), {len(layout.agents)} agents "
             f"({', '.join(a.kafka for a in layout.agents)}); see {cluster.directory / 'cluster.json'}"
         )
+        if layout.secure:
+            click.echo(
+                f"certificates are in {cluster.directory / CERTIFICATES}: commands with --cluster {directory} use the "
+                "operator's by themselves; Kafka clients need ca.pem, producer.pem and producer.key"
+            )
         Supervisor(cluster, restart=restart).run(stop)
     except (DirectoryError, OSError) as error:
         raise CommandError(str(error), ExitCode.REFUSED) from error

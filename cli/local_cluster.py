@@ -5,6 +5,7 @@ Layout of the directory: `cluster.json` (who is where), `config/*.toml`, `logs/*
 
 from __future__ import annotations
 
+import functools
 import http.client
 import json
 import os
@@ -12,6 +13,7 @@ import random
 import secrets
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -22,10 +24,11 @@ from typing import Any, Final
 import msgspec
 
 import pidkeeper
-from pidkeeper.cli.controllers import Controllers
+from pidkeeper.cli.controllers import CERTIFICATES, Controllers, connect, dev_files
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
+from pidkeeper.service.tls_files import TlsFiles
 from pidkeeper.snapshots.files import OsFiles, write_durably
 
 HOST: Final = "127.0.0.1"
@@ -35,6 +38,7 @@ FOUND_ATTEMPT_SECONDS: Final = 1.0
 LISTEN_PORTS: Final = range(20_000, 32_768)
 """Below those that Linux gives to outgoing connections, one of which could get such a port before it is listened on."""
 STOP_SECONDS: Final = 10.0
+CERTIFICATE_DAYS: Final = 365
 
 
 class Controller(msgspec.Struct, omit_defaults=True):
@@ -60,7 +64,8 @@ class Agent(msgspec.Struct):
 class Layout(msgspec.Struct, omit_defaults=True):
     """The contents of cluster.json. `zookeeper`: the connect string, of a cluster that was created with ZooKeeper.
 
-    `to_found`: the uuid under which the quorum is still to be founded; none afterwards.
+    `to_found`: the uuid under which the quorum is still to be founded; none afterwards. `secure`: all speak TLS, with
+    the certificates in `certs/`.
     """
 
     cluster_id: str
@@ -68,6 +73,7 @@ class Layout(msgspec.Struct, omit_defaults=True):
     agents: list[Agent]
     zookeeper: str | None = None
     to_found: uuid.UUID | None = None
+    secure: bool = False
 
 
 Member = Controller | Agent
@@ -78,7 +84,7 @@ class LocalCluster:
 
     If the directory already has a cluster, that cluster is used and the numbers given here are ignored. `…_options` are
     keys of the configuration files, read at every start of a member; None leaves a key out. Raises
-    CommandError if cluster.json cannot be read, or if `zookeeper` is not the one that the cluster was created with.
+    CommandError if cluster.json cannot be read, or if `zookeeper` or `secure` is not what the cluster was created with.
     """
 
     def __init__(
@@ -89,6 +95,7 @@ class LocalCluster:
         agents: int = 2,
         base_port: int | None = None,
         zookeeper: str | None = None,
+        secure: bool = False,
         controller_options: dict[str, Any] | None = None,
         agent_options: dict[str, Any] | None = None,
     ) -> None:
@@ -101,13 +108,15 @@ class LocalCluster:
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         self._peer_key = self._make_peer_key()
         if self._path.exists():
-            self.layout = self._resume(zookeeper)
+            self.layout = self._resume(zookeeper, secure=secure)
         else:
-            self.layout = self._lay_out(controllers, agents, base_port, zookeeper)
+            self.layout = self._lay_out(controllers, agents, base_port, zookeeper, secure=secure)
+        if self.layout.secure:
+            self._make_certificates()
 
     # Laying out.
 
-    def _resume(self, zookeeper: str | None) -> Layout:
+    def _resume(self, zookeeper: str | None, *, secure: bool) -> Layout:
         try:
             layout = msgspec.json.decode(self._path.read_bytes(), type=Layout)
         except (msgspec.DecodeError, OSError) as error:
@@ -118,19 +127,27 @@ class LocalCluster:
                 f"the cluster in {self.directory} was created {began}, not with {zookeeper}: use another --dir",
                 ExitCode.REFUSED,
             )
+        if secure and not layout.secure:
+            raise CommandError(
+                f"the cluster in {self.directory} was created without --secure: use another --dir", ExitCode.REFUSED
+            )
         return layout
 
-    def _lay_out(self, controllers: int, agents: int, base_port: int | None, zookeeper: str | None) -> Layout:
+    def _lay_out(
+        self, controllers: int, agents: int, base_port: int | None, zookeeper: str | None, *, secure: bool
+    ) -> Layout:
+        scheme = "https" if secure else "http"
         count = 2 * controllers + 2 * agents
         ports = iter(free_ports(count) if base_port is None else range(base_port, base_port + count))
         return Layout(
             cluster_id=f"local-{uuid.uuid4()}",
             zookeeper=zookeeper,
             to_found=uuid.uuid4(),
+            secure=secure,
             controllers=[
                 Controller(
                     id=node_id,
-                    http=f"http://{HOST}:{next(ports)}",
+                    http=f"{scheme}://{HOST}:{next(ports)}",
                     peer=f"{HOST}:{next(ports)}",
                     pid=0,
                     data_dir=str(self.directory / "data" / f"controller-{node_id}"),
@@ -138,9 +155,25 @@ class LocalCluster:
                 for node_id in range(1, controllers + 1)
             ],
             agents=[
-                Agent(id=broker_id, http=f"http://{HOST}:{next(ports)}", kafka=f"{HOST}:{next(ports)}", pid=0)
+                Agent(id=broker_id, http=f"{scheme}://{HOST}:{next(ports)}", kafka=f"{HOST}:{next(ports)}", pid=0)
                 for broker_id in range(1, agents + 1)
             ],
+        )
+
+    def _make_certificates(self) -> None:
+        """Those that are not there yet."""
+        members = [member_name(member) for member in self.members()]
+        if all(dev_files(self.directory, name) for name in [*members, "operator"]):
+            return
+        from pidkeeper.cli.dev_certificates import issue_for_cluster
+
+        issue_for_cluster(
+            self.directory / CERTIFICATES,
+            self.layout.cluster_id,
+            controllers=[controller.id for controller in self.layout.controllers],
+            brokers=[agent.id for agent in self.layout.agents],
+            hosts=(HOST, "localhost"),
+            days=CERTIFICATE_DAYS,
         )
 
     def _make_peer_key(self) -> Path:
@@ -156,13 +189,15 @@ class LocalCluster:
         http_port, peer_port = free_ports(2)
         controller = Controller(
             id=node_id,
-            http=f"http://{HOST}:{http_port}",
+            http=f"{'https' if self.layout.secure else 'http'}://{HOST}:{http_port}",
             peer=f"{HOST}:{peer_port}",
             pid=0,
             data_dir=str(self.directory / "data" / f"controller-{node_id}"),
             learner=True,
         )
         self.layout.controllers.append(controller)
+        if self.layout.secure:
+            self._make_certificates()
         return controller
 
     def _write_config(self, member: Member) -> Path:
@@ -176,17 +211,19 @@ class LocalCluster:
             return {
                 "broker_id": member.id,
                 "controllers": [controller.http for controller in self.layout.controllers],
-                "http_listen": member.http.removeprefix("http://"),
+                "http_listen": member.http.partition("://")[2],
                 "kafka_listen": member.kafka,
+                **self._security(member),
                 **self.agent_options,
             }
         return {
             "node_id": member.id,
             "cluster_id": self.layout.cluster_id,
             "data_dir": member.data_dir,
-            "http_listen": member.http.removeprefix("http://"),
+            "http_listen": member.http.partition("://")[2],
             "peer_listen": member.peer,
-            "peer_key_file": str(self._peer_key),
+            "peer_key_file": None if self.layout.secure else str(self._peer_key),
+            **self._security(member),
             "voters": [
                 {"id": c.id, "peer": c.peer, "http": c.http, **({"learner": True} if c.learner else {})}
                 for c in self.layout.controllers
@@ -197,6 +234,13 @@ class LocalCluster:
             "founding_hearing_ms": 0,
             **self.controller_options,
         }
+
+    def _security(self, member: Member) -> dict[str, Any]:
+        if not self.layout.secure:
+            return {}
+        files = dev_files(self.directory, member_name(member))
+        assert files is not None, "they were made with the directory"
+        return {"security": "required", "tls": msgspec.structs.asdict(files)}
 
     # Processes.
 
@@ -309,7 +353,9 @@ class LocalCluster:
         voters = [one for one in self.layout.controllers if not one.learner]
         first = min(voters, key=lambda one: one.id)
         request = FoundQuorumRequest(self.layout.to_found, [one.id for one in voters])
-        founder = Controllers(first.http, None, min(seconds, FOUND_ATTEMPT_SECONDS), self._token_file())
+        founder = Controllers(
+            first.http, None, min(seconds, FOUND_ATTEMPT_SECONDS), self._token_file(), self._operator_files()
+        )
         deadline = time.monotonic() + seconds
         while self.layout.to_found is not None:
             try:
@@ -327,6 +373,18 @@ class LocalCluster:
         named = options.get("operator_token_file") or options.get("token_file")
         return None if named is None else Path(named)
 
+    def _operator_files(self) -> TlsFiles | None:
+        return dev_files(self.directory, "operator") if self.layout.secure else None
+
+    @functools.cached_property
+    def context(self) -> ssl.SSLContext:
+        """What an operator of a secure cluster speaks TLS with."""
+        from pidkeeper.service.tls import client_context
+
+        files = self._operator_files()
+        assert files is not None, "the cluster is a secure one"
+        return client_context(files)
+
     def ready(self, member: Member) -> bool:
         """Whether the member's /readyz says so."""
         try:
@@ -336,8 +394,7 @@ class LocalCluster:
 
     def get(self, member: Member, path: str, *, timeout: float = 1.0) -> tuple[int, bytes]:
         """One GET request to a member. Raises OSError or HTTPException."""
-        host, _, port = member.http.removeprefix("http://").partition(":")
-        connection = http.client.HTTPConnection(host, int(port), timeout=timeout)
+        connection = connect(member.http, timeout, lambda: self.context)
         try:
             connection.request("GET", path)
             response = connection.getresponse()

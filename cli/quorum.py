@@ -203,7 +203,7 @@ def describe_best(members: Controllers) -> QuorumDescription:
     """
     known = [description for _, description in members.described()]
     if not known:
-        raise CommandError(f"no answer from any of {', '.join(members.urls)}", ExitCode.UNREACHABLE)
+        raise CommandError(f"no controller answers: {'; '.join(members.failures)}", ExitCode.UNREACHABLE)
     # A member knows its own configuration file alone.
     return msgspec.structs.replace(
         known[0], warnings=list(dict.fromkeys(warning for one in known for warning in one.warnings))

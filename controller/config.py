@@ -20,7 +20,9 @@ from pidkeeper.controller.node.settings import (
 )
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from pidkeeper.protocol.messages import ClusterId
+from pidkeeper.service.protection import OFF, REQUIRED, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret, read_secrets
+from pidkeeper.service.tls_files import TlsFiles
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER__"
 
@@ -78,9 +80,11 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     allocated blocks are between two snapshots, whichever comes first. `transaction_abort_check_ms`: between two looks
     for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
     forgotten (Kafka's `transaction.abort.timed.out.transaction.cleanup.interval.ms` and
-    `transactional.id.expiration.ms`). `peer_key_file` holds the secrets that members prove to each other, one a line:
-    any of them will do. `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP callers must
-    send; `operator_token_file` the one that operators send instead, and that alone lets them change the cluster.
+    `transactional.id.expiration.ms`). `security`, `tls`: as in `service.protection`; the certificate names this member,
+    and over TLS it is what peers prove. `peer_key_file` holds the secrets that members prove to each other without TLS,
+    one a line: any of them will do. `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP
+    callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change the
+    cluster, beside their certificates.
     `probe_listen`: host:port where probes and metrics are served once more, whatever goes on at `http_listen`.
     `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
     KIP-730's bridge). `zookeeper`: how ZooKeeper is reached, needed until the migration from
@@ -107,6 +111,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     segment_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=1024**3)] = 16 * 1024 * 1024
     transaction_abort_check_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
+    security: Level = OFF
+    tls: TlsFiles = TlsFiles()
     peer_key_file: str | None = None
     insecure: bool = False
     token_file: str | None = None
@@ -149,12 +155,23 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             snapshot_bytes=self.snapshot_bytes,
             segment_bytes=self.segment_bytes,
             peer_keys=self._peer_keys(),
+            certified=self.security == REQUIRED,
             learner=learner,
             transaction_abort_check_ms=self.transaction_abort_check_ms,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
             zookeeper=None if self.zookeeper is None else self.zookeeper.settings(),
             bridge=self.mode == "zookeeper",
         )
+
+    def protection(self) -> Protection:
+        """What its listeners and links do about TLS. Raises SettingsError."""
+        urls = [table.http for table in self.voters]
+        check_urls(
+            self.security, urls if self.http_advertised is None else [*urls, self.http_advertised], "voters.http"
+        )
+        if self.security == REQUIRED and self.insecure:
+            raise SettingsError('insecure: it lets peers in without a proof, and security = "required" lets nobody')
+        return load_protection(self.security, self.tls, ("controller", self.node_id), self.cluster_id)
 
     def _learner(self, voters: Mapping[int, Voter]) -> Voter | None:
         tables = [table for table in self.voters if table.learner]
@@ -173,6 +190,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
         if self.peer_key_file is not None:
             secrets = read_secrets(self.peer_key_file, "peer_key_file", least=MIN_PEER_KEY_CHARACTERS)
             return *(secret.encode() for secret in secrets), *nothing
+        if self.security == REQUIRED:
+            return ()
         if len(self.voters) > 1 and not self.insecure:
             raise SettingsError(
                 "peer_key_file: members must prove to each other who they are: name a file that holds the same secret "

@@ -21,6 +21,7 @@ from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
+from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import SettingsError, parse_address, parse_optional_address, read_secret
 from pidkeeper.snapshots.archive_format import ArchiveError
@@ -58,12 +59,12 @@ def run(config: ControllerConfig) -> int:
     """
     settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
     probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
-    tokens = _read_tokens(config)
+    protection, tokens = config.protection(), _read_tokens(config)
     return run_service(
-        lambda: _running(settings, listen, config.limits, *tokens, probe_listen=probe_listen),
+        lambda: _running(settings, listen, config.limits, *tokens, protection=protection, probe_listen=probe_listen),
         logger=logger,
         log_level=config.log_level,
-        open_files=MAX_CONNECTIONS + SPARE_FILES,
+        open_files=MAX_CONNECTIONS + SPARE_FILES + protection.files,
         stop_seconds=STOP_SECONDS,
     )
 
@@ -76,16 +77,20 @@ async def _running(
     token: str | None,
     operator_token: str | None = None,
     *,
+    protection: Protection = UNPROTECTED,
     probe_listen: HostPort | None = None,
 ) -> AsyncIterator[ClusterMember]:
     try:
-        member = await open_member(settings)
+        member = await open_member(settings, protection)
     except OPENING_ERRORS as error:
         raise ServiceError(f"cannot open the data directory: {error}") from error
     on_violation(member.driver.fault)
-    app = build_app(MemberInterface(member), limits=limits, token=token, operator_token=operator_token)
-    async with probes_served(app, probe_listen):
-        api = HttpServer(app, max_connections=fitting_connections(MAX_CONNECTIONS, reserved=SPARE_FILES)[0])
+    app = build_app(
+        MemberInterface(member), limits=limits, token=token, operator_token=operator_token, protection=protection
+    )
+    async with protection.kept_up(), probes_served(app, probe_listen, protection):
+        connections, *_ = fitting_connections(MAX_CONNECTIONS, reserved=SPARE_FILES + protection.files)
+        api = HttpServer(app, max_connections=connections, protection=protection)
         host, port = await api.start(listen.host, listen.port)
         try:
             await member.start()

@@ -26,10 +26,15 @@ class Access(enum.StrEnum):
 
 
 class Principal(msgspec.Struct, frozen=True):
-    """A caller: `name` for logs, and the roles that it has."""
+    """A caller: `name` for logs, and the roles that it has. `brokers`: for whom it is a broker; None for any."""
 
     name: str
     roles: frozenset[Access]
+    brokers: frozenset[int] | None = None
+
+    def may_act_for(self, broker_id: int) -> bool:
+        """Whether it may be taken for this broker."""
+        return self.brokers is None or broker_id in self.brokers
 
 
 EVERY_ROLE: Final = frozenset(Access) - {Access.PUBLIC, Access.OVERRIDE}

@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 from prometheus_client.registry import Collector
 
+from pidkeeper.service.access import Access
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.content import JSON
 from pidkeeper.service.dispatch import Dispatcher
@@ -100,8 +101,10 @@ class App:
         dispatcher.add(service.routes)
         probe_counters = ServerCounters()
         own = ServiceCollector(requests, self.counters, probe_counters, service.live, service.ready)
-        texts = [*self._probes(service), _metrics_route([own, *service.collectors])]
-        dispatcher.add_texts([*texts, _document_route(service, texts, secured=authenticator.secured)])
+        # Probes of orchestrators have no name; all else has one where everybody needs one.
+        access = Access.VIEWER if authenticator.closed else Access.PUBLIC
+        texts = [*self._probes(service), _metrics_route([own, *service.collectors], access)]
+        dispatcher.add_texts([*texts, _document_route(service, texts, access, secured=authenticator.secured)])
         self.dispatch: Final = dispatcher.dispatch
         self.served: Final = dispatcher.served
         self.probes: Final = ProbeApp(dispatcher, texts, probe_counters, self._draining)
@@ -134,7 +137,7 @@ def _report_fault(message: str, error: Exception) -> None:
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
 
 
-def _metrics_route(collectors: Sequence[Collector]) -> TextRoute:
+def _metrics_route(collectors: Sequence[Collector], access: Access) -> TextRoute:
     registry = build_registry(collectors)
 
     def scrape(request: HttpRequest, _: Mapping[str, str]) -> HttpResponse:
@@ -142,11 +145,16 @@ def _metrics_route(collectors: Sequence[Collector]) -> TextRoute:
         return HttpResponse(200, {"Content-Type": content_type, "Server": SERVER_NAME}, text)
 
     return TextRoute(
-        path="/metrics", name="metrics", summary="Samples for Prometheus.", handler=scrape, answers={200: "the samples"}
+        path="/metrics",
+        name="metrics",
+        summary="Samples for Prometheus.",
+        handler=scrape,
+        answers={200: "the samples"},
+        access=access,
     )
 
 
-def _document_route(service: Service[Any], texts: Sequence[TextRoute], *, secured: bool) -> TextRoute:
+def _document_route(service: Service[Any], texts: Sequence[TextRoute], access: Access, *, secured: bool) -> TextRoute:
     """The route of the document, which lists itself too. It is made when it is first asked for, and kept."""
 
     @functools.cache
@@ -165,5 +173,6 @@ def _document_route(service: Service[Any], texts: Sequence[TextRoute], *, secure
         handler=document,
         content_type=JSON,
         answers={200: "the document"},
+        access=access,
     )
     return route

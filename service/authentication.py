@@ -1,4 +1,4 @@
-"""From a request to the principal that sent it. Certificates and files of roles have their place here."""
+"""From a request to the principal that sent it: by its bearer token, or by the certificate of its connection."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ OPERATOR: Final = Principal("operator", EVERY_ROLE | {Access.OVERRIDE})
 
 
 class Authenticator:
-    """Checks the bearer token (RFC 6750) in constant time.
+    """Checks the bearer token (RFC 6750) in constant time, and without one takes whom the certificate names.
 
-    `token`: that of all callers; None leaves everybody in. `operator_token`: what operators bring in its place; with
-    one, nobody else is an operator. Raises ValueError for an empty token, or if both are the same.
+    `token`: that of all callers. `operator_token`: what operators bring in its place; with one, nobody else is an
+    operator, but for certificates that say so. `closed`: whether everybody must have a name; without it, and without a
+    token, all are let in. Raises ValueError for an empty token, or if both are the same.
     """
 
-    def __init__(self, token: str | None, operator_token: str | None = None) -> None:
+    def __init__(self, token: str | None, operator_token: str | None = None, *, closed: bool = False) -> None:
         if "" in {token, operator_token}:
             raise ValueError("the API token is empty; write one into the token file, or configure none")
         if token is not None and token == operator_token:
             raise ValueError("the operators' token is the one of all callers: give operators one of their own")
         roles = EVERY_ROLE if operator_token is None else WITHOUT_OPERATOR
+        self.closed: Final = closed
         # Whoever brings no token; None where one is needed for everything.
-        self._anybody = Principal(_ANYBODY, roles) if token is None else None
+        self._anybody = Principal(_ANYBODY, roles) if token is None and not closed else None
         self._known: tuple[tuple[bytes, Principal], ...] = ()
         if token is not None:
             self._known += ((token.encode(), Principal(_TOKEN_HOLDER, roles)),)
@@ -41,12 +43,13 @@ class Authenticator:
     @property
     def secured(self) -> bool:
         """Whether any caller has to prove who it is."""
-        return bool(self._known)
+        return bool(self._known) or self.closed
 
     def authenticate(self, request: HttpRequest) -> Principal:
-        """Who sent the request. Raises HttpError (401) if it takes a token that was not brought.
+        """Who sent the request. Raises HttpError (401) if nothing says so and it takes that.
 
-        Where none is needed, an unknown one makes nobody worse off: callers may bring theirs before it is asked for.
+        Where nothing is needed, an unknown token makes nobody worse off, and a certificate neither: callers may bring
+        theirs before they are asked for.
         """
         if self._known:
             scheme, _, given = request.headers.get("Authorization", "").partition(" ")
@@ -54,14 +57,29 @@ class Authenticator:
             for expected, principal in self._known:
                 if scheme.lower() == "bearer" and hmac.compare_digest(secret, expected):
                     return principal
+        certified = request.certified
         if self._anybody is not None:
-            return self._anybody
-        detail = "a valid bearer token is required: Authorization: Bearer <token>"
+            return self._anybody if certified is None else _more(certified, self._anybody)
+        if certified is not None:
+            return certified
+        what = "a bearer token or a client certificate" if self.closed else "a valid bearer token"
+        detail = f"{what} is required: Authorization: Bearer <token>"
         headers = {"WWW-Authenticate": 'Bearer realm="pidkeeper"'}
         raise HttpError(401, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, headers=headers)
+
+
+def _more(certified: Principal, anybody: Principal) -> Principal:
+    return Principal(certified.name, certified.roles | anybody.roles)
 
 
 def not_permitted(principal: Principal, access: Access, whose: str = "") -> HttpError:
     """The refusal of a caller who lacks the role that a call wants; `whose` says who has it."""
     detail = f"{principal.name} may not do this: it needs the role {access.value}" + (whose and f", {whose}")
     return HttpError(403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail)
+
+
+def check_broker(principal: Principal, broker_id: int) -> None:
+    """Raise HttpError (403) if the caller is a broker, and not this one."""
+    if not principal.may_act_for(broker_id):
+        detail = f"{principal.name} may not act for broker {broker_id}"
+        raise HttpError(403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail)

@@ -10,6 +10,8 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from pidkeeper.service.access import Principal
+from pidkeeper.service.certified import Certificate
 from pidkeeper.service.metrics import ServerCounters
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
@@ -65,11 +67,13 @@ class Connection(RequestHandler):
     """One connection, which tells its server what it holds.
 
     `line` stays known after aiohttp has closed it: until a caller has read what was sent, it takes up a file.
+    `certified`: whom the certificate of the caller names, if it showed one.
     """
 
-    __slots__ = ("_last_chunk", "_received", "_server", "line")
+    __slots__ = ("_last_chunk", "_received", "_server", "certified", "line")
 
     line: asyncio.Transport
+    certified: Principal | None
 
     def __init__(self, server: BoundedServer, **options: Any) -> None:
         super().__init__(server, **options)
@@ -109,7 +113,7 @@ class BoundedServer(web.Server):
     """Holds so many connections; who gives way for one more is as in Places. Each cut and refused one is counted.
 
     `build_handler` is given what to call with a request whose body is there as a whole. Until then its connection is
-    as good as idle: one that never finishes asking keeps no probe and no broker out.
+    as good as idle: one that never finishes asking keeps no probe and no broker out. `name`: whom a certificate names.
     """
 
     def __init__(
@@ -117,10 +121,12 @@ class BoundedServer(web.Server):
         build_handler: Callable[[Callable[[web.BaseRequest], None]], Handler],
         counters: ServerCounters,
         limit: int,
+        name: Callable[[Certificate], Principal],
         **options: Any,
     ) -> None:
         super().__init__(self._watched(build_handler(self._whole)), **options)
         self._options = options
+        self._name = name
         self._counters = counters
         self._open: set[Connection] = set()
         self._places: Places[Connection] = Places(limit)
@@ -138,6 +144,8 @@ class BoundedServer(web.Server):
         super().connection_made(handler, transport)
         assert isinstance(handler, Connection)
         handler.line = transport
+        certificate = transport.get_extra_info("peercert")
+        handler.certified = self._name(certificate) if certificate else None
         transport.set_write_buffer_limits(high=FREE_ANSWER_BYTES)
         self._open.add(handler)
         self._counters.connections = len(self._open)

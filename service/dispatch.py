@@ -7,12 +7,12 @@ from typing import Final, Generic, TypeVar
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.authentication import Authenticator
-from pidkeeper.service.endpoint import Endpoint, FaultReport, build_endpoint
+from pidkeeper.service.endpoint import Endpoint, FaultReport, build_endpoint, build_text_endpoint
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.metrics import RequestCounters
 from pidkeeper.service.problems import HttpError, Leader, problem_response, quoted
 from pidkeeper.service.router import Router
-from pidkeeper.service.routes import Route, TextHandler, TextRoute
+from pidkeeper.service.routes import Route, TextRoute
 
 UNKNOWN_ROUTE: Final = "unknown"
 """The metrics label of every request that no route takes."""
@@ -74,7 +74,7 @@ class Dispatcher(Generic[Operations]):
     def add_texts(self, routes: Sequence[TextRoute]) -> None:
         """Serve texts."""
         for route in routes:
-            endpoint = _text_endpoint(route.handler)
+            endpoint = build_text_endpoint(route, self._authenticator)
             for method in ("GET", "HEAD"):
                 self._router.add(method, route.path, endpoint)
 
@@ -97,13 +97,6 @@ class Dispatcher(Generic[Operations]):
     def _refuse(self, error: RequestError) -> HttpResponse:
         self._unknown[error.code.name] += 1
         return problem_response(error, None)
-
-
-def _text_endpoint(handler: TextHandler) -> Endpoint:
-    async def endpoint(request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
-        return handler(request, path_texts)
-
-    return endpoint
 
 
 def _wrong_method(request: HttpRequest, methods: Mapping[str, Endpoint]) -> HttpError:

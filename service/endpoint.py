@@ -22,7 +22,7 @@ from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.metrics import SUCCESS
 from pidkeeper.service.parameters import decode_parameters
 from pidkeeper.service.problems import Leader, problem_response
-from pidkeeper.service.routes import Route
+from pidkeeper.service.routes import Route, TextRoute
 
 Operations = TypeVar("Operations")
 
@@ -72,6 +72,21 @@ def build_endpoint(
             report_fault(f"{route.name} failed", error)
             outcomes[ErrorCode.UNKNOWN_SERVER_ERROR.name] += 1
             return problem_response(RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), None)
+
+    return endpoint
+
+
+def build_text_endpoint(route: TextRoute, authenticator: Authenticator) -> Endpoint:
+    """The same for a text."""
+    handler = route.handler
+    authorise = _authoriser(route.access, authenticator)
+
+    async def endpoint(request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
+        try:
+            authorise(request)
+        except RequestError as error:
+            return problem_response(error, None)
+        return handler(request, path_texts)
 
     return endpoint
 

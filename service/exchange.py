@@ -7,19 +7,23 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 from yarl import URL
 
+from pidkeeper.service.access import Principal
+
 Body = bytes | Callable[[], Awaitable[bytes]]
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
     """`url` is the target in origin form. `headers` are looked up without regard to case.
 
-    `body` is there as a whole, or a call that waits for it and raises RequestError if it does not come.
+    `body` is there as a whole, or a call that waits for it and raises RequestError if it does not come. `certified`:
+    whom the certificate of the connection names; None if it showed none.
     """
 
     method: str
     url: URL
     headers: Mapping[str, str]
     body: Body = b""
+    certified: Principal | None = None
 
 
 class HttpResponse(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Final
 from aiohttp import HttpVersion11, hdrs, web
 
 from pidkeeper.service.body import read_body
+from pidkeeper.service.connections import Connection
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -32,7 +33,9 @@ def build_handler(
         if there:
             whole(request)
         body = content.read_nowait() if there else partial(rest_of, request)
-        answer = await dispatch(HttpRequest(request.method, request.rel_url, request.headers, body))
+        caller = request.protocol
+        assert isinstance(caller, Connection), "the server has no others"
+        answer = await dispatch(HttpRequest(request.method, request.rel_url, request.headers, body, caller.certified))
         response = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         if answer.close:
             response.force_close()

@@ -68,10 +68,11 @@ class RequestCounters:
 
 
 class ServerCounters:
-    """The server below the routes: its connections, open, refused, evicted, and cut by reason; how late its event loop
-    ran a timer."""
+    """The server below the routes: its connections, open, refused, evicted, and cut by reason; handshakes of TLS that
+    failed, by reason; how late its event loop ran a timer."""
 
     def __init__(self) -> None:
+        self.handshake_failures: Counter[str] = Counter()
         self.connections = 0
         self.connections_cut = Counter(dict.fromkeys(CUT_REASONS, 0))
         self.connections_refused = 0
@@ -144,6 +145,12 @@ def _connections(prefix: str, what: str, counters: ServerCounters) -> Iterable[M
     for reason, count in counters.connections_cut.items():
         cut.add_metric([reason], count)
     yield cut
+    failed = CounterMetricFamily(
+        f"{prefix}_handshakes_failed", f"New {what} connections that came to no TLS.", labels=["reason"]
+    )
+    for reason, count in counters.handshake_failures.items():
+        failed.add_metric([reason], count)
+    yield failed
 
 
 def build_registry(collectors: Sequence[Collector]) -> CollectorRegistry:

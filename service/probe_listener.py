@@ -9,6 +9,7 @@ from typing import Final
 
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
+from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.server import HttpServer, ListenError
 
 PROBE_CONNECTIONS: Final = 64
@@ -18,7 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.asynccontextmanager
-async def probes_served(app: App, listen: HostPort | None) -> AsyncIterator[HostPort | None]:
+async def probes_served(
+    app: App, listen: HostPort | None, protection: Protection = UNPROTECTED
+) -> AsyncIterator[HostPort | None]:
     """Serve the probes and metrics of `app` on `listen` meanwhile; None: nowhere but among its other calls.
 
     Gives the address in use. Raises ListenError that names the setting.
@@ -26,7 +29,7 @@ async def probes_served(app: App, listen: HostPort | None) -> AsyncIterator[Host
     if listen is None:
         yield None
         return
-    server = HttpServer(app.probes, max_connections=PROBE_CONNECTIONS)
+    server = HttpServer(app.probes, max_connections=PROBE_CONNECTIONS, protection=protection)
     try:
         host, port = await server.start(listen.host, listen.port)
     except ListenError as error:

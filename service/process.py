@@ -41,6 +41,10 @@ _log = logging.getLogger(__name__)
 class ServiceError(Exception):
     """The service cannot start or go on, and its message says all that an operator needs to know."""
 
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
 
 class Running(Protocol):
     """A service that has started. `ended` is set when it is to stop: to None on request, to the error by a fault."""
@@ -78,7 +82,8 @@ def run_service(
     open_files: int,
     stop_seconds: float = math.inf,
 ) -> int:
-    """Run until SIGTERM or SIGINT (returns 0), or until a fault (returns 1), which is logged with `logger`.
+    """Run until SIGTERM or SIGINT (returns 0), or until a fault (returns 1, or what a ServiceError says), which is
+    logged with `logger`.
 
     Entering `service` starts it and calls `on_stop_signal`, leaving it stops it gracefully; a fault is raised within.
     `open_files`: how many it may need. `stop_seconds`: how long it may take to stop; after that the process leaves with
@@ -96,7 +101,7 @@ def run_service(
             runner.run(_until_ended(service, deadline))
         except ServiceError as error:
             logger.critical("%s", error)
-            return FAILED
+            return error.exit_code
         except Exception as fault:
             logger.critical("this process stops: %s: %s", type(fault).__name__, fault, exc_info=fault)
             return FAILED

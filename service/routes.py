@@ -43,7 +43,7 @@ class Route(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
 
 
 class TextRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """A GET that answers with text of its own: probes, metrics, the document. Open to everybody.
+    """A GET that answers with text of its own: probes, metrics, the document.
 
     `answers` gives status and meaning; `query` the names and meanings of text parameters.
     """
@@ -55,6 +55,7 @@ class TextRoute(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = TEXT
     answers: dict[int, str]
     query: dict[str, str] = {}
+    access: Access = Access.PUBLIC
 
 
 COMMON_ERRORS: Final = (ErrorCode.INVALID_REQUEST, ErrorCode.UNKNOWN_SERVER_ERROR)

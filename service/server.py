@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, Protocol
@@ -16,8 +15,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pidkeeper.service.connections import KEEPALIVE_SECONDS, MAX_CONNECTIONS, BoundedServer
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.http_handler import build_handler
+from pidkeeper.service.listening import Listener
 from pidkeeper.service.metrics import ServerCounters
 from pidkeeper.service.process import ServiceError
+from pidkeeper.service.protection import UNPROTECTED, Protection
 
 LISTEN_BACKLOG: Final = 1024
 """Connections that wait to be accepted: every agent of a large cluster reconnects at once after a failover."""
@@ -58,17 +59,17 @@ class Servable(Protocol):
 class HttpServer:
     """Serves one app on one address, with at most `max_connections` open. Start it once, stop it once.
 
-    `tls`: a context of `tls.server_context`; None serves plain HTTP.
+    `protection`: whether over TLS, and whom certificates name.
     """
 
     def __init__(
-        self, app: Servable, *, max_connections: int = MAX_CONNECTIONS, tls: ssl.SSLContext | None = None
+        self, app: Servable, *, max_connections: int = MAX_CONNECTIONS, protection: Protection = UNPROTECTED
     ) -> None:
         self._app = app
         self._max_connections = max_connections
-        self._tls = tls
+        self._protection = protection
         self._runner: web.ServerRunner | None = None
-        self._site: web.TCPSite | None = None
+        self._listener: Listener | None = None
         self._beside: list[asyncio.Task[None]] = []
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
@@ -79,16 +80,18 @@ class HttpServer:
         server = self._make_server()
         runner = web.ServerRunner(server, shutdown_timeout=CLEANUP_SECONDS)
         await runner.setup()
-        site = web.TCPSite(runner, host, port, backlog=LISTEN_BACKLOG, ssl_context=self._tls)
+        context = self._protection.context(lambda contexts: contexts.listener)
+        listener = Listener(server, context=context, plaintext=not self._protection.required)
         try:
-            await site.start()
+            bound = await listener.bind(host, port, backlog=LISTEN_BACKLOG)
         except OSError as error:
             await runner.cleanup()
             raise ListenError(f"cannot listen on {host}:{port}: {_reason(error)}") from error
-        self._runner, self._site = runner, site
+        self._app.counters.handshake_failures = listener.failures
+        self._runner, self._listener = runner, listener
         self._beside = [asyncio.create_task(self._app.keep_up()), asyncio.create_task(server.sweep_for_ever())]
-        bound_host, bound_port = runner.addresses[0][:2]
-        return str(bound_host), int(bound_port)
+        await listener.serve()
+        return bound
 
     def begin_drain(self) -> None:
         """Turn `/readyz` to 503 while everything is still served: the first step of a stop."""
@@ -97,10 +100,10 @@ class HttpServer:
     async def stop(self, drain_seconds: float) -> None:
         """Stop accepting, give the requests in progress `drain_seconds` to finish, close every connection."""
         self.begin_drain()
-        if self._runner is None or self._site is None:
+        if self._runner is None or self._listener is None:
             return
-        site, self._site = self._site, None
-        await site.stop()
+        listener, self._listener = self._listener, None
+        await listener.close()
         # One turn of the loop, so that requests already received are in progress when idle connections are closed.
         await asyncio.sleep(0)
         server = self._runner.server
@@ -118,6 +121,7 @@ class HttpServer:
             partial(build_handler, self._app.dispatch),
             self._app.counters,
             self._max_connections,
+            self._protection.name,
             logger=_connection_logger(),
             access_log=None,
             auto_decompress=False,

@@ -1,44 +1,106 @@
-"""TLS contexts from certificate, key and CA files, with errors that say which file is wrong and why."""
+"""TLS contexts from certificate, key and CA files, made anew when these change; errors say which is wrong and why."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import logging
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
+from cryptography import x509
 
+from pidkeeper.service.certified import CertifiedName, names_in
 from pidkeeper.service.settings import SettingsError
+from pidkeeper.service.tls_files import TlsFiles
 
 MAX_PEM_BYTES: Final = 1024 * 1024
 """Longest file: a bundle of all public CAs is about 220 KiB."""
 
-_VERSION: Final = 0xA0
-_UTC_TIME: Final = 0x17
-_TIME_FORMATS: Final = {_UTC_TIME: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
-"""UTCTime and GeneralizedTime as certificates have them (RFC 5280, section 4.1.2.5)."""
+REFRESH_SECONDS: Final = 1.0
+"""Between two looks whether files have changed."""
 
 Clock = Callable[[], datetime]
 
+logger = logging.getLogger(__name__)
 
-class TlsFiles(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Paths of PEM files.
 
-    `certificate_file`: the own certificate, and those between it and its CA; `key_file`: its key. `ca_file`: the CAs
-    that the other side's certificate must come from.
+class Contexts(NamedTuple):
+    """`listener`: callers may show a certificate of the CA; `members`: they must. `client`: the server is checked by
+    its name. `dialler`: by its CA alone, so whoever dials looks at what the certificate says.
     """
 
-    certificate_file: str | None = None
-    key_file: str | None = None
-    ca_file: str | None = None
+    listener: ssl.SSLContext
+    members: ssl.SSLContext
+    client: ssl.SSLContext
+    dialler: ssl.SSLContext
 
 
 def utc_now() -> datetime:
     """The time of the system's clock."""
     return datetime.now(UTC)
+
+
+class Tls:
+    """The contexts of a process, and when its own certificate ends. Raises SettingsError for files of no use.
+
+    `check` gets the names in the own certificate, and raises SettingsError if they are not the process's.
+    """
+
+    def __init__(
+        self,
+        files: TlsFiles,
+        clock: Clock = utc_now,
+        check: Callable[[Sequence[CertifiedName]], None] = lambda _: None,
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._check = check
+        self._seen = _stamps(files)
+        self.contexts, self.ends = self._load()
+
+    def refresh(self) -> None:
+        """Read files that have changed. Those that are of no use are logged, and what was read before stays."""
+        stamps = _stamps(self._files)
+        if stamps == self._seen:
+            return
+        self._seen = stamps
+        try:
+            self.contexts, self.ends = self._load()
+        except SettingsError as error:
+            logger.warning("the files of [tls] have changed and cannot be used, the old ones stay in use: %s", error)
+            return
+        logger.info("the files of [tls] were read again: valid until %s UTC", f"{self.ends:%F %H:%M}")
+
+    @contextlib.asynccontextmanager
+    async def refreshed(self) -> AsyncIterator[None]:
+        """Look for changes meanwhile."""
+
+        async def refresh_for_ever() -> None:
+            while True:
+                await asyncio.sleep(REFRESH_SECONDS)
+                self.refresh()
+
+        task = asyncio.create_task(refresh_for_ever(), name="tls-files")
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    def _load(self) -> tuple[Contexts, datetime]:
+        files, clock = self._files, self._clock
+        listener, members = server_context(files, clock), server_context(files, clock)
+        client, dialler = client_context(files, clock), client_context(files, clock)
+        listener.verify_mode = ssl.CERT_OPTIONAL
+        dialler.check_hostname = False
+        assert files.certificate_file is not None, "a context was made of it"
+        own = _certificates("certificate_file", files.certificate_file)[0]
+        self._check([*names_in({"subjectAltName": [("URI", uri) for uri in _uris(own)]})])
+        return Contexts(listener, members, client, dialler), own.not_valid_after_utc
 
 
 def server_context(files: TlsFiles, clock: Clock = utc_now) -> ssl.SSLContext:
@@ -70,12 +132,33 @@ def client_context(files: TlsFiles, clock: Clock = utc_now) -> ssl.SSLContext:
     return context
 
 
+def _uris(certificate: x509.Certificate) -> list[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return found.get_values_for_type(x509.UniformResourceIdentifier)
+
+
+def _stamps(files: TlsFiles) -> list[tuple[int, int, int] | None]:
+    """Others whenever a file was written or put in the place of another."""
+    return [None if path is None else _stamp(path) for path in msgspec.structs.astuple(files)]
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _load_own(context: ssl.SSLContext, files: TlsFiles, clock: Clock) -> None:
     certificate, key = files.certificate_file, files.key_file
     if certificate is None or key is None:
         raise SettingsError("certificate_file, key_file: a certificate is of use together with its key alone")
     chain = _certificates("certificate_file", certificate)
-    _check_readable("key_file", key)
+    _read("key_file", key)
     try:
         context.load_cert_chain(certificate, key, password=_refuse_password(key))
     except ssl.SSLError as error:
@@ -104,7 +187,7 @@ def _refuse_password(path: str) -> Callable[[], str]:
     return refuse
 
 
-def _check_readable(key: str, path: str) -> bytes:
+def _read(key: str, path: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
             content = file.read(MAX_PEM_BYTES + 1)
@@ -115,54 +198,23 @@ def _check_readable(key: str, path: str) -> bytes:
     return content
 
 
-def _certificates(key: str, path: str) -> list[bytes]:
-    """The DER forms of the certificates in a PEM file, in order. Raises SettingsError if there is none."""
-    text = _check_readable(key, path).decode("ascii", "replace")
-    blocks = [block.partition(ssl.PEM_FOOTER)[0] for block in text.split(ssl.PEM_HEADER)[1:]]
-    try:
-        found = [ssl.PEM_cert_to_DER_cert(f"{ssl.PEM_HEADER}{block}{ssl.PEM_FOOTER}") for block in blocks]
-    except ValueError as error:
-        raise SettingsError(f"{key}: {path} holds a damaged certificate: {error}") from error
-    if not found:
+def _certificates(key: str, path: str) -> list[x509.Certificate]:
+    """Those in a PEM file, in order. Raises SettingsError if there is none."""
+    content = _read(key, path)
+    if ssl.PEM_HEADER.encode() not in content:
         raise SettingsError(f"{key}: {path} holds no certificate in PEM form")
-    return found
+    try:
+        return x509.load_pem_x509_certificates(content)
+    except ValueError as error:
+        raise SettingsError(f"{key}: {path} holds a damaged certificate and cannot be used: {error}") from error
 
 
-def _check_validity(key: str, path: str, der: bytes, now: datetime) -> None:
-    begins, ends = _validity(der)
+def _check_validity(key: str, path: str, certificate: x509.Certificate, now: datetime) -> None:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if now > ends:
         raise SettingsError(f"{key}: the certificate in {path} expired on {ends:%Y-%m-%d %H:%M} UTC; renew it")
     if now < begins:
         raise SettingsError(f"{key}: the certificate in {path} is not valid before {begins:%Y-%m-%d %H:%M} UTC")
-
-
-def _validity(der: bytes) -> tuple[datetime, datetime]:
-    """The times from and to which a certificate is valid (RFC 5280, section 4.1), which OpenSSL has accepted."""
-    ((_, certificate),) = _elements(der)
-    _, content = next(_elements(certificate))
-    fields = _elements(content)
-    tag, _ = next(fields)
-    # Serial number, algorithm and issuer stand before it, and the version in front of them if it is given.
-    _, validity = next(islice(fields, 3 if tag == _VERSION else 2, None))
-    begins, ends = (
-        datetime.strptime(text.decode("ascii"), _TIME_FORMATS[tag]).replace(tzinfo=UTC)
-        for tag, text in _elements(validity)
-    )
-    return begins, ends
-
-
-def _elements(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tag and content of each element in a row of DER."""
-    at = 0
-    while at < len(der):
-        tag, length = der[at], der[at + 1]
-        at += 2
-        if length >= 0x80:
-            octets = length - 0x80
-            length = int.from_bytes(der[at : at + octets], "big")
-            at += octets
-        yield tag, der[at : at + length]
-        at += length
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -11,17 +11,22 @@ from pidkeeper.broker_agent.api.routes import ROUTES
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
+from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.openapi import Description
+from pidkeeper.service.protection import UNPROTECTED, Protection
 
 DESCRIPTION: Final = Description(
     "pidkeeper broker agent", "Hands out Kafka producer IDs from memory, and serves transactional producers."
 )
 
 
-def build_app(agent: Agent, listener: KafkaListener, *, token: str | None = None) -> App:
+def build_app(
+    agent: Agent, listener: KafkaListener, *, token: str | None = None, protection: Protection = UNPROTECTED
+) -> App:
     """The app that serves `agent`; `listener` is counted in its metrics.
 
-    `token`: the bearer token that every call under `/v1` must bring; None leaves them open.
+    `token`: the bearer token that every call under `/v1` must bring; None leaves them open. `protection`: whether
+    everybody must have a name.
     """
     operations = Operations(agent)
     service = Service(
@@ -31,7 +36,7 @@ def build_app(agent: Agent, listener: KafkaListener, *, token: str | None = None
         operations=operations,
         live=operations.liveness,
         ready=operations.readiness,
-        collectors=build_collectors(agent, listener),
+        collectors=[*build_collectors(agent, listener), CertificateCollector(protection)],
         answers_in_kind=True,
     )
-    return App(service, Authenticator(token))
+    return App(service, Authenticator(token, closed=protection.required))

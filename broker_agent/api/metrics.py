@@ -42,6 +42,12 @@ class AgentCollector(Collector):
         for reason, count in self._listener.cut.items():
             cut.add_metric([reason], count)
         yield cut
+        failed = CounterMetricFamily(
+            PREFIX + "handshakes_failed", "New Kafka connections that came to no TLS.", labels=["reason"]
+        )
+        for reason, count in self._listener.handshakes_failed.items():
+            failed.add_metric([reason], count)
+        yield failed
         requests = CounterMetricFamily(
             PREFIX + "transactional_requests", "Transactional requests, by outcome.", labels=["kind", "outcome"]
         )
@@ -66,7 +72,11 @@ class AgentCollector(Collector):
                 agent.candidates.lost,
             ),
             ("connections_accepted", "Kafka connections accepted.", listener.accepted),
-            ("connections_refused", "Kafka connections refused because the limit was reached.", listener.refused),
+            (
+                "connections_refused",
+                "Kafka connections refused: the limit was reached, or nobody is named.",
+                listener.refused,
+            ),
             ("connections_evicted", "Kafka connections that gave way to new ones.", listener.evicted),
             ("connections_idle_closed", "Kafka connections closed as idle.", listener.idle_closed),
             ("malformed_frames", "Kafka connections closed for a malformed request.", listener.malformed),

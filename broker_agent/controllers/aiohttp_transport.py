@@ -7,6 +7,7 @@ from typing import Final, Self
 import aiohttp
 
 from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS
+from pidkeeper.service.tls import Tls
 
 MAX_RESPONSE_BYTES: Final = 512 * 1024
 """Largest answer that is read: a list of 1000 brokers with the longest addresses takes 350 KB."""
@@ -17,9 +18,13 @@ closed; and the transactions, which so keep none of these from a connection."""
 
 
 class AiohttpTransport:
-    """`token` goes along as a bearer token. Use as an asynchronous context manager."""
+    """`token` goes along as a bearer token. `tls`: for https:// addresses, the own certificate and the CA to trust.
 
-    def __init__(self, *, token: str | None = None) -> None:
+    Use as an asynchronous context manager.
+    """
+
+    def __init__(self, *, token: str | None = None, tls: Tls | None = None) -> None:
+        self._tls = tls
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -40,9 +45,10 @@ class AiohttpTransport:
         """As `Transport.exchange`. A redirect is an answer like any other: the token would follow it anywhere."""
         assert self._session is not None, "the transport is used outside of its `async with` block"
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        context = True if self._tls is None else self._tls.contexts.client
         try:
             async with self._session.request(
-                method, base_url + path, data=body, allow_redirects=False, timeout=timeout
+                method, base_url + path, data=body, allow_redirects=False, timeout=timeout, ssl=context
             ) as response:
                 return response.status, await _read_bounded(response)
         except aiohttp.ClientError as error:

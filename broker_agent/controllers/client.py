@@ -65,6 +65,8 @@ _RETRIED_ELSEWHERE: Final = frozenset(
 _UNKNOWN_OUTCOMES: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Errors that do not say whether the request took effect."""
 
+_SCHEMES: Final = ("http://", "https://")
+
 _log = logging.getLogger(__name__)
 _Response = TypeVar("_Response")
 
@@ -97,6 +99,8 @@ class ControllerClient:
         if not members:
             raise ValueError("at least one controller address is needed")
         self._members = tuple(member.rstrip("/") for member in members)
+        # A token must not be told on the way to a leader that is named without TLS, by whom ever.
+        self._schemes = ("https://",) if all(member.startswith("https://") for member in members) else _SCHEMES
         self._transport = transport
         self._rng = rng
         self._attempt_seconds = attempt_seconds
@@ -209,7 +213,7 @@ class ControllerClient:
                 return msgspec.json.decode(content, type=response_type)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise _TryNextError(f"unreadable answer: {error}") from None
-        raise _problem(status, content)
+        raise _problem(status, content, self._schemes)
 
 
 class _TryNextError(Exception):
@@ -221,7 +225,7 @@ class _TryNextError(Exception):
         self.timed_out = timed_out
 
 
-def _problem(status: int, content: bytes) -> RequestError | _TryNextError:
+def _problem(status: int, content: bytes, schemes: tuple[str, ...]) -> RequestError | _TryNextError:
     """What to raise for an answer that is not a success."""
     try:
         problem = msgspec.json.decode(content, type=Problem)
@@ -229,11 +233,11 @@ def _problem(status: int, content: bytes) -> RequestError | _TryNextError:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError):
         return _TryNextError(f"HTTP {status} without a problem document")
     if code in _RETRIED_ELSEWHERE:
-        return _TryNextError(f"{code.name}: {problem.detail}", _safe_url(problem.leader))
+        return _TryNextError(f"{code.name}: {problem.detail}", _safe_url(problem.leader, schemes))
     return RequestError(code, problem.detail, throttle_time_ms=max(0, problem.throttle_time_ms))
 
 
-def _safe_url(url: str | None) -> str | None:
-    if url is None or len(url) > MAX_URL_CHARACTERS or not url.startswith(("http://", "https://")):
+def _safe_url(url: str | None, schemes: tuple[str, ...]) -> str | None:
+    if url is None or len(url) > MAX_URL_CHARACTERS or not url.startswith(schemes):
         return None
     return url.rstrip("/")

@@ -11,10 +11,13 @@ from typing import Final, cast
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.wire.primitives import WireError
-from pidkeeper.service.listening import close_server
+from pidkeeper.service.access import Access
+from pidkeeper.service.complaints import Complaints
+from pidkeeper.service.listening import Listener
 from pidkeeper.service.metrics import CUT_REASONS
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
+from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.shared_bytes import SharedBytes
 
 MAX_CONNECTIONS: Final = 4096
@@ -54,7 +57,8 @@ _log = logging.getLogger(__name__)
 
 
 class KafkaListener:
-    """Listens on one address; counters are plain ints that the metrics read.
+    """Listens on one address; counters are plain ints that the metrics read. `protection`: whether over TLS, and
+    whether clients must show a certificate.
 
     `connections`, in the order in which they came. When there is one too many, one gives way as in Places, where
     whoever has asked since the last sweep is busy.
@@ -68,6 +72,7 @@ class KafkaListener:
         *,
         max_connections: int = MAX_CONNECTIONS,
         idle_timeout: float = IDLE_TIMEOUT_SECONDS,
+        protection: Protection = UNPROTECTED,
     ) -> None:
         self.max_connections = max_connections
         self.idle_timeout = idle_timeout
@@ -87,31 +92,34 @@ class KafkaListener:
         self.idle_closed = 0
         self.cut = Counter(dict.fromkeys(CUT_REASONS, 0))
         self._calls: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._protection = protection
+        self._complaints = Complaints()
+        self._listener = Listener(
+            lambda: _Connection(self),
+            context=protection.context(lambda each: each.members if protection.required else each.listener),
+            plaintext=not protection.required,
+            complaints=self._complaints,
+        )
+        self.handshakes_failed: Final = self._listener.failures
         self._sweeper: asyncio.Task[None] | None = None
 
     async def bind(self, host: str, port: int) -> int:
         """Take the address; returns the port, which differs from `port` where that is 0. Raises OSError."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: _Connection(self), host, port, backlog=_BACKLOG, start_serving=False
-        )
-        return int(self._server.sockets[0].getsockname()[1])
+        _, bound = await self._listener.bind(host, port, backlog=_BACKLOG)
+        return bound
 
     async def serve(self, responder: KafkaResponder, ask: Callable[[TransactionalCall], Awaitable[bytes]]) -> None:
         """Accept connections and answer them from `responder`; `ask` gives the answer to what takes the controllers."""
-        assert self._server is not None, "bind comes before serve"
         self.respond = responder.respond
         self._ask = ask
-        await self._server.start_serving()
+        await self._listener.serve()
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
     async def stop(self) -> None:
         """Accept no more and close every connection once its responses are sent. Calls under way get no answer."""
         if self._sweeper is not None:
             self._sweeper.cancel()
-        if self._server is not None:
-            await close_server(self._server)
+        await self._listener.close()
         for connection in tuple(self.connections):
             connection.transport.close()
         for call in self._calls:
@@ -121,6 +129,9 @@ class KafkaListener:
 
     def admit(self, connection: _Connection) -> bool:
         """Take a new connection, maybe in the place of another; whether it was taken."""
+        if self._protection.required and not self._is_producer(connection.transport):
+            self.refused += 1
+            return False
         gone = self._places.take(connection)
         if gone is connection:
             self.refused += 1
@@ -134,6 +145,14 @@ class KafkaListener:
         self.connections[connection] = None
         self.await_request(connection)
         return True
+
+    def _is_producer(self, transport: asyncio.Transport) -> bool:
+        principal = self._protection.name(transport.get_extra_info("peercert") or {})
+        if Access.PRODUCER in principal.roles:
+            return True
+        host, *_ = transport.get_extra_info("peername") or ("an unknown host",)
+        self._complaints.about(str(host), f"{principal.name} is refused: it has not the role producer")
+        return False
 
     def has_asked(self, connection: _Connection) -> None:
         """It has sent a complete request, the first one since the last sweep."""

@@ -20,11 +20,21 @@ _FATAL: Final = frozenset(
 """An operator has to act, and asking again would only hide that (KIP-730, "Error Handling")."""
 
 
+FAILED: Final = 1
+NOT_AUTHORISED: Final = 4
+"""Exit codes of the process."""
+
+
 class FatalAgentError(Exception):
-    """The controller refused this agent for good: the process must end with a non-zero exit code."""
+    """The controller refused this agent for good: the process must end with `exit_code`."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
 
 
 def raise_if_fatal(error: RequestError) -> None:
     """Raise FatalAgentError for a refusal that stays one however often the agent asks."""
     if error.code in _FATAL:
-        raise FatalAgentError(str(error)) from error
+        refused = error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        raise FatalAgentError(str(error), NOT_AUTHORISED if refused else FAILED) from error

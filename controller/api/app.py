@@ -13,7 +13,9 @@ from pidkeeper.controller.api.operations import Operations
 from pidkeeper.controller.api.routes import ROUTES
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
+from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.openapi import Description
+from pidkeeper.service.protection import UNPROTECTED, Protection
 
 DESCRIPTION: Final = Description(
     "pidkeeper controller", "Hands out blocks of Kafka producer IDs. No ID twice, nothing acknowledged lost."
@@ -26,13 +28,15 @@ def build_app(
     limits: ApiLimits,
     token: str | None,
     operator_token: str | None = None,
+    protection: Protection = UNPROTECTED,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> App:
     """The app that serves `member`.
 
     `token`: the bearer token that every call under `/v1` must bring; None leaves them open. Probes, metrics and the
     OpenAPI document are always open. `operator_token`: what operators bring instead; with one, the common token is not
-    enough for what changes the cluster. `clock_ns`: a monotonic clock. Raises ValueError for an empty token.
+    enough for what changes the cluster. `protection`: whether everybody must have a name. `clock_ns`: a monotonic
+    clock. Raises ValueError for an empty token.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
@@ -44,8 +48,8 @@ def build_app(
         operations=operations,
         live=member.liveness,
         ready=member.readiness,
-        collectors=[ControllerCollector(metrics, pending, member)],
+        collectors=[ControllerCollector(metrics, pending, member), CertificateCollector(protection)],
         leader=member.leader,
         upkeep=lambda: pending.expire(clock_ns()),
     )
-    return App(service, Authenticator(token, operator_token))
+    return App(service, Authenticator(token, operator_token, closed=protection.required))

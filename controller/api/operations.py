@@ -72,7 +72,7 @@ from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import MAX_PEER_LENGTH
 from pidkeeper.protocol.transactions import TopicPartitions
 from pidkeeper.service.access import Access, Principal
-from pidkeeper.service.authentication import not_permitted
+from pidkeeper.service.authentication import check_broker, not_permitted
 from pidkeeper.service.call import Call
 from pidkeeper.service.pending import PendingRequests
 from pidkeeper.service.throttle import Throttle
@@ -115,6 +115,7 @@ class Operations:
         body = call.body
         self._check_cluster(body.cluster_id)
         _check_epoch(body.broker_epoch)
+        check_broker(call.principal, body.broker_id)
         started = self._admit(self._allocations, body.broker_id)
         request = AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
         response: AllocateProducerIdsResponse = await self.pending.wait(self.member.submit(request), started)
@@ -129,21 +130,25 @@ class Operations:
             # What it holds is nothing to a cluster that it does not name.
             raise RequestError(ErrorCode.INVALID_REQUEST, "held: name the cluster_id that gave these IDs, too")
         request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka), body.held)
-        response: RegisterBrokerResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
+        response: RegisterBrokerResponse = await self._submit_for(call.path.id, call.principal, self._sessions, request)
         return response
 
     async def heartbeat(self, call: Call[BrokerPath, None, BrokerHeartbeatRequest]) -> BrokerHeartbeatResponse:
         """Keep a registration unfenced."""
         _check_epoch(call.body.broker_epoch)
         request = BrokerHeartbeat(call.path.id, call.body.broker_epoch, call.body.held)
-        response: BrokerHeartbeatResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
+        response: BrokerHeartbeatResponse = await self._submit_for(
+            call.path.id, call.principal, self._sessions, request
+        )
         return response
 
     async def unregister(self, call: Call[BrokerPath, None, UnregisterBrokerRequest]) -> UnregisterBrokerResponse:
         """End a registration."""
         _check_epoch(call.body.broker_epoch)
         request = UnregisterBroker(call.path.id, call.body.broker_epoch)
-        response: UnregisterBrokerResponse = await self._submit(request, self._admit(self._sessions, call.path.id))
+        response: UnregisterBrokerResponse = await self._submit_for(
+            call.path.id, call.principal, self._sessions, request
+        )
         return response
 
     async def raise_floor(self, call: Call[None, None, RaiseFloorRequest]) -> RaiseFloorResponse:
@@ -183,7 +188,7 @@ class Operations:
             body.producer_epoch,
             body.candidate,
         )
-        response: InitProducerIdResponse = await self._submit(request, self._admit(self._inits, body.broker_id))
+        response: InitProducerIdResponse = await self._submit_for(body.broker_id, call.principal, self._inits, request)
         return response
 
     async def add_partitions(self, call: Call[None, None, AddPartitionsToTxnRequest]) -> TransactionResponse:
@@ -194,7 +199,7 @@ class Operations:
         request = AddPartitionsToTxn(
             body.broker_id, body.broker_epoch, body.transactional_id, body.producer_id, body.producer_epoch, topics
         )
-        return await self._step(request)
+        return await self._step(call.principal, request)
 
     async def end_transaction(self, call: Call[None, None, EndTxnRequest]) -> TransactionResponse:
         """Commit or abort a transaction."""
@@ -208,7 +213,7 @@ class Operations:
             body.producer_epoch,
             body.committed,
         )
-        return await self._step(request)
+        return await self._step(call.principal, request)
 
     async def abort_transaction(self, call: Call[None, None, AbortTransactionRequest]) -> TransactionResponse:
         """Abort a transaction and fence its producer."""
@@ -299,10 +304,16 @@ class Operations:
         response: RemoveVoterResponse = await self.pending.wait(self.member.remove_voter(call.path.id), now)
         return response
 
-    async def _step(self, request: AddPartitionsToTxn | EndTxn) -> TransactionResponse:
-        now = self._admit(self._transactions, request.broker_id)
-        response: TransactionResponse = await self._submit(request, now)
+    async def _step(self, principal: Principal, request: AddPartitionsToTxn | EndTxn) -> TransactionResponse:
+        response: TransactionResponse = await self._submit_for(
+            request.broker_id, principal, self._transactions, request
+        )
         return response
+
+    async def _submit_for(self, broker_id: int, principal: Principal, throttle: Throttle, request: Request) -> Any:
+        """Submit what a broker asks, in the name of this caller."""
+        check_broker(principal, broker_id)
+        return await self._submit(request, self._admit(throttle, broker_id))
 
     async def _submit(self, request: Request, now_ns: int) -> Any:
         return await self.pending.wait(self.member.submit(request), now_ns)
@@ -341,7 +352,8 @@ class Operations:
 def _check_force(principal: Principal, force: bool) -> None:
     """Raises RequestError for a caller who may not go beyond a bound."""
     if force and Access.OVERRIDE not in principal.roles:
-        raise not_permitted(principal, Access.OVERRIDE, "of who brings the token of operator_token_file")
+        whose = "of who brings the token of operator_token_file, or an operator's certificate"
+        raise not_permitted(principal, Access.OVERRIDE, whose)
 
 
 def _address(kafka: str | None) -> str | None:

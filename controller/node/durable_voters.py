@@ -120,7 +120,7 @@ def check_file(settings: MemberSettings, durable: VotersRecord) -> None:
     """Raises VotersRefused if nobody whom the file names is a member of the durable quorum, or if that has others and
     the file says nothing of how they prove themselves."""
     named, members = named_voters(settings), sorted(member.id for member in durable.members)
-    if len(members) > 1 and not settings.peer_keys:
+    if len(members) > 1 and not settings.peer_keys and not settings.certified:
         # A file that names one voter alone needs no key, but the quorum is the disk's.
         raise VotersRefused(
             f"peer_key_file: the quorum on this disk is {members}, and its members prove to each other who they are: "

@@ -112,8 +112,11 @@ class MemberInterface:
     def add_voter(self, wanted: AddVoterRequest) -> Any:
         """A future of AddVoterResponse; see VoterChanges.add. Also INVALID_REQUEST without a peer key."""
         member = self._member
-        if not any(member.settings.peer_keys):
-            detail = "voters are added under a peer key only: set peer_key_file on every member (docs/operations.md)"
+        if not any(member.settings.peer_keys) and not member.settings.certified:
+            detail = (
+                "voters are added under a peer key or certificates only: set peer_key_file, or security, on every "
+                "member (docs/operations.md)"
+            )
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
         voter = QuorumMember(wanted.id, wanted.directory_id, _address(wanted.peer), wanted.http.rstrip("/"), True)
         answer = member.ports.loop.create_future()

@@ -6,6 +6,7 @@ import asyncio
 import random
 import time
 import uuid
+from functools import partial
 
 from pidkeeper.controller.migration.zookeeper import BlockZnode, NoZookeeper
 from pidkeeper.controller.node.assembly import ClusterMember
@@ -16,22 +17,23 @@ from pidkeeper.controller.node.ports import Ports
 from pidkeeper.controller.node.settings import MemberSettings, ZooKeeperSettings
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.transport.links import PeerLinks
+from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.snapshots.files import OsFiles
 
 
-async def open_member(settings: MemberSettings) -> ClusterMember:
+async def open_member(settings: MemberSettings, protection: Protection = UNPROTECTED) -> ClusterMember:
     """Open the data directory, and put the member together. Raises what `open_storage` raises."""
     storage = await asyncio.to_thread(open_storage, OsFiles(), settings)
-    return ClusterMember(settings, storage, process_ports(settings))
+    return ClusterMember(settings, storage, process_ports(settings, protection))
 
 
-def process_ports(settings: MemberSettings) -> Ports:
+def process_ports(settings: MemberSettings, protection: Protection = UNPROTECTED) -> Ports:
     """The ports of this process; needs a running event loop."""
     return Ports(
         loop=asyncio.get_running_loop(),
         rng=random.SystemRandom(),
         wall_clock=time.time,
-        links=PeerLinks,
+        links=partial(PeerLinks, protection=protection),
         writer=StorageWorker,
         chunk_reader=ChunkReader,
         znode=NoZookeeper() if settings.zookeeper is None else _znode(settings.zookeeper),

@@ -60,9 +60,9 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     """See ControllerConfig for the keys.
 
     `voters`: those who found a blank directory, and the addresses of those who did; by rising id. This member is one of
-    them, or it is `learner`. `peer_keys`: see `Identity.keys`. `bridge`: a quorum that has handed out nothing yet
-    begins in ZooKeeper. `founding_hearing_ms`: for how long a quorum that was just founded hears its brokers before it
-    hands out its first ID.
+    them, or it is `learner`. `peer_keys`: see `Identity.keys`. `certified`: peers have certificates in their place.
+    `bridge`: a quorum that has handed out nothing yet begins in ZooKeeper. `founding_hearing_ms`: for how long a quorum
+    that was just founded hears its brokers before it hands out its first ID.
     """
 
     node_id: int
@@ -79,6 +79,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     snapshot_bytes: int = DEFAULT_SNAPSHOT_BYTES
     segment_bytes: int
     peer_keys: tuple[bytes | None, ...]
+    certified: bool = False
     learner: Voter | None = None
     transaction_abort_check_ms: int = 10_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000

@@ -11,6 +11,7 @@ import logging
 import os
 import random
 import socket
+import ssl
 import sys
 import uuid
 from collections.abc import Mapping
@@ -19,7 +20,6 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from pidkeeper.controller.raft.messages import Message
-from pidkeeper.controller.transport.complaints import Complaints
 from pidkeeper.controller.transport.frames import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
@@ -41,8 +41,11 @@ from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.founding import Founded, Succession
 from pidkeeper.protocol.metadata_version import LATEST, SUCCESSION
 from pidkeeper.protocol.records import QuorumMember
-from pidkeeper.service.listening import close_server
+from pidkeeper.service.certified import controllers_in
+from pidkeeper.service.complaints import Complaints
+from pidkeeper.service.listening import Listener
 from pidkeeper.service.places import Places
+from pidkeeper.service.protection import UNPROTECTED, Protection
 
 logger = logging.getLogger(__name__)
 
@@ -162,8 +165,14 @@ class PeerLinks:
 
     events: LinkEvents
 
-    def __init__(self, identity: Identity, addresses: Mapping[int, tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        addresses: Mapping[int, tuple[str, int]],
+        protection: Protection = UNPROTECTED,
+    ) -> None:
         self.identity = identity
+        self.protection: Final = protection
         self._members = dict(addresses)
         self._outbound = {peer: OutboundLink(self, peer, *address) for peer, address in sorted(addresses.items())}
         self._closing: set[asyncio.Task[None]] = set()
@@ -172,9 +181,15 @@ class PeerLinks:
         self._inbound: dict[int, InboundLink] = {}
         self._connections: set[InboundLink] = set()
         self._strangers: Places[InboundLink] = Places(MAX_HANDSHAKES)
-        self._server: asyncio.Server | None = None
-        self._stopped = False
         self.complaints = Complaints()
+        self._listener = Listener(
+            lambda: InboundLink(self),
+            context=protection.context(lambda contexts: contexts.members),
+            plaintext=not protection.required,
+            complaints=self.complaints,
+        )
+        self._started = False
+        self._stopped = False
         self._offers = 0
         self.jitter = random.Random()
         self.failures: dict[tuple[int, str], int] = {}
@@ -182,10 +197,12 @@ class PeerLinks:
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
         """Listen and dial; returns the port. Raises OSError if the address cannot be bound."""
         self.events = events
-        self._server = await asyncio.get_running_loop().create_server(lambda: InboundLink(self), host, port)
+        _, bound = await self._listener.bind(host, port, backlog=MAX_HANDSHAKES)
+        await self._listener.serve()
+        self._started = True
         for link in self._outbound.values():
             link.start()
-        return int(self._server.sockets[0].getsockname()[1])
+        return bound
 
     async def stop(self) -> None:
         """Close everything."""
@@ -195,8 +212,7 @@ class PeerLinks:
             await link.stop()
         while self._closing:
             await asyncio.wait(self._closing)
-        if self._server is not None:
-            await close_server(self._server)
+        await self._listener.close()
         for inbound in list(self._connections):
             inbound.close()
         for _ in range(CLOSING_TURNS):
@@ -228,7 +244,7 @@ class PeerLinks:
 
     def _dial(self, peer: int, host: str, port: int) -> None:
         self._outbound[peer] = link = OutboundLink(self, peer, host, port)
-        if self._server is not None and not self._stopped:
+        if self._started and not self._stopped:
             link.start()
 
     def _hang_up(self, peer: int) -> None:
@@ -279,8 +295,8 @@ class PeerLinks:
         self._connections.add(link)
         return True
 
-    def judge(self, hello: Hello) -> str | None:
-        """Why `hello` is refused, or None."""
+    def judge(self, hello: Hello, certified: frozenset[int] | None) -> str | None:
+        """Why `hello` is refused, or None. certified: the members that the link's certificate names, over TLS."""
         mine = self.identity
         if hello.version != PROTOCOL_VERSION:
             return f"peer protocol version {hello.version} is not spoken here, {PROTOCOL_VERSION} is: upgrade"
@@ -290,12 +306,14 @@ class PeerLinks:
             return f"this is member {mine.node_id}, not {hello.to}: check the peer addresses"
         if hello.sender == mine.node_id:
             return f"this is member {mine.node_id} too: give one of the two another id"
+        if certified is not None and hello.sender not in certified:
+            return f"the certificate is not that of member {hello.sender} of cluster {mine.cluster_id}"
         if (reason := of_two_foundings(mine, hello)) is not None:
             return reason
-        return None if hello.sender in self._members else self._judge_guest(hello.sender)
+        return None if hello.sender in self._members else self._judge_guest(hello.sender, certified is not None)
 
-    def _judge_guest(self, sender: int) -> str | None:
-        if not any(self.identity.keys):
+    def _judge_guest(self, sender: int, certified: bool) -> str | None:
+        if not certified and not any(self.identity.keys):
             members = sorted([self.identity.node_id, *self._members])
             return f"member {sender} is not in the quorum here, members are {members}: without a peer key none can join"
         if len(self._inbound.keys() - self._members.keys() - {sender}) >= MAX_GUESTS:
@@ -352,6 +370,7 @@ class InboundLink(asyncio.Protocol):
         self._nonce = os.urandom(NONCE_BYTES)
         self._key: bytes | None = None
         self._peer: int | None = None
+        self._certified: frozenset[int] | None = None
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -359,6 +378,7 @@ class InboundLink(asyncio.Protocol):
         if not self._links.opened(self):
             transport.abort()
             return
+        self._certified = certified_by(transport, self._links.identity.cluster_id)
         notice_silence(transport)
         seconds = HANDSHAKE_SECONDS * (1 + HANDSHAKE_SPREAD * self._links.jitter.random())
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.close)
@@ -413,12 +433,12 @@ class InboundLink(asyncio.Protocol):
     def _answer(self, hello: Hello) -> None:
         assert self._transport is not None
         identity = self._links.identity
-        if (reason := self._links.judge(hello)) is not None:
+        if (reason := self._links.judge(hello, self._certified)) is not None:
             self._links.complaints.about(self._host, f"refused a peer link: {reason}")
             self._transport.write(frame(Refused(reason)))
             self._transport.close()
             return
-        self._hello, self._key = hello, self._links.offer(hello.sender)
+        self._hello, self._key = hello, None if self._certified is not None else self._links.offer(hello.sender)
         mac = acceptor_mac(self._key, hello, identity.node_id, self._nonce)
         self._transport.write(frame(Welcome(identity.node_id, identity.directory_id, self._nonce, mac)))
 
@@ -447,6 +467,8 @@ class OutboundLink(asyncio.Protocol):
         self._jitter = random.Random()
         self._told: str | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._plainly = False
+        self._certified = False
         self.up = False
 
     def start(self) -> None:
@@ -480,23 +502,42 @@ class OutboundLink(asyncio.Protocol):
         backoff = first
         while True:
             self._lost.clear()
+            context = self._next_context()
             try:
                 async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    await asyncio.get_running_loop().create_connection(lambda: self, *self.address)
-            except (OSError, TimeoutError, ValueError):  # ValueError: a host that cannot be a DNS name
+                    await asyncio.get_running_loop().create_connection(lambda: self, *self.address, ssl=context)
+            except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot be a DNS name
                 self._links.count_failure(self._peer, "connect")
+                self._plainly = context is not None and isinstance(error, ssl.SSLError | ConnectionResetError)
+                if isinstance(error, ssl.SSLError):
+                    self._tell(logging.WARNING, f"no TLS with member {self._peer}: {error.reason or error}")
             else:
                 await self._lost.wait()
                 if self.up:
                     backoff = first
+                self._plainly = context is not None and not self.up
                 self.up = False
             await asyncio.sleep(backoff * self._jitter.random())
             backoff = min(backoff * 2, longest)
+
+    def _next_context(self) -> ssl.SSLContext | None:
+        """With TLS where there is any. Where it is optional, without behind an attempt with it that came to nothing."""
+        protection = self._links.protection
+        if protection.tls is None or (self._plainly and not protection.required):
+            return None
+        return protection.tls.contexts.dialler
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast("asyncio.Transport", transport)
         notice_silence(transport)
         identity = self._links.identity
+        certified = certified_by(transport, identity.cluster_id)
+        self._certified = certified is not None
+        if certified is not None and self._peer not in certified:
+            self._tell(logging.ERROR, f"what answers for member {self._peer} has not its certificate: {_SEE}")
+            self._links.count_failure(self._peer, "certificate")
+            transport.abort()
+            return
         self._reader = handshake_reader()
         self._hello = Hello(
             version=PROTOCOL_VERSION,
@@ -551,8 +592,11 @@ class OutboundLink(asyncio.Protocol):
         self._links.events.link_up(self._peer)
 
     def _key_of(self, hello: Hello, welcome: Welcome) -> bytes | None:
-        """The key that the acceptor proves to know. Raises FrameError if it is none of ours."""
-        for key in self._links.identity.keys:
+        """The key that the acceptor proves to know. Raises FrameError if it is none of ours.
+
+        None over TLS: there the certificates are the proof.
+        """
+        for key in (None,) if self._certified else self._links.identity.keys:
             if same_mac(welcome.mac, acceptor_mac(key, hello, welcome.sender, welcome.nonce)):
                 return key
         raise FrameError(f"member {self._peer} does not know the cluster key")
@@ -571,6 +615,13 @@ def _parsed(address: str) -> tuple[str, int] | None:
     except AddressError:
         return None
     return parsed.host, parsed.port
+
+
+def certified_by(transport: asyncio.Transport, cluster_id: str) -> frozenset[int] | None:
+    """The members of the cluster that the certificate of the other side names; None of a link without TLS."""
+    if transport.get_extra_info("ssl_object") is None:
+        return None
+    return controllers_in(transport.get_extra_info("peercert") or {}, cluster_id)
 
 
 def notice_silence(transport: asyncio.Transport) -> None:

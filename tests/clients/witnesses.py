@@ -12,7 +12,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaProducer
 
-__all__ = ["aiokafka_ids", "confluent_ids", "kafka_python_ids"]
+__all__ = ["KafkaProducer", "aiokafka_ids", "confluent_ids", "kafka_python_ids"]
 
 
 def kafka_python_ids(kafka: str, count: int) -> list[int]:

@@ -100,7 +100,7 @@ KEY_BUGS: Final = (
         "no stranger fills the log",
         "a line for each connection, and a scanner that comes a thousand times a second",
         (replace(TRANSPORT, "Complaints.about", "_ is not None and _ < QUIET_SECONDS", "False"),),
-        ("tests/unit/controller/transport/test_complaints.py", *_LINKS),
+        ("tests/unit/service/test_complaints.py", *_LINKS),
         unseen="nobody in it sends garbage",
     ),
     Planted(

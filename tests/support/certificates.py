@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -18,10 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from pidkeeper.service.tls import TlsFiles
+from pidkeeper.service.tls_files import TlsFiles
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 DAY = timedelta(days=1)
+HOSTS = ("localhost", "127.0.0.1")
 
 
 class CertificateAuthority:
@@ -47,10 +49,13 @@ class CertificateAuthority:
         begins: datetime = NOW - 10 * DAY,
         ends: datetime = NOW + DAY,
         password: bytes | None = None,
+        uris: Sequence[str] = (),
+        hosts: Sequence[str] = HOSTS,
     ) -> TlsFiles:
-        """Certificate and key for loopback; the CA's own certificate as the one to trust."""
+        """Certificate and key for these hosts and with these URIs; the CA's own certificate as the one to trust."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = [x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1"))]
+        names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri) for uri in uris]
+        names += [x509.IPAddress(ip_address(host)) if host[0].isdigit() else x509.DNSName(host) for host in hosts]
         certificate = (
             _builder(_name(name), self._name, key.public_key(), begins, ends)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -52,6 +53,7 @@ def running_cluster(
     agents: int = 0,
     controller_options: dict[str, Any] | None = None,
     agent_options: dict[str, Any] | None = None,
+    secure: bool = False,
 ) -> Iterator[LocalCluster]:
     """A ready cluster on free ports. Whatever of it still runs at the end is killed."""
     cluster = LocalCluster(
@@ -60,6 +62,7 @@ def running_cluster(
         agents=agents,
         controller_options=CONTROLLER_OPTIONS | (controller_options or {}),
         agent_options=agent_options,
+        secure=secure,
     )
     try:
         bring_back(cluster)
@@ -73,7 +76,8 @@ def bring_back(cluster: LocalCluster) -> None:
     """Start every member that does not run, and wait until all are ready."""
     cluster.start()
     cluster.wait_ready(seconds=WAIT_SECONDS)
-    wait_until(lambda: quorum(cluster.leader())["metadata_version"] == LATEST, "the newest metadata version")
+    context = cluster.context if cluster.layout.secure else None
+    wait_until(lambda: quorum(cluster.leader(), context)["metadata_version"] == LATEST, "the newest metadata version")
 
 
 def wait_until(condition: Callable[[], Found], what: str) -> Found:
@@ -110,9 +114,9 @@ def followers(cluster: LocalCluster, leader: Controller) -> list[Controller]:
     return [controller for controller in cluster.layout.controllers if controller.id != leader.id]
 
 
-def quorum(member: Member) -> dict[str, Any]:
-    """/v1/quorum of one member. Raises OSError or HTTPException."""
-    description: dict[str, Any] = call(member.http, "GET", "/v1/quorum").json()
+def quorum(member: Member, context: ssl.SSLContext | None = None) -> dict[str, Any]:
+    """/v1/quorum of one member. `context`: of a secure cluster. Raises OSError or HTTPException."""
+    description: dict[str, Any] = call(member.http, "GET", "/v1/quorum", context=context).json()
     return description
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import ssl
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -39,10 +40,19 @@ def call(
     *,
     token: str | None = None,
     timeout: float = CALL_SECONDS,
+    context: ssl.SSLContext | None = None,
 ) -> Answer:
-    """One request; `body` is sent as JSON unless it is bytes already. Raises OSError or HTTPException."""
+    """One request; `body` is sent as JSON unless it is bytes already. `context`: over TLS, to an https:// address.
+
+    Raises OSError or HTTPException.
+    """
     sent = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
-    connection = http.client.HTTPConnection(*address_of(base_url), timeout=timeout)
+    if base_url.startswith("https://"):
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            *address_of(base_url), timeout=timeout, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(*address_of(base_url), timeout=timeout)
     try:
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection.request(method, path, payload, sent)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -21,6 +22,7 @@ from pidkeeper.protocol.messages import (
     BrokerHeartbeatResponse,
     EndTxnRequest,
     InitProducerIdResponse,
+    Problem,
     RegisterBrokerRequest,
     RegisterBrokerResponse,
     TransactionalInitRequest,
@@ -326,6 +328,36 @@ async def test_without_any_answer_nothing_is_certain(quorum: StubQuorum) -> None
         outcome = await client.init_producer_id(lambda: INIT)
         assert isinstance(outcome.answer, RequestError)
         assert (outcome.answer.code, outcome.certain) == (ErrorCode.REQUEST_TIMED_OUT, False)
+
+
+class Naming:
+    """A transport to members who all name the same leader."""
+
+    def __init__(self, leader: str) -> None:
+        self.asked: list[str] = []
+        self._leader = leader
+
+    async def exchange(
+        self, method: str, base_url: str, path: str, body: bytes | None, timeout_seconds: float
+    ) -> tuple[int, bytes]:
+        self.asked.append(base_url)
+        code = ErrorCode.NOT_CONTROLLER
+        refusal = Problem(
+            "about:blank", "x", code.http_status, "x", code.name, code.kafka_code, True, leader=self._leader
+        )
+        return code.http_status, msgspec.json.encode(refusal)
+
+
+@pytest.mark.parametrize(
+    ("members", "follows"), [(("https://a:1", "https://b:1"), False), (("https://a:1", "http://b:1"), True)]
+)
+async def test_a_token_is_not_told_to_a_leader_without_tls(members: tuple[str, ...], follows: bool) -> None:
+    transport = Naming("http://leader:1")
+    client = ControllerClient(members, transport, random.Random(1), call_seconds=0.2)
+    with pytest.raises(RequestError):
+        await client.register(7, REGISTER)
+    assert len(transport.asked) > 2
+    assert ("http://leader:1" in transport.asked) == follows
 
 
 def test_at_least_one_member_is_needed() -> None:

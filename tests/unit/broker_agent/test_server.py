@@ -55,12 +55,16 @@ async def test_an_address_in_use_is_one_clear_line_and_exit_code_1(setting: str)
     assert "Traceback" not in "\n".join(agent.log)
 
 
-async def test_a_fatal_refusal_ends_with_1_and_says_why() -> None:
+@pytest.mark.parametrize(
+    ("code", "ends_with"),
+    [(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 4), (ErrorCode.DUPLICATE_BROKER_REGISTRATION, 1)],
+)
+async def test_a_fatal_refusal_ends_the_agent_and_says_why(code: ErrorCode, ends_with: int) -> None:
     async with StubQuorum(1) as quorum:
-        quorum.refusals.append(RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no such agent"))
+        quorum.refusals.append(RequestError(code, "no such agent"))
         async with agent_process(broker_id=3, controllers=quorum.urls[0]) as agent:
-            assert await agent.wait() == 1
-    assert agent.log[-1].endswith("CRITICAL pidkeeper.broker_agent.server CLUSTER_AUTHORIZATION_FAILED: no such agent")
+            assert await agent.wait() == ends_with
+    assert agent.log[-1].endswith(f"CRITICAL pidkeeper.broker_agent.server {code.name}: no such agent")
 
 
 async def test_what_the_agent_raises_ends_the_service() -> None:

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from pidkeeper.cli.controllers import DEFAULT_CONTROLLER, Controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.main import cli
+from pidkeeper.cli.quorum import describe_best
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import (
     AllocatedBlock,
@@ -177,6 +178,21 @@ def test_each_member_is_asked_once(servers: type[Server]) -> None:
     assert len(good.asked) == len(refusing.asked) == 1
 
 
+def test_why_nobody_may_be_asked_is_told(servers: type[Server]) -> None:
+    refusing = servers(*[problem(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)] * 3)
+    members = Controllers(f"{NOWHERE},{refusing.url}", None, 1.0)
+    with pytest.raises(CommandError, match=f"{refusing.url}: detail of CLUSTER_AUTHORIZATION_FAILED") as refused:
+        members.ask_each(RaiseFloorResponse, "/v1/x")
+    assert refused.value.exit_code == ExitCode.NOT_AUTHORISED
+    answering = servers(GOOD)
+    some = Controllers(f"{refusing.url},{answering.url}", None, 1.0)
+    assert some.ask_each(RaiseFloorResponse, "/v1/x") == {refusing.url: None, answering.url: GOOD[1]}
+    nobody = Controllers(NOWHERE, None, 1.0)
+    with pytest.raises(CommandError, match=f"no controller answers: {NOWHERE}: .*refused") as unreachable:
+        describe_best(nobody)
+    assert unreachable.value.exit_code == ExitCode.UNREACHABLE
+
+
 def description(node_id: int, leads: bool = False, **fields: Any) -> tuple[int, QuorumDescription]:
     found = {"term": 2, "leader_id": 1, "leader_http": None, "commit_index": 10, "applied_index": 10} | fields
     role = "leader" if leads else "follower"
@@ -245,7 +261,7 @@ def test_the_default() -> None:
 
 @pytest.mark.parametrize(
     "urls",
-    ["https://x:1", "127.0.0.1:80", "http://", "http://host:port", "http://host:99999", "http://a:1,ftp://b", " , ,"],
+    ["ftp://x:1", "127.0.0.1:80", "http://", "http://host:port", "http://host:99999", "http://a:1,ftp://b", " , ,"],
 )
 def test_what_is_no_base_url(urls: str) -> None:
     with pytest.raises(click.BadParameter, match="base URL like"):

@@ -23,6 +23,7 @@ from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
+from pidkeeper.service.protection import Protection
 from pidkeeper.service.server import HttpServer
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster
@@ -80,9 +81,9 @@ async def test_callers_leave_the_files_that_storage_and_peers_need(
     """Where no more may be open than most systems begin with."""
     given: list[int] = []
 
-    def counted(app: App, *, max_connections: int) -> HttpServer:
+    def counted(app: App, *, max_connections: int, protection: Protection) -> HttpServer:
         given.append(max_connections)
-        return HttpServer(app, max_connections=max_connections)
+        return HttpServer(app, max_connections=max_connections, protection=protection)
 
     monkeypatch.setattr(server, "HttpServer", counted)
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 1024))

@@ -9,14 +9,18 @@ import ssl
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 from yarl import URL
 
+from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import fitting_connections
-from pidkeeper.service.exchange import HttpRequest
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.protection import Level, Protection
 from pidkeeper.service.server import HttpServer
-from pidkeeper.service.tls import TlsFiles, client_context, server_context
+from pidkeeper.service.tls import Tls, client_context
+from pidkeeper.service.tls_files import TlsFiles
 from tests.support.certificates import CertificateAuthority
 from tests.support.served_app import served
 from tests.support.waiting import until
@@ -199,26 +203,55 @@ async def ask(address: tuple[str, int], files: TlsFiles) -> int:
             return answer.status
 
 
-async def test_a_client_that_trusts_the_ca_is_served_over_tls(app: App, authority: CertificateAuthority) -> None:
-    own = authority.issue("server")
-    files = TlsFiles(certificate_file=own.certificate_file, key_file=own.key_file)
-    server = HttpServer(app, tls=server_context(files))
+def protected(files: TlsFiles, level: Level) -> Protection:
+    return Protection(level, Tls(files), "cluster-a")
+
+
+async def test_a_caller_over_tls_is_whom_its_certificate_names(app: App, authority: CertificateAuthority) -> None:
+    asked: list[Principal | None] = []
+
+    inner = app.dispatch
+
+    async def dispatch(request: HttpRequest) -> HttpResponse:
+        asked.append(request.certified)
+        return await inner(request)
+
+    app.dispatch = dispatch  # type: ignore[misc]
+    server = HttpServer(app, protection=protected(authority.issue("server"), "required"))
     address = await server.start("127.0.0.1", 0)
     assert await ask(address, TlsFiles(ca_file=authority.path)) == 200
+    assert await ask(address, authority.issue("seven", uris=["pidkeeper://cluster-a/broker/7"])) == 200
+    assert asked == [None, Principal("broker 7", frozenset({Access.BROKER, Access.VIEWER}), frozenset({7}))]
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
         await ask(address, TlsFiles())
     await server.stop(1.0)
 
 
-async def test_with_a_ca_clients_must_show_a_certificate_of_it(
+async def test_a_certificate_of_another_ca_is_refused(
     app: App, authority: CertificateAuthority, tmp_path: Path
 ) -> None:
-    server = HttpServer(app, tls=server_context(authority.issue("server")))
+    server = HttpServer(app, protection=protected(authority.issue("server"), "required"))
     address = await server.start("127.0.0.1", 0)
-    assert await ask(address, authority.issue("agent-7")) == 200
     stranger = CertificateAuthority(tmp_path, "other CA").issue("stranger")
-    for certificate, key in ((None, None), (stranger.certificate_file, stranger.key_file)):
-        files = TlsFiles(certificate_file=certificate, key_file=key, ca_file=authority.path)
-        with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
-            await ask(address, files)
+    with pytest.raises((aiohttp.ClientError, ssl.SSLError)):
+        await ask(address, msgspec.structs.replace(stranger, ca_file=authority.path))
+    await until(lambda: app.counters.handshake_failures["certificate"] >= 1)
+    await server.stop(1.0)
+
+
+@pytest.mark.parametrize("level", ["optional", "required"])
+async def test_without_tls_a_caller_is_served_where_it_is_optional(
+    app: App, authority: CertificateAuthority, level: Level
+) -> None:
+    server = HttpServer(app, protection=protected(authority.issue("server"), level))
+    address = await server.start("127.0.0.1", 0)
+    plain = await asyncio.open_connection(*address)
+    if level == "optional":
+        assert await answers(plain)
+        assert await ask(address, TlsFiles(ca_file=authority.path)) == 200
+    else:
+        plain[1].write(LIVE)
+        assert await ended(plain)
+        await until(lambda: app.counters.handshake_failures["plaintext"] == 1)
+    plain[1].close()
     await server.stop(1.0)

@@ -8,8 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from pidkeeper.service.protection import UNPROTECTED, check_urls, load_protection
 from pidkeeper.service.settings import SettingsError
-from pidkeeper.service.tls import TlsFiles, client_context, server_context
+from pidkeeper.service.tls import Tls, client_context, server_context
+from pidkeeper.service.tls_files import TlsFiles
 from tests.support.certificates import DAY, NOW, CertificateAuthority
 
 
@@ -115,3 +117,82 @@ def test_a_date_behind_2049_is_read(authority: CertificateAuthority) -> None:
     server_context(late)
     with pytest.raises(SettingsError, match="expired on 2060-"):
         server_context(late, clock=lambda: NOW.replace(year=2061, day=1))
+
+
+class Used:
+    """Files that a process uses, and others that are put in their place."""
+
+    def __init__(self, directory: Path) -> None:
+        self.authority = CertificateAuthority(directory)
+        self.files = self.authority.issue("used")
+        self.tls = Tls(self.files)
+
+    def replace(self, other: TlsFiles, *names: str) -> None:
+        for name in names:
+            path = Path(getattr(self.files, name))
+            new = path.with_suffix(".new")
+            new.write_bytes(Path(getattr(other, name)).read_bytes())
+            new.replace(path)
+
+
+def test_new_files_are_used_and_what_is_of_no_use_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    used = Used(tmp_path)
+    before, ends = used.tls.contexts, used.tls.ends
+    used.tls.refresh()
+    assert used.tls.contexts is before, "nothing has changed"
+    later = used.authority.issue("later", ends=NOW + 1.5 * DAY)
+    used.replace(later, "certificate_file")
+    used.tls.refresh()
+    used.tls.refresh()
+    assert (used.tls.contexts, used.tls.ends) == (before, ends), "the key is still that of the other one"
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "told once"
+    used.replace(later, "key_file")
+    used.tls.refresh()
+    assert used.tls.contexts is not before
+    assert used.tls.ends == NOW + 1.5 * DAY
+    kept = used.tls.contexts
+    Path(used.files.key_file or "").unlink()
+    used.tls.refresh()
+    assert used.tls.contexts is kept
+
+
+def test_files_that_do_not_name_the_process_any_more_are_not_used(tmp_path: Path) -> None:
+    wanted = "pidkeeper://c/broker/7"
+    authority = CertificateAuthority(tmp_path)
+    files = authority.issue("seven", uris=[wanted])
+    protection = load_protection("required", files, ("broker", 7))
+    assert protection.tls is not None
+    before = protection.tls.contexts
+    eight = authority.issue("eight", uris=["pidkeeper://c/broker/8"])
+    for name in ("certificate_file", "key_file"):
+        Path(getattr(files, name)).write_bytes(Path(getattr(eight, name)).read_bytes())
+    protection.tls.refresh()
+    assert protection.tls.contexts is before
+
+
+@pytest.mark.parametrize(
+    ("uris", "own", "cluster", "reason"),
+    [
+        ([], ("broker", 7), None, "must have pidkeeper://CLUSTER/broker/7 .* it has none of the kind"),
+        (["pidkeeper://c/broker/8"], ("broker", 7), None, "it has pidkeeper://c/broker/8"),
+        (["pidkeeper://c/broker/1"], ("controller", 1), "c", "must have pidkeeper://c/controller/1"),
+        (["pidkeeper://d/controller/1"], ("controller", 1), "c", "must have pidkeeper://c/controller/1"),
+        (["pidkeeper://c/broker/7", "pidkeeper://d/broker/7"], ("broker", 7), None, "names several clusters"),
+    ],
+)
+def test_a_certificate_that_does_not_name_the_process_is_refused(
+    authority: CertificateAuthority, uris: list[str], own: tuple[str, int], cluster: str | None, reason: str
+) -> None:
+    with pytest.raises(SettingsError, match=reason):
+        load_protection("optional", authority.issue("own", uris=uris), own, cluster)
+
+
+def test_files_and_level_go_together(files: TlsFiles) -> None:
+    with pytest.raises(SettingsError, match="without effect"):
+        load_protection("off", TlsFiles(ca_file="x"), ("broker", 7))
+    with pytest.raises(SettingsError, match=r"tls.ca_file: security = \"required\" needs it"):
+        load_protection("required", changed(files, ca_file=None), ("broker", 7))
+    assert load_protection("off", TlsFiles(), ("broker", 7)) is UNPROTECTED
+    with pytest.raises(SettingsError, match="http://h:1 is no https"):
+        check_urls("required", ["https://h:1", "http://h:1"], "controllers")
+    check_urls("optional", ["http://h:1"], "controllers")

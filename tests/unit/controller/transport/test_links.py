@@ -35,6 +35,7 @@ from pidkeeper.controller.transport.frames import (
 from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks, of_two_foundings
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
+from pidkeeper.service.protection import UNPROTECTED, Protection
 
 HOST = "127.0.0.1"
 NONCE = bytes(NONCE_BYTES)
@@ -91,11 +92,16 @@ class Net:
         return Identity(cluster_id, node_id, f"dir-{node_id}", (key,))
 
     async def member(
-        self, identity: Identity, peers: list[int], *, port_of: dict[int, int] | None = None
+        self,
+        identity: Identity,
+        peers: list[int],
+        *,
+        port_of: dict[int, int] | None = None,
+        protection: Protection = UNPROTECTED,
     ) -> tuple[PeerLinks, Events]:
         events = Events()
         addresses = {peer: (HOST, self.ports[(port_of or {}).get(peer, peer)]) for peer in peers}
-        links = PeerLinks(identity, addresses)
+        links = PeerLinks(identity, addresses, protection)
         self._reserved[identity.node_id].close()
         await links.start(HOST, self.ports[identity.node_id], events)
         self._open.append(links)

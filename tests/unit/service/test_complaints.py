@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pidkeeper.controller.transport.complaints import MAX_SOURCES, QUIET_SECONDS, Complaints
+from pidkeeper.service.complaints import MAX_SOURCES, QUIET_SECONDS, Complaints
 
 
 class Told:
