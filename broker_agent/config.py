@@ -38,6 +38,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `kafka_advertised` is what clients are told to connect to. It defaults to `kafka_listen`, unless that is a wildcard.
     `probe_listen` serves probes and metrics once more, whatever goes on at the other two. `security`, `tls`: as in
     `service.protection`; the certificate names this broker, and is shown to the controllers.
+    `token_file`: the token that is sent to the controllers; `tokens_file`: those of its own callers over HTTP, with
+    their roles (`service.token_list`).
     """
 
     broker_id: BrokerId
@@ -49,6 +51,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     security: Level = OFF
     tls: TlsFiles = TlsFiles()
     token_file: str | None = None
+    tokens_file: str | None = None
     heartbeat_interval_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 500
     ask_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = ASK_FRACTION
     reserve_seconds: Annotated[float, msgspec.Meta(ge=0)] = RESERVE_SECONDS

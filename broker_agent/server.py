@@ -25,8 +25,11 @@ from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.protection import Protection
+from pidkeeper.service.refreshing import refreshing
+from pidkeeper.service.sent_token import SentToken
 from pidkeeper.service.server import HttpServer, ListenError
-from pidkeeper.service.settings import parse_address, parse_optional_address, read_secret
+from pidkeeper.service.settings import parse_address, parse_optional_address
+from pidkeeper.service.token_list import TokenList
 
 SPARE_FILES: Final = 1024 + PROBE_CONNECTIONS
 """Open files beside Kafka's and HTTP's connections: HTTP out (80 to each of nine members, the most there are), the
@@ -44,10 +47,11 @@ def run(config: AgentConfig) -> int:
 
     Raises SettingsError for a configuration that cannot be used.
     """
-    token = None if config.token_file is None else read_secret(config.token_file, "token_file")
+    token = None if config.token_file is None else SentToken(config.token_file, "token_file")
+    tokens = None if config.tokens_file is None else TokenList(config.tokens_file)
     protection = config.protection()
     return run_service(
-        lambda: _running(config, token, protection),
+        lambda: _running(config, token, tokens, protection),
         logger=logger,
         log_level=config.log_level,
         open_files=config.kafka_max_connections + MAX_CONNECTIONS + SPARE_FILES + protection.files,
@@ -55,12 +59,16 @@ def run(config: AgentConfig) -> int:
 
 
 @contextlib.asynccontextmanager
-async def _running(config: AgentConfig, token: str | None, protection: Protection) -> AsyncIterator[Ending]:
+async def _running(
+    config: AgentConfig, token: SentToken | None, tokens: TokenList | None, protection: Protection
+) -> AsyncIterator[Ending]:
     ending = Ending()
     on_stop_signal(ending.request_stop)
     on_violation(ending.fail)
     rng = random.SystemRandom()
-    async with protection.kept_up(), AiohttpTransport(token=token, tls=protection.tls) as transport:
+    refresh = [one.refresh for one in (token, tokens, protection) if one is not None]
+    sent = None if token is None else lambda: token.value
+    async with refreshing(*refresh), AiohttpTransport(token=sent, tls=protection.tls) as transport:
         client = ControllerClient(config.controllers, transport, rng)
         async with contextlib.AsyncExitStack() as stack:
             listener, advertised = await _bind_kafka(config, protection)
@@ -76,7 +84,7 @@ async def _running(config: AgentConfig, token: str | None, protection: Protectio
             )
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
             await listener.serve(responder, TransactionResponder(agent.transactions).answer)
-            app = build_app(agent, listener, protection=protection)
+            app = build_app(agent, listener, tokens=tokens, protection=protection)
             probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
             await stack.enter_async_context(probes_served(app, probe_listen, protection))
             await _start_http(config, app, protection, stack)

@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "migrate": ("migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
     "log": ("offline:log", "Read a member's write-ahead log."),
     "snapshot": ("offline:snapshot", "List, inspect and verify a member's snapshots."),
+    "tokens": ("tokens:tokens", "Create, list and revoke bearer tokens."),
     "certs": ("certs:certs", "Make certificates to try TLS out."),
     "archive": ("archive:archive", "Ship members' archives to a bucket, to HDFS or to another disk."),
     "audit": ("audit:audit", "Audit the allocated IDs from files; find a safe floor after a disaster."),

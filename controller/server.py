@@ -22,8 +22,10 @@ from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.protection import UNPROTECTED, Protection
+from pidkeeper.service.refreshing import refreshing
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import SettingsError, parse_address, parse_optional_address, read_secret
+from pidkeeper.service.token_list import TokenList
 from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.snapshot_format import NewerSnapshot
 
@@ -60,8 +62,11 @@ def run(config: ControllerConfig) -> int:
     settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
     probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
     protection, tokens = config.protection(), _read_tokens(config)
+    listed = None if config.tokens_file is None else TokenList(config.tokens_file)
     return run_service(
-        lambda: _running(settings, listen, config.limits, *tokens, protection=protection, probe_listen=probe_listen),
+        lambda: _running(
+            settings, listen, config.limits, *tokens, tokens=listed, protection=protection, probe_listen=probe_listen
+        ),
         logger=logger,
         log_level=config.log_level,
         open_files=MAX_CONNECTIONS + SPARE_FILES + protection.files,
@@ -77,6 +82,7 @@ async def _running(
     token: str | None,
     operator_token: str | None = None,
     *,
+    tokens: TokenList | None = None,
     protection: Protection = UNPROTECTED,
     probe_listen: HostPort | None = None,
 ) -> AsyncIterator[ClusterMember]:
@@ -86,9 +92,15 @@ async def _running(
         raise ServiceError(f"cannot open the data directory: {error}") from error
     on_violation(member.driver.fault)
     app = build_app(
-        MemberInterface(member), limits=limits, token=token, operator_token=operator_token, protection=protection
+        MemberInterface(member),
+        limits=limits,
+        token=token,
+        operator_token=operator_token,
+        tokens=tokens,
+        protection=protection,
     )
-    async with protection.kept_up(), probes_served(app, probe_listen, protection):
+    refresh = [protection.refresh] if tokens is None else [protection.refresh, tokens.refresh]
+    async with refreshing(*refresh), probes_served(app, probe_listen, protection):
         connections, *_ = fitting_connections(MAX_CONNECTIONS, reserved=SPARE_FILES + protection.files)
         api = HttpServer(app, max_connections=connections, protection=protection)
         host, port = await api.start(listen.host, listen.port)

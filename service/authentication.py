@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from typing import Final
 
 from pidkeeper.protocol.errors import ErrorCode
@@ -20,20 +21,29 @@ OPERATOR: Final = Principal("operator", EVERY_ROLE | {Access.OVERRIDE})
 class Authenticator:
     """Checks the bearer token (RFC 6750) in constant time, and without one takes whom the certificate names.
 
-    `token`: that of all callers. `operator_token`: what operators bring in its place; with one, nobody else is an
-    operator, but for certificates that say so. `closed`: whether everybody must have a name; without it, and without a
-    token, all are let in. Raises ValueError for an empty token, or if both are the same.
+    `token`: that of all callers. `operator_token`: what operators bring in its place. `listed`: tokens of many, each
+    with roles of its own. With either, nobody else is an operator, but for certificates that say so. `closed`: whether
+    everybody must have a name; without it, and without a token or a list, all are let in. Raises ValueError for an
+    empty token, or if both are the same.
     """
 
-    def __init__(self, token: str | None, operator_token: str | None = None, *, closed: bool = False) -> None:
+    def __init__(
+        self,
+        token: str | None,
+        operator_token: str | None = None,
+        *,
+        listed: Callable[[bytes], Principal | None] | None = None,
+        closed: bool = False,
+    ) -> None:
         if "" in {token, operator_token}:
             raise ValueError("the API token is empty; write one into the token file, or configure none")
         if token is not None and token == operator_token:
             raise ValueError("the operators' token is the one of all callers: give operators one of their own")
-        roles = EVERY_ROLE if operator_token is None else WITHOUT_OPERATOR
+        roles = EVERY_ROLE if operator_token is None and listed is None else WITHOUT_OPERATOR
         self.closed: Final = closed
+        self._listed = listed
         # Whoever brings no token; None where one is needed for everything.
-        self._anybody = Principal(_ANYBODY, roles) if token is None and not closed else None
+        self._anybody = Principal(_ANYBODY, roles) if token is None and listed is None and not closed else None
         self._known: tuple[tuple[bytes, Principal], ...] = ()
         if token is not None:
             self._known += ((token.encode(), Principal(_TOKEN_HOLDER, roles)),)
@@ -43,7 +53,7 @@ class Authenticator:
     @property
     def secured(self) -> bool:
         """Whether any caller has to prove who it is."""
-        return bool(self._known) or self.closed
+        return bool(self._known) or self._listed is not None or self.closed
 
     def authenticate(self, request: HttpRequest) -> Principal:
         """Who sent the request. Raises HttpError (401) if nothing says so and it takes that.
@@ -51,12 +61,15 @@ class Authenticator:
         Where nothing is needed, an unknown token makes nobody worse off, and a certificate neither: callers may bring
         theirs before they are asked for.
         """
-        if self._known:
+        if self._known or self._listed is not None:
             scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-            secret = given.strip().encode("utf-8", "surrogateescape")
-            for expected, principal in self._known:
-                if scheme.lower() == "bearer" and hmac.compare_digest(secret, expected):
-                    return principal
+            if scheme.lower() == "bearer":
+                secret = given.strip().encode("utf-8", "surrogateescape")
+                for expected, principal in self._known:
+                    if hmac.compare_digest(secret, expected):
+                        return principal
+                if self._listed is not None and (found := self._listed(secret)) is not None:
+                    return found
         certified = request.certified
         if self._anybody is not None:
             return self._anybody if certified is None else _more(certified, self._anybody)

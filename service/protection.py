@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from pidkeeper.service.access import Principal
@@ -48,14 +47,10 @@ class Protection:
         """How many files the handshakes of a process may hold open."""
         return 0 if self.tls is None else LISTENERS * MAX_HANDSHAKES
 
-    @contextlib.asynccontextmanager
-    async def kept_up(self) -> AsyncIterator[None]:
-        """Use new files meanwhile, once there are some."""
-        if self.tls is None:
-            yield
-            return
-        async with self.tls.refreshed():
-            yield
+    def refresh(self) -> None:
+        """Use new files, if there are some."""
+        if self.tls is not None:
+            self.tls.refresh()
 
 
 UNPROTECTED: Final = Protection()

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,14 +13,12 @@ import msgspec
 from cryptography import x509
 
 from pidkeeper.service.certified import CertifiedName, names_in
+from pidkeeper.service.refreshing import Stamp, stamp_of
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.service.tls_files import TlsFiles
 
 MAX_PEM_BYTES: Final = 1024 * 1024
 """Longest file: a bundle of all public CAs is about 220 KiB."""
-
-REFRESH_SECONDS: Final = 1.0
-"""Between two looks whether files have changed."""
 
 Clock = Callable[[], datetime]
 
@@ -76,21 +72,6 @@ class Tls:
             return
         logger.info("the files of [tls] were read again: valid until %s UTC", f"{self.ends:%F %H:%M}")
 
-    @contextlib.asynccontextmanager
-    async def refreshed(self) -> AsyncIterator[None]:
-        """Look for changes meanwhile."""
-
-        async def refresh_for_ever() -> None:
-            while True:
-                await asyncio.sleep(REFRESH_SECONDS)
-                self.refresh()
-
-        task = asyncio.create_task(refresh_for_ever(), name="tls-files")
-        try:
-            yield
-        finally:
-            task.cancel()
-
     def _load(self) -> tuple[Contexts, datetime]:
         files, clock = self._files, self._clock
         listener, members = server_context(files, clock), server_context(files, clock)
@@ -140,17 +121,8 @@ def _uris(certificate: x509.Certificate) -> list[str]:
     return found.get_values_for_type(x509.UniformResourceIdentifier)
 
 
-def _stamps(files: TlsFiles) -> list[tuple[int, int, int] | None]:
-    """Others whenever a file was written or put in the place of another."""
-    return [None if path is None else _stamp(path) for path in msgspec.structs.astuple(files)]
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = Path(path).stat()
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
+def _stamps(files: TlsFiles) -> list[Stamp]:
+    return [None if path is None else stamp_of(path) for path in msgspec.structs.astuple(files)]
 
 
 def _load_own(context: ssl.SSLContext, files: TlsFiles, clock: Clock) -> None:

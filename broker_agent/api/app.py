@@ -14,6 +14,7 @@ from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.protection import UNPROTECTED, Protection
+from pidkeeper.service.token_list import TokenList
 
 DESCRIPTION: Final = Description(
     "pidkeeper broker agent", "Hands out Kafka producer IDs from memory, and serves transactional producers."
@@ -21,12 +22,17 @@ DESCRIPTION: Final = Description(
 
 
 def build_app(
-    agent: Agent, listener: KafkaListener, *, token: str | None = None, protection: Protection = UNPROTECTED
+    agent: Agent,
+    listener: KafkaListener,
+    *,
+    token: str | None = None,
+    tokens: TokenList | None = None,
+    protection: Protection = UNPROTECTED,
 ) -> App:
     """The app that serves `agent`; `listener` is counted in its metrics.
 
-    `token`: the bearer token that every call under `/v1` must bring; None leaves them open. `protection`: whether
-    everybody must have a name.
+    `token`: the bearer token that every call under `/v1` must bring; None leaves them open. `tokens`: those of callers
+    with roles of their own. `protection`: whether everybody must have a name.
     """
     operations = Operations(agent)
     service = Service(
@@ -39,4 +45,5 @@ def build_app(
         collectors=[*build_collectors(agent, listener), CertificateCollector(protection)],
         answers_in_kind=True,
     )
-    return App(service, Authenticator(token, closed=protection.required))
+    listed = None if tokens is None else tokens.find
+    return App(service, Authenticator(token, listed=listed, closed=protection.required))

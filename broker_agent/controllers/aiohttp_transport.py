@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Self
 
 import aiohttp
@@ -18,21 +19,19 @@ closed; and the transactions, which so keep none of these from a connection."""
 
 
 class AiohttpTransport:
-    """`token` goes along as a bearer token. `tls`: for https:// addresses, the own certificate and the CA to trust.
+    """What `token` gives goes along as a bearer token. `tls`: for https:// addresses, what is shown and trusted.
 
     Use as an asynchronous context manager.
     """
 
-    def __init__(self, *, token: str | None = None, tls: Tls | None = None) -> None:
+    def __init__(self, *, token: Callable[[], str] | None = None, tls: Tls | None = None) -> None:
+        self._token = token
         self._tls = tls
-        self._headers = {"Content-Type": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
         connector = aiohttp.TCPConnector(limit=0, limit_per_host=_MAX_CONNECTIONS_PER_MEMBER)
-        self._session = aiohttp.ClientSession(connector=connector, headers=self._headers)
+        self._session = aiohttp.ClientSession(connector=connector, headers={"Content-Type": "application/json"})
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -45,10 +44,11 @@ class AiohttpTransport:
         """As `Transport.exchange`. A redirect is an answer like any other: the token would follow it anywhere."""
         assert self._session is not None, "the transport is used outside of its `async with` block"
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
+        headers = None if self._token is None else {"Authorization": f"Bearer {self._token()}"}
         context = True if self._tls is None else self._tls.contexts.client
         try:
             async with self._session.request(
-                method, base_url + path, data=body, allow_redirects=False, timeout=timeout, ssl=context
+                method, base_url + path, data=body, headers=headers, allow_redirects=False, timeout=timeout, ssl=context
             ) as response:
                 return response.status, await _read_bounded(response)
         except aiohttp.ClientError as error:

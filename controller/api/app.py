@@ -16,6 +16,7 @@ from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.protection import UNPROTECTED, Protection
+from pidkeeper.service.token_list import TokenList
 
 DESCRIPTION: Final = Description(
     "pidkeeper controller", "Hands out blocks of Kafka producer IDs. No ID twice, nothing acknowledged lost."
@@ -28,6 +29,7 @@ def build_app(
     limits: ApiLimits,
     token: str | None,
     operator_token: str | None = None,
+    tokens: TokenList | None = None,
     protection: Protection = UNPROTECTED,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> App:
@@ -35,8 +37,8 @@ def build_app(
 
     `token`: the bearer token that every call under `/v1` must bring; None leaves them open. Probes, metrics and the
     OpenAPI document are always open. `operator_token`: what operators bring instead; with one, the common token is not
-    enough for what changes the cluster. `protection`: whether everybody must have a name. `clock_ns`: a monotonic
-    clock. Raises ValueError for an empty token.
+    enough for what changes the cluster. `tokens`: those of callers with roles of their own. `protection`: whether
+    everybody must have a name. `clock_ns`: a monotonic clock. Raises ValueError for an empty token.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
@@ -52,4 +54,5 @@ def build_app(
         leader=member.leader,
         upkeep=lambda: pending.expire(clock_ns()),
     )
-    return App(service, Authenticator(token, operator_token, closed=protection.required))
+    listed = None if tokens is None else tokens.find
+    return App(service, Authenticator(token, operator_token, listed=listed, closed=protection.required))

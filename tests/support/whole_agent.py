@@ -72,7 +72,7 @@ async def controller_client(
     urls: tuple[str, ...], *, token: str | None = None, **options: Any
 ) -> AsyncIterator[ControllerClient]:
     """A client of the controllers over HTTP."""
-    async with AiohttpTransport(token=token) as transport:
+    async with AiohttpTransport(token=None if token is None else lambda: token) as transport:
         yield ControllerClient(urls, transport, random.Random(1), **options)
 
 

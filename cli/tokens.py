@@ -1,0 +1,110 @@
+"""`pidkeeper tokens`: bearer tokens for callers of controllers and agents, in the file that `tokens_file` names."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import click
+
+from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.output import output_option, print_json, print_table
+from pidkeeper.service.settings import SettingsError
+from pidkeeper.service.token_list import NAME, ListedToken, digest_of, is_role, read_tokens
+from pidkeeper.snapshots.files import OsFiles
+
+TOKEN_BYTES = 32
+FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+
+
+@click.group()
+def tokens() -> None:
+    """Create, list and revoke bearer tokens.
+
+    FILE is what `tokens_file` names in the configuration of controllers or agents. It has hashes alone. A service reads
+    it again within a second.
+    """
+
+
+@tokens.command()
+@FILE
+@click.option("--name", required=True, help="Whose it is: letters, digits and ._- alone.")
+@click.option(
+    "--role",
+    "roles",
+    required=True,
+    multiple=True,
+    help="operator, viewer, producer, broker:ID, or broker for any; may be given several times.",
+)
+def create(file: Path, name: str, roles: tuple[str, ...]) -> None:
+    """Add a token to FILE, and print it: it cannot be had again. Those of the same name stay good."""
+    if NAME.fullmatch(name) is None:
+        reason = f"{name!r} has others than letters, digits and ._-, or is too long"
+        raise click.BadParameter(reason, param_hint="--name")
+    for role in roles:
+        if not is_role(role):
+            raise click.BadParameter(f"{role!r} is none", param_hint="--role")
+    token = secrets.token_urlsafe(TOKEN_BYTES)
+    _change(file, lambda known: [*known, ListedToken(name, roles, digest_of(token.encode()))], new=True)
+    click.echo(token)
+
+
+@tokens.command("list")
+@FILE
+@output_option
+def list_tokens(file: Path, output: str) -> None:
+    """List whose tokens there are, and what these may do."""
+    known = _read(file)
+    if output == "json":
+        print_json([{"name": token.name, "roles": token.roles} for token in known])
+    else:
+        print_table(("Name", "Roles"), [(token.name, ", ".join(token.roles)) for token in known])
+
+
+@tokens.command()
+@FILE
+@click.option("--name", required=True, help="Whose tokens.")
+@click.option("--but-the-newest", is_flag=True, help="Keep the one that was created last: the end of a change.")
+def revoke(file: Path, name: str, but_the_newest: bool) -> None:
+    """Remove the tokens of one name from FILE."""
+
+    def without(known: list[ListedToken]) -> list[ListedToken]:
+        own = [token for token in known if token.name == name]
+        if not own:
+            raise CommandError(f"{file} has no token of {name!r}", ExitCode.REFUSED)
+        gone = own[:-1] if but_the_newest else own
+        click.echo(f"revoked {len(gone)} of {len(own)} tokens of {name}")
+        return [token for token in known if token not in gone]
+
+    _change(file, without)
+
+
+def _read(file: Path) -> list[ListedToken]:
+    try:
+        return read_tokens(str(file))
+    except SettingsError as error:
+        raise CommandError(str(error)) from error
+
+
+def _change(file: Path, change: Callable[[list[ListedToken]], Sequence[ListedToken]], *, new: bool = False) -> None:
+    """Put what `change` makes of the tokens in their place, as a whole. `new`: there may be no file yet."""
+    files = OsFiles()
+    try:
+        lock = files.lock(file.with_name(f".{file.name}.lock"))
+    except BlockingIOError as error:
+        raise CommandError(f"{file} is being changed by another command: try again", ExitCode.REFUSED) from error
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}") from error
+    try:
+        known = [] if new and not file.exists() else _read(file)
+        lines = "".join(f"{token.line}\n" for token in change(known))
+        unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640), "w") as opened:
+            opened.write(lines)
+        unfinished.replace(file)
+    except OSError as error:
+        raise CommandError(f"{file}: {error.strerror or error}") from error
+    finally:
+        files.close(lock)
