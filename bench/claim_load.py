@@ -10,16 +10,22 @@ import msgspec
 from bench.figures import repeats
 from bench.load_process import DRAIN_POLL_SECONDS, DRAIN_POLLS, serve
 from pidkeeper.cli.kafka_load import ClaimTally, connect
+from pidkeeper.service.tls import client_context
+from pidkeeper.service.tls_files import TlsFiles
 
 
 class ClaimSpec(msgspec.Struct, frozen=True):
-    """What to do: `connections` to `address`, each with `in_flight` requests, for `warmup` plus `seconds` seconds."""
+    """What to do: `connections` to `address`, each with `in_flight` requests, for `warmup` plus `seconds` seconds.
+
+    `tls`: over TLS, with these files.
+    """
 
     address: str
     connections: int
     in_flight: int
     seconds: float
     warmup: float
+    tls: TlsFiles | None = None
 
 
 class ClaimResult(msgspec.Struct, frozen=True):
@@ -42,7 +48,8 @@ class ClaimResult(msgspec.Struct, frozen=True):
 async def run(spec: ClaimSpec) -> ClaimResult:
     """Run the load. Raises OSError if a connection is refused."""
     tally = ClaimTally()
-    connections = [await connect(spec.address, tally, repeat=True) for _ in range(spec.connections)]
+    context = None if spec.tls is None else client_context(spec.tls)
+    connections = [await connect(spec.address, tally, repeat=True, context=context) for _ in range(spec.connections)]
     for connection in connections:
         connection.send(spec.in_flight)
     await asyncio.sleep(spec.warmup)

@@ -32,9 +32,9 @@ Cluster = TypeVar("Cluster", bound=LocalCluster)
 _FSYNCS: Final = re.compile(rb"^pidkeeper_raft_fsyncs_total ([0-9.e+]+)$", re.MULTILINE)
 
 
-def raised_cluster(kind: type[Cluster], directory: Path, *, agents: int) -> Cluster:
+def raised_cluster(kind: type[Cluster], directory: Path, *, agents: int, secure: bool = False) -> Cluster:
     """Three controllers on free ports, not started yet."""
-    return kind(directory, controllers=3, agents=agents, controller_options=RAISED_OPTIONS)
+    return kind(directory, controllers=3, agents=agents, controller_options=RAISED_OPTIONS, secure=secure)
 
 
 def host_port(base_url: str) -> tuple[str, int]:

@@ -9,15 +9,17 @@ InitProducerId v4 from a counter. No term, no vote, no checksum, no recovery: no
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import queue
 import socket
+import ssl
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Self, cast
 
@@ -29,6 +31,8 @@ from bench.disk import PREALLOCATED_BYTES, open_preallocated
 from pidkeeper.cli.local_cluster import free_ports, import_root
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from pidkeeper.protocol.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from pidkeeper.service.tls import server_context
+from pidkeeper.service.tls_files import TlsFiles
 
 HOST: Final = "127.0.0.1"
 ALLOCATE_PATH: Final = "/v1/producer-ids/allocate"
@@ -228,10 +232,26 @@ async def serve_follower(port: int, path: Path) -> asyncio.Server:
     return await asyncio.get_running_loop().create_server(lambda: Follower(log), HOST, port)
 
 
-async def serve_claims(port: int) -> asyncio.Server:
-    """Answer InitProducerId v4."""
+async def serve_claims(port: int, context: ssl.SSLContext | None = None) -> asyncio.Server:
+    """Answer InitProducerId v4; with a `context` over TLS."""
     next_id = [0]
-    return await asyncio.get_running_loop().create_server(lambda: ClaimServer(next_id), HOST, port)
+    return await asyncio.get_running_loop().create_server(lambda: ClaimServer(next_id), HOST, port, ssl=context)
+
+
+@contextlib.contextmanager
+def tls_claims(files: TlsFiles) -> Iterator[int]:
+    """The server of claims over TLS, where clients show a certificate; gives its port."""
+    (port,) = free_ports(1)
+    paths = [str(path) for path in msgspec.structs.astuple(files)]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.floor", "tls-claims", str(port), *paths], cwd=import_root()
+    )
+    try:
+        wait_listening(port)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
 
 
 class Floor:
@@ -282,11 +302,12 @@ def wait_listening(port: int) -> None:
     raise TimeoutError(f"nothing listens on port {port} after {START_SECONDS:g} s")
 
 
-async def _serve(role: str, port: int, path: Path, follower_ports: list[int]) -> None:
+async def _serve(role: str, port: int, path: Path, *rest: str) -> None:
     starts: dict[str, Callable[[], object]] = {
-        "leader": lambda: serve_leader(port, path, follower_ports),
+        "leader": lambda: serve_leader(port, path, [int(each) for each in rest]),
         "follower": lambda: serve_follower(port, path),
         "claims": lambda: serve_claims(port),
+        "tls-claims": lambda: serve_claims(port, _context(str(path), *rest)),
     }
     started = starts[role]()
     assert asyncio.iscoroutine(started)
@@ -294,5 +315,9 @@ async def _serve(role: str, port: int, path: Path, follower_ports: list[int]) ->
     await asyncio.Event().wait()
 
 
+def _context(certificate_file: str, key_file: str, ca_file: str) -> ssl.SSLContext:
+    return server_context(TlsFiles(certificate_file=certificate_file, key_file=key_file, ca_file=ca_file))
+
+
 if __name__ == "__main__":
-    uvloop.run(_serve(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), [int(port) for port in sys.argv[4:]]))
+    uvloop.run(_serve(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), *sys.argv[4:]))

@@ -42,6 +42,13 @@ def at_least_half(
     section: str, name: str, unit: str, samples: list[float], floor_samples: list[float], remark: str
 ) -> Row:
     """A rate against its floor: half of the floor is aimed at."""
+    return at_least(0.5, section, name, unit, samples, floor_samples, remark)
+
+
+def at_least(
+    share: float, section: str, name: str, unit: str, samples: list[float], floor_samples: list[float], remark: str
+) -> Row:
+    """A rate against its floor, of which such a share is aimed at; 0 for none."""
     measured, floor = median(samples), median(floor_samples)
     ratio = measured / floor
     return Row(
@@ -51,8 +58,8 @@ def at_least_half(
         measured=measured,
         floor=floor,
         ratio=ratio,
-        bar=">= 0.5 of floor",
-        met=ratio >= 0.5,
+        bar=f">= {share:g} of floor" if share else "",
+        met=ratio >= share if share else None,
         samples=samples,
         floor_samples=floor_samples,
         remark=remark,

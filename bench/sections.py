@@ -21,12 +21,14 @@ from bench.crowd_section import LIMITS, CrowdBench, CrowdPlan
 from bench.disk import measure_fdatasync
 from bench.failover import FailoverBench
 from bench.figures import repeats
-from bench.floor import ALLOCATE_PATH, HOST, Floor
+from bench.floor import ALLOCATE_PATH, HOST, Floor, tls_claims
 from bench.http_load import LoadResult, LoadSpec
 from bench.load_process import run_load
-from bench.report import Row, at_least_half, at_most, at_most_twice
+from bench.report import Row, at_least, at_least_half, at_most, at_most_twice
 from bench.slow_disk import SlowDiskCluster
+from pidkeeper.cli.controllers import dev_files
 from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.service.tls_files import TlsFiles
 
 CALLERS: Final = (1, 8, 64)
 CLAIM_CONNECTIONS: Final = 64
@@ -155,6 +157,36 @@ class Sections:
                 )
         return rows
 
+    def tls(self) -> list[Row]:
+        """The same over TLS, against a server that only counts over the same TLS, and against an agent without."""
+        rows = []
+        with (
+            self._cluster("plain", LocalCluster, agents=1) as plain,
+            self._cluster("secure", LocalCluster, agents=1, secure=True) as secure,
+        ):
+            client, server = dev_files(secure.directory, "producer"), dev_files(secure.directory, "agent-1")
+            assert client is not None and server is not None, "a secure cluster has them"
+            with tls_claims(server) as port:
+                for in_flight in CLAIMS_IN_FLIGHT:
+                    floors, results, plainly = [], [], []
+                    for _ in range(self._plan.repetitions):
+                        floors.append(self._claim_load("floor with TLS", f"{HOST}:{port}", in_flight, client))
+                        results.append(
+                            self._claim_load("agent with TLS", secure.layout.agents[0].kafka, in_flight, client)
+                        )
+                        plainly.append(self._claim_load("agent", plain.layout.agents[0].kafka, in_flight))
+                    what = f"{CLAIM_CONNECTIONS} connections, {in_flight} in flight on each"
+                    rates = [result.rate for result in results]
+                    for name, bar, others in (
+                        ("floor: asyncio.Protocol with the same TLS", 0.9, floors),
+                        ("floor: without TLS", 0.0, plainly),
+                    ):
+                        floor_rates = [result.rate for result in others]
+                        rows.append(
+                            at_least(bar, "tls", f"claims over TLS, {what}; {name}", "ids/s", rates, floor_rates, "")
+                        )
+        return rows
+
     def failover(self) -> list[Row]:
         """Time until allocation works again after the leader was signalled, or its disk began to hang."""
         rows = []
@@ -178,8 +210,8 @@ class Sections:
         return rows
 
     @contextmanager
-    def _cluster(self, name: str, kind: type[Cluster], *, agents: int = 0) -> Iterator[Cluster]:
-        cluster = raised_cluster(kind, self._directory / name, agents=agents)
+    def _cluster(self, name: str, kind: type[Cluster], *, agents: int = 0, secure: bool = False) -> Iterator[Cluster]:
+        cluster = raised_cluster(kind, self._directory / name, agents=agents, secure=secure)
         try:
             cluster.start()
             cluster.wait_ready()
@@ -199,9 +231,9 @@ class Sections:
         self._check_distinct(f"block starts of {name}", result.starts)
         return result
 
-    def _claim_load(self, name: str, address: str, in_flight: int) -> ClaimResult:
+    def _claim_load(self, name: str, address: str, in_flight: int, tls: TlsFiles | None = None) -> ClaimResult:
         plan = self._plan
-        spec = ClaimSpec(address, CLAIM_CONNECTIONS, in_flight, plan.seconds, plan.warmup)
+        spec = ClaimSpec(address, CLAIM_CONNECTIONS, in_flight, plan.seconds, plan.warmup, tls)
         result = run_load("bench.claim_load", spec, ClaimResult, self._load_seconds)
         if result.errors or result.failures:
             self.notes.append(f"claims from {name}: errors by code {result.errors}, failures {result.failures[:3]}")

@@ -117,7 +117,8 @@ async def run_agent(agent: Agent, ending: Ending) -> AsyncIterator[None]:
 async def _bind_kafka(config: AgentConfig, protection: Protection) -> tuple[KafkaListener, HostPort]:
     """The listener, and the address that clients are told: with port 0 it is known only once the socket is bound."""
     address = parse_address(config.kafka_listen, "kafka_listen")
-    kafka, _ = _connections(config, protection)
+    kafka, _, handshakes = _connections(config, protection)
+    protection.fit(handshakes)
     listener = KafkaListener(
         max_connections=kafka, idle_timeout=config.kafka_idle_timeout_seconds, protection=protection
     )
@@ -133,13 +134,13 @@ async def _bind_kafka(config: AgentConfig, protection: Protection) -> tuple[Kafk
 
 
 def _connections(config: AgentConfig, protection: Protection) -> list[int]:
-    """How many the Kafka listener and the HTTP server hold."""
-    return fitting_connections(config.kafka_max_connections, MAX_CONNECTIONS, reserved=SPARE_FILES + protection.files)
+    """How many the Kafka listener and the HTTP server hold, and handshakes before they do."""
+    return fitting_connections(config.kafka_max_connections, MAX_CONNECTIONS, protection.files, reserved=SPARE_FILES)
 
 
 async def _start_http(config: AgentConfig, app: App, protection: Protection, stack: contextlib.AsyncExitStack) -> None:
     address = parse_address(config.http_listen, "http_listen")
-    _, http = _connections(config, protection)
+    _, http, _ = _connections(config, protection)
     server = HttpServer(app, max_connections=http, protection=protection)
     stack.push_async_callback(server.stop, HTTP_STOP_SECONDS)
     try:

@@ -1,12 +1,13 @@
 """A cheap client of InitProducerId: claims as fast as answers come, or at a given pace, and keeps every ID.
 
-It speaks version 4 without a transactional id, over plain connections, and does nothing but that. Requests and answers
+It speaks version 4 without a transactional id, and does nothing but that. Requests and answers
 have a fixed size, so a chunk of answers is unpacked in one call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import time
 from array import array
@@ -131,9 +132,13 @@ class ClaimConnection(asyncio.Protocol):
             self.send(count)
 
 
-async def connect(address: str, tally: ClaimTally, *, repeat: bool = False) -> ClaimConnection:
-    """Connect to `host:port`. Raises OSError."""
+async def connect(
+    address: str, tally: ClaimTally, *, repeat: bool = False, context: ssl.SSLContext | None = None
+) -> ClaimConnection:
+    """Connect to `host:port`; with a `context` over TLS. Raises OSError."""
     host, _, port = address.rpartition(":")
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: ClaimConnection(tally, repeat=repeat), host, int(port))
+    _, connection = await loop.create_connection(
+        lambda: ClaimConnection(tally, repeat=repeat), host, int(port), ssl=context
+    )
     return connection

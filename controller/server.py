@@ -86,6 +86,8 @@ async def _running(
     protection: Protection = UNPROTECTED,
     probe_listen: HostPort | None = None,
 ) -> AsyncIterator[ClusterMember]:
+    connections, handshakes = fitting_connections(MAX_CONNECTIONS, protection.files, reserved=SPARE_FILES)
+    protection.fit(handshakes)
     try:
         member = await open_member(settings, protection)
     except OPENING_ERRORS as error:
@@ -101,7 +103,6 @@ async def _running(
     )
     refresh = [protection.refresh] if tokens is None else [protection.refresh, tokens.refresh]
     async with refreshing(*refresh), probes_served(app, probe_listen, protection):
-        connections, *_ = fitting_connections(MAX_CONNECTIONS, reserved=SPARE_FILES + protection.files)
         api = HttpServer(app, max_connections=connections, protection=protection)
         host, port = await api.start(listen.host, listen.port)
         try:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
+
+from msgspec.structs import asdict
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.access import ANONYMOUS, Access, Principal
@@ -23,6 +26,11 @@ from pidkeeper.service.metrics import SUCCESS
 from pidkeeper.service.parameters import decode_parameters
 from pidkeeper.service.problems import Leader, problem_response
 from pidkeeper.service.routes import Route, TextRoute
+
+MAX_ORDER_CHARACTERS: Final = 300
+"""Of an order in the log: who, what, and the longest names of a transaction."""
+
+logger = logging.getLogger(__name__)
 
 Operations = TypeVar("Operations")
 
@@ -47,6 +55,7 @@ def build_endpoint(
     handler = route.handler
     authorise = _authoriser(route.access, authenticator)
     path_model, query_model, query_texts = route.path_model, route.query_model, route.query_texts
+    tell_order = _order_log(route.name) if route.access is Access.OPERATOR else None
     decoder = BodyDecoder(route.request) if route.request is not None else None
 
     async def endpoint(request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
@@ -62,6 +71,8 @@ def build_endpoint(
                 if len(raw) > MAX_BODY_BYTES:
                     raise too_large(f"{len(raw)} bytes")
                 body = decoder.decode(request.headers.get("Content-Type"), raw)
+            if tell_order is not None:
+                tell_order(principal, path, body)
             answer = await handler(operations, Call(principal, path, query, body))
             outcomes[SUCCESS] += 1
             return _respond(answer, request.headers, in_kind=answers_in_kind)
@@ -104,6 +115,20 @@ def _authoriser(access: Access, authenticator: Authenticator) -> Callable[[HttpR
         return principal
 
     return authorise
+
+
+def _order_log(name: str) -> Callable[[Principal, Any, Any], None]:
+    """Logs who gives an order, and which, as far as a line goes: no order has a secret. Once where it is repeated."""
+    last = ""
+
+    def tell(principal: Principal, *parts: Any) -> None:
+        nonlocal last
+        values = [f"{key}={value!r}" for part in parts if part is not None for key, value in asdict(part).items()]
+        if (order := f"{principal.name} orders {name}: {', '.join(values)}"[:MAX_ORDER_CHARACTERS]) != last:
+            last = order
+            logger.info("%s", order)
+
+    return tell
 
 
 def _respond(answer: Any, headers: Mapping[str, str], *, in_kind: bool) -> HttpResponse:

@@ -19,6 +19,9 @@ MAX_HANDSHAKES: Final = 512
 """Callers that have not come so far. For one more the oldest is closed: it has had a turn of the event loop, and time
 for two round trips unless as many come within them."""
 
+ACCEPTS_AT_ONCE: Final = 8
+"""Connections that are accepted in one turn of the event loop: those that give way are closed in the next ones."""
+
 ACCEPT_PAUSE_SECONDS: Final = 0.5
 """After an accept that failed: the process has no file left."""
 
@@ -33,7 +36,8 @@ class Listener:
     """Listens on one address, and gives each connection to a protocol that `protocol` makes.
 
     `context`: that of the next handshake; None where no TLS is spoken. `plaintext`: whether a connection may also begin
-    without it; the first byte tells. `failures`: handshakes that came to nothing, by reason.
+    without it; the first byte tells. `handshakes`: how
+    many may be under way. `failures`: handshakes that came to nothing, by reason.
     """
 
     def __init__(
@@ -42,12 +46,14 @@ class Listener:
         *,
         context: Callable[[], ssl.SSLContext] | None = None,
         plaintext: bool = True,
+        handshakes: int = MAX_HANDSHAKES,
         complaints: Complaints | None = None,
     ) -> None:
         self.failures: Counter[str] = Counter()
         self._protocol = protocol
         self._context = context
         self._plaintext = plaintext
+        self._most = handshakes
         self._complaints = complaints or Complaints()
         self._backlog = 0
         self._server: asyncio.Server | None = None
@@ -94,9 +100,9 @@ class Listener:
             asyncio.get_running_loop().add_reader(own.fileno(), self._accept, own)
 
     def _accept(self, own: socket.socket) -> None:
-        """All that wait. Here and now, for what a task has accepted is lost if the task is cancelled."""
+        """Some that wait. Here and now, for what a task has accepted is lost if the task is cancelled."""
         loop = asyncio.get_running_loop()
-        for _ in range(self._backlog):
+        for _ in range(ACCEPTS_AT_ONCE):
             try:
                 connection, address = own.accept()
             except (BlockingIOError, ConnectionAbortedError, InterruptedError):
@@ -110,7 +116,7 @@ class Listener:
             self._welcome(connection, str(address[0]))
 
     def _welcome(self, connection: socket.socket, host: str) -> None:
-        if len(self._strangers) >= MAX_HANDSHAKES:
+        if len(self._strangers) >= self._most:
             self._strangers.popitem(last=False)[0].cancel()
             self.failures["crowded"] += 1
         task = asyncio.create_task(self._hand_over(connection, host))

@@ -21,15 +21,22 @@ Level = Literal["off", "optional", "required"]
 LISTENERS: Final = 3
 """The most that a process has: HTTP, probes, and peers or Kafka."""
 
+FILES_PER_HANDSHAKE: Final = 2
+"""In a flood there are as many that are just being closed, for some turns of the event loop."""
+
 OFF: Final = "off"
 REQUIRED: Final = "required"
 
 
 class Protection:
-    """What `security` and the files of `[tls]` come to. `tls` is None where there is none."""
+    """What `security` and the files of `[tls]` come to. `tls` is None where there is none.
+
+    `handshakes`: how many may be under way at each listener.
+    """
 
     def __init__(self, level: Level = OFF, tls: Tls | None = None, cluster_id: str = "") -> None:
         self.tls = tls
+        self.handshakes = MAX_HANDSHAKES
         self.required = level == REQUIRED
         self._cluster_id = cluster_id
 
@@ -44,8 +51,13 @@ class Protection:
 
     @property
     def files(self) -> int:
-        """How many files the handshakes of a process may hold open."""
-        return 0 if self.tls is None else LISTENERS * MAX_HANDSHAKES
+        """How many files the handshakes of a process should be able to hold open."""
+        return 0 if self.tls is None else LISTENERS * FILES_PER_HANDSHAKE * MAX_HANDSHAKES
+
+    def fit(self, files: int) -> None:
+        """Let handshakes hold no more files than these. Before there is a listener."""
+        if self.tls is not None:
+            self.handshakes = max(1, min(MAX_HANDSHAKES, files // (LISTENERS * FILES_PER_HANDSHAKE)))
 
     def refresh(self) -> None:
         """Use new files, if there are some."""

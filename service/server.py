@@ -81,7 +81,9 @@ class HttpServer:
         runner = web.ServerRunner(server, shutdown_timeout=CLEANUP_SECONDS)
         await runner.setup()
         context = self._protection.context(lambda contexts: contexts.listener)
-        listener = Listener(server, context=context, plaintext=not self._protection.required)
+        listener = Listener(
+            server, context=context, plaintext=not self._protection.required, handshakes=self._protection.handshakes
+        )
         try:
             bound = await listener.bind(host, port, backlog=LISTEN_BACKLOG)
         except OSError as error:

@@ -98,6 +98,7 @@ class KafkaListener:
             lambda: _Connection(self),
             context=protection.context(lambda each: each.members if protection.required else each.listener),
             plaintext=not protection.required,
+            handshakes=protection.handshakes,
             complaints=self._complaints,
         )
         self.handshakes_failed: Final = self._listener.failures

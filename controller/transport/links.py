@@ -186,6 +186,7 @@ class PeerLinks:
             lambda: InboundLink(self),
             context=protection.context(lambda contexts: contexts.members),
             plaintext=not protection.required,
+            handshakes=protection.handshakes,
             complaints=self.complaints,
         )
         self._started = False

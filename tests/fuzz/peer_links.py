@@ -80,8 +80,10 @@ class _Transport:
         self.closed = False
         self.written = b""
 
-    def get_extra_info(self, name: str) -> socket.socket | tuple[str, int]:
-        return self._connection if name == "socket" else ("192.0.2.1", 9090)
+    def get_extra_info(self, name: str) -> socket.socket | tuple[str, int] | None:
+        if name == "socket":
+            return self._connection
+        return ("192.0.2.1", 9090) if name == "peername" else None
 
     def write(self, data: bytes) -> None:
         self.written += data

@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import re
 import signal
+import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -19,18 +20,20 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaException, Producer
 
+from bench.limited_files import LimitedFilesCluster
 from pidkeeper.cli.controllers import CERTIFICATES, dev_files
 from pidkeeper.cli.dev_certificates import DevAuthority, issue_for_cluster
 from pidkeeper.cli.local_cluster import Agent, LocalCluster, Member, member_name
 from pidkeeper.service.certified import CertifiedName
 from pidkeeper.service.tls import client_context
 from pidkeeper.service.tls_files import TlsFiles
+from tests.clients.java_witness import java_process, why_no_java
 from tests.clients.witnesses import KafkaProducer
 from tests.integration.test_membership import add_voter
 from tests.integration.test_peer_keys import Claims, roll
 from tests.support.certificates import NOW, CertificateAuthority
 from tests.support.cluster import CONTROLLER_OPTIONS, exit_code, log_of, pidkeeper, quorum, running_cluster, wait_until
-from tests.support.http_calls import Answer, call, exchange
+from tests.support.http_calls import Answer, address_of, call, exchange
 
 BROKER = 1
 ALLOCATE = "/v1/producer-ids/allocate"
@@ -181,6 +184,27 @@ async def test_the_other_libraries_get_ids_over_tls(cluster: LocalCluster, calle
     assert 0 <= first != second >= 0
 
 
+def test_the_java_client_gets_an_id_over_tls(cluster: LocalCluster, callers: Callers, tmp_path: Path) -> None:
+    if (reason := why_no_java()) is not None:
+        pytest.skip(reason)
+    (agent,) = cluster.layout.agents
+    files = callers.files("producer", "java")
+    own = tmp_path / "own.pem"
+    own.write_bytes(Path(str(files.key_file)).read_bytes() + Path(str(files.certificate_file)).read_bytes())
+    with java_process(tmp_path) as java:
+        for key, value in (
+            ("security.protocol", "SSL"),
+            ("ssl.truststore.type", "PEM"),
+            ("ssl.truststore.location", callers.ca),
+            ("ssl.keystore.type", "PEM"),
+            ("ssl.keystore.location", str(own)),
+        ):
+            java.ask("set", key, value)
+        java.ask("open", "one", agent.kafka, "j")
+        java.ask("init", "one")
+        assert int(java.ask("pair", "one").split()[0]) >= 0
+
+
 def test_librdkafka_gets_an_id_with_its_certificate_alone(cluster: LocalCluster, callers: Callers) -> None:
     producer(cluster, callers.files("producer")).init_transactions(30)
     for refused in (
@@ -296,6 +320,45 @@ def test_a_voter_with_a_certificate_is_added(tmp_path: Path) -> None:
         cluster.kill(added)
         cluster.start(added)
         cluster.wait_ready(added)
+
+
+FILES = 1024
+
+
+def test_a_crowd_that_says_nothing_takes_neither_files_nor_places(tmp_path: Path) -> None:
+    """More than a process may have open, at every listener at once; a third of them begin a handshake."""
+    cluster = LimitedFilesCluster(
+        tmp_path,
+        files=(FILES, FILES),
+        controllers=1,
+        agents=1,
+        secure=True,
+        controller_options=CONTROLLER_OPTIONS,
+    )
+    crowd: list[socket.socket] = []
+    try:
+        cluster.start()
+        cluster.wait_ready()
+        (controller,), (agent,) = cluster.layout.controllers, cluster.layout.agents
+        for address in (controller.http, controller.peer, agent.http, agent.kafka):
+            for number in range(FILES + 76):
+                one = socket.create_connection(address_of(address), timeout=10)
+                crowd.append(one)
+                if number % 3 == 0:
+                    one.sendall(b"\x16\x03\x01\x02\x00\x01")
+        producer(cluster, Callers(cluster, tmp_path).files("producer")).init_transactions(30)
+        for _ in range(3):
+            allocated = pidkeeper("ids", "allocate", "--broker", "9", "--cluster", cluster.directory)
+            assert allocated.returncode == 0, allocated.stderr
+        for member in cluster.members():
+            crowded = ask(member, cluster.context, "/metrics").body.decode()
+            assert re.search(r'_handshakes_failed_total{reason="crowded"} [1-9]', crowded), "others gave way"
+            assert "no connection can be accepted" not in log_of(cluster, member)
+            assert "open files" not in log_of(cluster, member).partition("serves HTTP")[2]
+    finally:
+        for one in crowd:
+            one.close()
+        cluster.kill(*[member for member in cluster.members() if cluster.running(member)])
 
 
 class Changing(LocalCluster):

@@ -76,7 +76,10 @@ def test_a_token_is_good_for_its_roles_alone(cluster: LocalCluster, tokens: Toke
     assert answers(known["viewer"]) == [200, 403, 403, 403]
     assert answers(known["broker:2"]) == [200, 200, 403, 403]
     assert answers(known["operator"]) == [200, 200, 200, 200]
-    assert "one-2" not in log_of(cluster, controller)
+    log = log_of(cluster, controller)
+    assert log.count("one-2 orders raise_floor: at_least=0") == 1, "who gives orders is told, with their words"
+    assert "one-1 orders" not in log
+    assert known["operator"] not in log
 
 
 def test_the_token_of_an_agent_is_changed_under_load_and_then_revoked(cluster: LocalCluster, tokens: Tokens) -> None:

@@ -90,6 +90,7 @@ def catalogue() -> Sequence[Planted]:
     from tests.mutants.planted_node import NODE_BUGS
     from tests.mutants.planted_own_ids import OWN_ID_BUGS
     from tests.mutants.planted_processes import PROCESS_BUGS
+    from tests.mutants.planted_security import SECURITY_BUGS
     from tests.mutants.planted_slow_disks import SLOW_DISK_BUGS
     from tests.mutants.planted_state import STATE_BUGS
     from tests.mutants.planted_storage import STORAGE_BUGS
@@ -98,4 +99,4 @@ def catalogue() -> Sequence[Planted]:
 
     ids = (*STATE_BUGS, *TRANSACTION_BUGS, *OWN_ID_BUGS, *MIGRATION_BUGS)
     processes = (*NODE_BUGS, *FOUNDING_BUGS, *SUCCESSION_BUGS, *AGENT_BUGS, *LISTENER_BUGS, *PROCESS_BUGS, *BOUND_BUGS)
-    return (*CONSENSUS_BUGS, *SLOW_DISK_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *processes)
+    return (*CONSENSUS_BUGS, *SLOW_DISK_BUGS, *MEMBERSHIP_BUGS, *STORAGE_BUGS, *ids, *processes, *SECURITY_BUGS)

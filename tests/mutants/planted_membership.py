@@ -57,7 +57,7 @@ MEMBERSHIP_BUGS: Final = (
         "no-key-asked-for-where-the-file-names-one-voter",
         "members with peers prove to each other who they are",
         "a file that was cut down to its own member",
-        (replace(NODE, "check_file", "len(_) > 1 and _", "False"),),
+        (replace(NODE, "check_file", "len(_) > 1 and _ and _", "False"),),
         _FILE_TEST,
         unseen="the simulated links know no keys",
     ),

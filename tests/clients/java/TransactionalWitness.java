@@ -19,6 +19,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * line: "ok" with what was asked for, or "error" with the exceptions from the outermost to the cause.
  *
  * <pre>
+ * set KEY VALUE                            a setting of the producers that are opened from then on
  * open NAME BOOTSTRAP [TRANSACTIONAL_ID]    pair NAME               "ok PRODUCER_ID EPOCH", -1 -1 while there is none
  * init NAME                                 begin NAME
  * offsets NAME GROUP                        partition NAME TOPIC    the second without metadata of the topic
@@ -30,6 +31,7 @@ public final class TransactionalWitness {
     private static final int REQUEST_TIMEOUT_MS = 5_000;
 
     private final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+    private final Map<String, String> settings = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -56,6 +58,10 @@ public final class TransactionalWitness {
 
     @SuppressWarnings("removal") // The way to make a ConsumerGroupMetadata without a consumer.
     private String run(String command, String name, String[] words) throws ReflectiveOperationException {
+        if (command.equals("set")) {
+            settings.put(name, words[2]);
+            return "ok";
+        }
         if (command.equals("open")) {
             producers.put(name, open(words[2], words.length > 3 ? words[3] : null));
             return "ok";
@@ -79,8 +85,9 @@ public final class TransactionalWitness {
         return "ok";
     }
 
-    private static KafkaProducer<byte[], byte[]> open(String bootstrap, String transactionalId) {
+    private KafkaProducer<byte[], byte[]> open(String bootstrap, String transactionalId) {
         Properties settings = new Properties();
+        settings.putAll(this.settings);
         settings.put("bootstrap.servers", bootstrap);
         settings.put("key.serializer", ByteArraySerializer.class.getName());
         settings.put("value.serializer", ByteArraySerializer.class.getName());

@@ -83,7 +83,7 @@ async def test_without_a_peer_key_no_voter_is_added(make: Make) -> None:
     cluster = make(peer_keys=(None,))
     await cluster.start()
     leader = await cluster.leader()
-    with pytest.raises(RequestError, match="set peer_key_file on every member") as refusal:
+    with pytest.raises(RequestError, match="set peer_key_file, or security, on every member") as refusal:
         MemberInterface(leader).add_voter(AddVoterRequest(4, "127.0.0.1:9", "http://127.0.0.1:9"))
     assert refusal.value.code is ErrorCode.INVALID_REQUEST
     assert leader.core.membership.members == {1, 2, 3}

@@ -1,0 +1,85 @@
+"""Bugs in who is let in, and as whom."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutants.edits import replace
+from tests.mutants.planted import Planted
+
+KIT: Final = "service"
+LINKS: Final = "controller/transport"
+_OVER_TLS: Final = "tests/unit/controller/transport/test_links_over_tls.py"
+_LISTENING: Final = "tests/unit/service/test_listening.py"
+_CERTIFIED: Final = "tests/unit/service/test_certified.py"
+_SERVER: Final = "tests/unit/service/test_server.py"
+_TOKENS: Final = "tests/unit/service/test_token_list.py"
+_CLIENT: Final = "tests/unit/broker_agent/test_controller_client.py"
+_NO_TLS: Final = "its members speak no TLS, and its callers are nobody"
+
+SECURITY_BUGS: Final = (
+    Planted(
+        "any-certificate-of-the-ca-is-a-member",
+        "nobody votes as another member",
+        "mTLS that checks the chain alone, as etcd's peers did before --peer-cert-allowed-cn",
+        (replace(LINKS, "PeerLinks.judge", "certified is not None and _", "False"),),
+        (_OVER_TLS,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "plaintext-after-a-failed-handshake-where-tls-is-required",
+        "nothing in plaintext",
+        "a fallback that is for `optional` alone",
+        (replace(LINKS, "OutboundLink._next_context", "self._plainly and not protection.required", "self._plainly"),),
+        (_OVER_TLS,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "first-byte-not-asked-for",
+        "nothing in plaintext",
+        "a listener that takes whatever comes",
+        (replace(KIT, "Listener._hand_over", "not self._plaintext or await _", "await _"),),
+        (_SERVER, _LISTENING),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "silent-callers-keep-their-places",
+        "a crowd that says nothing keeps nobody out",
+        "Slowloris before the handshake: asyncio's listeners have no bound there",
+        (replace(KIT, "Listener._welcome", "len(self._strangers) >= self._most", "False"),),
+        (_LISTENING,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "certificates-of-every-cluster",
+        "one CA may sign for several clusters",
+        "a name without the cluster that it is of",
+        (replace(KIT, "controllers_in", "name.cluster_id == cluster_id", "True"),),
+        (_CERTIFIED, _OVER_TLS),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "a-broker-for-every-id",
+        "a broker takes blocks as itself alone",
+        "one token for all brokers",
+        (replace(KIT, "Principal.may_act_for", "self.brokers is None or _", "True"),),
+        (_CERTIFIED, _TOKENS),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "an-unknown-token-is-the-last-word",
+        "a token is changed without an outage",
+        "the first version of the token list: an agent whose token was newer ended",
+        (replace(KIT, "TokenList.find", "digest not in self._known", "False"),),
+        (_TOKENS,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "a-token-told-to-a-leader-without-tls",
+        "nothing in plaintext",
+        "redirects that drop TLS",
+        (replace("broker_agent/controllers", "ControllerClient.__init__", '("https://",)', "_SCHEMES"),),
+        (_CLIENT,),
+        unseen=_NO_TLS,
+    ),
+)
