@@ -21,6 +21,8 @@ SESSION_SECONDS: Final = 3.0
 RESTART_SECONDS: Final = 10.0
 """When whoever runs a broker without ZooKeeper restarts it. Once, after two elections in a row, no server took up a
 client's session again for a minute, while others had theirs."""
+START_SECONDS: Final = 5.0
+"""After which such a start is given up, and made anew: a client may hang at one server for good."""
 PAUSE_SECONDS: Final = 0.01
 """After a request that failed: ZooKeeper may be electing."""
 
@@ -44,7 +46,7 @@ class OldBroker:
     def start_again(self) -> None:
         """With a new session. Raises KazooTimeoutError if there is none in time."""
         self.close()
-        self._client = zookeeper_client(self._connect, session_seconds=SESSION_SECONDS)
+        self._client = zookeeper_client(self._connect, session_seconds=SESSION_SECONDS, start_seconds=START_SECONDS)
 
     def allocate(self) -> ProducerIdBlock:
         """The next block, with no bound on how often another broker is faster.
@@ -152,7 +154,7 @@ class OldBrokerThread:
                 if time.monotonic() - answered > RESTART_SECONDS:
                     with contextlib.suppress(KazooException, KazooTimeoutError):
                         self._broker.start_again()
-                    answered = time.monotonic()
+                        answered = time.monotonic()
                 self._stopping.wait(PAUSE_SECONDS)
             except Exception as error:  # noqa: BLE001 - `stop` raises it
                 self._error = error

@@ -46,7 +46,9 @@ def why_unavailable() -> str | None:
     return None if found and int(found[1]) >= LEAST_JAVA else missing
 
 
-def zookeeper_client(connect: str, *, session_seconds: float = 10.0, digest: str | None = None) -> KazooClient:
+def zookeeper_client(
+    connect: str, *, session_seconds: float = 10.0, digest: str | None = None, start_seconds: float = WAIT_SECONDS
+) -> KazooClient:
     """A client with a session, which it renews without end. Raises KazooTimeoutError if there is none in time."""
     client = KazooClient(
         connect,
@@ -54,7 +56,7 @@ def zookeeper_client(connect: str, *, session_seconds: float = 10.0, digest: str
         auth_data=None if digest is None else [("digest", digest)],
         connection_retry={"max_tries": -1, "delay": POLL_SECONDS, "max_delay": 0.1},
     )
-    client.start(WAIT_SECONDS)
+    client.start(start_seconds)
     return client
 
 
