@@ -25,10 +25,9 @@ from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.protection import Protection
-from pidkeeper.service.refreshing import refreshing
-from pidkeeper.service.sent_token import SentToken
+from pidkeeper.service.refreshing import Refreshed, refreshing
 from pidkeeper.service.server import HttpServer, ListenError
-from pidkeeper.service.settings import parse_address, parse_optional_address
+from pidkeeper.service.settings import parse_address, parse_optional_address, read_secret
 from pidkeeper.service.token_list import TokenList
 
 SPARE_FILES: Final = 1024 + PROBE_CONNECTIONS
@@ -47,7 +46,7 @@ def run(config: AgentConfig) -> int:
 
     Raises SettingsError for a configuration that cannot be used.
     """
-    token = None if config.token_file is None else SentToken(config.token_file, "token_file")
+    token = None if config.token_file is None else _sent_token(config.token_file)
     tokens = None if config.tokens_file is None else TokenList(config.tokens_file)
     protection = config.protection()
     return run_service(
@@ -60,7 +59,7 @@ def run(config: AgentConfig) -> int:
 
 @contextlib.asynccontextmanager
 async def _running(
-    config: AgentConfig, token: SentToken | None, tokens: TokenList | None, protection: Protection
+    config: AgentConfig, token: Refreshed[str] | None, tokens: TokenList | None, protection: Protection
 ) -> AsyncIterator[Ending]:
     ending = Ending()
     on_stop_signal(ending.request_stop)
@@ -131,6 +130,10 @@ async def _bind_kafka(config: AgentConfig, protection: Protection) -> tuple[Kafk
         advertised = parse_address(config.kafka_advertised, "kafka_advertised")
     logger.info("Kafka listener on %s, advertised as %s", HostPort(address.host, port), advertised)
     return listener, advertised
+
+
+def _sent_token(path: str) -> Refreshed[str]:
+    return Refreshed("token_file", [path], lambda: read_secret(path, "token_file"))
 
 
 def _connections(config: AgentConfig, protection: Protection) -> list[int]:

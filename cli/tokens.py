@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import output_option, print_json, print_table
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.service.token_list import NAME, ListedToken, digest_of, is_role, read_tokens
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.snapshots.files import OsFiles, write_durably
 
 TOKEN_BYTES = 32
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -100,10 +99,7 @@ def _change(file: Path, change: Callable[[list[ListedToken]], Sequence[ListedTok
     try:
         known = [] if new and not file.exists() else _read(file)
         lines = "".join(f"{token.line}\n" for token in change(known))
-        unfinished = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o640), "w") as opened:
-            opened.write(lines)
-        unfinished.replace(file)
+        write_durably(files, file, lines.encode())
     except OSError as error:
         raise CommandError(f"{file}: {error.strerror or error}") from error
     finally:

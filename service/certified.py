@@ -28,6 +28,15 @@ KINDS: Final[Mapping[str, frozenset[Access]]] = {
 _NUMBERED: Final = frozenset({"controller", "broker"})
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
+_SHORT: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "localityName": "L",
+    "stateOrProvinceName": "ST",
+}
+
 Certificate = Mapping[str, Any]
 """As `ssl.SSLSocket.getpeercert` gives it: of a certificate that was verified."""
 
@@ -90,13 +99,3 @@ def _subject(certificate: Certificate) -> str:
     """Like `CN=app-7,O=shop`, as Kafka calls the principals of its certificates."""
     found = [(name, value) for part in certificate.get("subject", ()) for name, value in part]
     return ",".join(f"{_SHORT.get(name, name)}={value}" for name, value in reversed(found)) or "a certificate"
-
-
-_SHORT: Final = {
-    "commonName": "CN",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-}

@@ -29,6 +29,17 @@ _TLS_RECORD: Final = b"\x16"
 """The first byte of a TLS handshake (RFC 8446, section 5.1). No request of ours starts so: where it is not a letter it
 is of a length, of 352 MiB and more."""
 
+_REASONS: Final = {
+    "HTTP_REQUEST": "plaintext",
+    "WRONG_VERSION_NUMBER": "plaintext",
+    "UNSUPPORTED_PROTOCOL": "version",
+    "NO_SHARED_CIPHER": "version",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "rejected by the caller",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "rejected by the caller",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "rejected by the caller",
+}
+
 logger = logging.getLogger(__name__)
 
 
@@ -36,8 +47,8 @@ class Listener:
     """Listens on one address, and gives each connection to a protocol that `protocol` makes.
 
     `context`: that of the next handshake; None where no TLS is spoken. `plaintext`: whether a connection may also begin
-    without it; the first byte tells. `handshakes`: how
-    many may be under way. `failures`: handshakes that came to nothing, by reason.
+    without it; the first byte tells. `handshakes`: how many may be under way. `failures`: handshakes that came to
+    nothing, by reason.
     """
 
     def __init__(
@@ -124,9 +135,13 @@ class Listener:
 
         def done(task: asyncio.Task[bool]) -> None:
             self._strangers.pop(task, None)
-            # A task that is cancelled may never have begun.
-            if task.cancelled() or not task.result():
-                connection.close()
+            # A task that is cancelled may never have begun. What else it raises is for the event loop to tell.
+            given = False
+            try:
+                given = not task.cancelled() and task.result()
+            finally:
+                if not given:
+                    connection.close()
 
         task.add_done_callback(done)
 
@@ -155,18 +170,6 @@ def reason_of(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return "certificate"
     return _REASONS.get(error.reason or "", "other")
-
-
-_REASONS: Final = {
-    "HTTP_REQUEST": "plaintext",
-    "WRONG_VERSION_NUMBER": "plaintext",
-    "UNSUPPORTED_PROTOCOL": "version",
-    "NO_SHARED_CIPHER": "version",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "no certificate",
-    "TLSV1_ALERT_UNKNOWN_CA": "rejected by the caller",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "rejected by the caller",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "rejected by the caller",
-}
 
 
 def _text_of(error: ssl.SSLError) -> str:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+from pidkeeper.service.settings import SettingsError
 
 REFRESH_SECONDS: Final = 1.0
 """Between two looks."""
 
+T = TypeVar("T")
 Stamp = tuple[int, int, int] | None
+
+logger = logging.getLogger(__name__)
 
 
 def stamp_of(path: str) -> Stamp:
@@ -21,6 +27,33 @@ def stamp_of(path: str) -> Stamp:
     except OSError:
         return None
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class Refreshed(Generic[T]):
+    """What `read` makes of files, as `value`; `what` is their name in the log. Raises SettingsError as `read` does."""
+
+    def __init__(self, what: str, paths: Sequence[str | None], read: Callable[[], T]) -> None:
+        self._what = what
+        self._paths = [path for path in paths if path is not None]
+        self._read = read
+        self._seen = self._stamps()
+        self.value = read()
+
+    def refresh(self) -> None:
+        """Read again if a file has changed. If that is of no use, it is logged, and the value of before stays."""
+        stamps = self._stamps()
+        if stamps == self._seen:
+            return
+        self._seen = stamps
+        try:
+            self.value = self._read()
+        except SettingsError as error:
+            logger.warning("%s changed and cannot be used, what was read before stays in use: %s", self._what, error)
+        else:
+            logger.info("%s changed and was read again", self._what)
+
+    def _stamps(self) -> list[Stamp]:
+        return [stamp_of(path) for path in self._paths]
 
 
 @contextlib.asynccontextmanager

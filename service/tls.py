@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ import msgspec
 from cryptography import x509
 
 from pidkeeper.service.certified import CertifiedName, names_in
-from pidkeeper.service.refreshing import Stamp, stamp_of
+from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.service.tls_files import TlsFiles
 
@@ -21,8 +20,6 @@ MAX_PEM_BYTES: Final = 1024 * 1024
 """Longest file: a bundle of all public CAs is about 220 KiB."""
 
 Clock = Callable[[], datetime]
-
-logger = logging.getLogger(__name__)
 
 
 class Contexts(NamedTuple):
@@ -56,21 +53,21 @@ class Tls:
         self._files = files
         self._clock = clock
         self._check = check
-        self._seen = _stamps(files)
-        self.contexts, self.ends = self._load()
+        self._read = Refreshed("a file of [tls]", msgspec.structs.astuple(files), self._load)
+
+    @property
+    def contexts(self) -> Contexts:
+        """Those of the files as they are."""
+        return self._read.value[0]
+
+    @property
+    def ends(self) -> datetime:
+        """When the own certificate does."""
+        return self._read.value[1]
 
     def refresh(self) -> None:
-        """Read files that have changed. Those that are of no use are logged, and what was read before stays."""
-        stamps = _stamps(self._files)
-        if stamps == self._seen:
-            return
-        self._seen = stamps
-        try:
-            self.contexts, self.ends = self._load()
-        except SettingsError as error:
-            logger.warning("the files of [tls] have changed and cannot be used, the old ones stay in use: %s", error)
-            return
-        logger.info("the files of [tls] were read again: valid until %s UTC", f"{self.ends:%F %H:%M}")
+        """Read the files if one has changed."""
+        self._read.refresh()
 
     def _load(self) -> tuple[Contexts, datetime]:
         files, clock = self._files, self._clock
@@ -119,10 +116,6 @@ def _uris(certificate: x509.Certificate) -> list[str]:
     except (x509.ExtensionNotFound, ValueError):
         return []
     return found.get_values_for_type(x509.UniformResourceIdentifier)
-
-
-def _stamps(files: TlsFiles) -> list[Stamp]:
-    return [None if path is None else stamp_of(path) for path in msgspec.structs.astuple(files)]
 
 
 def _load_own(context: ssl.SSLContext, files: TlsFiles, clock: Clock) -> None:

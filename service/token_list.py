@@ -7,15 +7,13 @@ broker for that id alone. A token is 32 random bytes, so no slow hash is needed:
 from __future__ import annotations
 
 import hashlib
-import logging
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.certified import KINDS
-from pidkeeper.service.refreshing import stamp_of
+from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
 
 MAX_FILE_BYTES: Final = 1024 * 1024
@@ -24,8 +22,6 @@ MAX_FILE_BYTES: Final = 1024 * 1024
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE: Final = re.compile(r"(operator|viewer|producer|broker)|broker:(0|[1-9][0-9]{0,9})")
 _HASH: Final = re.compile(r"sha256:([0-9a-f]{64})")
-
-logger = logging.getLogger(__name__)
 
 
 class ListedToken(NamedTuple):
@@ -53,9 +49,11 @@ class TokenList:
     """The tokens of a file. Raises SettingsError if it cannot be used."""
 
     def __init__(self, path: str) -> None:
-        self._path = path
-        self._seen = stamp_of(path)
-        self._known = self._load()
+        self._read = Refreshed(
+            f"the file of tokens {path}",
+            [path],
+            lambda: {token.digest: token.principal for token in read_tokens(path)},
+        )
 
     def find(self, token: bytes) -> Principal | None:
         """Whose token it is. What is compared is its hash, so how long that takes tells nothing of a token.
@@ -64,25 +62,13 @@ class TokenList:
         take the refusal for the last word, and end.
         """
         digest = digest_of(token)
-        if digest not in self._known:
+        if digest not in self._read.value:
             self.refresh()
-        return self._known.get(digest)
+        return self._read.value.get(digest)
 
     def refresh(self) -> None:
-        """Read the file if it has changed. What is of no use is logged, and what was read before holds."""
-        stamp = stamp_of(self._path)
-        if stamp == self._seen:
-            return
-        self._seen = stamp
-        try:
-            self._known = self._load()
-        except SettingsError as error:
-            logger.warning("the tokens have changed and cannot be used, those of before hold: %s", error)
-            return
-        logger.info("%d tokens were read from %s", len(self._known), self._path)
-
-    def _load(self) -> Mapping[bytes, Principal]:
-        return {token.digest: token.principal for token in read_tokens(self._path)}
+        """Read the file if it has changed."""
+        self._read.refresh()
 
 
 def digest_of(token: bytes) -> bytes:

@@ -72,11 +72,7 @@ class AgentCollector(Collector):
                 agent.candidates.lost,
             ),
             ("connections_accepted", "Kafka connections accepted.", listener.accepted),
-            (
-                "connections_refused",
-                "Kafka connections refused: the limit was reached, or nobody is named.",
-                listener.refused,
-            ),
+            ("connections_refused", "Kafka connections refused because the limit was reached.", listener.refused),
             ("connections_evicted", "Kafka connections that gave way to new ones.", listener.evicted),
             ("connections_idle_closed", "Kafka connections closed as idle.", listener.idle_closed),
             ("malformed_frames", "Kafka connections closed for a malformed request.", listener.malformed),

@@ -131,7 +131,7 @@ class KafkaListener:
     def admit(self, connection: _Connection) -> bool:
         """Take a new connection, maybe in the place of another; whether it was taken."""
         if self._protection.required and not self._is_producer(connection.transport):
-            self.refused += 1
+            self.handshakes_failed["no producer"] += 1
             return False
         gone = self._places.take(connection)
         if gone is connection:
@@ -148,7 +148,10 @@ class KafkaListener:
         return True
 
     def _is_producer(self, transport: asyncio.Transport) -> bool:
-        principal = self._protection.name(transport.get_extra_info("peercert") or {})
+        certificate = transport.get_extra_info("peercert")
+        if not certificate:
+            return False
+        principal = self._protection.name(certificate)
         if Access.PRODUCER in principal.roles:
             return True
         host, *_ = transport.get_extra_info("peername") or ("an unknown host",)

@@ -35,10 +35,11 @@ def build_app(
 ) -> App:
     """The app that serves `member`.
 
-    `token`: the bearer token that every call under `/v1` must bring; None leaves them open. Probes, metrics and the
-    OpenAPI document are always open. `operator_token`: what operators bring instead; with one, the common token is not
-    enough for what changes the cluster. `tokens`: those of callers with roles of their own. `protection`: whether
-    everybody must have a name. `clock_ns`: a monotonic clock. Raises ValueError for an empty token.
+    `token`: the bearer token that every call under `/v1` must bring; None leaves them open. Probes are always open,
+    metrics and the OpenAPI document unless everybody must have a name. `operator_token`: what operators bring instead;
+    with one, the common token is not enough for what changes the cluster. `tokens`: those of callers with roles of
+    their own. `protection`: whether everybody must have a name. `clock_ns`: a monotonic clock. Raises ValueError for
+    an empty token.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)

@@ -27,7 +27,7 @@ from pidkeeper.controller.node.snapshot_keeper import SnapshotKeeper
 from pidkeeper.controller.node.voter_changes import VoterChanges
 from pidkeeper.controller.raft.core import RaftConfig, RaftCore, Rng, Role
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.transport.links import Identity
+from pidkeeper.controller.transport.identity import Identity
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Founded
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch

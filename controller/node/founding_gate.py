@@ -23,7 +23,7 @@ from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.controller.transport.frames import FoundingTerms
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse

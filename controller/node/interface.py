@@ -13,7 +13,7 @@ from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.status import KnownLeader, describe, liveness, readiness
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (

@@ -20,7 +20,8 @@ from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import Rng
 from pidkeeper.controller.raft.messages import Message
 from pidkeeper.controller.storage.wal import WriteAheadLog
-from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
+from pidkeeper.controller.transport.identity import Identity, Peer
+from pidkeeper.controller.transport.links import LinkEvents
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.records import QuorumMember
 from pidkeeper.snapshots.catalog import SnapshotCatalog

@@ -14,7 +14,7 @@ from pidkeeper.controller.answers import Answer, not_controller, release
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.raft.core import ProposalRefused, RaftCore, Role
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AddVoterResponse, RemoveVoterResponse
 from pidkeeper.protocol.metadata_version import MEMBERSHIP

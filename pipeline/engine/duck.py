@@ -29,7 +29,7 @@ _instances: dict[tuple[int, int], Any] = {}
 
 @contextlib.contextmanager
 def connect(memory_mib: int = TASK_MIB, threads: int = 1) -> Iterator[Any]:
-    """A database of its own, gone at the end; those of the same bound that are open at once share it.
+    """A database of its own, gone at the end. Those with the same bounds that are open at once share the memory.
 
     It knows whether a number of milliseconds `is_time`, since the epoch, and the `day_of` it; null if it is none.
     """

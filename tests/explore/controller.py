@@ -21,7 +21,7 @@ from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import Allocation, StateMachine
-from pidkeeper.controller.transport.links import Identity
+from pidkeeper.controller.transport.identity import Identity
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import AllocateProducerIdsResponse, HeldIds

@@ -24,7 +24,8 @@ from pidkeeper.controller.transport.frames import (
     acceptor_mac,
     dialler_mac,
 )
-from pidkeeper.controller.transport.links import MAX_GUESTS, Identity, InboundLink, OutboundLink, PeerLinks
+from pidkeeper.controller.transport.identity import Identity
+from pidkeeper.controller.transport.links import MAX_GUESTS, InboundLink, OutboundLink, PeerLinks
 from tests.fuzz.mutator import Parts
 from tests.fuzz.raft_core import frame_parts
 from tests.fuzz.target import Target, Violation

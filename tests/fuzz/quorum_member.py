@@ -14,7 +14,7 @@ from pidkeeper.controller.node.voter_changes import VoterChanges
 from pidkeeper.controller.raft.core import RaftConfig, RaftCore
 from pidkeeper.controller.raft.messages import AppendEntries, Entry, HardState
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.messages import AddVoterRequest
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import FeatureLevelRecord, QuorumMember, VotersRecord, encode_batch, read_voters

@@ -70,7 +70,7 @@ SECURITY_BUGS: Final = (
         "an-unknown-token-is-the-last-word",
         "a token is changed without an outage",
         "the first version of the token list: an agent whose token was newer ended",
-        (replace(KIT, "TokenList.find", "digest not in self._known", "False"),),
+        (replace(KIT, "TokenList.find", "digest not in self._read.value", "False"),),
         (_TOKENS,),
         unseen=_NO_TLS,
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pidkeeper.controller.raft.messages import AppendEntries, Message
-from pidkeeper.controller.transport.links import Peer, of_two_foundings
+from pidkeeper.controller.transport.identity import Peer, of_two_foundings
 from tests.simulation.swarm import Swarm
 from tests.simulation.world import MILLISECOND, World
 

@@ -23,7 +23,8 @@ from pidkeeper.controller.node.ports import Ports
 from pidkeeper.controller.raft.core import RaftConfig, Role
 from pidkeeper.controller.raft.messages import Entry, HardState, Message
 from pidkeeper.controller.state import requests
-from pidkeeper.controller.transport.links import Identity, LinkEvents, Peer
+from pidkeeper.controller.transport.identity import Identity, Peer
+from pidkeeper.controller.transport.links import LinkEvents
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.metadata_version import LATEST

@@ -23,7 +23,7 @@ from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry
 from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import AllocateProducerIds, RaiseFloor, Request
-from pidkeeper.controller.transport.links import Identity
+from pidkeeper.controller.transport.identity import Identity
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.founding import FoundingRecord

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +15,12 @@ from pidkeeper.broker_agent.kafka import listener as listener_module
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.listener import KafkaListener, _Connection
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.cli.kafka_load import ANSWER_BYTES, request_frame
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.service.protection import Protection
+from pidkeeper.service.tls import Tls, client_context
+from pidkeeper.service.tls_files import TlsFiles
+from tests.support.certificates import CertificateAuthority
 from tests.support.waiting import until
 
 SECONDS = 10.0
@@ -68,8 +76,8 @@ def calls() -> Calls:
 async def start(calls: Calls) -> AsyncIterator[Start]:
     listeners: list[KafkaListener] = []
 
-    async def begin(**limits: float) -> tuple[KafkaListener, int, BlockReserve]:
-        listener = KafkaListener(**limits)  # type: ignore[arg-type]
+    async def begin(**options: Any) -> tuple[KafkaListener, int, BlockReserve]:
+        listener = KafkaListener(**options)
         reserve = BlockReserve()
         reserve.offer(ProducerIdBlock(0, 1_000_000))
         port = await listener.bind("127.0.0.1", 0)
@@ -98,6 +106,26 @@ async def at_end(reader: asyncio.StreamReader) -> bool:
             return await reader.read() == b""
     except ConnectionError:
         return True
+
+
+@pytest.mark.parametrize("required", [False, True])
+async def test_nobody_is_let_in_unnamed_where_names_are_required(start: Start, tmp_path: Path, required: bool) -> None:
+    """Even by a context that would."""
+    files = CertificateAuthority(tmp_path).issue("agent", uris=["pidkeeper://c/broker/1"])
+    tls = Tls(files)
+    tls.contexts.members.verify_mode = ssl.CERT_OPTIONAL
+    protection = Protection("required" if required else "optional", tls, "c")
+    listener, port, _ = await start(protection=protection)
+    unnamed = client_context(TlsFiles(ca_file=files.ca_file))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=unnamed)
+    if required:
+        assert await at_end(reader)
+        assert listener.handshakes_failed == {"no producer": 1}
+    else:
+        writer.write(request_frame())
+        async with asyncio.timeout(SECONDS):
+            assert len(await reader.readexactly(ANSWER_BYTES)) == ANSWER_BYTES
+    await close(writer)
 
 
 async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:

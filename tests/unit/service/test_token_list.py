@@ -11,8 +11,8 @@ from pidkeeper.service.access import EVERY_ROLE, WITHOUT_OPERATOR, Access, Princ
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.exchange import HttpRequest
 from pidkeeper.service.problems import HttpError
-from pidkeeper.service.sent_token import SentToken
-from pidkeeper.service.settings import SettingsError
+from pidkeeper.service.refreshing import Refreshed
+from pidkeeper.service.settings import SettingsError, read_secret
 from pidkeeper.service.token_list import ListedToken, TokenList, digest_of, read_tokens
 
 
@@ -72,7 +72,7 @@ def test_a_file_that_changes_is_read_again_and_a_bad_one_is_not(path: Path, capl
     assert tokens.find(b"seven") is None
     path.write_text(line("agent-7", "broker:7", "new") + line("eight", "broker:8", "eight"))
     tokens.refresh()
-    assert len(tokens._known) == 2
+    assert len(tokens._read.value) == 2
     path.write_text("agent-7 broker:7 new\n")
     tokens.refresh()
     assert tokens.find(b"wrong") is None
@@ -118,7 +118,7 @@ def test_no_file_is_refused(tmp_path: Path) -> None:
 def test_a_token_that_is_sent_is_read_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "token"
     path.write_text("one\n")
-    sent = SentToken(str(path), "token_file")
+    sent = Refreshed("token_file", [str(path)], lambda: read_secret(str(path), "token_file"))
     path.write_text("another\n")
     sent.refresh()
     assert sent.value == "another"

@@ -20,7 +20,7 @@ from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.controller.transport.frames import FoundingTerms
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import FoundingRecord, Succession

@@ -28,7 +28,7 @@ from pidkeeper.controller.state.requests import (
     UnregisterBroker,
 )
 from pidkeeper.controller.state.transitions import TransactionStatus
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord, Succession
 from pidkeeper.protocol.messages import HeldIds

@@ -12,7 +12,7 @@ from pidkeeper.controller.node.voter_changes import VoterChanges
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.transport.links import Peer
+from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AddVoterResponse, RemoveVoterResponse
 from pidkeeper.protocol.metadata_version import BASE, LATEST

@@ -32,7 +32,8 @@ from pidkeeper.controller.transport.frames import (
     frame,
     handshake_reader,
 )
-from pidkeeper.controller.transport.links import Identity, Peer, PeerLinks, of_two_foundings
+from pidkeeper.controller.transport.identity import Identity, Peer, of_two_foundings
+from pidkeeper.controller.transport.links import PeerLinks
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 from pidkeeper.service.protection import UNPROTECTED, Protection

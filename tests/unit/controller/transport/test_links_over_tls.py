@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pidkeeper.controller.raft.messages import TimeoutNow
-from pidkeeper.controller.transport.links import Identity, PeerLinks
+from pidkeeper.controller.transport.identity import Identity
+from pidkeeper.controller.transport.links import PeerLinks
 from pidkeeper.service.protection import UNPROTECTED, Level, Protection
 from pidkeeper.service.tls import Tls
 from tests.support.certificates import HOSTS, CertificateAuthority
