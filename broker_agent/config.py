@@ -39,7 +39,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `probe_listen` serves probes and metrics once more, whatever goes on at the other two. `security`, `tls`: as in
     `service.protection`; the certificate names this broker, and is shown to the controllers.
     `token_file`: the token that is sent to the controllers; `tokens_file`: those of its own callers over HTTP, with
-    their roles (`service.token_list`).
+    their roles (`service.token_list`). `users_file`: the users of SASL at its Kafka listener
+    (`broker_agent.security.user_list`); with it, clients that show no certificate must be one. `acls_file`: who may use
+    which transactional id (`broker_agent.security.acls`); without it, everybody any.
     """
 
     broker_id: BrokerId
@@ -52,6 +54,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tls: TlsFiles = TlsFiles()
     token_file: str | None = None
     tokens_file: str | None = None
+    users_file: str | None = None
+    acls_file: str | None = None
     heartbeat_interval_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 500
     ask_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = ASK_FRACTION
     reserve_seconds: Annotated[float, msgspec.Meta(ge=0)] = RESERVE_SECONDS

@@ -18,6 +18,9 @@ from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
+from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.sasl import Sasl
+from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
@@ -46,31 +49,47 @@ def run(config: AgentConfig) -> int:
 
     Raises SettingsError for a configuration that cannot be used.
     """
-    token = None if config.token_file is None else _sent_token(config.token_file)
-    tokens = None if config.tokens_file is None else TokenList(config.tokens_file)
+    callers = Callers(config)
     protection = config.protection()
     return run_service(
-        lambda: _running(config, token, tokens, protection),
+        lambda: _running(config, callers, protection),
         logger=logger,
         log_level=config.log_level,
         open_files=config.kafka_max_connections + MAX_CONNECTIONS + SPARE_FILES + protection.files,
     )
 
 
+class Callers:
+    """What an agent knows of callers by files, and shows of itself: None without the setting. Raises SettingsError."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self.token = None if config.token_file is None else _sent_token(config.token_file)
+        self.tokens = None if config.tokens_file is None else TokenList(config.tokens_file)
+        self.users = None if config.users_file is None else UserList(config.users_file)
+        self.acls = None if config.acls_file is None else AclList(config.acls_file)
+
+    def refresh(self) -> None:
+        """Read what has changed."""
+        for one in (self.token, self.tokens, self.users, self.acls):
+            if one is not None:
+                one.refresh()
+
+
 @contextlib.asynccontextmanager
-async def _running(
-    config: AgentConfig, token: Refreshed[str] | None, tokens: TokenList | None, protection: Protection
-) -> AsyncIterator[Ending]:
+async def _running(config: AgentConfig, callers: Callers, protection: Protection) -> AsyncIterator[Ending]:
     ending = Ending()
     on_stop_signal(ending.request_stop)
     on_violation(ending.fail)
     rng = random.SystemRandom()
-    refresh = [one.refresh for one in (token, tokens, protection) if one is not None]
+    token = callers.token
     sent = None if token is None else lambda: token.value
-    async with refreshing(*refresh), AiohttpTransport(token=sent, tls=protection.tls) as transport:
+    async with (
+        refreshing(callers.refresh, protection.refresh),
+        AiohttpTransport(token=sent, tls=protection.tls) as transport,
+    ):
         client = ControllerClient(config.controllers, transport, rng)
         async with contextlib.AsyncExitStack() as stack:
-            listener, advertised = await _bind_kafka(config, protection)
+            listener, advertised = await _bind_kafka(config, callers, protection)
             stack.push_async_callback(listener.stop)
             agent = Agent(
                 config.broker_id,
@@ -83,7 +102,7 @@ async def _running(
             )
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
             await listener.serve(responder, TransactionResponder(agent.transactions).answer)
-            app = build_app(agent, listener, tokens=tokens, protection=protection)
+            app = build_app(agent, listener, tokens=callers.tokens, acls=callers.acls, protection=protection)
             probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
             await stack.enter_async_context(probes_served(app, probe_listen, protection))
             await _start_http(config, app, protection, stack)
@@ -113,13 +132,17 @@ async def run_agent(agent: Agent, ending: Ending) -> AsyncIterator[None]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def _bind_kafka(config: AgentConfig, protection: Protection) -> tuple[KafkaListener, HostPort]:
+async def _bind_kafka(config: AgentConfig, callers: Callers, protection: Protection) -> tuple[KafkaListener, HostPort]:
     """The listener, and the address that clients are told: with port 0 it is known only once the socket is bound."""
     address = parse_address(config.kafka_listen, "kafka_listen")
     kafka, _, handshakes = _connections(config, protection)
     protection.fit(handshakes)
     listener = KafkaListener(
-        max_connections=kafka, idle_timeout=config.kafka_idle_timeout_seconds, protection=protection
+        max_connections=kafka,
+        idle_timeout=config.kafka_idle_timeout_seconds,
+        protection=protection,
+        sasl=None if callers.users is None else Sasl(callers.users),
+        acls=callers.acls,
     )
     try:
         port = await listener.bind(address.host, address.port)

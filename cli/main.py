@@ -21,6 +21,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "log": ("offline:log", "Read a member's write-ahead log."),
     "snapshot": ("offline:snapshot", "List, inspect and verify a member's snapshots."),
     "tokens": ("tokens:tokens", "Create, list and revoke bearer tokens."),
+    "users": ("users:users", "Create, list and delete users of SASL at the agents' Kafka listeners."),
+    "acls": ("acls:acls", "Say who may use which transactional id."),
     "certs": ("certs:certs", "Make certificates to try TLS out."),
     "archive": ("archive:archive", "Ship members' archives to a bucket, to HDFS or to another disk."),
     "audit": ("audit:audit", "Audit the allocated IDs from files; find a safe floor after a disaster."),

@@ -9,10 +9,9 @@ from pathlib import Path
 import click
 
 from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.listed_files import change_listed, read_listed
 from pidkeeper.cli.output import output_option, print_json, print_table
-from pidkeeper.service.settings import SettingsError
 from pidkeeper.service.token_list import NAME, ListedToken, digest_of, is_role, read_tokens
-from pidkeeper.snapshots.files import OsFiles, write_durably
 
 TOKEN_BYTES = 32
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -55,7 +54,7 @@ def create(file: Path, name: str, roles: tuple[str, ...]) -> None:
 @output_option
 def list_tokens(file: Path, output: str) -> None:
     """List whose tokens there are, and what these may do."""
-    known = _read(file)
+    known = read_listed(file, read_tokens)
     if output == "json":
         print_json([{"name": token.name, "roles": token.roles} for token in known])
     else:
@@ -80,27 +79,5 @@ def revoke(file: Path, name: str, but_the_newest: bool) -> None:
     _change(file, without)
 
 
-def _read(file: Path) -> list[ListedToken]:
-    try:
-        return read_tokens(str(file))
-    except SettingsError as error:
-        raise CommandError(str(error)) from error
-
-
 def _change(file: Path, change: Callable[[list[ListedToken]], Sequence[ListedToken]], *, new: bool = False) -> None:
-    """Put what `change` makes of the tokens in their place, as a whole. `new`: there may be no file yet."""
-    files = OsFiles()
-    try:
-        lock = files.lock(file.with_name(f".{file.name}.lock"))
-    except BlockingIOError as error:
-        raise CommandError(f"{file} is being changed by another command: try again", ExitCode.REFUSED) from error
-    except OSError as error:
-        raise CommandError(f"{file}: {error.strerror or error}") from error
-    try:
-        known = [] if new and not file.exists() else _read(file)
-        lines = "".join(f"{token.line}\n" for token in change(known))
-        write_durably(files, file, lines.encode())
-    except OSError as error:
-        raise CommandError(f"{file}: {error.strerror or error}") from error
-    finally:
-        files.close(lock)
+    change_listed(file, read_tokens, change, new=new)

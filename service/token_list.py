@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.certified import KINDS
+from pidkeeper.service.listed_lines import read_lines
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
-
-MAX_FILE_BYTES: Final = 1024 * 1024
-"""Some 8,000 tokens: those of all the brokers that the quotas count with, twice while they are changed."""
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE: Final = re.compile(r"(operator|viewer|producer|broker)|broker:(0|[1-9][0-9]{0,9})")
@@ -78,26 +75,16 @@ def digest_of(token: bytes) -> bytes:
 
 def read_tokens(path: str) -> list[ListedToken]:
     """Those in a file. Raises SettingsError that names the line."""
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-        lines = content.decode("ascii").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"tokens_file: cannot read {path}: {type(error).__name__}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise SettingsError(f"tokens_file: {path} is larger than {MAX_FILE_BYTES} bytes")
-    found: list[ListedToken] = []
-    for number, line in enumerate(lines, start=1):
-        if text := line.partition("#")[0].strip():
-            found.append(_parsed(text, f"tokens_file: {path}, line {number}"))
+    found = read_lines(path, "tokens_file", _parsed)
     if len({token.digest for token in found}) < len(found):
         raise SettingsError(f"tokens_file: {path} has a token twice")
     return found
 
 
 def _parsed(text: str, where: str) -> ListedToken:
-    name, roles, digest = (*text.split(), "", "", "")[:3]
-    if len(text.split()) != len(ListedToken._fields):
+    words = text.partition("#")[0].split()
+    name, roles, digest = (*words, "", "", "")[:3]
+    if len(words) != len(ListedToken._fields):
         raise SettingsError(f"{where}: it must be NAME ROLES sha256:HASH; `pidkeeper tokens create` writes one")
     if NAME.fullmatch(name) is None:
         raise SettingsError(f"{where}: a name has letters, digits and ._- alone, 64 at most")

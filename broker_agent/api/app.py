@@ -9,6 +9,7 @@ from pidkeeper.broker_agent.api.metrics import build_collectors
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.routes import ROUTES
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
+from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.certificate_metrics import CertificateCollector
@@ -27,14 +28,16 @@ def build_app(
     *,
     token: str | None = None,
     tokens: TokenList | None = None,
+    acls: AclList | None = None,
     protection: Protection = UNPROTECTED,
 ) -> App:
     """The app that serves `agent`; `listener` is counted in its metrics.
 
     `token`: the bearer token that every call under `/v1` must bring; None leaves them open. `tokens`: those of callers
-    with roles of their own. `protection`: whether everybody must have a name.
+    with roles of their own. `acls`: which transactional ids they may use. `protection`: whether everybody must have a
+    name.
     """
-    operations = Operations(agent)
+    operations = Operations(agent, acls)
     service = Service(
         description=DESCRIPTION,
         readiness="Is this agent ready to hand out producer IDs?",

@@ -48,6 +48,12 @@ class AgentCollector(Collector):
         for reason, count in self._listener.handshakes_failed.items():
             failed.add_metric([reason], count)
         yield failed
+        authenticated = CounterMetricFamily(
+            PREFIX + "authentications", "Kafka clients that authenticated by SASL.", labels=["mechanism", "outcome"]
+        )
+        for mechanism_and_outcome, count in self._listener.authentications.items():
+            authenticated.add_metric(mechanism_and_outcome, count)
+        yield authenticated
         requests = CounterMetricFamily(
             PREFIX + "transactional_requests", "Transactional requests, by outcome.", labels=["kind", "outcome"]
         )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.models import AgentStatus
-from pidkeeper.broker_agent.coordinator.checks import check_init
+from pidkeeper.broker_agent.coordinator.checks import MayUse, anything, check_init
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.ids.reserve import NO_ID
+from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
+from pidkeeper.service.access import Principal
 from pidkeeper.service.call import Call
 from pidkeeper.service.health_check import HealthCheck
 
@@ -16,14 +18,15 @@ from pidkeeper.service.health_check import HealthCheck
 class Operations:
     """One method for each call, whose body is a validated value; every method raises RequestError only."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, acls: AclList | None = None) -> None:
         self._agent = agent
+        self._acls = acls
 
     async def init_producer_id(self, call: Call[None, None, InitProducerIdRequest]) -> InitProducerIdResponse:
         """Claim a producer ID; with a transactional id, ask for its newest pair."""
         wanted = call.body
         if wanted.transactional_id is not None:
-            return await self._agent.transactions.init_producer_id(wanted)
+            return await self._agent.transactions.init_producer_id(wanted, self._may_use(call.principal))
         check_init(wanted)
         claimed = self._agent.reserve.claim()
         if claimed == NO_ID:
@@ -32,8 +35,11 @@ class Operations:
 
     async def step(self, call: Call[None, None, TransactionStep]) -> TransactionResponse:
         """Take a step of a transaction."""
-        await self._agent.transactions.step(call.body)
+        await self._agent.transactions.step(call.body, self._may_use(call.principal))
         return TransactionResponse(0)
+
+    def _may_use(self, principal: Principal) -> MayUse:
+        return anything if self._acls is None else self._acls.may_use(principal.name)
 
     async def status(self, call: Call[None, None, None]) -> AgentStatus:
         """What the agent holds."""

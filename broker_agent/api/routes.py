@@ -19,6 +19,7 @@ _TRANSACTION: Final = (
     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
     ErrorCode.INVALID_TXN_STATE,
     ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 """What `Transactions` tells a producer."""
 

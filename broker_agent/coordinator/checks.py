@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pidkeeper.broker_agent.coordinator.directory import OFFSETS_TOPIC, offsets_partition
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, EndTxn, TransactionStep
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -13,6 +15,21 @@ from pidkeeper.protocol.transactions import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
 )
+
+MayUse = Callable[[str], bool]
+"""Whether a caller may use a transactional id."""
+
+
+def anything(_: str) -> bool:
+    """Of a caller whom no rule keeps from anything."""
+    return True
+
+
+def check_allowed(transactional_id: str, may_use: MayUse) -> None:
+    """Raise RequestError if the caller may not use it."""
+    if not may_use(transactional_id):
+        detail = f"no rule allows this caller the transactional id {transactional_id[:MAX_TRANSACTIONAL_ID_LENGTH]!r}"
+        raise RequestError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, detail)
 
 
 def check_init(request: InitProducerIdRequest) -> None:

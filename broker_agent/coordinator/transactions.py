@@ -14,7 +14,14 @@ from collections.abc import Awaitable
 from typing import Final, Protocol, TypeVar
 
 from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS, ControllerClient
-from pidkeeper.broker_agent.coordinator.checks import check_init, check_producer, topics_of
+from pidkeeper.broker_agent.coordinator.checks import (
+    MayUse,
+    anything,
+    check_allowed,
+    check_init,
+    check_producer,
+    topics_of,
+)
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.broker_agent.ids.candidates import Candidates
 from pidkeeper.broker_agent.ids.reserve import NO_ID
@@ -85,13 +92,15 @@ class Transactions:
         self.highest_given = NO_ID
         self.outcomes: Counter[tuple[str, str]] = Counter()
 
-    async def init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    async def init_producer_id(
+        self, request: InitProducerIdRequest, may_use: MayUse = anything
+    ) -> InitProducerIdResponse:
         """The pair for a transactional id. Needs one: without it the reserve alone answers."""
-        return await self._counted(KINDS[InitProducerIdRequest], self._init_producer_id(request))
+        return await self._counted(KINDS[InitProducerIdRequest], self._init_producer_id(request, may_use))
 
-    async def step(self, request: TransactionStep) -> None:
+    async def step(self, request: TransactionStep, may_use: MayUse = anything) -> None:
         """A step of the transaction that `request.transactional_id` has or begins."""
-        await self._counted(KINDS[type(request)], self._step(request))
+        await self._counted(KINDS[type(request)], self._step(request, may_use))
 
     async def _counted(self, kind: str, answer: Awaitable[_Answer]) -> _Answer:
         try:
@@ -102,10 +111,11 @@ class Transactions:
         self.outcomes[kind, ErrorCode.NONE.name] += 1
         return served
 
-    async def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
-        check_init(request)
+    async def _init_producer_id(self, request: InitProducerIdRequest, may_use: MayUse) -> InitProducerIdResponse:
         transactional_id = request.transactional_id
         assert transactional_id is not None, "a null transactional id is for the reserve"
+        check_allowed(transactional_id, may_use)
+        check_init(request)
         epoch = self._begin()
         candidates = self._candidates
         taken: list[int] = []
@@ -140,7 +150,8 @@ class Transactions:
             for candidate in taken:
                 candidates.settle(candidate, given=given, certain=certain)
 
-    async def _step(self, request: TransactionStep) -> None:
+    async def _step(self, request: TransactionStep, may_use: MayUse) -> None:
+        check_allowed(request.transactional_id, may_use)
         check_producer(request)
         topics = topics_of(request)
         if topics == []:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from pidkeeper.broker_agent.coordinator.checks import MayUse
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.kafka.wire.api_versions import ApiVersionsRequest, api_versions_response
 from pidkeeper.broker_agent.kafka.wire.find_coordinator import (
@@ -15,6 +16,12 @@ from pidkeeper.broker_agent.kafka.wire.find_coordinator import (
 )
 from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, metadata_response
+from pidkeeper.broker_agent.kafka.wire.sasl import (
+    AuthenticateRequest,
+    HandshakeRequest,
+    authenticate_response,
+    handshake_response,
+)
 from pidkeeper.broker_agent.kafka.wire.versions import Versions
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
@@ -41,29 +48,38 @@ class LocalAnswers:
         self._cluster_id = cluster_id
         self._served = served
 
-    def api_versions(self, header: RequestHeader, _: ApiVersionsRequest) -> bytes:
+    def api_versions(self, header: RequestHeader, _: ApiVersionsRequest, __: MayUse) -> bytes:
         """Every API and its versions."""
         return api_versions_response(header.api_version, self._served)
 
-    def metadata(self, header: RequestHeader, request: MetadataRequest) -> bytes:
+    def metadata(self, header: RequestHeader, request: MetadataRequest, _: MayUse) -> bytes:
         """The agents that live."""
         return metadata_response(header.api_version, request, self._directory.nodes, self._cluster_id())
 
-    def find_coordinator(self, header: RequestHeader, request: FindCoordinatorRequest) -> bytes:
+    def find_coordinator(self, header: RequestHeader, request: FindCoordinatorRequest, may_use: MayUse) -> bytes:
         """The agent that coordinates, for each key."""
-        return find_coordinator_response(header.api_version, self._coordinators(request))
+        return find_coordinator_response(header.api_version, self._coordinators(request, may_use))
 
-    def _coordinators(self, request: FindCoordinatorRequest) -> list[Coordinator]:
+    def sasl_handshake(self, _: RequestHeader, __: HandshakeRequest, ___: MayUse) -> bytes:
+        """The refusal of whoever is served already, or where nobody has to authenticate."""
+        return handshake_response(ErrorCode.ILLEGAL_SASL_STATE, ())
+
+    def sasl_authenticate(self, header: RequestHeader, _: AuthenticateRequest, __: MayUse) -> bytes:
+        """The same."""
+        detail = "this connection needs no authentication, or has it"
+        return authenticate_response(header.api_version, ErrorCode.ILLEGAL_SASL_STATE, detail)
+
+    def _coordinators(self, request: FindCoordinatorRequest, may_use: MayUse) -> list[Coordinator]:
         """One for each key. One refusal of a request is explained: a sentence for each would be an amplifier."""
         if request.key_type != TRANSACTION:
             detail = "this address hands out producer ids and serves no consumer groups"
             return _refused(request.keys, GROUP_AUTHORIZATION_FAILED, detail)
-        found = [self._coordinator(key) for key in request.keys[:MAX_LOOKUPS]]
+        found = [self._coordinator(key, may_use) for key in request.keys[:MAX_LOOKUPS]]
         detail = f"{MAX_LOOKUPS} transactional ids are looked up in one request: ask again for the others"
         return found + _refused(request.keys[MAX_LOOKUPS:], _NOT_AVAILABLE, detail)
 
-    def _coordinator(self, transactional_id: str) -> Coordinator:
-        if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH:
+    def _coordinator(self, transactional_id: str, may_use: MayUse) -> Coordinator:
+        if not 1 <= len(transactional_id) <= MAX_TRANSACTIONAL_ID_LENGTH or not may_use(transactional_id):
             # INVALID_REQUEST would be apt, but librdkafka asks again for ever on any code but this.
             return Coordinator(transactional_id, -1, "", -1, _NOT_ALLOWED)
         node = self._directory.coordinator(transactional_id)

@@ -7,9 +7,17 @@ from typing import Any, Final
 
 import msgspec
 
+from pidkeeper.broker_agent.coordinator.checks import MayUse, anything
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
-from pidkeeper.broker_agent.kafka.wire import api_versions, find_coordinator, init_producer_id, metadata, transactions
+from pidkeeper.broker_agent.kafka.wire import (
+    api_versions,
+    find_coordinator,
+    init_producer_id,
+    metadata,
+    sasl,
+    transactions,
+)
 from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader
 from pidkeeper.broker_agent.kafka.wire.primitives import Reader
 from pidkeeper.broker_agent.kafka.wire.versions import (
@@ -20,16 +28,19 @@ from pidkeeper.broker_agent.kafka.wire.versions import (
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
     METADATA,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
     Versions,
 )
 from pidkeeper.protocol.messages import InitProducerIdRequest
 
 
 class TransactionalCall(msgspec.Struct, frozen=True):
-    """A decoded request that has to be put to the controllers."""
+    """A decoded request that has to be put to the controllers, if its caller may use the transactional id."""
 
     header: RequestHeader
     request: InitProducerIdRequest | TransactionStep
+    may_use: MayUse = anything
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -40,11 +51,11 @@ class Api(msgspec.Struct, frozen=True):
 
     versions: Versions
     read: Callable[[Reader, int], Any]
-    serve: Callable[[LocalAnswers, RequestHeader, Any], bytes | TransactionalCall]
+    serve: Callable[[LocalAnswers, RequestHeader, Any, MayUse], bytes | TransactionalCall]
 
 
-def _put_to_controllers(_: LocalAnswers, header: RequestHeader, request: Any) -> TransactionalCall:
-    return TransactionalCall(header, request)
+def _put_to_controllers(_: LocalAnswers, header: RequestHeader, request: Any, may_use: MayUse) -> TransactionalCall:
+    return TransactionalCall(header, request, may_use)
 
 
 DISPATCH: Final[Mapping[int, Api]] = {
@@ -52,6 +63,7 @@ DISPATCH: Final[Mapping[int, Api]] = {
     FIND_COORDINATOR: Api(
         find_coordinator.VERSIONS, find_coordinator.read_find_coordinator_request, LocalAnswers.find_coordinator
     ),
+    SASL_HANDSHAKE: Api(sasl.HANDSHAKE_VERSIONS, sasl.read_handshake_request, LocalAnswers.sasl_handshake),
     API_VERSIONS: Api(api_versions.VERSIONS, api_versions.read_api_versions_request, LocalAnswers.api_versions),
     # Without a transactional id it never comes this far: the responder claims an ID from the reserve.
     INIT_PRODUCER_ID: Api(
@@ -64,6 +76,7 @@ DISPATCH: Final[Mapping[int, Api]] = {
         transactions.ADD_OFFSETS_VERSIONS, transactions.read_add_offsets_to_txn_request, _put_to_controllers
     ),
     END_TXN: Api(transactions.END_VERSIONS, transactions.read_end_txn_request, _put_to_controllers),
+    SASL_AUTHENTICATE: Api(sasl.AUTHENTICATE_VERSIONS, sasl.read_authenticate_request, LocalAnswers.sasl_authenticate),
 }
 
 SERVED: Final[Mapping[int, Versions]] = {key: api.versions for key, api in DISPATCH.items()}

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
+from pidkeeper.broker_agent.coordinator.checks import MayUse, anything
+from pidkeeper.broker_agent.kafka.connection import Connection, Respond
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
+from pidkeeper.broker_agent.kafka.negotiation import Negotiation, PasswordCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
-from pidkeeper.broker_agent.kafka.wire.primitives import WireError
-from pidkeeper.service.access import Access
+from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.sasl import Sasl
+from pidkeeper.broker_agent.security.user_list import User
+from pidkeeper.service.access import ANONYMOUS, Access, Principal
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.listening import Listener
 from pidkeeper.service.metrics import CUT_REASONS
@@ -44,6 +49,13 @@ SHARED_BYTES: Final = 64 * 1024 * 1024
 """What all connections hold above that, once for requests and once for answers: 250 clients that do not read and sent a
 chunk of 256 KiB each. So 4096 connections hold at most 4096 x (8 + 64) KiB + 2 x 64 MiB = 416 MiB, and a chunk."""
 
+REFUSAL_SECONDS: Final = 0.1
+"""How long whoever could not authenticate waits for the end, so that it does not come again at once: Kafka's
+`connection.failed.authentication.delay.ms`."""
+
+REVOKED: Final = "revoked"
+"""Why a connection is cut whose user is gone, or has another password."""
+
 _SWEEP_SECONDS: Final = 1.0
 """Between two looks for connections that take too long; less for a short idle timeout."""
 
@@ -53,18 +65,17 @@ _SWEEPS_PER_TIMEOUT: Final = 4
 _BACKLOG: Final = 1024
 """Connections that wait for accept: all clients of a dead agent come at once."""
 
-_log = logging.getLogger(__name__)
-
 
 class KafkaListener:
     """Listens on one address; counters are plain ints that the metrics read. `protection`: whether over TLS, and
-    whether clients must show a certificate.
+    whether clients must have a name. `sasl`: how they get one, if not by a certificate; where it is offered, whoever
+    has no certificate must take it. `acls`: which transactional ids they may use.
 
     `connections`, in the order in which they came. When there is one too many, one gives way as in Places, where
     whoever has asked since the last sweep is busy.
     """
 
-    respond: Callable[[bytes], tuple[bytes | TransactionalCall, int]]
+    respond: Respond
     _ask: Callable[[TransactionalCall], Awaitable[bytes]]
 
     def __init__(
@@ -73,30 +84,38 @@ class KafkaListener:
         max_connections: int = MAX_CONNECTIONS,
         idle_timeout: float = IDLE_TIMEOUT_SECONDS,
         protection: Protection = UNPROTECTED,
+        sasl: Sasl | None = None,
+        acls: AclList | None = None,
     ) -> None:
         self.max_connections = max_connections
         self.idle_timeout = idle_timeout
         self._sweep_seconds = min(_SWEEP_SECONDS, idle_timeout / _SWEEPS_PER_TIMEOUT)
         # A dictionary stands for a set that keeps its order.
-        self.connections: dict[_Connection, None] = {}
-        self._places: Places[_Connection] = Places(max_connections)
-        self._requests: Patience[_Connection] = Patience(REQUEST_SECONDS)
-        self._unread: Patience[_Connection] = Patience(ANSWER_SECONDS)
-        self._request_bytes: SharedBytes[_Connection] = SharedBytes(free=FREE_REQUEST_BYTES, shared=SHARED_BYTES)
-        self._answer_bytes: SharedBytes[_Connection] = SharedBytes(free=FREE_ANSWER_BYTES, shared=SHARED_BYTES)
+        self.connections: dict[Connection, None] = {}
+        self._places: Places[Connection] = Places(max_connections)
+        self._requests: Patience[Connection] = Patience(REQUEST_SECONDS)
+        self._unread: Patience[Connection] = Patience(ANSWER_SECONDS)
+        self._request_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_REQUEST_BYTES, shared=SHARED_BYTES)
+        self._answer_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_ANSWER_BYTES, shared=SHARED_BYTES)
         self.sweeps = 0
         self.accepted = 0
         self.refused = 0
         self.evicted = 0
         self.malformed = 0
         self.idle_closed = 0
-        self.cut = Counter(dict.fromkeys(CUT_REASONS, 0))
+        self.cut = Counter(dict.fromkeys((*CUT_REASONS, REVOKED), 0))
+        self.authentications: Counter[tuple[str, str]] = Counter()
         self._calls: set[asyncio.Task[None]] = set()
         self._protection = protection
+        self._sasl = sasl
+        self._acls = acls
+        # A check takes milliseconds. More at a time would leave none of the machine to those who are let in.
+        self._checkers = ThreadPoolExecutor(1, "password")
         self._complaints = Complaints()
+        certificates = protection.required and sasl is None
         self._listener = Listener(
-            lambda: _Connection(self),
-            context=protection.context(lambda each: each.members if protection.required else each.listener),
+            lambda: Connection(self),
+            context=protection.context(lambda each: each.members if certificates else each.listener),
             plaintext=not protection.required,
             handshakes=protection.handshakes,
             complaints=self._complaints,
@@ -121,6 +140,7 @@ class KafkaListener:
         if self._sweeper is not None:
             self._sweeper.cancel()
         await self._listener.close()
+        self._checkers.shutdown(wait=False, cancel_futures=True)
         for connection in tuple(self.connections):
             connection.transport.close()
         for call in self._calls:
@@ -128,9 +148,10 @@ class KafkaListener:
         # One turn of the loop lets the transports flush what fits in the socket buffers and report their end.
         await asyncio.sleep(0)
 
-    def admit(self, connection: _Connection) -> bool:
+    def admit(self, connection: Connection) -> bool:
         """Take a new connection, maybe in the place of another; whether it was taken."""
-        if self._protection.required and not self._is_producer(connection.transport):
+        certified = self._certified(connection.transport)
+        if self._sasl is None and self._protection.required and certified is None:
             self.handshakes_failed["no producer"] += 1
             return False
         gone = self._places.take(connection)
@@ -145,40 +166,59 @@ class KafkaListener:
         self.accepted += 1
         self.connections[connection] = None
         self.await_request(connection)
+        if self._sasl is None:
+            connection.serve(certified or ANONYMOUS)
+        else:
+            encrypted = connection.transport.get_extra_info("sslcontext") is not None
+            connection.negotiate(Negotiation(self._sasl, encrypted=encrypted, certified=certified))
         return True
 
-    def _is_producer(self, transport: asyncio.Transport) -> bool:
-        certificate = transport.get_extra_info("peercert")
+    def _certified(self, transport: asyncio.Transport) -> Principal | None:
+        """Who shows a certificate of a producer."""
+        certificate = None if self._protection.tls is None else transport.get_extra_info("peercert")
         if not certificate:
-            return False
+            return None
         principal = self._protection.name(certificate)
         if Access.PRODUCER in principal.roles:
-            return True
-        host, *_ = transport.get_extra_info("peername") or ("an unknown host",)
-        self._complaints.about(str(host), f"{principal.name} is refused: it has not the role producer")
-        return False
+            return principal
+        self._complaints.about(_host(transport), f"{principal.name} is refused: it has not the role producer")
+        return None
 
-    def has_asked(self, connection: _Connection) -> None:
+    def may_use(self, principal: Principal) -> MayUse:
+        """What rules say of somebody's transactional ids."""
+        return anything if self._acls is None else self._acls.may_use(principal.name)
+
+    def has_authenticated(self, mechanism: str) -> None:
+        """A client has shown who it is."""
+        self.authentications[mechanism, "success"] += 1
+
+    def refuse(self, connection: Connection, mechanism: str, why: str) -> None:
+        """End a connection whose client could not show who it is."""
+        self.authentications[mechanism, "failure"] += 1
+        self._complaints.about(_host(connection.transport), f"a client is refused, {why}")
+        asyncio.get_running_loop().call_later(REFUSAL_SECONDS, connection.transport.close)
+
+    def has_asked(self, connection: Connection) -> None:
         """It has sent a complete request, the first one since the last sweep."""
         self._places.set_busy(connection)
 
-    def await_request(self, connection: _Connection) -> None:
+    def await_request(self, connection: Connection) -> None:
         """A part of a request is there, or nothing at all since the connect."""
         self._requests.wait(connection, asyncio.get_running_loop().time())
 
-    def request_came(self, connection: _Connection) -> None:
+    def request_came(self, connection: Connection) -> None:
         """What was waited for came."""
         self._requests.end(connection)
 
-    def holds_request(self, connection: _Connection, count: int) -> None:
+    def holds_request(self, connection: Connection, count: int) -> None:
         """So many bytes of requests that are not answered yet are kept for it."""
         self._cut_for_memory(self._request_bytes.hold(connection, count))
 
-    def holds_answer(self, connection: _Connection, count: int) -> None:
+    def holds_answer(self, connection: Connection, count: int) -> None:
         """So many bytes of answers wait for it to read; 0 once it has."""
         self._cut_for_memory(self._answer_bytes.hold(connection, count))
 
-    def forget(self, connection: _Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         """It has ended."""
         self.connections.pop(connection, None)
         self._places.leave(connection)
@@ -187,26 +227,30 @@ class KafkaListener:
         for held in (self._request_bytes, self._answer_bytes):
             held.drop(connection)
 
-    def _cut_for_memory(self, connections: list[_Connection]) -> None:
+    def _cut_for_memory(self, connections: list[Connection]) -> None:
         for connection in connections:
             self._cut_for("memory", connection)
 
-    def _cut_for(self, reason: str, connection: _Connection) -> None:
+    def _cut_for(self, reason: str, connection: Connection) -> None:
         self.cut[reason] += 1
         _cut(connection)
 
-    def begin(self, call: TransactionalCall, done: Callable[[bytes | None], None]) -> None:
-        """Put `call` to the controllers. `done` gets the answer, or None if there will be none."""
+    def begin(self, call: TransactionalCall | PasswordCall, done: Callable[[bytes | None], None]) -> None:
+        """Put `call` to the controllers, or to a thread. `done` gets the answer, or None if there will be none."""
         task = asyncio.get_running_loop().create_task(self._call(call, done))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _call(self, call: TransactionalCall, done: Callable[[bytes | None], None]) -> None:
+    async def _call(self, call: TransactionalCall | PasswordCall, done: Callable[[bytes | None], None]) -> None:
         answer = None
         try:
-            answer = await self._ask(call)
+            if isinstance(call, PasswordCall):
+                loop = asyncio.get_running_loop()
+                answer = call.answer(await loop.run_in_executor(self._checkers, call.matches))
+            else:
+                answer = await self._ask(call)
         except Exception as error:  # noqa: BLE001 - the edge of the process: whatever broke, the connection must end
-            report = {"message": f"API key {call.header.api_key} failed", "exception": error}
+            report = {"message": f"a call of a client failed: {type(call).__name__}", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)
         finally:
             done(answer)
@@ -222,6 +266,9 @@ class KafkaListener:
         now, patience = asyncio.get_running_loop().time(), self.idle_timeout / self._sweep_seconds
         self.sweeps += 1
         self._places.next_period()
+        revoked = [one for one in self.connections if one.user is not None and not self._knows(one.user)]
+        for connection in revoked:
+            self._cut_for(REVOKED, connection)
         for connection in self.connections:
             if connection.muted:
                 connection.last_sweep = self.sweeps
@@ -235,138 +282,15 @@ class KafkaListener:
                 self.idle_closed += 1
                 connection.transport.close()
 
+    def _knows(self, user: User) -> bool:
+        return self._sasl is not None and self._sasl.users.has(user)
 
-def _cut(connection: _Connection) -> None:
+
+def _host(transport: asyncio.Transport) -> str:
+    host, *_ = transport.get_extra_info("peername") or ("an unknown host",)
+    return str(host)
+
+
+def _cut(connection: Connection) -> None:
     # A close would wait until a client that reads nothing has taken what was sent.
     connection.transport.abort()
-
-
-class _Connection(asyncio.Protocol):
-    """One client. `last_sweep` is the sweep before which it last sent a complete request; `known`: whether it ever did.
-
-    `muted`: a call to the controllers is under way for it. Until that is answered nothing else is, as in Kafka, so that
-    no answer overtakes another one.
-    """
-
-    __slots__ = (
-        "_listener",
-        "_partial",
-        "_partial_wants",
-        "_paused",
-        "_respond",
-        "known",
-        "last_sweep",
-        "muted",
-        "transport",
-    )
-
-    transport: asyncio.Transport
-
-    def __init__(self, listener: KafkaListener) -> None:
-        self._listener = listener
-        self._respond = listener.respond
-        self._partial = bytearray()
-        self._partial_wants = 0
-        self._paused = False
-        self.known = False
-        self.muted = False
-        self.last_sweep = listener.sweeps
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transport has the methods of asyncio.Transport without being one.
-        self.transport = transport = cast("asyncio.Transport", transport)
-        if not self._listener.admit(self):
-            transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.forget(self)
-
-    def pause_writing(self) -> None:
-        # A client that does not read its responses may not send more requests either.
-        self._paused = True
-        self.transport.pause_reading()
-        self._listener.holds_answer(self, self.transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self._listener.holds_answer(self, 0)
-        self._go_on()
-
-    def _mute(self, call: TransactionalCall, rest: bytes) -> None:
-        self.muted = True
-        self._keep(rest)
-        self.transport.pause_reading()
-        self._listener.begin(call, self._unmute)
-
-    def _unmute(self, answer: bytes | None) -> None:
-        self.muted = False
-        if answer is None:
-            self.transport.close()
-        elif not self.transport.is_closing():
-            self._renew()
-            self.transport.write(answer)
-            self._go_on()
-
-    def _go_on(self) -> None:
-        """Read again, and answer what is here already, unless something still has to be waited for."""
-        if self._paused or self.muted or self.transport.is_closing():
-            return
-        self.transport.resume_reading()
-        if self._partial:
-            self._answer(self._take_partial())
-
-    def data_received(self, data: bytes) -> None:
-        if self._partial or self.muted:
-            self._keep(data)
-            if self.muted or len(self._partial) < self._partial_wants:
-                return
-            data = self._take_partial()
-        self._answer(data)
-
-    def _keep(self, data: bytes) -> None:
-        self._partial += data
-        self._listener.holds_request(self, len(self._partial))
-
-    def _take_partial(self) -> bytes:
-        data = bytes(self._partial)
-        self._partial.clear()
-        self._listener.holds_request(self, 0)
-        self._listener.request_came(self)
-        return data
-
-    def _renew(self) -> None:
-        """It has asked, or was answered: it is alive."""
-        if not self.known:
-            self.known = True
-            self._listener.request_came(self)
-            self._listener.has_asked(self)
-        elif self.last_sweep != self._listener.sweeps:
-            self._listener.has_asked(self)
-        self.last_sweep = self._listener.sweeps
-
-    def _answer(self, data: bytes) -> None:
-        """Answer what is complete in `data` while responses can be sent, and keep the rest."""
-        try:
-            while True:
-                responses, used = self._respond(data)
-                if used:
-                    self._renew()
-                if isinstance(responses, TransactionalCall):
-                    self._mute(responses, data[used:])
-                    return
-                if responses:
-                    self.transport.write(responses)
-                if used == len(data):
-                    return
-                data = data[used:]
-                if used == 0 or self._paused:
-                    break
-        except WireError as error:
-            self._listener.malformed += 1
-            _log.debug("closing %s: %s", self.transport.get_extra_info("peername"), error)
-            self.transport.close()
-            return
-        self._partial_wants = 4 if len(data) < 4 else 4 + int.from_bytes(data[:4], "big")
-        self._keep(data)
-        if not self._paused:
-            self._listener.await_request(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pidkeeper.broker_agent.coordinator.checks import check_init
+from pidkeeper.broker_agent.coordinator.checks import MayUse, anything, check_init
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
@@ -60,12 +60,13 @@ class KafkaResponder:
         self._memo: dict[bytes, bool] = {}
         self._runs: dict[tuple[bytes, int], ClaimRun] = {}
 
-    def respond(self, data: bytes) -> tuple[bytes | TransactionalCall, int]:
+    def respond(self, data: bytes, may_use: MayUse = anything) -> tuple[bytes | TransactionalCall, int]:
         """Answer the complete frames at the front of `data`: the response bytes, and how many bytes were used.
 
         Stops before a frame that is incomplete or malformed, and after MAX_RESPONSE_BYTES: call it again until it uses
         nothing. Raises WireError when the very first frame is malformed. If that one has to be put to the controllers,
-        the call comes in place of bytes; nothing behind it may be answered before it is.
+        the call comes in place of bytes; nothing behind it may be answered before it is. `may_use`: which transactional
+        ids the client may use.
         """
         answers, position = self._respond_to_run(data)
         if position:
@@ -83,7 +84,7 @@ class KafkaResponder:
             flexible = memo.get(data[position : position + 8] + data[position + 12 : end])
             if flexible is None:
                 try:
-                    response = self._respond_to_frame(data[position:end])
+                    response = self._respond_to_frame(data[position:end], may_use)
                 except WireError:
                     if not responses:
                         raise
@@ -127,7 +128,7 @@ class KafkaResponder:
             return b"", 0
         return run.answer(requests, first), len(requests)
 
-    def _respond_to_frame(self, frame: bytes) -> bytes | TransactionalCall:
+    def _respond_to_frame(self, frame: bytes, may_use: MayUse) -> bytes | TransactionalCall:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
         reader = Reader(frame[4:])
         header = read_request_header(reader, SERVED)
@@ -135,7 +136,7 @@ class KafkaResponder:
         request = api.read(reader, header.api_version)
         if isinstance(request, InitProducerIdRequest) and request.transactional_id is None:
             return self._claim_for(frame, header, request)
-        answer = api.serve(self._local, header, request)
+        answer = api.serve(self._local, header, request, may_use)
         return answer if isinstance(answer, TransactionalCall) else frame_response(header, api.versions, answer)
 
     def _claim_for(self, frame: bytes, header: RequestHeader, request: InitProducerIdRequest) -> bytes:

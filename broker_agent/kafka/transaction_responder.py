@@ -34,11 +34,11 @@ class TransactionResponder:
         """The whole response frame, length field included."""
         header, request = call.header, call.request
         if isinstance(request, InitProducerIdRequest):
-            response = await self._init_producer_id(header, request)
+            response = await self._init_producer_id(call, request)
             return init_producer_id_frame(header.api_version, int32(header.correlation_id), response)
         versions, code = SERVED[header.api_key], 0
         try:
-            await self._transactions.step(request)
+            await self._transactions.step(request, call.may_use)
         except RequestError as error:
             code = wire_code(header, error.code)
         if isinstance(request, AddPartitionsToTxn):
@@ -47,11 +47,13 @@ class TransactionResponder:
             body = error_response(code, flexible=versions.is_flexible(header.api_version))
         return frame_response(header, versions, body)
 
-    async def _init_producer_id(self, header: RequestHeader, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    async def _init_producer_id(
+        self, call: TransactionalCall, request: InitProducerIdRequest
+    ) -> InitProducerIdResponse:
         try:
-            return await self._transactions.init_producer_id(request)
+            return await self._transactions.init_producer_id(request, call.may_use)
         except RequestError as error:
-            return InitProducerIdResponse(wire_code(header, error.code), -1, -1)
+            return InitProducerIdResponse(wire_code(call.header, error.code), -1, -1)
 
 
 def wire_code(header: RequestHeader, error: ErrorCode) -> int:

@@ -11,8 +11,9 @@ with warnings.catch_warnings():
     # kafka-python reads its bundled schemas in a way that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka import KafkaProducer
+    from kafka.errors import KafkaError as KafkaPythonError
 
-__all__ = ["KafkaProducer", "aiokafka_ids", "confluent_ids", "kafka_python_ids"]
+__all__ = ["KafkaProducer", "KafkaPythonError", "aiokafka_ids", "confluent_ids", "kafka_python_ids"]
 
 
 def kafka_python_ids(kafka: str, count: int) -> list[int]:

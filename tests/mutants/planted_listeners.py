@@ -118,7 +118,7 @@ LISTENER_BUGS: Final = (
         "a-kafka-client-is-waited-for-since-its-connect",
         "who is slow within the limits is served",
         "an over-reaction to slow clients",
-        (replace(KAFKA, "_Connection._renew", "self._listener.request_came(self)", "pass"),),
+        (replace(KAFKA, "Connection._renew", "self._listener.request_came(self)", "pass"),),
         (_KAFKA,),
         unseen=_NO_SOCKETS,
     ),

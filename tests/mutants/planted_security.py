@@ -9,12 +9,19 @@ from tests.mutants.planted import Planted
 
 KIT: Final = "service"
 LINKS: Final = "controller/transport"
+KAFKA: Final = "broker_agent/kafka"
+SASL: Final = "broker_agent/security"
 _OVER_TLS: Final = "tests/unit/controller/transport/test_links_over_tls.py"
 _LISTENING: Final = "tests/unit/service/test_listening.py"
 _CERTIFIED: Final = "tests/unit/service/test_certified.py"
 _SERVER: Final = "tests/unit/service/test_server.py"
 _TOKENS: Final = "tests/unit/service/test_token_list.py"
 _CLIENT: Final = "tests/unit/broker_agent/test_controller_client.py"
+_SASL: Final = "tests/unit/broker_agent/security/test_sasl.py"
+_ACLS: Final = "tests/unit/broker_agent/security/test_acls.py"
+_NEGOTIATION: Final = "tests/unit/broker_agent/test_negotiation.py"
+_USERS: Final = "tests/unit/broker_agent/test_kafka_users.py"
+_TRANSACTIONS: Final = "tests/unit/broker_agent/test_transactions.py"
 _NO_TLS: Final = "its members speak no TLS, and its callers are nobody"
 
 SECURITY_BUGS: Final = (
@@ -80,6 +87,62 @@ SECURITY_BUGS: Final = (
         "redirects that drop TLS",
         (replace("broker_agent/controllers", "ControllerClient.__init__", '("https://",)', "_SCHEMES"),),
         (_CLIENT,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "known-users-are-asked-otherwise-than-unknown-ones",
+        "nobody finds out who exists",
+        "Kafka, whose SCRAM ends at the first message of an unknown user",
+        (replace(SASL, "Sasl.verifier", "hmac.digest(_, _, _)", "secrets.token_bytes(32)"),),
+        (_SASL,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "any-password-for-nobody",
+        "nobody is let in who is not in the list",
+        "a check that forgets whom it was about",
+        (replace(SASL, "Plain.step.matches", "verifier.matches(password) and _", "True"),),
+        (_SASL,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "a-password-without-tls",
+        "no password in plaintext",
+        "SASL_PLAINTEXT with PLAIN, which Kafka permits",
+        (replace(SASL, "Sasl.offered", "(*reversed(MECHANISMS), PLAIN) if encrypted else _", "(*MECHANISMS, PLAIN)"),),
+        (_SASL, _NEGOTIATION),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "served-before-it-is-known-who-asks",
+        "nobody unnamed where names are required",
+        "a state machine that falls through",
+        (replace(KAFKA, "Negotiation.respond", "self._certified is None or self._exchange is not None", "False"),),
+        (_NEGOTIATION,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "whoever-is-gone-stays-connected",
+        "a user who is deleted is served no more",
+        "Kafka without connections.max.reauth.ms (KIP-368)",
+        (replace(KAFKA, "KafkaListener._knows", "self._sasl is not None and _", "True"),),
+        (_USERS,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "allowed-though-denied",
+        "a rule that denies goes before all that allow",
+        "the first rule that matches decides, as in firewalls",
+        (replace(SASL, "decide", "all(_)", "about[0].effect == ALLOW"),),
+        (_ACLS,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "an-answer-remembered-for-somebody-else",
+        "nobody uses the transactional id of another",
+        "frames are remembered by their bytes, and who sent them is not among these",
+        (replace("broker_agent/coordinator", "Transactions._init_producer_id", "check_allowed(_, _)", "None"),),
+        (_TRANSACTIONS,),
         unseen=_NO_TLS,
     ),
 )

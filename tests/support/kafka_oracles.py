@@ -30,6 +30,12 @@ with warnings.catch_warnings():
         InitProducerIdRequest,
         InitProducerIdResponse,
     )
+    from kafka.protocol.sasl import (
+        SaslAuthenticateRequest,
+        SaslAuthenticateResponse,
+        SaslHandshakeRequest,
+        SaslHandshakeResponse,
+    )
 
 KAFKA_PYTHON = {
     "metadata": (MetadataRequest, MetadataResponse),
@@ -39,6 +45,8 @@ KAFKA_PYTHON = {
     "add_partitions_to_txn": (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
     "add_offsets_to_txn": (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
     "end_txn": (EndTxnRequest, EndTxnResponse),
+    "sasl_handshake": (SaslHandshakeRequest, SaslHandshakeResponse),
+    "sasl_authenticate": (SaslAuthenticateRequest, SaslAuthenticateResponse),
 }
 KEYS = {
     "metadata": 3,
@@ -48,6 +56,8 @@ KEYS = {
     "add_partitions_to_txn": 24,
     "add_offsets_to_txn": 25,
     "end_txn": 26,
+    "sasl_handshake": 17,
+    "sasl_authenticate": 36,
 }
 KIO_NAMES = {
     "metadata": "Metadata",
@@ -57,6 +67,8 @@ KIO_NAMES = {
     "add_partitions_to_txn": "AddPartitionsToTxn",
     "add_offsets_to_txn": "AddOffsetsToTxn",
     "end_txn": "EndTxn",
+    "sasl_handshake": "SaslHandshake",
+    "sasl_authenticate": "SaslAuthenticate",
 }
 
 

@@ -110,6 +110,14 @@ class Reader:
             raise WireError(f"the string that ends at {self._position} must not be null")
         return value
 
+    def byte_string(self, *, flexible: bool) -> bytes:
+        """BYTES, or COMPACT_BYTES where `flexible`."""
+        length = self.varint() - 1 if flexible else self.int32()
+        if length < 0:
+            raise WireError(f"bytes of length {length} at {self._position}")
+        start = self._take(length)
+        return self._data[start : start + length]
+
     def nullable_array_length(self, *, flexible: bool, min_element_bytes: int) -> int | None:
         """The count of a nullable array whose elements take at least `min_element_bytes`; None for null."""
         count = self.varint() - 1 if flexible else self.int32()
@@ -178,6 +186,11 @@ def string(value: str | None, *, flexible: bool) -> bytes:
     if len(encoded) > MAX_STRING_BYTES:
         raise ValueError(f"a string of {len(encoded)} bytes cannot be sent: the limit is {MAX_STRING_BYTES}")
     return (varint(len(encoded) + 1) if flexible else int16(len(encoded))) + encoded
+
+
+def byte_string(value: bytes, *, flexible: bool) -> bytes:
+    """Bytes, compact where `flexible`."""
+    return (varint(len(value) + 1) if flexible else int32(len(value))) + value
 
 
 def array(elements: list[bytes], *, flexible: bool) -> bytes:

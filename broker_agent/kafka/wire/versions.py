@@ -8,11 +8,13 @@ import msgspec
 
 METADATA: Final = 3
 FIND_COORDINATOR: Final = 10
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 INIT_PRODUCER_ID: Final = 22
 ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
+SASL_AUTHENTICATE: Final = 36
 
 
 class Versions(msgspec.Struct, frozen=True):

@@ -5,6 +5,7 @@ import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
@@ -59,7 +60,7 @@ public final class TransactionalWitness {
     @SuppressWarnings("removal") // The way to make a ConsumerGroupMetadata without a consumer.
     private String run(String command, String name, String[] words) throws ReflectiveOperationException {
         if (command.equals("set")) {
-            settings.put(name, words[2]);
+            settings.put(name, String.join(" ", Arrays.asList(words).subList(2, words.length)));
             return "ok";
         }
         if (command.equals("open")) {

@@ -12,8 +12,9 @@ import pytest
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka import listener as listener_module
+from pidkeeper.broker_agent.kafka.connection import Connection
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
-from pidkeeper.broker_agent.kafka.listener import KafkaListener, _Connection
+from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.cli.kafka_load import ANSWER_BYTES, request_frame
 from pidkeeper.protocol.ids import ProducerIdBlock
@@ -289,7 +290,7 @@ async def test_a_request_that_does_not_come_is_cut_and_a_slow_one_is_not(
     idle[1].write(init(2))
     for reader, _ in (slow, idle):
         assert parse(await reader.readexactly(RESPONSE_BYTES))[:2] == (2, 0)
-    assert (listener.cut, listener.idle_closed) == ({"head": 2, "answer": 0, "memory": 0}, 0)
+    assert (listener.cut, listener.idle_closed) == ({"head": 2, "answer": 0, "memory": 0, "revoked": 0}, 0)
     for _, writer in (idle, slow, silent, half):
         await close(writer)
 
@@ -558,7 +559,7 @@ async def test_bytes_that_still_come_in_and_room_to_write_change_nothing_for_a_m
     start: Start, calls: Calls, behind: bytes
 ) -> None:
     listener, _, reserve = await start()
-    connection, transport = _Connection(listener), Transport()
+    connection, transport = Connection(listener), Transport()
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.data_received(init_transaction(1) + behind)
     assert (connection.muted, transport.reading) == (True, False)
@@ -576,7 +577,7 @@ async def test_bytes_that_still_come_in_and_room_to_write_change_nothing_for_a_m
 
 async def test_an_answer_that_fills_the_buffer_leaves_what_is_behind_it_for_later(start: Start, calls: Calls) -> None:
     listener, _, reserve = await start()
-    connection, transport = _Connection(listener), Transport()
+    connection, transport = Connection(listener), Transport()
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.data_received(init_transaction(1) + init(2))
     await until(lambda: len(calls.waiting) == 1)

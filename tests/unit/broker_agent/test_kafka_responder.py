@@ -27,6 +27,7 @@ from tests.support.kafka_oracles import (
     kafka_python_response,
     kio_response,
 )
+from tests.support.sasl_users import authenticate, handshake
 
 FIRST = 2**40
 INIT: dict[str, Any] = {"transactional_id": None, "transaction_timeout_ms": 2**31 - 1}
@@ -162,7 +163,8 @@ def test_api_versions_lists_exactly_what_is_served(version: int) -> None:
     fields = {"client_software_name": "n", "client_software_version": "1"} if version >= 3 else {}
     frame = ask(responder, framed(kafka_python_request("api_versions", version, 5, "c", **fields)))
     response = kafka_python_response("api_versions", version, frame)
-    expected = {3: (0, 13), 10: (0, 6), 18: (0, 4), 22: (0, 5), 24: (0, 3), 25: (0, 3), 26: (0, 4)}
+    expected = {3: (0, 13), 10: (0, 6), 17: (1, 1), 18: (0, 4), 22: (0, 5)}
+    expected |= {24: (0, 3), 25: (0, 3), 26: (0, 4), 36: (0, 2)}
     assert {key.api_key: (key.min_version, key.max_version) for key in response.api_keys} == expected
     correlation_id, kio = kio_response("api_versions", version, frame)
     assert {key.api_key: (key.min_version, key.max_version) for key in kio.api_keys} == expected
@@ -257,6 +259,32 @@ def test_what_cannot_be_a_transactional_id_has_no_coordinator(key: str) -> None:
     responder, _ = make()
     response = kafka_python_response("find_coordinator", 2, ask(responder, find(2, [key], 1)))
     assert (response.error_code, response.node_id) == (53, -1)
+
+
+def test_whoever_may_not_use_a_transactional_id_is_told_no_coordinator() -> None:
+    responder, _ = make()
+    response, _ = responder.respond(find(4, ["shop-1", "bank-1"], 1), lambda name: name.startswith("shop-"))
+    assert isinstance(response, bytes)
+    found = kafka_python_response("find_coordinator", 4, response[4:]).coordinators
+    assert [(one.key, one.error_code) for one in found] == [("shop-1", 0), ("bank-1", 53)]
+    assert found[1].node_id == -1
+
+
+def test_a_call_carries_what_its_own_client_may_use_although_frames_are_remembered() -> None:
+    responder, _ = make()
+    frame = init(4, 5, transactional_id="t", transaction_timeout_ms=60_000)
+    for may_use in ("t".startswith, "u".startswith):
+        call, _ = responder.respond(frame, may_use)
+        assert isinstance(call, TransactionalCall)
+        assert call.may_use("t") is may_use("t")
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_sasl_where_nobody_has_to_authenticate_is_an_illegal_state(version: int) -> None:
+    responder, _ = make()
+    assert kafka_python_response("sasl_handshake", 1, ask(responder, handshake("PLAIN"))).error_code == 34
+    frame = ask(responder, authenticate(b"x", version=version))
+    assert kafka_python_response("sasl_authenticate", version, frame).error_code == 34
 
 
 def test_one_request_looks_up_no_more_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -376,6 +376,29 @@ async def test_a_step_out_of_order_is_refused_without_the_controllers(request_: 
     assert quorum.transactional == []
 
 
+@pytest.mark.parametrize(
+    "request_",
+    [
+        InitProducerIdRequest("t", 60_000),
+        InitProducerIdRequest("t", 0),
+        EndTxn("t", 0, 0, True),
+        AddOffsetsToTxn("t", 0, 0, "g"),
+        AddPartitionsToTxn("t", 0, 0, [TransactionTopic("orders", [1])]),
+    ],
+)
+async def test_whoever_may_not_use_a_transactional_id_learns_nothing_of_it(request_: Any) -> None:
+    whole = direct_agent(quorum := StubQuorum())
+    asked: list[str] = []
+    serve = (
+        whole.transactions.init_producer_id if isinstance(request_, InitProducerIdRequest) else whole.transactions.step
+    )
+    with refused("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+        await serve(request_, lambda name: bool(asked.append(name)))  # type: ignore[func-returns-value]
+    assert (asked, quorum.transactional, whole.agent.reserve.claimed) == (["t"], [], 0)
+    ((_, outcome),) = whole.transactions.outcomes
+    assert outcome == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
 async def test_a_transaction_without_partitions_is_not_begun() -> None:
     whole = direct_agent(quorum := StubQuorum())
     pair = await init(whole)

@@ -1,0 +1,129 @@
+"""What a connection has to say before it is served: who it is, by SASL (KIP-43, KIP-152). No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from pidkeeper.broker_agent.kafka.dispatch import SERVED
+from pidkeeper.broker_agent.kafka.wire.api_versions import api_versions_response, read_api_versions_request
+from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response, read_request_header
+from pidkeeper.broker_agent.kafka.wire.primitives import Reader, WireError
+from pidkeeper.broker_agent.kafka.wire.sasl import (
+    authenticate_response,
+    handshake_response,
+    read_authenticate_request,
+    read_handshake_request,
+)
+from pidkeeper.broker_agent.kafka.wire.versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
+from pidkeeper.broker_agent.security.sasl import PasswordCheck, Plain, RefusedError, Sasl, Scram
+from pidkeeper.broker_agent.security.user_list import User
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.access import Access, Principal
+
+MAX_FRAME_BYTES: Final = 4096
+"""Largest request of a client that nobody knows: a header, and a message of `sasl.MAX_MESSAGE_BYTES`."""
+
+_PRODUCER: Final = frozenset({Access.PRODUCER})
+
+
+class PasswordCall(NamedTuple):
+    """A password to be checked by a thread, and what makes the answer of the outcome."""
+
+    matches: Callable[[], bool]
+    answer: Callable[[bool], bytes]
+
+
+class Negotiation:
+    """That of one connection. It has ended once one of these is not None:
+
+    `principal`: who it is, by SASL (then `user` is how that is known) or by its certificate, if it has one that lets it
+    in and asks for something else than SASL. `refused`: why it is to be closed, after the last answer.
+    """
+
+    def __init__(self, sasl: Sasl, *, encrypted: bool, certified: Principal | None) -> None:
+        self.principal: Principal | None = None
+        self.user: User | None = None
+        self.refused: str | None = None
+        self.mechanism = ""
+        self._sasl = sasl
+        self._offered = sasl.offered(encrypted=encrypted)
+        self._certified = certified
+        self._exchange: Plain | Scram | None = None
+
+    def respond(self, data: bytes) -> tuple[bytes | PasswordCall, int]:
+        """Answer the frame at the front of `data`: the response, and how many bytes were used, 0 if it is incomplete.
+
+        Raises WireError for what nobody may send here.
+        """
+        length = int.from_bytes(data[:4], "big")
+        if length > MAX_FRAME_BYTES:
+            raise WireError(f"a frame of {length} bytes before it has authenticated")
+        if len(data) < 4 or len(data) < 4 + length:
+            return b"", 0
+        reader = Reader(data[4 : 4 + length])
+        header = read_request_header(reader, SERVED)
+        serve = self._steps.get(header.api_key)
+        if serve is None:
+            if self._certified is None or self._exchange is not None:
+                raise WireError(f"API key {header.api_key} before it has authenticated")
+            self.principal = self._certified
+            return b"", 0
+        return serve(self, header, reader), 4 + length
+
+    def _api_versions(self, header: RequestHeader, reader: Reader) -> bytes:
+        read_api_versions_request(reader, header.api_version)
+        return _frame(header, api_versions_response(header.api_version, SERVED))
+
+    def _handshake(self, header: RequestHeader, reader: Reader) -> bytes:
+        request = read_handshake_request(reader, header.api_version)
+        error = ErrorCode.NONE
+        if self._exchange is not None:
+            error, self.refused = ErrorCode.ILLEGAL_SASL_STATE, "it begins to authenticate twice"
+        elif request.mechanism not in self._offered:
+            error, self.refused = ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"{request.mechanism[:32]!r} is not offered"
+        else:
+            self.mechanism = request.mechanism
+            self._exchange = self._sasl.begin(request.mechanism)
+        return _frame(header, handshake_response(error, self._offered))
+
+    def _authenticate(self, header: RequestHeader, reader: Reader) -> bytes | PasswordCall:
+        request = read_authenticate_request(reader, header.api_version)
+        if self._exchange is None:
+            raise WireError("it authenticates without a handshake")
+        try:
+            step = self._exchange.step(request.auth_bytes)
+        except RefusedError as error:
+            return self._refuse(header, str(error))
+        if isinstance(step, PasswordCheck):
+            return PasswordCall(step.matches, lambda matches: self._judge(header, step.user, matches=matches))
+        if isinstance(self._exchange, Scram) and self._exchange.user is not None:
+            self._accept(self._exchange.user)
+        return _frame(header, authenticate_response(header.api_version, message=step))
+
+    def _judge(self, header: RequestHeader, user: User | None, *, matches: bool) -> bytes:
+        if user is None or not matches:
+            who = "nobody: there is no such user" if user is None else f"{user.name}: the password is another one"
+            return self._refuse(header, who)
+        self._accept(user)
+        return _frame(header, authenticate_response(header.api_version))
+
+    def _accept(self, user: User) -> None:
+        self.user = user
+        self.principal = Principal(user.name, _PRODUCER)
+
+    def _refuse(self, header: RequestHeader, why: str) -> bytes:
+        self.refused = why
+        detail = f"authentication by {self.mechanism} failed: user or password are wrong"
+        body = authenticate_response(header.api_version, ErrorCode.SASL_AUTHENTICATION_FAILED, detail)
+        return _frame(header, body)
+
+    _steps: Final[Mapping[int, Callable[[Negotiation, RequestHeader, Reader], bytes | PasswordCall]]] = {
+        API_VERSIONS: _api_versions,
+        SASL_HANDSHAKE: _handshake,
+        SASL_AUTHENTICATE: _authenticate,
+    }
+
+
+def _frame(header: RequestHeader, body: bytes) -> bytes:
+    return frame_response(header, SERVED[header.api_key], body)
