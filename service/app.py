@@ -104,7 +104,7 @@ class App:
         # Probes of orchestrators have no name; all else has one where everybody needs one.
         access = Access.VIEWER if authenticator.closed else Access.PUBLIC
         texts = [*self._probes(service), _metrics_route([own, *service.collectors], access)]
-        dispatcher.add_texts([*texts, _document_route(service, texts, access, secured=authenticator.secured)])
+        dispatcher.add_texts([*texts, _document_route(service, texts, access, authenticator.ways)])
         self.dispatch: Final = dispatcher.dispatch
         self.served: Final = dispatcher.served
         self.probes: Final = ProbeApp(dispatcher, texts, probe_counters, self._draining)
@@ -154,13 +154,15 @@ def _metrics_route(collectors: Sequence[Collector], access: Access) -> TextRoute
     )
 
 
-def _document_route(service: Service[Any], texts: Sequence[TextRoute], access: Access, *, secured: bool) -> TextRoute:
+def _document_route(
+    service: Service[Any], texts: Sequence[TextRoute], access: Access, ways: Sequence[str]
+) -> TextRoute:
     """The route of the document, which lists itself too. It is made when it is first asked for, and kept."""
 
     @functools.cache
     def answer() -> HttpResponse:
         every_text = [*texts, route]
-        content = build_document(service.description, service.routes, every_text, build_version(), secured=secured)
+        content = build_document(service.description, service.routes, every_text, build_version(), ways)
         return HttpResponse(200, {"Content-Type": JSON, "Server": SERVER_NAME}, msgspec.json.encode(content))
 
     def document(_request: HttpRequest, _path_texts: Mapping[str, str]) -> HttpResponse:

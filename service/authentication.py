@@ -14,6 +14,9 @@ from pidkeeper.service.problems import HttpError
 _ANYBODY: Final = "anonymous"
 _TOKEN_HOLDER: Final = "token"  # noqa: S105 - the name of a principal
 
+BEARER: Final = "bearer"
+CERTIFICATE: Final = "certificate"
+
 OPERATOR: Final = Principal("operator", EVERY_ROLE | {Access.OVERRIDE})
 """Whoever has the operators' token."""
 
@@ -51,9 +54,10 @@ class Authenticator:
             self._known += ((operator_token.encode(), OPERATOR),)
 
     @property
-    def secured(self) -> bool:
-        """Whether any caller has to prove who it is."""
-        return bool(self._known) or self._listed is not None or self.closed
+    def ways(self) -> tuple[str, ...]:
+        """How a caller proves who it is, BEARER or CERTIFICATE; none where nobody has to."""
+        tokens = (BEARER,) if self._known or self._listed is not None else ()
+        return (*tokens, CERTIFICATE) if self.closed else tokens
 
     def authenticate(self, request: HttpRequest) -> Principal:
         """Who sent the request. Raises HttpError (401) if nothing says so and it takes that.

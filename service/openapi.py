@@ -13,6 +13,7 @@ import msgspec
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import Problem
 from pidkeeper.service.access import Access
+from pidkeeper.service.authentication import BEARER, CERTIFICATE
 from pidkeeper.service.content import JSON, MSGPACK
 from pidkeeper.service.problems import PROBLEM_TYPE
 from pidkeeper.service.routes import COMMON_ERRORS, Route, TextRoute
@@ -25,6 +26,10 @@ _BODY_STATUSES: Final = {
     413: "MESSAGE_TOO_LARGE: the body is larger than the limit",
     415: "INVALID_REQUEST: the body is neither JSON nor msgpack",
 }
+
+_SCHEMES: Final = {BEARER: {"type": "http", "scheme": "bearer"}, CERTIFICATE: {"type": "mutualTLS"}}
+_UNNAMED: Final = "CLUSTER_AUTHORIZATION_FAILED: nothing says who is calling"
+_NOT_PERMITTED: Final = "CLUSTER_AUTHORIZATION_FAILED: the caller has not the role that this takes"
 
 
 class Description(msgspec.Struct, frozen=True):
@@ -39,33 +44,35 @@ def build_document(
     routes: Sequence[Route[Any]],
     texts: Sequence[TextRoute],
     version: str,
-    *,
-    secured: bool,
+    ways: Sequence[str],
 ) -> dict[str, Any]:
-    """The document for the given routes; `secured` says whether calls that are not public want a bearer token."""
+    """The document for the given routes. `ways`: those of `Authenticator.ways`, for all that is not public."""
     models = [model for route in routes for model in (route.request, route.response) if model is not None]
     _, components = msgspec.json.schema_components([*dict.fromkeys(models), Problem], ref_template=_REFERENCE)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for route in routes:
-        needs_token = secured and route.access is not Access.PUBLIC
-        paths[route.path][route.method.lower()] = _operation(route, secured=needs_token)
+        paths[route.path][route.method.lower()] = _operation(route, _wanted(route.access, ways))
     for text in texts:
-        paths[text.path]["get"] = _text_operation(text)
+        paths[text.path]["get"] = _text_operation(text, _wanted(text.access, ways))
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": description.title, "version": version, "description": description.text},
         "paths": dict(paths),
         "components": {"schemas": components},
     }
-    if secured:
-        document["components"]["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    if ways:
+        document["components"]["securitySchemes"] = {way: _SCHEMES[way] for way in ways}
     return document
 
 
-def _operation(route: Route[Any], *, secured: bool) -> dict[str, Any]:
+def _wanted(access: Access, ways: Sequence[str]) -> Sequence[str]:
+    return () if access is Access.PUBLIC else ways
+
+
+def _operation(route: Route[Any], ways: Sequence[str]) -> dict[str, Any]:
     responses: dict[str, Any] = {
         "200": {"description": ErrorCode.NONE.meaning, "content": _content(route.response)},
-        **_error_responses(route, secured=secured),
+        **_error_responses(route, ways),
     }
     operation: dict[str, Any] = {
         "operationId": route.name,
@@ -75,20 +82,21 @@ def _operation(route: Route[Any], *, secured: bool) -> dict[str, Any]:
     }
     if route.request is not None:
         operation["requestBody"] = {"required": True, "content": _content(route.request)}
-    if secured:
-        operation["security"] = [{"bearer": []}]
+    if ways:
+        operation["security"] = [{way: []} for way in ways]
     return operation
 
 
-def _error_responses(route: Route[Any], *, secured: bool) -> dict[str, Any]:
+def _error_responses(route: Route[Any], ways: Sequence[str]) -> dict[str, Any]:
     meanings: dict[int, list[str]] = defaultdict(list)
     for code in dict.fromkeys((*COMMON_ERRORS, *route.errors)):
         meanings[code.http_status].append(f"{code.name}: {code.meaning}")
     if route.request is not None:
         for status, meaning in _BODY_STATUSES.items():
             meanings[status].append(meaning)
-    if secured:
-        meanings[401].append("CLUSTER_AUTHORIZATION_FAILED: no valid bearer token")
+    if ways:
+        meanings[401].append(_UNNAMED)
+        meanings[403].append(_NOT_PERMITTED)
     return {str(status): _problem("; ".join(lines), status) for status, lines in meanings.items()}
 
 
@@ -115,7 +123,7 @@ def _parameters(model: type[Any] | None, place: str) -> Iterable[dict[str, Any]]
         yield {"name": name, "in": place, "required": name in schema["required"], "schema": field}
 
 
-def _text_operation(text: TextRoute) -> dict[str, Any]:
+def _text_operation(text: TextRoute, ways: Sequence[str]) -> dict[str, Any]:
     path_names = _PATH_PARAMETER.findall(text.path)
     schema = {"type": "object"} if text.content_type == JSON else {"type": "string"}
     responses = {
@@ -124,7 +132,9 @@ def _text_operation(text: TextRoute) -> dict[str, Any]:
     }
     if "404" in responses:
         responses["404"] = _problem(text.answers[404], 404)
-    return {
+    if ways:
+        responses |= {"401": _problem(_UNNAMED, 401), "403": _problem(_NOT_PERMITTED, 403)}
+    operation: dict[str, Any] = {
         "operationId": text.name,
         "summary": text.summary,
         "parameters": [
@@ -133,6 +143,9 @@ def _text_operation(text: TextRoute) -> dict[str, Any]:
         ],
         "responses": responses,
     }
+    if ways:
+        operation["security"] = [{way: []} for way in ways]
+    return operation
 
 
 def _text_parameter(name: str, meaning: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def test_without_tokens_everybody_has_every_role_but_that_to_override() -> None:
     authenticator = Authenticator(None)
     for header in (None, "Bearer anything", "nonsense"):
         assert caller(authenticator, header) == ("anonymous", EVERY_ROLE)
-    assert not authenticator.secured
+    assert authenticator.ways == ()
     assert Access.OVERRIDE not in EVERY_ROLE
 
 
@@ -40,7 +40,7 @@ def test_beside_the_operators_token_nobody_else_is_an_operator(common: str | Non
     assert roles == EVERY_ROLE - {Access.OPERATOR}
     assert caller(authenticator, f"bearer {OPERATORS}") == ("operator", OPERATOR.roles)
     assert {Access.OPERATOR, Access.OVERRIDE, Access.BROKER} <= OPERATOR.roles
-    assert authenticator.secured
+    assert authenticator.ways == ("bearer",)
 
 
 @pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {OPERATORS}", OPERATORS, "Bearer", "Bearer \u00e9"])

@@ -18,6 +18,10 @@ from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.service.access import Access
+from pidkeeper.service.exchange import HttpResponse
+from pidkeeper.service.openapi import Description, build_document
+from pidkeeper.service.routes import TextRoute
 from pidkeeper.service.throttle import Rate
 from tests.support.memory_member import CLUSTER_ID, QUORUM_NAME, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
@@ -46,6 +50,28 @@ async def test_the_document_is_valid(serve: Serve, token: str | None) -> None:
     document = await document_of(await serve(token=token))
     OpenAPIV31SpecValidator(document).validate()
     assert document["openapi"].startswith("3.1")
+
+
+async def test_the_document_says_who_must_have_a_name_and_how_one_has_it(serve: Serve) -> None:
+    document = await document_of(await serve(token="secret"))
+    assert set(document["components"]["securitySchemes"]) == {"bearer"}
+    assert document["paths"]["/v1/quorum"]["get"]["security"] == [{"bearer": []}]
+    assert "security" not in document["paths"]["/metrics"]["get"]
+    description = Description("a service", "with names")
+    metrics = TextRoute(
+        path="/metrics",
+        name="metrics",
+        summary="Samples",
+        handler=lambda *_: HttpResponse(200, {}, b""),
+        answers={200: "samples"},
+        access=Access.VIEWER,
+    )
+    document = build_document(description, ROUTES, [metrics], "1", ("bearer", "certificate"))
+    OpenAPIV31SpecValidator(document).validate()
+    assert document["components"]["securitySchemes"]["certificate"] == {"type": "mutualTLS"}
+    for path in ("/v1/quorum", "/metrics"):
+        assert document["paths"][path]["get"]["security"] == [{"bearer": []}, {"certificate": []}]
+        assert {"401", "403"} <= document["paths"][path]["get"]["responses"].keys()
 
 
 async def test_the_document_lists_exactly_what_is_served(api: Api, member: MemoryMember) -> None:
