@@ -20,10 +20,10 @@ TARGETS_PER_PROCESS: Final = 2
 """6,000 connections to each stay below the 20,000 files that a process may have where the limits are low."""
 
 
-def target(address: str, kind: Kind, idle: int, slow: int) -> Target:
-    """A crowd at `address`, as host:port or a base URL."""
+def target(address: str, kind: Kind, idle: int, slow: int, malformed: int = 0) -> Target:
+    """A crowd at `address`, as host:port or a base URL, and malformed requests a second."""
     host, _, port = address.removeprefix("http://").rpartition(":")
-    return Target(host, int(port), kind, idle, slow)
+    return Target(host, int(port), kind, idle, slow, malformed)
 
 
 class Crowd:
@@ -82,4 +82,5 @@ def _sum(statuses: Iterator[CrowdStatus] | list[CrowdStatus]) -> CrowdStatus:
         opened=sum(one.opened for one in every),
         open=sum(one.open for one in every),
         failed=sum(one.failed for one in every),
+        malformed=sum(one.malformed for one in every),
     )

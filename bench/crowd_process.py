@@ -41,15 +41,39 @@ SLOW: Final[dict[Kind, tuple[tuple[bytes, bytes, bool], ...]]] = {
 }
 """What slow connections do, in turn: the bytes that they begin with, those of each second, and whether they read."""
 
+MALFORMED: Final[dict[Kind, tuple[bytes, ...]]] = {
+    "http": (
+        b"\x16\x03\x01nonsense\r\n\r\n",
+        _HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        _HEAD + b'Content-Length: 9\r\n\r\n{"a": 1e,',
+        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+    ),
+    "kafka": (
+        b"\xff\xff\xff\xff",
+        b"\x7f\xff\xff\xff",
+        b"\x00\x00\x00\x0a\x03\xe7\x00\x00\x00\x00\x00\x01\xff\xff",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    ),
+    "peer": (b"\xff" * 64, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+}
+"""What no listener takes, in turn, each over a connection of its own."""
+
+MALFORMED_SECONDS: Final = 2.0
+"""How long the end of such a connection is waited for."""
+
 
 class Target(msgspec.Struct, frozen=True):
-    """One listener, and how many connections of either sort it gets. What is slow sends some bytes each second."""
+    """One listener, and how many connections of either sort it gets. What is slow sends some bytes each second.
+
+    `malformed`: requests a second that nobody can take.
+    """
 
     host: str
     port: int
     kind: Kind
     idle: int
     slow: int
+    malformed: int = 0
 
 
 class CrowdSpec(msgspec.Struct, frozen=True):
@@ -60,11 +84,12 @@ class CrowdSpec(msgspec.Struct, frozen=True):
 
 
 class CrowdStatus(msgspec.Struct, frozen=True):
-    """Connections opened so far, those that are open now, and those that could not be opened."""
+    """Connections opened so far, those that are open now, and those that could not be opened; malformed requests."""
 
     opened: int
     open: int
     failed: int
+    malformed: int
 
 
 class Member(asyncio.Protocol):
@@ -105,6 +130,7 @@ class TargetCrowd:
         self.open: set[Member] = set()
         self.opened = 0
         self.failed = 0
+        self.malformed = 0
 
     async def open_some(self, count: int) -> None:
         """Open up to so many of those that are not open."""
@@ -119,6 +145,23 @@ class TargetCrowd:
             for member in tuple(self.open)[tick % TICKS :: TICKS]:
                 member.go_on()
             await self.open_some(reopened_a_second // TICKS)
+
+    async def send_malformed_for_ever(self) -> None:
+        """As many a second as the target says, spread over its ticks; those of a tick one after the other."""
+        requests = itertools.cycle(MALFORMED[self._target.kind])
+        while True:
+            await asyncio.sleep(1 / TICKS)
+            for _ in range(self._target.malformed // TICKS):
+                await self._send(next(requests))
+
+    async def _send(self, request: bytes) -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(MALFORMED_SECONDS):
+                reader, writer = await asyncio.open_connection(self._target.host, self._target.port)
+                writer.write(request)
+                self.malformed += 1
+                await reader.read(1)
+                writer.close()
 
     async def _open(self, habit: tuple[bytes, bytes, bool] | None) -> None:
         loop = asyncio.get_running_loop()
@@ -144,6 +187,7 @@ async def main() -> None:
     # From here on it is measured, and a real crowd does not run on the members' cores.
     os.nice(19)
     going = [asyncio.create_task(crowd.go_on_for_ever(spec.reopened_a_second)) for crowd in crowds]
+    going += [asyncio.create_task(crowd.send_malformed_for_ever()) for crowd in crowds]
     await reader.read()
     for task in going:
         task.cancel()
@@ -156,6 +200,7 @@ def _tell(crowds: list[TargetCrowd]) -> None:
         opened=sum(crowd.opened for crowd in crowds),
         open=sum(len(crowd.open) for crowd in crowds),
         failed=sum(crowd.failed for crowd in crowds),
+        malformed=sum(crowd.malformed for crowd in crowds),
     )
     sys.stdout.write(msgspec.json.encode(status).decode() + "\n")
     sys.stdout.flush()

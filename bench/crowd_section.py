@@ -25,17 +25,22 @@ LIMITS: Final = {
 }
 IDLE: Final = 5000
 SLOW: Final = 1000
+MALFORMED: Final = 100
+"""Requests a second at each of twelve listeners: 54,000 in three rounds of 15 s."""
 PAUSE_SECONDS: Final = 0.02
 CLIENT_START_SECONDS: Final = 30.0
 
 
 class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`rounds` at each limit: `seconds` without a crowd, and `seconds` with `idle` and `slow` at each listener."""
+    """`rounds` at each limit: `seconds` without a crowd, and `seconds` with one of `idle` and `slow` connections and
+    `malformed` requests a second at each listener.
+    """
 
     rounds: int
     seconds: float
     idle: int = IDLE
     slow: int = SLOW
+    malformed: int = MALFORMED
 
 
 class CrowdBench:
@@ -76,7 +81,7 @@ class CrowdBench:
         return run_load("bench.good_clients", spec, GoodResult, self._plan.seconds + CLIENT_START_SECONDS)
 
     def _targets(self, cluster: LimitedFilesCluster) -> list[Target]:
-        count = (self._plan.idle, self._plan.slow)
+        count = (self._plan.idle, self._plan.slow, self._plan.malformed)
         targets = [target(member.http, "http", *count) for member in cluster.members()]
         targets += [target(address, "http", *count) for address in cluster.probes.values()]
         targets += [target(controller.peer, "peer", *count) for controller in cluster.layout.controllers]
@@ -85,7 +90,8 @@ class CrowdBench:
     def _note_crowd(self, name: str, begun: CrowdStatus, ended: CrowdStatus) -> None:
         self.notes.append(
             f"{name}: a crowd of {begun.opened:,} connections; {begun.open:,} of them were open at its begin and "
-            f"{ended.open:,} at its end; {ended.opened:,} were opened in all, {ended.failed:,} could not be"
+            f"{ended.open:,} at its end; {ended.opened:,} were opened in all, {ended.failed:,} could not be; "
+            f"{ended.malformed:,} malformed requests"
         )
 
     def _check(self, name: str, results: list[GoodResult]) -> None:
