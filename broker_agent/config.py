@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
@@ -21,6 +21,7 @@ from pidkeeper.broker_agent.ids.reserve import ASK_FRACTION
 from pidkeeper.broker_agent.kafka.listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, BrokerId
+from pidkeeper.service.logs import LogFormat, LogLevel
 from pidkeeper.service.protection import OFF, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import load_settings
 from pidkeeper.service.tls_files import TlsFiles
@@ -65,7 +66,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_burst: Annotated[int, msgspec.Meta(ge=1)] = MAX_BURST
     kafka_max_connections: Annotated[int, msgspec.Meta(ge=1)] = MAX_CONNECTIONS
     kafka_idle_timeout_seconds: _Positive = IDLE_TIMEOUT_SECONDS
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
 
     def __post_init__(self) -> None:
         if not self.controllers:

@@ -25,6 +25,7 @@ from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
+from pidkeeper.service.logs import tell_with_each_line
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.protection import Protection
@@ -55,6 +56,7 @@ def run(config: AgentConfig) -> int:
         lambda: _running(config, callers, protection),
         logger=logger,
         log_level=config.log_level,
+        log_format=config.log_format,
         open_files=config.kafka_max_connections + MAX_CONNECTIONS + SPARE_FILES + protection.files,
     )
 
@@ -100,6 +102,7 @@ async def _running(config: AgentConfig, callers: Callers, protection: Protection
                 kafka=advertised,
                 heartbeat_seconds=config.heartbeat_interval_ms / 1000,
             )
+            tell_with_each_line(lambda: {"broker": config.broker_id, "epoch": agent.session.broker_epoch})
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
             await listener.serve(responder, TransactionResponder(agent.transactions).answer)
             app = build_app(agent, listener, tokens=callers.tokens, acls=callers.acls, protection=protection)

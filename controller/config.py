@@ -20,6 +20,7 @@ from pidkeeper.controller.node.settings import (
 )
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from pidkeeper.protocol.messages import ClusterId
+from pidkeeper.service.logs import LogFormat, LogLevel
 from pidkeeper.service.protection import OFF, REQUIRED, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret, read_secrets
 from pidkeeper.service.tls_files import TlsFiles
@@ -118,7 +119,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     token_file: str | None = None
     operator_token_file: str | None = None
     tokens_file: str | None = None
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
     limits: ApiLimits = ApiLimits()
 
     def member_settings(self) -> MemberSettings:

@@ -19,6 +19,7 @@ from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
+from pidkeeper.service.logs import tell_with_each_line
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.protection import UNPROTECTED, Protection
@@ -69,6 +70,7 @@ def run(config: ControllerConfig) -> int:
         ),
         logger=logger,
         log_level=config.log_level,
+        log_format=config.log_format,
         open_files=MAX_CONNECTIONS + SPARE_FILES + protection.files,
         stop_seconds=STOP_SECONDS,
     )
@@ -93,6 +95,8 @@ async def _running(
     except OPENING_ERRORS as error:
         raise ServiceError(f"cannot open the data directory: {error}") from error
     on_violation(member.driver.fault)
+    core = member.core
+    tell_with_each_line(lambda: {"member": member.node_id, "term": core.term, "index": core.commit})
     app = build_app(
         MemberInterface(member),
         limits=limits,

@@ -15,14 +15,14 @@ import traceback
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import uvloop
 
+from pidkeeper.service.logs import LogFormat, LogLevel, start_logging
 from pidkeeper.service.memory import give_back_what_is_freed
 from pidkeeper.service.settings import SettingsError, require_assertions
-
-LogLevel = Literal["debug", "info", "warning", "error"]
+from pidkeeper.service.supervisor import supervised
 
 FAILED: Final = 1
 UNUSABLE_SETTINGS: Final = 2
@@ -79,6 +79,7 @@ def run_service(
     *,
     logger: logging.Logger,
     log_level: LogLevel,
+    log_format: LogFormat,
     open_files: int,
     stop_seconds: float = math.inf,
 ) -> int:
@@ -89,9 +90,7 @@ def run_service(
     `open_files`: how many it may need. `stop_seconds`: how long it may take to stop; after that the process leaves with
     1 as if it had crashed. Raises SettingsError without assertions.
     """
-    logging.basicConfig(
-        level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    start_logging(log_level, log_format)
     require_assertions()
     _raise_file_limit(open_files)
     give_back_what_is_freed()
@@ -161,7 +160,8 @@ async def _until_ended(service: Callable[[], AbstractAsyncContextManager[Running
         gc.freeze()
         young, middle, _ = gc.get_threshold()
         gc.set_threshold(young, middle, MIDDLE_COLLECTIONS)
-        fault = await running.ended
+        async with supervised():
+            fault = await running.ended
         deadline.start()
         if fault is not None:
             raise fault

@@ -48,7 +48,8 @@ def run(how):
     if how == "settings":
         raise SettingsError("no such key")
     own, seconds = logging.getLogger("own"), 0.2 if "hang" in how else 60
-    return run_service(lambda: service(how), logger=own, log_level="info", open_files=300, stop_seconds=seconds)
+    log = {"log_level": "info", "log_format": "text"}
+    return run_service(lambda: service(how), logger=own, **log, open_files=300, stop_seconds=seconds)
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
 sys.exit(run_module(str, run))
