@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
+from pidkeeper.controller.api.usage_metrics import usage_watched
 from pidkeeper.controller.config import ControllerConfig
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.durable_voters import VotersRefused
@@ -97,16 +99,19 @@ async def _running(
     on_violation(member.driver.fault)
     core = member.core
     tell_with_each_line(lambda: {"member": member.node_id, "term": core.term, "index": core.commit})
-    app = build_app(
-        MemberInterface(member),
-        limits=limits,
-        token=token,
-        operator_token=operator_token,
-        tokens=tokens,
-        protection=protection,
-    )
     refresh = [protection.refresh] if tokens is None else [protection.refresh, tokens.refresh]
-    async with refreshing(*refresh), probes_served(app, probe_listen, protection):
+    async with AsyncExitStack() as stack:
+        app = build_app(
+            MemberInterface(member),
+            limits=limits,
+            token=token,
+            operator_token=operator_token,
+            tokens=tokens,
+            protection=protection,
+            collectors=[await stack.enter_async_context(usage_watched(Path(settings.data_dir)))],
+        )
+        await stack.enter_async_context(refreshing(*refresh))
+        await stack.enter_async_context(probes_served(app, probe_listen, protection))
         api = HttpServer(app, max_connections=connections, protection=protection)
         host, port = await api.start(listen.host, listen.port)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
@@ -39,8 +40,8 @@ class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
     """What one service brings along.
 
     `description` and `readiness`, the question that `/readyz` answers, go into the document; `live` and `ready` are the
-    checks of the probes. `collectors` have the service's own samples. `upkeep` is called each UPKEEP_SECONDS. The rest
-    is as in Dispatcher.
+    checks of the probes. `collectors` have the service's own samples. `upkeep` is called each UPKEEP_SECONDS.
+    `clock_ns`: a monotonic clock, by which answers are timed. The rest is as in Dispatcher.
     """
 
     description: Description
@@ -52,6 +53,7 @@ class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
     collectors: Sequence[Collector]
     leader: Leader = lambda: None
     upkeep: Callable[[], None] = lambda: None
+    clock_ns: Callable[[], int] = time.monotonic_ns
     answers_in_kind: bool = False
 
 
@@ -96,6 +98,7 @@ class App:
             requests,
             leader=service.leader,
             report_fault=_report_fault,
+            clock_ns=service.clock_ns,
             answers_in_kind=service.answers_in_kind,
         )
         dispatcher.add(service.routes)
@@ -119,7 +122,7 @@ class App:
         while True:
             due = loop.time() + UPKEEP_SECONDS
             await asyncio.sleep(UPKEEP_SECONDS)
-            self.counters.loop_lag_ns = max(0, int((loop.time() - due) * 1e9))
+            self.counters.loop_lag.take(max(0, int((loop.time() - due) * 1e9)))
             self._upkeep()
 
     def _probes(self, service: Service[Any]) -> list[TextRoute]:

@@ -14,9 +14,13 @@ Body = TypeVar("Body")
 
 
 class Call(msgspec.Struct, Generic[Path, Query, Body], frozen=True):
-    """Who calls, and the checked values of path, query and body; None where the route has no model for them."""
+    """Who calls, and the checked values of path, query and body; None where the route has no model for them.
+
+    `trace_id`: of the trace that the caller records, if it does.
+    """
 
     principal: Principal
     path: Path
     query: Query
     body: Body
+    trace_id: str | None = None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.service.access import Access
 from pidkeeper.service.authentication import Authenticator
-from pidkeeper.service.endpoint import Endpoint, FaultReport, build_endpoint, build_text_endpoint
+from pidkeeper.service.endpoint import Endpoint, FaultReport, build_endpoint, build_text_endpoint, timed
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.metrics import RequestCounters
 from pidkeeper.service.problems import HttpError, Leader, problem_response, quoted
@@ -17,14 +18,18 @@ from pidkeeper.service.routes import Route, TextRoute
 UNKNOWN_ROUTE: Final = "unknown"
 """The metrics label of every request that no route takes."""
 
+TIMED: Final = frozenset({Access.BROKER, Access.PRODUCER})
+"""Whose routes are timed: calls that something waits for. What people and scrapers ask for is seldom, and no matter."""
+
 Operations = TypeVar("Operations")
 
 
 class Dispatcher(Generic[Operations]):
     """Answers every request, whatever it is.
 
-    `leader` is named in refusals; a fault is answered with 500 and goes to `report_fault`. `answers_in_kind`: whether a
-    caller that names no media type is answered in that of its request, rather than in JSON.
+    `leader` is named in refusals; a fault is answered with 500 and goes to `report_fault`. `clock_ns`: a monotonic
+    clock. `answers_in_kind`: whether a caller that names no media type is answered in that of its request, rather than
+    in JSON.
     """
 
     def __init__(
@@ -35,6 +40,7 @@ class Dispatcher(Generic[Operations]):
         *,
         leader: Leader,
         report_fault: FaultReport,
+        clock_ns: Callable[[], int],
         answers_in_kind: bool = False,
     ) -> None:
         self._operations = operations
@@ -42,6 +48,7 @@ class Dispatcher(Generic[Operations]):
         self._counters = counters
         self._leader = leader
         self._report_fault = report_fault
+        self._clock_ns = clock_ns
         self._answers_in_kind = answers_in_kind
         self._router: Router[Endpoint] = Router()
         self._unknown = counters.route(UNKNOWN_ROUTE)
@@ -54,6 +61,7 @@ class Dispatcher(Generic[Operations]):
             self._counters,
             leader=self._leader,
             report_fault=self._report_fault,
+            clock_ns=self._clock_ns,
             answers_in_kind=self._answers_in_kind,
         )
 
@@ -69,6 +77,8 @@ class Dispatcher(Generic[Operations]):
                 report_fault=self._report_fault,
                 answers_in_kind=self._answers_in_kind,
             )
+            if route.access in TIMED:
+                endpoint = timed(endpoint, self._counters.duration(route.name), self._clock_ns)
             self._router.add(route.method, route.path, endpoint)
 
     def add_texts(self, routes: Sequence[TextRoute]) -> None:

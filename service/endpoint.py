@@ -22,13 +22,18 @@ from pidkeeper.service.content import (
     wants_msgpack,
 )
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.histogram import Histogram
 from pidkeeper.service.metrics import SUCCESS
 from pidkeeper.service.parameters import decode_parameters
 from pidkeeper.service.problems import Leader, problem_response
 from pidkeeper.service.routes import Route, TextRoute
+from pidkeeper.service.trace_context import sampled_trace
 
 MAX_ORDER_CHARACTERS: Final = 300
 """Of an order in the log: who, what, and the longest names of a transaction."""
+
+_STRANGERS: Final = frozenset({401, 403})
+"""The answers to whoever has not shown that it may ask."""
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +78,8 @@ def build_endpoint(
                 body = decoder.decode(request.headers.get("Content-Type"), raw)
             if tell_order is not None:
                 tell_order(principal, path, body)
-            answer = await handler(operations, Call(principal, path, query, body))
+            trace_id = sampled_trace(request.headers)
+            answer = await handler(operations, Call(principal, path, query, body, trace_id))
             outcomes[SUCCESS] += 1
             return _respond(answer, request.headers, in_kind=answers_in_kind)
         except RequestError as error:
@@ -85,6 +91,19 @@ def build_endpoint(
             return problem_response(RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), None)
 
     return endpoint
+
+
+def timed(endpoint: Endpoint, duration: Histogram, clock_ns: Callable[[], int]) -> Endpoint:
+    """The same endpoint, which records how long each answer took, and in which trace: not what strangers say of it."""
+
+    async def timed_endpoint(request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
+        began = clock_ns()
+        answer = await endpoint(request, path_texts)
+        stranger = answer.status in _STRANGERS
+        duration.observe(clock_ns() - began, None if stranger else sampled_trace(request.headers))
+        return answer
+
+    return timed_endpoint
 
 
 def build_text_endpoint(route: TextRoute, authenticator: Authenticator) -> Endpoint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -13,16 +13,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from pidkeeper.service.histogram import Histogram, durations
 from pidkeeper.service.probes import Checks
+from pidkeeper.service.recent_maximum import RecentMaximum
 
 SUCCESS: Final = "success"
 
 CUT_REASONS: Final = ("head", "answer", "memory")
 """Why a server cuts a connection: its first head did not come, its answers were not read, all hold too many bytes."""
 
-BUCKET_BOUNDS_US: Final = (250, 500, *(1000 * 2**power for power in range(14)))
-"""Upper bounds of the duration buckets, microseconds: a quarter of a millisecond, about one commit with one caller, to
-8.2 s, just below the request timeout."""
+LAG_WINDOW: Final = 300
+"""Measurements of the event loop's lag in half a minute, so that each is shown for that long at least, and for no more
+than about a minute: no scrape that comes every 30 s misses a spike, however many scrape."""
 
 
 def build_version() -> str:
@@ -33,43 +35,25 @@ def build_version() -> str:
         return "unknown"
 
 
-class DurationHistogram:
-    """Counts durations. Recording is one binary search and two additions."""
-
-    def __init__(self) -> None:
-        self._bounds_ns = [bound * 1000 for bound in BUCKET_BOUNDS_US]
-        self._counts = [0] * (len(BUCKET_BOUNDS_US) + 1)
-        self._sum_ns = 0
-
-    def observe(self, duration_ns: int) -> None:
-        """Record one duration."""
-        self._counts[bisect_left(self._bounds_ns, duration_ns)] += 1
-        self._sum_ns += duration_ns
-
-    def family(self, name: str, documentation: str) -> HistogramMetricFamily:
-        """The samples, in seconds and cumulative, as the exposition format wants them."""
-        bounds = [*(str(bound / 1_000_000) for bound in BUCKET_BOUNDS_US), "+Inf"]
-        cumulative, buckets = 0, []
-        for bound, count in zip(bounds, self._counts, strict=True):
-            cumulative += count
-            buckets.append((bound, float(cumulative)))
-        return HistogramMetricFamily(name, documentation, buckets=buckets, sum_value=self._sum_ns / 1e9)
-
-
 class RequestCounters:
-    """`outcomes[route]` counts by SUCCESS or the error's name."""
+    """`outcomes[route]` counts by SUCCESS or the error's name; `durations[route]`, of some routes, nanoseconds."""
 
     def __init__(self) -> None:
         self.outcomes: dict[str, Counter[str]] = {}
+        self.durations: dict[str, Histogram] = {}
 
     def route(self, name: str) -> Counter[str]:
         """The counter of outcomes of one route; its success is exposed from the start."""
         return self.outcomes.setdefault(name, Counter({SUCCESS: 0}))
 
+    def duration(self, name: str) -> Histogram:
+        """The histogram of one route."""
+        return self.durations.setdefault(name, durations())
+
 
 class ServerCounters:
     """The server below the routes: its connections, open, refused, evicted, and cut by reason; handshakes of TLS that
-    failed, by reason; how late its event loop ran a timer."""
+    failed, by reason; how late its event loop ran a timer, in nanoseconds."""
 
     def __init__(self) -> None:
         self.handshake_failures: Counter[str] = Counter()
@@ -77,7 +61,7 @@ class ServerCounters:
         self.connections_cut = Counter(dict.fromkeys(CUT_REASONS, 0))
         self.connections_refused = 0
         self.connections_evicted = 0
-        self.loop_lag_ns = 0
+        self.loop_lag = RecentMaximum(LAG_WINDOW)
 
 
 class ServiceCollector(Collector):
@@ -94,16 +78,21 @@ class ServiceCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Every family, freshly made."""
         yield self._requests()
+        yield self._durations()
         yield GaugeMetricFamily(
             "pidkeeper_event_loop_lag_seconds",
-            "Delay of the last timer of the event loop.",
-            value=self._server.loop_lag_ns / 1e9,
+            "Longest delay of a timer of the event loop within the last 30 to 60 seconds; one runs ten times a second.",
+            value=self._server.loop_lag.value / 1e9,
         )
         for prefix, what, counters in self._servers:
             yield from _connections(prefix, what, counters)
         yield self._health()
-        info = GaugeMetricFamily("pidkeeper_build_info", "Version of the running build; always 1.", labels=["version"])
-        info.add_metric([build_version()], 1)
+        info = GaugeMetricFamily(
+            "pidkeeper_build_info",
+            "Version of the running build, and of the Python that runs it; always 1.",
+            labels=["version", "python_version"],
+        )
+        info.add_metric([build_version(), platform.python_version()], 1)
         yield info
 
     def _requests(self) -> Metric:
@@ -113,6 +102,16 @@ class ServiceCollector(Collector):
         for route, outcomes in self._counters.outcomes.items():
             for outcome, count in outcomes.items():
                 family.add_metric([route, outcome], count)
+        return family
+
+    def _durations(self) -> Metric:
+        family = HistogramMetricFamily(
+            "pidkeeper_api_request_duration_seconds",
+            "Seconds from a request to its answer, refusals included, of the routes that brokers and producers use.",
+            labels=["route"],
+        )
+        for route, histogram in self._counters.durations.items():
+            histogram.add_to(family, route)
         return family
 
     def _health(self) -> Metric:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.api.metrics import build_collectors
+from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.routes import ROUTES
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
@@ -45,7 +45,7 @@ def build_app(
         operations=operations,
         live=operations.liveness,
         ready=operations.readiness,
-        collectors=[*build_collectors(agent, listener), CertificateCollector(protection)],
+        collectors=[AgentCollector(agent, listener), CertificateCollector(protection)],
         answers_in_kind=True,
     )
     listed = None if tokens is None else tokens.find

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Final
 
-from prometheus_client import Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
+from pidkeeper.service.histogram import durations
 
 PREFIX: Final = "pidkeeper_agent_"
 
-ROUND_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Seconds: from a commit on a fast disk to beyond the deadline of a call."""
-
 
 class AgentCollector(Collector):
-    """Reads the counters of the agent, its transactions and its listener at the time of the scrape."""
+    """Reads the counters of the agent, its transactions and its listener at the time of the scrape.
 
-    def __init__(self, agent: Agent, listener: KafkaListener) -> None:
+    `wall_clock()`: seconds since the epoch, of which the last success is told, and nothing else.
+    """
+
+    def __init__(self, agent: Agent, listener: KafkaListener, wall_clock: Callable[[], float] = time.time) -> None:
         self._agent = agent
         self._listener = listener
+        self._wall_clock = wall_clock
+        self._rounds = durations()
+        self._last_success = 0.0
+        agent.prefetcher.on_round = self._on_round
 
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
@@ -34,6 +39,9 @@ class AgentCollector(Collector):
         for outcome, count in self._agent.prefetcher.rounds.items():
             rounds.add_metric([outcome], count)
         yield rounds
+        yield self._rounds.family(
+            PREFIX + "prefetch_duration_seconds", "Seconds that a round of block requests took, whatever came of it."
+        )
         cut = CounterMetricFamily(
             PREFIX + "connections_cut",
             "Kafka connections closed for taking too long or holding too much.",
@@ -60,13 +68,26 @@ class AgentCollector(Collector):
         for kind_and_outcome, count in self._agent.transactions.outcomes.items():
             requests.add_metric(kind_and_outcome, count)
         yield requests
+        took = HistogramMetricFamily(
+            PREFIX + "transactional_duration_seconds",
+            "Seconds from a transactional request to its answer, whatever that was: these alone wait for the quorum.",
+            labels=["kind"],
+        )
+        for kind, histogram in self._agent.transactions.durations.items():
+            histogram.add_to(took, kind)
+        yield took
+
+    def _on_round(self, seconds: float, blocks: int) -> None:
+        self._rounds.observe(int(seconds * 1e9))
+        if blocks:
+            self._last_success = self._wall_clock()
 
     def _counters(self) -> Iterator[Metric]:
         agent, listener = self._agent, self._listener
         reserve, prefetcher = agent.reserve, agent.prefetcher
         for name, text, value in (
-            ("claims", "Producer IDs claimed.", reserve.claimed),
-            ("claim_errors", "Claims that failed because the reserve was empty.", reserve.failed_claims),
+            ("claims", "Producer IDs claimed from the reserve; a claim never waits.", reserve.claimed),
+            ("claim_errors", "Claims refused at once because the reserve was empty.", reserve.failed_claims),
             ("blocks_received", "Blocks received and added to the reserve.", prefetcher.blocks_received),
             ("blocks_rejected", "Blocks received and rejected.", prefetcher.blocks_rejected),
             ("registrations", "Registrations with the controllers.", agent.session.registrations),
@@ -88,7 +109,7 @@ class AgentCollector(Collector):
     def _gauges(self) -> Iterator[Metric]:
         agent, reserve = self._agent, self._agent.reserve
         for name, text, value in (
-            ("reserve_ids", "Producer IDs in the reserve.", reserve.remaining),
+            ("reserve_ids", "Producer IDs in the reserve, which can be claimed at once.", reserve.remaining),
             ("reserve_blocks", "Blocks in the reserve.", reserve.blocks_held),
             ("reserve_target_ids", "Producer IDs that the reserve should hold.", agent.prefetcher.policy.target_ids()),
             ("claim_rate", "Measured claims per second.", agent.prefetcher.policy.claim_rate),
@@ -100,6 +121,11 @@ class AgentCollector(Collector):
             ("fenced", "1 while the controllers fence this broker.", int(agent.session.fenced)),
             ("ready", "1 while the agent is ready.", int(agent.ready)),
             (
+                "last_success_timestamp_seconds",
+                "When the reserve last got a block, since the epoch; 0 before the first.",
+                self._last_success,
+            ),
+            (
                 "transactional_requests_under_way",
                 "Transactional requests that wait for the controllers.",
                 agent.transactions.under_way,
@@ -109,18 +135,6 @@ class AgentCollector(Collector):
             ("connections", "Open Kafka connections.", len(self._listener.connections)),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
-
-
-def build_collectors(agent: Agent, listener: KafkaListener) -> list[Collector]:
-    """The agent's own samples, with the duration of rounds fed by the agent."""
-    duration = Histogram(
-        PREFIX + "prefetch_duration_seconds",
-        "Seconds that a round of block requests took.",
-        registry=None,
-        buckets=ROUND_BUCKETS,
-    )
-    agent.prefetcher.on_round = duration.observe
-    return [AgentCollector(agent, listener), duration]
 
 
 def _or_minus_one(value: int | None) -> int:

@@ -8,6 +8,7 @@ left is no such trouble: nobody need come again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable
@@ -35,6 +36,7 @@ from pidkeeper.protocol.messages import (
     TransactionalInitRequest,
 )
 from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
+from pidkeeper.service.histogram import durations
 
 MAX_CANDIDATES: Final = 4
 """In the attempts of one call: for the leader as far as was known, for two members that do not lead either, and for the
@@ -80,8 +82,8 @@ class Transactions:
     """Serves the requests of transactional producers, MAX_TRANSACTIONAL_CALLS at a time.
 
     Every call takes at most the deadline of the controller client. Raises RequestError with what the producer is told.
-    `outcomes`: requests by kind and code, for the metrics. `highest_given`: the highest ID that a producer was told, -1
-    before the first; it never falls. Cancelled, a request leaves its candidate unused for ever.
+    `outcomes`: requests by kind and code, `durations`: by kind, for the metrics. `highest_given`: the highest ID that a
+    producer was told, -1 before the first; it never falls. Cancelled, a request leaves its candidate unused for ever.
     """
 
     def __init__(self, session: SessionView, client: ControllerClient, candidates: Candidates) -> None:
@@ -91,6 +93,7 @@ class Transactions:
         self.under_way = 0
         self.highest_given = NO_ID
         self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.durations = {kind: durations() for kind in KINDS.values()}
 
     async def init_producer_id(
         self, request: InitProducerIdRequest, may_use: MayUse = anything
@@ -103,11 +106,15 @@ class Transactions:
         await self._counted(KINDS[type(request)], self._step(request, may_use))
 
     async def _counted(self, kind: str, answer: Awaitable[_Answer]) -> _Answer:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             served = await answer
         except RequestError as error:
             self.outcomes[kind, error.code.name] += 1
             raise
+        finally:
+            self.durations[kind].observe(int((loop.time() - began) * 1e9))
         self.outcomes[kind, ErrorCode.NONE.name] += 1
         return served
 

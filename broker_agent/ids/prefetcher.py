@@ -31,7 +31,10 @@ _log = logging.getLogger(__name__)
 
 
 class Prefetcher:
-    """Keeps a reserve filled. Counters are plain ints that the metrics read; `on_round` gets each round's seconds."""
+    """Keeps a reserve filled. Counters are plain ints that the metrics read.
+
+    `on_round` gets each round's seconds, and how many blocks it brought.
+    """
 
     def __init__(self, session: Session, client: ControllerClient, settings: PrefetchSettings, rng: Random) -> None:
         self.reserve = BlockReserve(self._on_low, ask_fraction=settings.ask_fraction)
@@ -39,7 +42,7 @@ class Prefetcher:
         self.blocks_received = 0
         self.blocks_rejected = 0
         self.rounds: Counter[str] = Counter({"ok": 0, "throttled": 0, "failed": 0})
-        self.on_round: Callable[[float], None] = lambda _seconds: None
+        self.on_round: Callable[[float, int], None] = lambda _seconds, _blocks: None
         self._session = session
         self._client = client
         self._starved_seconds = 0.0
@@ -100,7 +103,7 @@ class Prefetcher:
         errors = [answer for answer in answers if isinstance(answer, BaseException)]
         blocks = [answer for answer in answers if isinstance(answer, AllocateProducerIdsResponse)]
         accepted = self._offer(blocks, epoch)
-        self.on_round(_now() - began)
+        self.on_round(_now() - began, accepted)
         if errors:
             await self._handle_failures(errors, epoch)
         elif accepted < wanted:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from prometheus_client.registry import Collector
 
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.member_port import Member
@@ -31,6 +33,7 @@ def build_app(
     operator_token: str | None = None,
     tokens: TokenList | None = None,
     protection: Protection = UNPROTECTED,
+    collectors: Sequence[Collector] = (),
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> App:
     """The app that serves `member`.
@@ -38,8 +41,8 @@ def build_app(
     `token`: the bearer token that every call under `/v1` must bring; None leaves them open. Probes are always open,
     metrics and the OpenAPI document unless everybody must have a name. `operator_token`: what operators bring instead;
     with one, the common token is not enough for what changes the cluster. `tokens`: those of callers with roles of
-    their own. `protection`: whether everybody must have a name. `clock_ns`: a monotonic clock. Raises ValueError for
-    an empty token.
+    their own. `protection`: whether everybody must have a name. `collectors`: further samples. `clock_ns`: a monotonic
+    clock. Raises ValueError for an empty token.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
@@ -51,7 +54,8 @@ def build_app(
         operations=operations,
         live=member.liveness,
         ready=member.readiness,
-        collectors=[ControllerCollector(metrics, pending, member), CertificateCollector(protection)],
+        collectors=[ControllerCollector(metrics, pending, member), CertificateCollector(protection), *collectors],
+        clock_ns=clock_ns,
         leader=member.leader,
         upkeep=lambda: pending.expire(clock_ns()),
     )

@@ -9,16 +9,18 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from pidkeeper.controller.api.member_port import Member
-from pidkeeper.service.metrics import DurationHistogram
+from pidkeeper.service.broker_counts import BrokerCounts
+from pidkeeper.service.histogram import durations
 from pidkeeper.service.pending import PendingRequests
 
 
 class AllocationMetrics:
-    """How long allocations took, and which quotas refused how many requests."""
+    """How long allocations took, which quotas refused how many requests, and how many allocations of which broker."""
 
     def __init__(self) -> None:
-        self.duration = DurationHistogram()
+        self.duration = durations()
         self.throttled: Counter[str] = Counter()
+        self.throttled_allocations = BrokerCounts()
 
 
 class ControllerCollector(Collector):
@@ -35,12 +37,23 @@ class ControllerCollector(Collector):
             "pidkeeper_allocation_duration_seconds", "Seconds from the admission of an allocation to its answer."
         )
         yield self._throttled()
+        yield self._throttled_allocations()
         yield GaugeMetricFamily(
             "pidkeeper_api_pending_requests",
             "Requests that wait for their entry to be committed and applied.",
             value=len(self._pending),
         )
         yield from self._member.metric_families()
+
+    def _throttled_allocations(self) -> Metric:
+        family = CounterMetricFamily(
+            "pidkeeper_ids_allocation_throttled",
+            'Allocations refused by the quota of the broker or of all brokers; "other": brokers behind the first 256.',
+            labels=["broker"],
+        )
+        for broker, count in self._metrics.throttled_allocations.items():
+            family.add_metric([broker], count)
+        return family
 
     def _throttled(self) -> Metric:
         family = CounterMetricFamily("pidkeeper_throttled", "Requests refused by a quota, by quota.", labels=["quota"])

@@ -119,7 +119,7 @@ class Operations:
         started = self._admit(self._allocations, body.broker_id)
         request = AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
         response: AllocateProducerIdsResponse = await self.pending.wait(self.member.submit(request), started)
-        self._metrics.duration.observe(self._clock_ns() - started)
+        self._metrics.duration.observe(self._clock_ns() - started, call.trace_id)
         return response
 
     async def register(self, call: Call[BrokerPath, None, RegisterBrokerRequest]) -> RegisterBrokerResponse:
@@ -329,6 +329,8 @@ class Operations:
         now = self._clock_ns()
         if throttle is not None and (refusal := throttle.admit(broker_id, now)) is not None:
             self._metrics.throttled[refusal.quota] += 1
+            if throttle is self._allocations:
+                self._metrics.throttled_allocations.count(broker_id)
             wait_ms = -(-refusal.wait_ns // 1_000_000)
             detail = f"{_QUOTAS[refusal.quota]}; wait {wait_ms} ms"
             raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, throttle_time_ms=wait_ms)

@@ -62,7 +62,7 @@ class ClusterMember:
         self.links = ports.links(_identity(settings, storage, core), addresses(core))
         self.writer = ports.writer(storage.wal)
         self.chunk_reader = ports.chunk_reader(storage.catalog, core.config.chunk_bytes)
-        self.proposals = Proposals(core)
+        self.proposals = Proposals(core, ports.clock_ns)
         self.voter_changes = VoterChanges(core, machine, self.proposals)
         self.leadership = Leadership(
             core,
@@ -95,6 +95,7 @@ class ClusterMember:
             history=self.ledger,
             directory=storage.directory,
             loop=ports.loop,
+            clock_ns=ports.clock_ns,
             on_fault=self._on_fault,
         )
         self.gate = FoundingGate(settings, storage, self.driver, self.links, self.writer)

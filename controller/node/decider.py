@@ -22,6 +22,10 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.requests import Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record
+from pidkeeper.service.histogram import Histogram
+
+BATCH_BOUNDS: Final = tuple(2**power for power in range(14))
+"""Upper bounds of the buckets for the requests of a batch: 1 to MAX_WAITING."""
 
 MAX_WAITING: Final = 8192
 """Requests waiting for the next batch: two full batches. Above it a caller is told to slow down."""
@@ -68,6 +72,7 @@ class Decider:
         self._in_flight: Proposal | None = None
         self.batches = 0
         self.requests = 0
+        self.batch_requests = Histogram(BATCH_BOUNDS)
 
     def add(self, request: Request, answer: Answer) -> None:
         """Let `request` join the next batch; `answer` is given once it is committed and applied.
@@ -94,6 +99,7 @@ class Decider:
             return False
         batch = self._next_batch()
         self.requests += len(batch.outcomes)
+        self.batch_requests.observe(len(batch.outcomes))
         if not batch.draft.records and not batch.confirm:
             _release_all(batch.outcomes)
             return False

@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from pidkeeper.controller.answers import Loop, not_controller
+from pidkeeper.controller.node.election_clock import ElectionClock
 from pidkeeper.controller.node.operator_warnings import implausible_terms
 from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.node.round_trips import RoundTrips
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
@@ -109,7 +111,10 @@ class LeaderSide(Protocol):
 
 
 class Driver:
-    """The single owner of the core. `on_fault(error)` is called once for anything that must stop this member."""
+    """The single owner of the core. `on_fault(error)` is called once for anything that must stop this member.
+
+    `clock_ns`: a monotonic clock, for what is measured alone.
+    """
 
     def __init__(
         self,
@@ -125,6 +130,7 @@ class Driver:
         history: History,
         directory: Directory,
         loop: Loop,
+        clock_ns: Callable[[], int],
         on_fault: Callable[[BaseException], None],
     ) -> None:
         self._core = core
@@ -141,6 +147,8 @@ class Driver:
         self._on_fault = on_fault
         self.faulted = False
         self.leader_changes = 0
+        self.round_trips = RoundTrips(clock_ns)
+        self.election_clock = ElectionClock(core.tally, clock_ns)
         self.led_by_another = asyncio.Event()
         self._leader = core.leader_id
         self._memberships_version = core.memberships_version
@@ -163,10 +171,12 @@ class Driver:
 
     def link_up(self, peer: int) -> None:
         """Messages reach `peer` again."""
+        self.round_trips.interrupted(peer)
         self._guarded(self._core.link_up, peer)
 
     def link_lost(self, peer: int) -> None:
         """`peer` stopped sending: its process died, or the network broke."""
+        self.round_trips.interrupted(peer)
         self._guarded(self._core.link_lost, peer)
 
     def durable(self, tokens: list[int]) -> None:
@@ -233,6 +243,7 @@ class Driver:
                 self._carry_out(ready)
             # Only now: what was committed is answered as such, also by a leader that the same message deposed.
             self._watch_leader()
+            self.election_clock.look()
             self._leadership.observe()
             if not self._leadership.decide():
                 return
@@ -245,6 +256,7 @@ class Driver:
         if ready.token is not None:
             self._writer.append(ready.token, ready.entries, ready.hard_state)
         if ready.messages:
+            self.round_trips.sent(ready.messages)
             self._links.send(ready.messages)
         self._tell_members()
         for entry in ready.committed:
@@ -270,6 +282,7 @@ class Driver:
         self._leadership.tick()
 
     def _step(self, messages: list[Message]) -> None:
+        self.round_trips.received(messages)
         core, peer = self._core, messages[0].sender
         refused = core.terms_refused.get(peer, 0)
         for message in messages:

@@ -31,7 +31,8 @@ from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Founded
 from pidkeeper.protocol.metadata_version import BASE, MEMBERSHIP
-from pidkeeper.protocol.records import Record
+from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
+from pidkeeper.service.broker_counts import BrokerCounts
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class Leadership:
             foundings=foundings,
             everybody_connected=self._everybody_connected,
         )
+        self.blocks_allocated = BrokerCounts()
         self.closed = False
         self.ticks = 0
         self._led_term: int | None = None
@@ -214,6 +216,9 @@ class Leadership:
         if self._began and self._core.serving:
             self.sessions.applied(records, self.ticks)
             self.transactions.applied(records, self.ticks)
+            for record in records:
+                if isinstance(record, AllocateProducerIdsRecord):
+                    self.blocks_allocated.count(record.broker_id)
 
     def tick(self) -> None:
         """10 ms have passed."""

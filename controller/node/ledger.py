@@ -19,6 +19,8 @@ from pidkeeper.snapshots.owner_format import Owner
 class Ledger:
     """The allocation history as far as this member has it, in order of ID and of offset (they rise together).
 
+    `archive_end`: the ID after the last block that is archived.
+
     The archive belongs to one thread of its own, whose answers reach the event loop in order: so a query that read the
     archive is always completed from a memory that still holds the rest.
     """
@@ -33,6 +35,7 @@ class Ledger:
         self._recent: list[AllocatedBlock] = []
         self._from_offset = next_offset
         self._complete_from = _complete_from(archive, next_offset, next_producer_id)
+        self.archive_end = archive.end_id
 
     def __len__(self) -> int:
         return len(self._recent)
@@ -62,6 +65,8 @@ class Ledger:
         owners = self._recent_owners[: self._owner_position(next_offset)]
         await self._on_thread(self._owners.append, owners, from_offset, next_offset)
         await self._on_thread(self._archive.append, rows, from_offset, next_offset)
+        if rows:
+            self.archive_end = max(self.archive_end, rows[-1].last + 1)
 
     def forget(self, next_offset: int) -> None:
         """Drop from memory what `archive` has made durable."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from pidkeeper.controller.migration.zookeeper import Connected
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.election_metrics import election_metrics
+from pidkeeper.controller.node.operator_warnings import warnings_by_kind
 from pidkeeper.controller.node.status import describe
 from pidkeeper.controller.node.transaction_views import STATE_NAMES
 from pidkeeper.controller.raft.core import Role
@@ -22,6 +24,7 @@ PREFIX: Final = "pidkeeper_raft_"
 def member_metrics(member: ClusterMember) -> Iterator[Metric]:
     """All metric families of one member."""
     yield from _consensus(member)
+    yield from election_metrics(member)
     yield from _peers(member)
     yield from _storage(member)
     yield from _ids(member)
@@ -56,12 +59,36 @@ def _consensus(member: ClusterMember) -> Iterator[Metric]:
     yield _gauge(PREFIX + "applied_index", "Highest index that is applied.", core.applied)
     yield _gauge(PREFIX + "log_end_index", "Index of the last entry of the log.", core.last_index)
     yield _gauge(PREFIX + "snapshot_index", "Index of the newest snapshot.", core.snapshot.index)
-    yield _gauge(PREFIX + "voters", "Number of voters in the configuration in force.", len(core.membership.voters))
+    membership = core.membership
+    learners = len(membership.members) - len(membership.voters)
+    yield _gauge(PREFIX + "voters", "Number of voters in the configuration in force.", len(membership.voters))
+    yield _gauge(PREFIX + "observers", "Number of learners in the configuration in force.", learners)
     version = member.machine.metadata_version
     yield _gauge(PREFIX + "metadata_version", "Metadata version in force (KIP-584).", version)
     yield _counter(PREFIX + "leader_changes", "Changes of the leader that this member observed.", driver.leader_changes)
     yield _counter(PREFIX + "batches", "Batches that this member decided as leader.", decider.batches)
     yield _counter(PREFIX + "decisions", "Requests that this member decided as leader.", decider.requests)
+    yield decider.batch_requests.family(
+        PREFIX + "batch_requests", "Requests that this member decided together as leader."
+    )
+    yield member.proposals.commit_duration.family(
+        PREFIX + "commit_duration_seconds",
+        "Seconds from the proposal of an entry until it was committed and applied, of the leader that proposed it.",
+    )
+    proposals = CounterMetricFamily(
+        PREFIX + "proposals",
+        "Entries that this member proposed as leader: committed, refused because it could not append them, or given up "
+        "on with an unknown outcome because it leads no more.",
+        labels=["outcome"],
+    )
+    made = member.proposals
+    for outcome, count in (
+        ("committed", made.commit_duration.count),
+        ("refused", made.refused),
+        ("unknown", made.unknown),
+    ):
+        proposals.add_metric([outcome], count)
+    yield proposals
     yield _gauge(PREFIX + "proposals_pending", "Requests that wait for the next batch.", decider.waiting())
 
 
@@ -87,6 +114,15 @@ def _peers(member: ClusterMember) -> Iterator[Metric]:
             "Voters that may fail before the quorum loses its majority. Reported by the leader.",
             description.failure_tolerance,
         )
+    round_trips = HistogramMetricFamily(
+        PREFIX + "peer_rtt_seconds",
+        "Seconds from the first sending of a leader's entry to its acknowledgement: the way there and back, and the "
+        "write and sync of the peer. One entry at a time is measured.",
+        labels=["peer"],
+    )
+    for peer, histogram in member.driver.round_trips.durations.items():
+        histogram.add_to(round_trips, str(peer))
+    yield round_trips
     failures = CounterMetricFamily(
         PREFIX + "peer_failures",
         "Problems of a peer link: failed dials, refusals, malformed frames, dropped messages.",
@@ -109,8 +145,8 @@ def _storage(member: ClusterMember) -> Iterator[Metric]:
     wal = member.writer.wal
     yield _counter(PREFIX + "fsyncs", "fdatasync calls of the write-ahead log.", wal.fdatasyncs)
     yield _counter(PREFIX + "log_written_bytes", "Bytes written to the write-ahead log.", wal.bytes_written)
-    yield _counter(
-        PREFIX + "log_fsync_seconds", "Seconds spent in writes and syncs of the log.", member.writer.busy_seconds
+    yield member.writer.write_duration.family(
+        PREFIX + "fsync_duration_seconds", "Seconds that a write of the log took, its fdatasync included."
     )
     yield _gauge(PREFIX + "log_writes_waiting", "Writes that wait for the disk.", member.writer.waiting())
     watch = member.disk_watch
@@ -124,6 +160,20 @@ def _storage(member: ClusterMember) -> Iterator[Metric]:
     yield _gauge(PREFIX + "chunk_read_age_seconds", age, member.chunk_reader.age)
     yield _counter(PREFIX + "snapshots_taken", "Snapshots that this member took.", member.keeper.taken)
     yield _counter(PREFIX + "snapshots_installed", "Snapshots received from a leader.", member.keeper.installed)
+    end = "Producer ID after the last block that is archived; later ones are in the log."
+    yield _gauge("pidkeeper_archive_end_id", end, member.ledger.archive_end)
+    gap = "1 if blocks are missing from this member's history, because it was sent a snapshot in place of the log."
+    yield _gauge("pidkeeper_archive_gap", gap, float(member.ledger.complete_from() > 0))
+    yield _warnings(member)
+
+
+def _warnings(member: ClusterMember) -> Metric:
+    family = GaugeMetricFamily(
+        "pidkeeper_warnings", "What an operator should mend although the quorum is healthy, by kind.", labels=["kind"]
+    )
+    for kind, texts in warnings_by_kind(member.settings, member.core, member.machine).items():
+        family.add_metric([kind.value], len(texts))
+    return family
 
 
 def _ids(member: ClusterMember) -> Iterator[Metric]:
@@ -136,6 +186,15 @@ def _ids(member: ClusterMember) -> Iterator[Metric]:
         "Share of the producer ID space that is not allocated yet.",
         1 - next_id / MAX_PRODUCER_ID,
     )
+    blocks = CounterMetricFamily(
+        "pidkeeper_ids_blocks_allocated",
+        "Blocks that this member gave to brokers as leader since its start, committed and applied; "
+        '"other": brokers behind the first 256.',
+        labels=["broker"],
+    )
+    for broker, count in member.leadership.blocks_allocated.items():
+        blocks.add_metric([broker], count)
+    yield blocks
     yield _gauge(
         "pidkeeper_evidence_open",
         "Brokers that hold IDs which this quorum has not handed out; while there are any, nothing is.",

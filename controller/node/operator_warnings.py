@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterable
 
 from pidkeeper.controller.node.durable_voters import named_voters
@@ -14,15 +15,35 @@ from pidkeeper.protocol.migration import CLAIMING, PAUSED, MigrationPhase
 from pidkeeper.protocol.records import QuorumMember
 
 
+class WarningKind(enum.Enum):
+    """What is to be mended, as a label of the metrics."""
+
+    SETTINGS_DIFFER = "settings_differ"
+    """The file of this member says otherwise than the quorum was founded with."""
+    VOTERS_DIFFER = "voters_differ"
+    """It names other voters than the quorum has, or has them elsewhere."""
+    EVEN_VOTERS = "even_voters"
+    """A voter too many or too few: the quorum tolerates no more failures than one that is smaller."""
+    INSECURE_PEERS = "insecure_peers"
+    """Whoever reaches the peer port can act as a member."""
+    IMPLAUSIBLE_TERMS = "implausible_terms"
+    """A peer sent terms that no election can have led to."""
+
+
 def warnings(settings: MemberSettings, core: RaftCore, machine: StateMachine) -> list[str]:
     """All of them, each with what to do."""
-    return [
-        *_of_the_settings(settings, machine.foundings.founding, machine.migration.phase),
-        *_of_the_voters(core.membership),
-        *_of_the_file(settings, core.members),
-        *_of_the_peer_keys(settings, core.membership),
-        *(implausible_terms(peer, count) for peer, count in sorted(core.terms_refused.items())),
-    ]
+    return [text for texts in warnings_by_kind(settings, core, machine).values() for text in texts]
+
+
+def warnings_by_kind(settings: MemberSettings, core: RaftCore, machine: StateMachine) -> dict[WarningKind, list[str]]:
+    """The same by kind; every kind is there."""
+    return {
+        WarningKind.SETTINGS_DIFFER: _of_the_settings(settings, machine.foundings.founding, machine.migration.phase),
+        WarningKind.EVEN_VOTERS: _of_the_voters(core.membership),
+        WarningKind.VOTERS_DIFFER: _of_the_file(settings, core.members),
+        WarningKind.INSECURE_PEERS: _of_the_peer_keys(settings, core.membership),
+        WarningKind.IMPLAUSIBLE_TERMS: [implausible_terms(*refused) for refused in sorted(core.terms_refused.items())],
+    }
 
 
 def implausible_terms(peer: int, count: int) -> str:

@@ -7,6 +7,7 @@ and builds the same member on them.
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -73,7 +74,8 @@ class Ports(msgspec.Struct, frozen=True):
     `loop`: the running event loop. `rng`: the core's source of chance. `wall_clock()`: seconds since the epoch, never
     looked at where safety depends on it. `links`, `writer` and `chunk_reader` make those of this member, the
     reader for chunks of so many bytes at most. `new_name()`: a name for this quorum's claims in ZooKeeper that nobody
-    ever had. `new_founding_id()`: a uuid for a quorum that has none.
+    ever had. `new_founding_id()`: a uuid for a quorum that has none. `clock_ns()`: a monotonic clock, for what is
+    measured alone.
     """
 
     loop: asyncio.AbstractEventLoop
@@ -86,3 +88,4 @@ class Ports(msgspec.Struct, frozen=True):
     markers: MarkerWriter
     new_name: Callable[[], str]
     new_founding_id: Callable[[], uuid.UUID] = uuid.uuid4
+    clock_ns: Callable[[], int] = time.monotonic_ns

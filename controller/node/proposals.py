@@ -1,13 +1,13 @@
 """What this leader has appended and not applied yet, by (term, index), and the answers that rest on it.
 
 The one way from a decision to the log: whoever wants an entry committed, be it the decider's batch or a change of the
-voters, proposes it here together with what is to be answered then. Pure: no clock, no I/O.
+voters, proposes it here together with what is to be answered then. Pure: no I/O, and time is an argument.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from pidkeeper.controller.answers import Answer, not_controller, release
@@ -15,6 +15,7 @@ from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.raft.refusals import NotLeader, ProposalRefused
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.records import LeaderChangeRecord, Record, VotersRecord, encode_batch
+from pidkeeper.service.histogram import durations
 
 Outcomes = Sequence[tuple[Answer, Any]]
 """Who is to be answered, and with what; a RequestError is a refusal."""
@@ -47,13 +48,16 @@ class Proposal:
 
     `outlives`: whether it is waited for after leadership was lost. Whoever asks for a block asks the next leader at
     once. But a leader whose own removal is committed may lead no more before it has applied it, and the operator is
-    told what came of it.
+    told what came of it. `since_ns`: when it was proposed.
     """
 
-    __slots__ = ("index", "outcomes", "outlives", "pending", "records", "term")
+    __slots__ = ("index", "outcomes", "outlives", "pending", "records", "since_ns", "term")
 
-    def __init__(self, position: tuple[int, int], records: list[Record], outcomes: Outcomes, *, outlives: bool) -> None:
+    def __init__(
+        self, position: tuple[int, int], records: list[Record], outcomes: Outcomes, since_ns: int, *, outlives: bool
+    ) -> None:
         self.term, self.index = position
+        self.since_ns = since_ns
         self.records = records
         self.outcomes = outcomes
         self.outlives = outlives
@@ -65,11 +69,17 @@ class Proposals:
 
     An outcome is given only if that very entry was applied. If another one came in its place, the answer is
     NOT_CONTROLLER. So it is when leadership is lost meanwhile, though the entry may be committed nevertheless (KIP-730,
-    "Idempotent RPC").
+    "Idempotent RPC"). `clock_ns`: a monotonic clock, by default one that stands still. `commit_duration`: from the
+    proposal of each entry until it was committed and applied. `unknown`: how many were not, as far as this member could
+    wait for it; `refused`: how many could not be appended, changes of the members aside, which are asked for again.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, clock_ns: Callable[[], int] = int) -> None:
         self._log = log
+        self._clock_ns = clock_ns
+        self.commit_duration = durations()
+        self.unknown = 0
+        self.refused = 0
         # Ascending by index, for they are appended in order.
         self._pending: deque[Proposal] = deque()
 
@@ -79,11 +89,13 @@ class Proposals:
 
     def propose(self, records: list[Record], outcomes: Outcomes) -> Proposal:
         """Append `records` as one entry. Raises RequestError (NOT_CONTROLLER) if this member cannot."""
+        since_ns = self._clock_ns()
         try:
             position = self._log.propose(encode_batch(records))
         except (NotLeader, ProposalRefused) as error:
+            self.refused += 1
             raise not_controller() from error
-        return self._wait(Proposal(position, records, outcomes, outlives=False))
+        return self._wait(Proposal(position, records, outcomes, since_ns, outlives=False))
 
     def confirm(self, outcomes: Outcomes) -> Proposal:
         """Append an entry that changes nothing. Applied, it shows that nobody else led meanwhile. As `propose`."""
@@ -91,15 +103,16 @@ class Proposals:
 
     def change_members(self, record: VotersRecord, outcomes: Outcomes) -> Proposal:
         """Append the configuration `record`. Raises RequestError (NOT_CONTROLLER), ProposalRefused."""
+        since_ns = self._clock_ns()
         try:
             position = self._log.change_members(record)
         except NotLeader as error:
             raise not_controller() from error
-        return self._wait(Proposal(position, [record], outcomes, outlives=True))
+        return self._wait(Proposal(position, [record], outcomes, since_ns, outlives=True))
 
     def _wait(self, proposal: Proposal) -> Proposal:
         while self._pending and self._pending[-1].index >= proposal.index:  # its entry was truncated
-            _release(self._pending.pop(), not_controller())
+            self._give_up(self._pending.pop(), not_controller())
         self._pending.append(proposal)
         return proposal
 
@@ -115,19 +128,27 @@ class Proposals:
         while self._pending and self._pending[0].index <= entry.index:
             proposal = self._pending.popleft()
             same = (proposal.term, proposal.index) == (entry.term, entry.index)
-            _release(proposal, None if same else not_controller())
+            if same:
+                self.commit_duration.observe(self._clock_ns() - proposal.since_ns)
+                _release(proposal, None)
+            else:
+                self._give_up(proposal, not_controller())
 
     def deposed(self) -> None:
         """Leadership is lost: what is in the log may still take effect, but nobody is given its blocks."""
         before, self._pending = self._pending, deque(one for one in self._pending if one.outlives)
         for proposal in before:
             if not proposal.outlives:
-                _release(proposal, not_controller())
+                self._give_up(proposal, not_controller())
 
     def fail(self, refusal: RequestError) -> None:
         """This member stops: answer everything with `refusal`."""
         while self._pending:
-            _release(self._pending.popleft(), refusal)
+            self._give_up(self._pending.popleft(), refusal)
+
+    def _give_up(self, proposal: Proposal, refusal: RequestError) -> None:
+        self.unknown += 1
+        _release(proposal, refusal)
 
 
 def _release(proposal: Proposal, refusal: RequestError | None) -> None:

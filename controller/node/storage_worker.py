@@ -19,6 +19,7 @@ import msgspec
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.errors import LogFull
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.service.histogram import SHORT_BOUNDS_US, durations
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,8 @@ class LogEvents(Protocol):
 class StorageWorker:
     """Runs jobs on one thread, from `start` on.
 
-    `no_room`: why the log cannot go on behind its newest segment; None while it can.
+    `no_room`: why the log cannot go on behind its newest segment; None while it can. `write_duration`: how long each
+    write took, its sync included.
     """
 
     events: LogEvents
@@ -67,7 +69,7 @@ class StorageWorker:
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="storage", daemon=True)
         self.failed = False
-        self.busy_seconds = 0.0
+        self.write_duration = durations(SHORT_BOUNDS_US)
         self.no_room: str | None = None
         self._prepare_at = 0.0
         self._preparing: asyncio.Task[None] | None = None
@@ -163,9 +165,9 @@ class StorageWorker:
                 tokens.append(job.token)
             else:
                 following.append(job)
-        started = time.perf_counter()
+        started = time.perf_counter_ns()
         self.wal.append(entries, hard_state)
-        self.busy_seconds += time.perf_counter() - started
+        self.write_duration.observe(time.perf_counter_ns() - started)
         self.report(self.events.durable, tokens)
         return following[0] if following else self._jobs.get()
 

@@ -16,6 +16,7 @@ Every fact has one owner. Only the owner writes it; the others read it, or call 
 | `DiskPace` | always | how long our oldest write has been under way, and whether our disk is slow |
 | `SnapshotReceiver` | always | received chunks for the driver, the snapshot that is being installed |
 | `Voter` | always | nothing: it answers those who ask for a vote |
+| `ElectionTally` | always | counts of elections and lost leaders, for others to look at |
 | `Following` | while a leader is followed | what this leader is known to share with us, what it sent of a snapshot |
 | `Ballot` | while we campaign | the votes for us |
 | `Leadership` | while we lead | a `Progress` each, `Commitment`, `DurabilityLag`, `LeadershipTransfer`, its clock |
@@ -35,6 +36,7 @@ from typing import Any, Final
 
 from pidkeeper.controller.raft.config import RaftConfig
 from pidkeeper.controller.raft.disk_pace import DiskPace
+from pidkeeper.controller.raft.election_tally import ElectionCause, ElectionOutcome, ElectionTally, LossCause
 from pidkeeper.controller.raft.election_timer import ElectionTimer
 from pidkeeper.controller.raft.elections import Ballot, Voter
 from pidkeeper.controller.raft.following import Following
@@ -92,7 +94,7 @@ class RaftCore:
     """One member of a quorum. Not thread-safe; every call returns at once.
 
     Read-only for the driver: role, term, leader_id, commit, applied, last_index, first_index, snapshot, recovering,
-    progress, term_at, serving, transferring, membership, members, contacts, memberships_version, disk.
+    progress, term_at, serving, transferring, membership, members, contacts, memberships_version, disk, tally.
     """
 
     __slots__ = (
@@ -112,6 +114,7 @@ class RaftCore:
         "log",
         "node_id",
         "role",
+        "tally",
     )
 
     def __init__(
@@ -150,6 +153,7 @@ class RaftCore:
         self._timer = ElectionTimer(config, rng)
         self._term_jumps = TermJumps()
         self.disk = DiskPace(config.election_ticks)
+        self.tally = ElectionTally()
         self._receiver = SnapshotReceiver()
         self._voter = Voter(config.node_id, self._hard, self.log, self._outbox)
         # FOLLOWER at the start. Changed by the `_become_` methods alone, together with the three parts below.
@@ -293,7 +297,7 @@ class RaftCore:
         self.disk.tick(self._outbox.oldest_write)
         if self.leadership is not None:
             if not self.leadership.tick():
-                self._become_follower(self.term)
+                self._become_follower(self.term, LossCause.NO_QUORUM)
         # Whose disk is slow leaves the others the time to stand first: it would hold up the quorum as its leader.
         elif self._timer.tick(self.config.election_ticks if self.disk.slow else 0):
             self._become_pre_candidate()
@@ -345,6 +349,7 @@ class RaftCore:
         if self.leadership is not None:
             self.leadership.link_lost(peer)
         elif self._following is not None and self._following.leader_id == peer:
+            self.tally.lose(LossCause.DISCONNECTED)
             self._following = None
             voters = self.membership.voters
             if self.node_id in voters:
@@ -483,8 +488,13 @@ class RaftCore:
 
     # Changes of the role (paper, figure 4).
 
-    def _become_follower(self, term: int) -> None:
-        """Enter `term`, or stay in it, and follow nobody as yet."""
+    def _become_follower(self, term: int, why: LossCause | None = None) -> None:
+        """Enter `term`, or stay in it, and follow nobody as yet. why: by default because a newer term came."""
+        if self.leadership is not None:
+            self.tally.lose(why or self.leadership.end_by_newer_term)
+        elif self._following is not None:
+            self.tally.lose(LossCause.SUPERSEDED)
+        self._end_election(ElectionOutcome.SUPERSEDED)
         # The vote stays while the term does: it was given in the term, whatever the role becomes.
         self._hard.advance_term(term)
         self.role = FOLLOWER
@@ -500,12 +510,16 @@ class RaftCore:
 
     def _become_pre_candidate(self) -> None:
         """The election timeout has passed. Whoever cannot stand now, or may not, only forgets the leader."""
-        self._following = None
+        if self._following is not None:
+            self.tally.lose(LossCause.SILENT)
+            self._following = None
         self._term_jumps.leaderless = True
         self._timer.draw()
         # Our own vote would wait behind the write that stalls, and the new term with it.
         if not self._may_campaign or self.disk.stalled:
             return
+        self._end_election(ElectionOutcome.TIMED_OUT)
+        self.tally.begin()
         self.role = PRE_CANDIDATE
         self._ballot = ballot = Ballot(self.node_id, self._hard, self.log, self._outbox)
         # A pre-vote binds us to nothing, so ours counts whether the hard state is durable or not.
@@ -517,6 +531,11 @@ class RaftCore:
         """Stand in the next term. Our own vote counts, and the requests leave, once it is durable."""
         if not self._may_campaign:
             raise InvariantViolation("R19", f"{self.node_id} is not among the voters {sorted(self.membership.voters)}")
+        if transfer:
+            if self._following is not None:
+                self.tally.lose(LossCause.TRANSFER)
+            self._end_election(ElectionOutcome.SUPERSEDED)
+            self.tally.begin(ElectionCause.TRANSFER)
         self._hard.advance_term(self.term + 1)
         self._hard.vote_for(self.node_id)
         self.role = CANDIDATE
@@ -526,6 +545,7 @@ class RaftCore:
         self._ballot.ask_votes(transfer)
 
     def _become_leader(self, ballot: Ballot) -> None:
+        self._end_election(ElectionOutcome.WON)
         self.role = LEADER
         self._ballot = None
         self._term_jumps.leaderless = False
@@ -556,7 +576,11 @@ class RaftCore:
             leadership.adopt_memberships()
             if leadership.is_removed:
                 leadership.name_successor()
-                self._become_follower(self.term)
+                self._become_follower(self.term, LossCause.REMOVED)
+
+    def _end_election(self, outcome: ElectionOutcome) -> None:
+        """Count what comes of the election under way, if there is one; called before the role changes."""
+        self.tally.end(ElectionOutcome.PRE_VOTE_FAILED if self.role is PRE_CANDIDATE else outcome)
 
     def _require_leadership(self) -> Leadership:
         if self.leadership is None:
@@ -575,6 +599,7 @@ class RaftCore:
 
     def _conclude(self, ballot: Ballot, result: VoteResult) -> None:
         if result is VoteResult.LOST:
+            self._end_election(ElectionOutcome.LOST)
             self._become_follower(self.term)
         elif result is VoteResult.WON and self.role is PRE_CANDIDATE:
             self._become_candidate(transfer=False)

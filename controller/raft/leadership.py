@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pidkeeper.controller.raft.commitment import Commitment
 from pidkeeper.controller.raft.config import RaftConfig
 from pidkeeper.controller.raft.durability_lag import DurabilityLag
+from pidkeeper.controller.raft.election_tally import LossCause
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
 from pidkeeper.controller.raft.invariants import InvariantViolation
 from pidkeeper.controller.raft.log import RaftLog
@@ -31,13 +32,15 @@ from pidkeeper.controller.raft.replication import Replication
 class LeadershipTransfer:
     """A handover under way (dissertation, section 3.10). Exists until it is given up or the leadership ends."""
 
-    __slots__ = ("elapsed", "target")
+    __slots__ = ("elapsed", "target", "why")
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, why: LossCause) -> None:
         # The voter that is to lead; it was not recovering when the handover began.
         self.target = target
         # Ticks since the handover began. After an election timeout it is given up, and proposals are taken again.
         self.elapsed = 0
+        # TRANSFER or STALLED_DISK: who asked for it.
+        self.why = why
 
     def tick(self) -> int:
         """A tick has passed; how many have by now."""
@@ -110,6 +113,11 @@ class Leadership:
     def transferring(self) -> int | None:
         """The member that is to lead, None if no handover is under way."""
         return None if self._transfer is None else self._transfer.target
+
+    @property
+    def end_by_newer_term(self) -> LossCause:
+        """Why a newer term ends this leadership: we hand over, or we were deposed."""
+        return LossCause.HIGHER_TERM if self._transfer is None else self._transfer.why
 
     @property
     def voters(self) -> frozenset[int]:
@@ -387,7 +395,7 @@ class Leadership:
 
     # The end of a leadership.
 
-    def transfer_to(self, target: int | None) -> None:
+    def transfer_to(self, target: int | None, why: LossCause = LossCause.TRANSFER) -> None:
         """Hand over to `target`, or to the most caught-up voter. Raises as `RaftCore.transfer_leadership` does."""
         others = sorted(self.voters - {self._node_id})
         if target is not None and target not in others:
@@ -398,7 +406,7 @@ class Leadership:
         if target not in fit or target is None:
             raise ProposalRefused("no member can take over: it lost data and has not caught up yet")
         if target != self.transferring:
-            self._transfer = LeadershipTransfer(target)
+            self._transfer = LeadershipTransfer(target, why)
             self._send_append(target, self.progress[target])
             self._hand_over_if_caught_up()
 
@@ -409,7 +417,7 @@ class Leadership:
         fit = [peer for peer in voters if self._can_lead_at_once(self.progress[peer])]
         if fit and len(voters) >= majority(len(self.voters)):
             self._yielded_to = next((peer for peer in fit if peer > self._yielded_to), fit[0])
-            self.transfer_to(self._yielded_to)
+            self.transfer_to(self._yielded_to, LossCause.STALLED_DISK)
 
     def _can_lead_at_once(self, progress: Progress) -> bool:
         return not progress.recovery and progress.match == self._log.last_index and self.is_heard(progress)

@@ -75,6 +75,11 @@ class AllocationArchive:
         return self._headers[-1].to_offset if self._headers else 0
 
     @property
+    def end_id(self) -> int:
+        """The producer ID after the last block that is archived; 0 without one."""
+        return max((header.last_id for header in self._headers), default=-1) + 1
+
+    @property
     def complete_from(self) -> int | None:
         """The lowest producer ID from which there is no hole; None where the rows since the last hole are none."""
         run = self._headers[self._run_start() :]

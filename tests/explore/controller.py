@@ -12,10 +12,13 @@ from typing import Any, Final, cast
 import msgspec
 
 from pidkeeper.controller.migration.zookeeper import NoZookeeper
+from pidkeeper.controller.node.decider import BATCH_BOUNDS
 from pidkeeper.controller.node.driver import Driver
+from pidkeeper.controller.node.election_clock import ElectionClock
 from pidkeeper.controller.node.leadership import Leadership
 from pidkeeper.controller.node.markers import RecordedMarkers
 from pidkeeper.controller.node.proposals import Proposals
+from pidkeeper.controller.node.round_trips import RoundTrips
 from pidkeeper.controller.raft.messages import Entry, HardState, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state import requests
@@ -34,6 +37,8 @@ from pidkeeper.protocol.records import (
     VotersRecord,
     encode_batch,
 )
+from pidkeeper.service.broker_counts import BrokerCounts
+from pidkeeper.service.histogram import Histogram, durations
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import Owner
 from pidkeeper.snapshots.snapshot_id import SnapshotId
@@ -142,6 +147,7 @@ class Controller(Member):
             history=self,
             directory=self,
             loop=self,
+            clock_ns=int,
             on_fault=self.stopped,
         )
 
@@ -169,8 +175,13 @@ class Controller(Member):
 
     def _forget_numbers(self) -> None:
         super()._forget_numbers()
-        self.driver.leader_changes = self.driver._memberships_version = 0
-        self.leadership.decider.batches = self.leadership.decider.requests = 0
+        driver, decider = self.driver, self.leadership.decider
+        driver.leader_changes = driver._memberships_version = 0
+        driver.round_trips, driver.election_clock = RoundTrips(int), ElectionClock(self.core.tally, int)
+        decider.batches = decider.requests = 0
+        decider.batch_requests, self.proposals.commit_duration = Histogram(BATCH_BOUNDS), durations()
+        self.proposals.unknown = self.proposals.refused = 0
+        self.leadership.blocks_allocated = BrokerCounts()
 
     def _image(self, snapshot: SnapshotId) -> bytes:
         return msgspec.msgpack.encode(self.machine.image(snapshot.index, snapshot.term))

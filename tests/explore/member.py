@@ -14,6 +14,7 @@ import msgspec
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftConfig, RaftCore, Role
 from pidkeeper.controller.raft.disk_pace import DiskPace
 from pidkeeper.controller.raft.durability_lag import DurabilityLag
+from pidkeeper.controller.raft.election_tally import ElectionTally
 from pidkeeper.controller.raft.hard_state import MAX_RECOVERY
 from pidkeeper.controller.raft.messages import InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
@@ -298,7 +299,8 @@ class Member:
         core.log.memberships.version = 0
 
     def _forget_numbers(self) -> None:
-        """Number writes from 1, and versions by their order, and let parked messages be a set."""
+        """Number writes from 1, and versions by their order, let parked messages be a set, and count nothing."""
+        self.core.tally = ElectionTally()
         outbox, hard = self.core._outbox, self.core._hard
         outbox._last_written = 0
         versions = [outbox._durable_version, outbox._submitted_version, hard.version]

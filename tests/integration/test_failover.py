@@ -8,13 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pidkeeper.cli.local_cluster import LocalCluster
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from tests.support.checking_client import CheckingClient
 from tests.support.cluster import (
     allocate,
     bring_back,
     exit_code,
     followers,
+    labelled,
     metrics,
     new_leader,
     pause,
@@ -24,6 +25,7 @@ from tests.support.cluster import (
     running_cluster,
     wait_until,
 )
+from tests.support.http_calls import call
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +73,55 @@ def test_a_paused_leader_steps_down_and_hands_out_nothing(cluster: LocalCluster)
     after = allocate(cluster.leader(), 77, epoch).json()
     starts = [answer["producer_id_start"] for answer in (before, between, after)]
     assert starts == sorted(set(starts)), f"not rising: {starts}"
+
+
+def elected(member: Controller) -> dict[tuple[str, ...], float]:
+    """How often the member began an election, by cause and outcome."""
+    found = labelled(member, "pidkeeper_raft_elections_total")
+    return {why: count for why, count in found.items() if count}
+
+
+def lost(member: Controller) -> dict[tuple[str, ...], float]:
+    """How often the member lost its leader, by cause."""
+    found = labelled(member, "pidkeeper_raft_leader_losses_total")
+    return {why: count for why, count in found.items() if count}
+
+
+def unheard(member: Controller) -> float:
+    """How often its leader fell silent: it noticed by itself, or another member did before it."""
+    return sum(lost(member).get((cause,), 0) for cause in ("silent", "superseded"))
+
+
+def test_an_election_is_counted_with_its_cause_and_its_outcome(cluster: LocalCluster) -> None:
+    victim = cluster.leader()
+    won, losses = ({one.id: look(one) for one in followers(cluster, victim)} for look in (elected, lost))
+    cluster.kill(victim)
+    new = new_leader(cluster, victim)
+    why = ("leader_disconnected", "won")
+    assert elected(new).get(why, 0) == won[new.id].get(why, 0) + 1
+    assert lost(new).get(("disconnected",), 0) == losses[new.id].get(("disconnected",), 0) + 1
+    assert metrics(new)["pidkeeper_raft_election_duration_seconds_count"] == sum(
+        count for (_, outcome), count in elected(new).items() if outcome == "won"
+    )
+
+
+def test_a_leader_that_hangs_and_one_that_hands_over_are_told_apart(cluster: LocalCluster) -> None:
+    old = cluster.leader()
+    before = {one.id: unheard(one) for one in followers(cluster, old)}
+    pause(cluster, old)
+    try:
+        new = new_leader(cluster, old)
+        assert unheard(new) > before[new.id]
+    finally:
+        resume(cluster, old)
+    wait_until(lambda: quorum(old)["leader_id"] == new.id, "the old leader to follow the new one")
+    assert {("no_quorum",), ("higher_term",)} & lost(old).keys()
+    transfers = lost(new).get(("transfer",), 0)
+    assert call(new.http, "POST", "/v1/quorum/transfer", {"target": old.id}).status == 200
+    wait_until(lambda: quorum(old)["role"] == "leader", "the transfer")
+    wait_until(lambda: quorum(new)["leader_id"] == old.id, "the former leader to follow")
+    assert lost(new).get(("transfer",), 0) == transfers + 1
+    assert elected(old)["transfer", "won"] >= 1
 
 
 def test_a_block_that_a_deposed_leader_decided_is_never_acknowledged(healthy: LocalCluster) -> None:

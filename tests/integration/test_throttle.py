@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.cluster import CONTROLLER_OPTIONS, UNLIMITED, allocate, quorum, register, running_cluster
+from tests.support.cluster import (
+    CONTROLLER_OPTIONS,
+    UNLIMITED,
+    allocate,
+    labelled,
+    quorum,
+    register,
+    running_cluster,
+)
 from tests.support.http_calls import call
 
 BURST = 3
@@ -29,6 +37,12 @@ def test_a_broker_over_its_rate_waits_alone(tmp_path: Path) -> None:
         assert [allocate(member, 2, modest).status for _ in range(BURST)] == [200] * BURST
         text = call(member.http, "GET", "/metrics").body.decode()
         assert 'pidkeeper_throttled_total{quota="broker"} 1.0' in text
+        assert labelled(member, "pidkeeper_ids_allocation_throttled_total") == {("1",): 1, ("other",): 0}
+        assert labelled(member, "pidkeeper_ids_blocks_allocated_total") == {
+            ("1",): BURST,
+            ("2",): BURST,
+            ("other",): 0,
+        }
 
 
 def test_all_brokers_together_have_a_rate(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ class Process:
             limits=ApiLimits(),
             token=None,
             operator_token=member.cluster.floors.operator_token,
-            clock_ns=lambda: int(self.loop.time() * 1_000_000_000),
+            clock_ns=self._clock_ns,
         )
         self.core, self.driver, self.machine = node.core, node.driver, node.machine
         assert isinstance(node.writer, SimWriter), f"{node.writer} is not in virtual time"
@@ -187,7 +187,11 @@ class Process:
             markers=SimMarkers(self),
             new_name=lambda: f"pidkeeper/simulated-cluster/{names.getrandbits(128):032x}",
             new_founding_id=lambda: uuid.UUID(int=names.getrandbits(128)),
+            clock_ns=self._clock_ns,
         )
+
+    def _clock_ns(self) -> int:
+        return int(self.loop.time() * 1_000_000_000)
 
     def start(self) -> None:
         """Begin to tick, at some moment within the first tick."""

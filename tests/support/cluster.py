@@ -164,6 +164,17 @@ def metrics(member: Member) -> dict[str, float]:
     }
 
 
+def labelled(member: Member, name: str) -> dict[tuple[str, ...], float]:
+    """The samples of one member that have this name, by the values of their labels in order of the labels."""
+    text = call(member.http, "GET", "/metrics").body.decode()
+    return {
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name == name
+    }
+
+
 def register(member: Member, broker_id: int, incarnation_id: str) -> Answer:
     """Register a broker at one member."""
     return call(member.http, "POST", f"/v1/brokers/{broker_id}/register", {"incarnation_id": incarnation_id})

@@ -167,7 +167,7 @@ class Recorder:
 
     # The parts of the core.
 
-    def follows_nobody(self, core: RaftCore, term: int) -> None:
+    def follows_nobody(self, core: RaftCore, term: int, *_: object) -> None:
         """`RaftCore._become_follower` is about to enter `term`, or to stay in it."""
         if term > core.term:
             # Whoever is too many terms away from what it hears comes nearer, to one that nobody need be in.

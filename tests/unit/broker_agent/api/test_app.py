@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.app import build_app
+from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn
@@ -201,7 +202,7 @@ async def test_metrics_show_the_counters(agent: Agent, http: ClientSession) -> N
     for _ in range(11):
         agent.reserve.claim()
     agent.prefetcher.rounds["failed"] += 2
-    agent.prefetcher.on_round(0.2)
+    agent.prefetcher.on_round(0.2, 0)
     await http.post("/v1/transactions/end", json={**PRODUCER, "transactional_id": "", "committed": True})
     text = await (await http.get("/metrics")).text()
     samples = {
@@ -220,11 +221,35 @@ async def test_metrics_show_the_counters(agent: Agent, http: ClientSession) -> N
     assert samples[prefix + "starved_seconds_total",] > 0
     assert samples[prefix + "transactional_requests_total", "end", "INVALID_REQUEST"] == 1
     assert samples[prefix + "transactional_requests_under_way",] == 0
+    assert samples[prefix + "transactional_duration_seconds_count", "end"] == 1
+    assert samples[prefix + "transactional_duration_seconds_count", "init_producer_id"] == 0
     assert samples[prefix + "candidates_kept",] == 0
     assert samples[prefix + "known_agents",] == 1
     assert samples["pidkeeper_api_requests_total", "INVALID_REQUEST", "end_txn"] == 1
     assert samples["pidkeeper_http_connections",] == 1
     assert {name.split("_")[0] for name, *_ in samples} == {"pidkeeper", "process"}
+
+
+async def test_the_last_success_is_told_of_and_lasts(agent: Agent) -> None:
+    now = 1_000.0
+    collector = AgentCollector(agent, KafkaListener(), lambda: now)
+
+    def told() -> float:
+        (value,) = [
+            sample.value
+            for family in collector.collect()
+            for sample in family.samples
+            if sample.name == "pidkeeper_agent_last_success_timestamp_seconds"
+        ]
+        return value
+
+    agent.prefetcher.on_round(0.1, 0)
+    assert told() == 0
+    agent.prefetcher.on_round(0.1, 2)
+    assert told() == 1_000
+    now = 2_000.0
+    agent.prefetcher.on_round(0.1, 0)
+    assert told() == 1_000
 
 
 async def test_status(agent: Agent, http: ClientSession) -> None:

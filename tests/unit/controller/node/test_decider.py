@@ -151,6 +151,7 @@ async def test_requests_of_one_turn_become_one_batch(leader: Leader) -> None:
     leader.apply(leader.log[0])
     assert [answer.result().producer_id_start for answer in answers] == [0, 10, 20, 30, 40]
     assert (leader.decider.batches, leader.decider.requests) == (1, 5)
+    assert (leader.decider.batch_requests.count, leader.decider.batch_requests._sum) == (1, 5)
     assert leader.decider.idle()
 
 

@@ -134,6 +134,22 @@ async def test_archive_and_memory_read_as_one(total: int, archived: int, forgott
         assert ledger.complete_from() == 0
 
 
+async def test_the_end_of_the_archive_is_known_without_a_look_at_it() -> None:
+    files = disk()
+    async with opened(files) as ledger:
+        assert ledger.archive_end == 0
+        ledger.record([allocation(number) for number in range(6)])
+        await ledger.archive(2 * 4)
+        assert ledger.archive_end == 40
+        ledger.forget(2 * 4)
+        await ledger.archive(2 * 4 + 1)
+        assert ledger.archive_end == 50
+    async with opened(files, 2 * 4 + 1, 50) as ledger:
+        assert ledger.archive_end == 50
+        ledger.restart(1000, 900)
+        assert ledger.archive_end == 50
+
+
 async def test_a_restart_replays_what_the_archive_has_already() -> None:
     files = disk()
     async with opened(files) as ledger:

@@ -7,7 +7,7 @@ import uuid
 import msgspec
 import pytest
 
-from pidkeeper.controller.node.operator_warnings import warnings
+from pidkeeper.controller.node.operator_warnings import WarningKind, warnings, warnings_by_kind
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.raft.messages import HeartbeatReply
 from pidkeeper.controller.state.foundings import Foundings
@@ -87,3 +87,19 @@ def test_a_mode_that_differs_is_told_of(phase: MigrationPhase, bridge: bool, in_
     settings = msgspec.structs.replace(file_of(1, 2, 3), bridge=in_file, block_size=machine.block_size)
     found = warnings(settings, core, machine)
     assert [told in one for one in found] == ([True] if told else [])
+
+
+def test_every_kind_is_told_of_by_its_number() -> None:
+    core = make_core(1, voters=(1, 2, 3))
+    core.log.memberships.restart(7, VotersRecord((member(1), member(2))))
+    settings = msgspec.structs.replace(file_of(1, 2, 3), peer_keys=(None,))
+    by_kind = warnings_by_kind(settings, core, StateMachine("c"))
+    assert {kind: len(texts) for kind, texts in by_kind.items()} == {
+        WarningKind.SETTINGS_DIFFER: 0,
+        WarningKind.EVEN_VOTERS: 1,
+        WarningKind.VOTERS_DIFFER: 1,
+        WarningKind.INSECURE_PEERS: 1,
+        WarningKind.IMPLAUSIBLE_TERMS: 0,
+    }
+    assert by_kind.keys() == set(WarningKind)
+    assert warnings(settings, core, StateMachine("c")) == [text for texts in by_kind.values() for text in texts]

@@ -44,6 +44,31 @@ def entry_at_end(core: RaftCore) -> Entry:
     return entry
 
 
+async def test_a_commit_is_timed_from_its_proposal_and_only_if_that_very_entry_is_applied() -> None:
+    now = 1_000
+    log = ShrinkingLog()
+    proposals = Proposals(log, lambda: now)
+    proposals.propose(RECORDS, [])
+    proposals.propose(RECORDS, [])
+    now = 1_700
+    proposals.applied(Entry(log.term, 1, b""))
+    proposals.applied(Entry(log.term + 1, 2, b""))
+    assert (proposals.commit_duration.count, proposals.commit_duration._sum) == (1, 700)
+    assert (proposals.unknown, proposals.refused) == (1, 0)
+
+
+async def test_what_could_not_be_appended_and_what_was_given_up_on_are_counted() -> None:
+    core = replicating_leader()
+    proposals = Proposals(core)
+    proposals.propose(RECORDS, [])
+    core.transfer_leadership(2)
+    with pytest.raises(RequestError, match="NOT_CONTROLLER"):
+        proposals.propose(RECORDS, [])
+    assert (proposals.unknown, proposals.refused) == (0, 1)
+    proposals.deposed()
+    assert (proposals.unknown, proposals.refused) == (1, 1)
+
+
 async def test_outcomes_leave_with_their_entry() -> None:
     core = replicating_leader()
     proposals = Proposals(core)
