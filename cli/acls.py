@@ -11,7 +11,7 @@ import click
 from pidkeeper.broker_agent.security.acls import ALLOW, DENY, EVERYBODY, TRANSACTIONAL_ID, Acl, allows, read_acls
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.listed_files import change_listed, read_listed
-from pidkeeper.cli.output import output_option, print_json, print_table
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_table
 
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 EFFECT = click.argument("effect", type=click.Choice([ALLOW, DENY]))
@@ -51,8 +51,8 @@ def add(file: Path, effect: str, principal: str, pattern: str) -> None:
 def list_acls(file: Path, output: str) -> None:
     """List the rules."""
     known = read_listed(file, read_acls)
-    if output == "json":
-        print_json([acl._asdict() for acl in known])
+    if output != TABLE:
+        print_document([acl._asdict() for acl in known], output)
     else:
         print_table(("Effect", "Principal", "Resource", "Pattern"), known)
 

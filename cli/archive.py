@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
 
 if TYPE_CHECKING:
     from pidkeeper.pipeline.interrupts import Interrupts
@@ -114,7 +114,7 @@ class _Speaker:
     """Says of each file what became of it; of a failure that stays, once."""
 
     def __init__(self, output: str, watch: bool) -> None:
-        self._json = output == "json"
+        self._output = output
         self._watch = watch
         self._failing: set[tuple[str, str]] = set()
 
@@ -123,22 +123,18 @@ class _Speaker:
         from pidkeeper.pipeline.shipping import Shipped
 
         if isinstance(file, Shipped):
-            if not self._json:
+            if self._output == TABLE:
                 click.echo(f"shipped {file.target}  {file.bytes:,} bytes")
         elif (file.source, file.reason) not in self._failing:
             self._failing.add((file.source, file.reason))
             click.echo(f"failed: {file.source}: {file.reason}", err=True)
 
     def ended(self, done: Round) -> None:
-        """Of a round; while watching, in JSON, one line each."""
+        """Of a round; while watching, for programs, one document each."""
         failing = {(file.source, file.reason) for member in done.members for file in member.failed}
         self._failing &= failing
-        if self._json and self._watch:
-            import msgspec
-
-            click.echo(msgspec.json.encode(done).decode())
-        elif self._json:
-            print_json(done)
+        if self._output != TABLE:
+            print_document(done, self._output, one_of_many=self._watch)
         elif not self._watch:
             _print(done)
 

@@ -11,7 +11,7 @@ from pidkeeper.cli.audit_options import EngineOptions, engine_options, out_optio
 from pidkeeper.cli.audit_owner import owner
 from pidkeeper.cli.audit_session import explained, running, stepper
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
 
 if TYPE_CHECKING:
     from pidkeeper.pipeline.files.location import Location
@@ -155,12 +155,13 @@ def floor(
         found = find_floor(paths, margin)
     except LoadingError as error:
         raise CommandError(str(error)) from error
-    if output == "json":
-        print_json(found)
+    if output != TABLE:
+        print_document(found, output)
     else:
         _print_floor(found)
     if found.highest is None:
-        raise CommandError("no ID was found in these files: the floor cannot be determined")
+        where = ", ".join([*paths.data, *paths.segments])
+        raise CommandError(f"no ID was found in {where}: the floor cannot be determined")
 
 
 def _paths(data: tuple[str, ...], clusters: tuple[Path, ...], segments: tuple[str, ...]) -> AuditPaths:
@@ -184,8 +185,8 @@ def _limits(storm_blocks: int) -> Limits:
 def _print_verdict(verdict: Verdict, out: Location, output: str) -> None:
     from pidkeeper.pipeline.verdict import covered_text
 
-    if output == "json":
-        print_json(verdict)
+    if output != TABLE:
+        print_document(verdict, output)
         return
     rows = [(name, count.violations, count.warnings, count.notes) for name, count in verdict.checks.items()]
     print_table(("Check", "Violations", "Warnings", "Notes"), rows)

@@ -9,7 +9,7 @@ import click
 
 from pidkeeper.cli.audit_options import out_option
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def owner(producer_id: int, out: Location, output: str) -> None:
         raise CommandError(f"this needs {error.name}: pip install 'pidkeeper[audit]'") from error
     except OwnerError as error:
         raise CommandError(str(error)) from error
-    if output == "json":
-        print_json(found)
+    if output != TABLE:
+        print_document(found, output)
     else:
         _print(found)
     if found.place == "owned_twice":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pidkeeper.cli.audit_options import EngineOptions
-from pidkeeper.cli.failures import CommandError
+from pidkeeper.cli.failures import CommandError, told
 
 if TYPE_CHECKING:
     from pidkeeper.pipeline.engine.engine import Engine
@@ -42,7 +42,7 @@ def explained(options: EngineOptions | None = None, *, patient: bool = False) ->
         if interrupts.asked:
             raise KeyboardInterrupt from error
         if isinstance(error, SessionError | LoadingError | LedgerError | OSError):
-            raise CommandError(str(error)) from error
+            raise CommandError(told(error) if isinstance(error, OSError) else str(error)) from error
         if (reason := _of_spark(error)) is not None:
             raise CommandError(reason) from error
         raise

@@ -7,6 +7,8 @@ import functools
 import http.client
 import json
 import os
+import re
+import socket
 import ssl
 import time
 import urllib.parse
@@ -18,14 +20,19 @@ import click
 import msgspec
 
 from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import Problem, QuorumDescription
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.service.tls_files import TlsFiles
 
 DEFAULT_CONTROLLER: Final = "http://127.0.0.1:8080"
 ATTEMPT_SECONDS: Final = 2.0
+AGENT_STATUS: Final = "/v1/status"
+"""What an agent serves, and no controller."""
+AN_AGENT: Final = "that is a broker agent's address: name the controllers"
 CERTIFICATES: Final = "certs"
 """The folder of a cluster's directory that `pidkeeper certs dev` and `pidkeeper dev --secure` fill."""
+_TOKEN: Final = re.compile(r"[ -~]+")
 _FILE: Final = click.Path(exists=True, dir_okay=False)
 T = TypeVar("T")
 
@@ -45,29 +52,38 @@ def asks_controllers(command: Callable[..., Any]) -> Callable[..., Any]:
         key_file: str | None,
         **rest: Any,
     ) -> Any:
+        if (certificate_file is None) != (key_file is None):
+            raise click.UsageError("--certificate-file and --key-file must be given together")
         tls = TlsFiles(certificate_file=certificate_file, key_file=key_file, ca_file=ca_file)
         return command(*args, members=Controllers(controllers, cluster, timeout, token_file, tls), **rest)
 
     for option in (
         click.option(
-            "--key-file", envvar="PIDKEEPER_KEY_FILE", type=_FILE, help="Key of --certificate-file, in PEM form."
+            "--key-file",
+            envvar="PIDKEEPER_KEY_FILE",
+            show_envvar=True,
+            type=_FILE,
+            help="Key of --certificate-file, in PEM form.",
         ),
         click.option(
             "--certificate-file",
             envvar="PIDKEEPER_CERTIFICATE_FILE",
+            show_envvar=True,
             type=_FILE,
             help="Certificate to show to controllers that speak TLS, in PEM form.",
         ),
         click.option(
             "--ca-file",
             envvar="PIDKEEPER_CA_FILE",
+            show_envvar=True,
             type=_FILE,
             help="CA that the controllers' certificates must come from, in PEM form. Default: those of this machine.",
         ),
         click.option(
             "--token-file",
             envvar="PIDKEEPER_TOKEN_FILE",
-            type=click.Path(path_type=Path, exists=True),
+            show_envvar=True,
+            type=click.Path(path_type=Path, exists=True, dir_okay=False),
             help="File with the bearer token, if any.",
         ),
         click.option(
@@ -76,6 +92,7 @@ def asks_controllers(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--cluster",
             envvar="PIDKEEPER_CLUSTER",
+            show_envvar=True,
             type=click.Path(path_type=Path),
             help="Directory of `pidkeeper dev`, or its cluster.json, instead of --controllers.",
         ),
@@ -83,6 +100,7 @@ def asks_controllers(command: Callable[..., Any]) -> Callable[..., Any]:
             "--controllers",
             "-c",
             envvar="PIDKEEPER_CONTROLLERS",
+            show_envvar=True,
             help=f"Base URLs of the controllers, separated by commas. Default: {DEFAULT_CONTROLLER}",
         ),
     ):
@@ -101,14 +119,18 @@ class Controllers:
         token_file: Path | None = None,
         tls: TlsFiles | None = None,
     ) -> None:
-        self.urls = _from_cluster(cluster) if cluster is not None else _from_option(controllers)
+        self.urls = (
+            [url for _, url in in_cluster(cluster, "controllers")]
+            if cluster is not None
+            else base_urls(controllers or DEFAULT_CONTROLLER, "--controllers")
+        )
         self.timeout = timeout
         if cluster is not None and tls in {None, TlsFiles()}:
             tls = dev_files(cluster if cluster.is_dir() else cluster.parent, "operator")
         self._tls = tls or TlsFiles()
         self.failures: list[str] = []
         """Why members gave no answer to the last `ask_each`."""
-        self._token = token_file.read_text().strip() if token_file is not None else None
+        self._token = None if token_file is None else _token_in(token_file)
 
     @classmethod
     def of(cls, urls: list[str], timeout: float = 5.0, tls: TlsFiles | None = None) -> Controllers:
@@ -138,7 +160,12 @@ class Controllers:
                     return _decode(url, answer, shape)
                 problem = _problem(status, answer)
                 last = f"{url}: {problem.code}: {problem.detail}"
-                if not problem.retryable:
+                if self._is_agent(url, problem):
+                    last = f"{url}: {AN_AGENT}"
+                    urls.remove(url)
+                    if not urls:
+                        raise CommandError(f"no controller to ask; {last}", ExitCode.UNREACHABLE)
+                elif not problem.retryable:
                     raise CommandError(problem.detail, _exit_code(status))
                 # A token must not be told on the way to a leader without TLS, whoever names it.
                 if problem.leader is not None and (problem.leader.startswith("https://") or not self._all_tls):
@@ -149,25 +176,37 @@ class Controllers:
     def ask_each(self, shape: type[T], path: str) -> dict[str, T | None]:
         """Ask every member once; None for those that do not answer. Raises CommandError if nobody lets us ask."""
         answers: dict[str, T | None] = {}
-        refusals: list[CommandError] = []
-        self.failures = []
+        failures: list[CommandError] = []
         for url in self.urls:
-            answers[url] = None
             try:
-                status, answer = self._once(url, "GET", path, None)
-            except (OSError, http.client.HTTPException) as error:
-                self.failures.append(f"{url}: {_reason(error)}")
-                continue
-            if status == http.HTTPStatus.OK:
-                answers[url] = _decode(url, answer, shape)
-                continue
-            detail = f"{url}: {_problem(status, answer).detail}"
-            self.failures.append(detail)
-            if _exit_code(status) is ExitCode.NOT_AUTHORISED:
-                refusals.append(CommandError(detail, ExitCode.NOT_AUTHORISED))
+                answers[url] = self.ask_one(url, shape, path)
+            except CommandError as error:
+                if error.exit_code in {ExitCode.FAILED, ExitCode.USAGE}:
+                    raise
+                answers[url] = None
+                failures.append(error)
+        self.failures = [failure.message for failure in failures]
+        refusals = [failure for failure in failures if failure.exit_code == ExitCode.NOT_AUTHORISED]
         if refusals and not any(answer is not None for answer in answers.values()):
             raise refusals[0]
         return answers
+
+    def ask_one(self, url: str, shape: type[T], path: str) -> T:
+        """Ask once what is at `url`, a controller or an agent.
+
+        Raises CommandError that names it: UNREACHABLE, NOT_AUTHORISED, REFUSED, FAILED if the answer is of no `shape`;
+        and USAGE for files of TLS that cannot be used.
+        """
+        try:
+            status, answer = self._once(url, "GET", path, None)
+        except (OSError, http.client.HTTPException) as error:
+            raise CommandError(f"{url}: {_reason(error)}", ExitCode.UNREACHABLE) from error
+        if status == http.HTTPStatus.OK:
+            return _decode(url, answer, shape)
+        problem = _problem(status, answer)
+        if self._is_agent(url, problem) and path != AGENT_STATUS:
+            raise CommandError(f"{url}: {AN_AGENT}", ExitCode.UNREACHABLE)
+        raise CommandError(f"{url}: {problem.detail}", _exit_code(status))
 
     def described(self) -> list[tuple[str, QuorumDescription]]:
         """Base URL and description of every member that answers; first the one that leads, else that knows most."""
@@ -203,6 +242,15 @@ class Controllers:
         finally:
             connection.close()
 
+    def _is_agent(self, url: str, problem: Problem) -> bool:
+        """Whether `problem` is that of an agent which is asked what only controllers serve."""
+        if problem.code != ErrorCode.RESOURCE_NOT_FOUND.name:
+            return False
+        try:
+            return self._once(url, "GET", AGENT_STATUS, None)[0] != http.HTTPStatus.NOT_FOUND
+        except (OSError, http.client.HTTPException):
+            return False
+
     @property
     def _all_tls(self) -> bool:
         return all(url.startswith("https://") for url in self.urls)
@@ -226,6 +274,8 @@ def _reason(error: OSError | http.client.HTTPException) -> str:
         if error.reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"}:
             return "it does not speak TLS: name it http://"
         return f"no TLS with it, {(error.reason or str(error)).lower().replace('_', ' ')}"
+    if isinstance(error, socket.gaierror):
+        return f"its name does not resolve: {error.strerror}"
     if isinstance(error, http.client.RemoteDisconnected):
         return "it hung up without an answer; if it speaks TLS, name it https://"
     return str(error) or type(error).__name__
@@ -253,13 +303,14 @@ def _knowledge(description: QuorumDescription) -> tuple[int, bool, int]:
     return description.term, description.role == "leader", description.commit_index
 
 
-def _from_option(controllers: str | None) -> list[str]:
-    urls = [url.strip().rstrip("/") for url in (controllers or DEFAULT_CONTROLLER).split(",") if url.strip()]
+def base_urls(text: str, option: str) -> list[str]:
+    """The base URLs in the value of an option, which separates them by commas. Raises click.BadParameter."""
+    urls = [url.strip().rstrip("/") for url in text.split(",") if url.strip()]
     if not urls:
-        raise click.BadParameter(f"no base URL like {DEFAULT_CONTROLLER} was given", param_hint="--controllers")
+        raise click.BadParameter(f"no base URL like {DEFAULT_CONTROLLER} was given", param_hint=option)
     for url in urls:
         if not _is_base_url(url):
-            raise click.BadParameter(f"{url!r} is not a base URL like {DEFAULT_CONTROLLER}", param_hint="--controllers")
+            raise click.BadParameter(f"{url!r} is not a base URL like {DEFAULT_CONTROLLER}", param_hint=option)
     return urls
 
 
@@ -271,12 +322,35 @@ def _is_base_url(url: str) -> bool:
         return False
 
 
-def _from_cluster(cluster: Path) -> list[str]:
+def in_cluster(cluster: Path, members: str) -> list[tuple[int | None, str]]:
+    """Ids, as far as given, and base URLs of the `controllers` or `agents` of a cluster. Raises click.BadParameter."""
     path = cluster / "cluster.json" if cluster.is_dir() else cluster
     try:
-        return [member["http"] for member in json.loads(path.read_text())["controllers"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        found = [(member.get("id"), member["http"]) for member in json.loads(path.read_text())[members]]
+        for number, url in found:
+            if not isinstance(number, int | None) or not isinstance(url, str) or not _is_base_url(url):
+                raise ValueError(f"there is no member {number!r} at {url!r}")
+        if not found and members == "controllers":
+            raise ValueError("it names no controllers")
+    except OSError as error:
+        reason = f"{path} is not a cluster.json: {error.strerror or error}"
+        raise click.BadParameter(reason, param_hint="--cluster") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise click.BadParameter(f"{path} is not a cluster.json: {error}", param_hint="--cluster") from error
+    return found
+
+
+def _token_in(file: Path) -> str:
+    """Raises click.BadParameter for a file that has none."""
+    try:
+        token = file.read_bytes().strip().decode("ascii")
+    except OSError as error:
+        raise click.BadParameter(f"{file}: {error.strerror or error}", param_hint="--token-file") from error
+    except UnicodeDecodeError:
+        token = ""
+    if _TOKEN.fullmatch(token) is None:
+        raise click.BadParameter(f"{file} does not hold one token in one line", param_hint="--token-file")
+    return token
 
 
 def _decode(url: str, answer: bytes, shape: type[T]) -> T:

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from pidkeeper.cli.controllers import CERTIFICATES
-from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.failures import OF_A_MEMBER, OF_KAFKA, CommandError, ExitCode, check_not_anothers, failure_at
 from pidkeeper.cli.local_cluster import LocalCluster, Member, member_name
 from pidkeeper.controller.migration.connect_string import check_connect
 from pidkeeper.controller.storage.errors import DirectoryError
@@ -72,6 +72,7 @@ def dev(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
+        check_not_anothers(directory, OF_KAFKA | OF_A_MEMBER)
         _lock(directory)
         cluster = LocalCluster(
             directory,
@@ -82,7 +83,7 @@ def dev(
             secure=secure,
         )
     except (DirectoryError, OSError) as error:
-        raise CommandError(str(error), ExitCode.REFUSED) from error
+        raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error
     try:
         _check_that_none_runs(cluster)
         cluster.start()

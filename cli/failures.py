@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import enum
+from pathlib import Path
+from typing import Final
 
 import click
+
+OF_KAFKA: Final = {"meta.properties": "the log directory of a Kafka broker"}
+OF_A_MEMBER: Final = {"meta.json": "the data directory of a member"}
+"""By which file a directory is known as somebody's, and whose it is then."""
 
 
 class ExitCode(enum.IntEnum):
@@ -27,3 +33,29 @@ class CommandError(click.ClickException):
     def __init__(self, message: str, exit_code: ExitCode = ExitCode.FAILED) -> None:
         super().__init__(message)
         self.exit_code = int(exit_code)  # type: ignore[misc]
+
+
+def failure_at(place: Path, error: Exception) -> str:
+    """What went wrong in a directory, or with a file, and what to do about it."""
+    if not isinstance(error, OSError):
+        return str(error) if str(place) in str(error) else f"{place}: {error}"
+    reason = told(error) if error.filename else f"{place}: {told(error)}"
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+        return f"{reason}; is {place} the right one?"
+    if isinstance(error, PermissionError):
+        return f"{reason}; run this as the user whose files these are"
+    return reason
+
+
+def told(error: OSError) -> str:
+    """What the system says of a file, without its numbers."""
+    if error.strerror is None:
+        return str(error)
+    return error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+
+
+def check_not_anothers(directory: Path, others: dict[str, str]) -> None:
+    """Raise CommandError (REFUSED) if a directory that is to be written to is one of `others`, such as OF_KAFKA."""
+    for name, whose in others.items():
+        if (directory / name).exists():
+            raise CommandError(f"{directory} has {name}: it is {whose}; name another directory", ExitCode.REFUSED)

@@ -8,14 +8,16 @@ import click
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_json
+from pidkeeper.cli.output import TABLE, output_option, print_document
 from pidkeeper.cli.quorum import describe_best
+from pidkeeper.cli.watch import watch_option
 
 
 @click.command()
 @click.option("--wait", is_flag=True, help="Wait up to --timeout for the cluster to become healthy.")
 @asks_controllers
 @output_option
+@watch_option
 def health(wait: bool, members: Controllers, output: str) -> None:
     """Report whether the quorum is healthy. Exits 0 if it is, 10 if it is not, 3 if no controller answers."""
     deadline = time.monotonic() + members.timeout
@@ -31,8 +33,13 @@ def health(wait: bool, members: Controllers, output: str) -> None:
             if not wait or time.monotonic() >= deadline:
                 break
         time.sleep(0.1)
-    if output == "json":
-        print_json({"healthy": description.healthy, "reasons": description.reasons, "warnings": description.warnings})
+    if output != TABLE:
+        verdict = {
+            "healthy": description.healthy,
+            "reasons": description.reasons,
+            "warnings": description.warnings,
+        }
+        print_document(verdict, output)
     else:
         click.echo("healthy" if description.healthy else "unhealthy: " + "; ".join(description.reasons))
         for warning in description.warnings:

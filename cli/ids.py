@@ -9,9 +9,10 @@ from pathlib import Path
 import click
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
-from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
-from pidkeeper.cli.owner_files import owner_in_files
+from pidkeeper.cli.failures import CommandError, ExitCode, failure_at
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
+from pidkeeper.cli.owner_files import owner_in_files, why_ownerless_in_files
+from pidkeeper.cli.watch import watch_option
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, OWN
 from pidkeeper.protocol.messages import (
     AllocatedBlocksPage,
@@ -61,8 +62,8 @@ def allocate(
     answers = [
         members.ask(AllocateProducerIdsResponse, "POST", "/v1/producer-ids/allocate", request) for _ in range(blocks)
     ]
-    if output == "json":
-        print_json(answers)
+    if output != TABLE:
+        print_document(answers, output)
     else:
         print_table(
             ("First", "Last", "BrokerId", "BrokerEpoch"),
@@ -91,13 +92,12 @@ def owner(
 ) -> None:
     """Show whom PRODUCER_ID was given to, and when: a broker, or a transactional id, also one that is forgotten.
 
-    Asks every member, because a member may lack older records.
+    Asks every member, because a member may lack older records. Exits 5 if nobody has it, and says why: it is not handed
+    out yet, a raised floor skipped it, or ZooKeeper's controller gave it before the quorum took over.
     """
     found = _asked(members, producer_id) if directory is None else _read(directory, producer_id)
-    if found is None:
-        raise CommandError(f"producer ID {producer_id} has no owner", ExitCode.REFUSED)
-    if output == "json":
-        print_json(found)
+    if output != TABLE:
+        print_document(found, output)
         return
     own, transactional = found.broker_id == OWN, found.transactional
     print_facts(
@@ -115,21 +115,25 @@ def owner(
     )
 
 
-def _asked(members: Controllers, producer_id: int) -> ProducerIdOwner | None:
+def _asked(members: Controllers, producer_id: int) -> ProducerIdOwner:
     path = f"/v1/producer-ids/{producer_id}/owner"
     answers = members.ask_each(ProducerIdOwner, path)
     found = max((answer for answer in answers.values() if answer is not None), key=_knowledge, default=None)
     if found is None:
-        # One direct question tells an ID that nobody has from members that do not answer.
-        members.ask(ProducerIdOwner, "GET", path)
+        # The leader knows best why nobody has it; members that do not answer are told from that.
+        return members.leader_first().ask(ProducerIdOwner, "GET", path)
     return found
 
 
-def _read(directory: Path, producer_id: int) -> ProducerIdOwner | None:
+def _read(directory: Path, producer_id: int) -> ProducerIdOwner:
     try:
-        return owner_in_files(directory, producer_id)
+        found = owner_in_files(directory, producer_id)
+        if found is not None:
+            return found
+        reason = why_ownerless_in_files(directory, producer_id)
     except (ArchiveError, OSError) as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(failure_at(directory, error)) from error
+    raise CommandError(reason, ExitCode.REFUSED)
 
 
 def _knowledge(answer: ProducerIdOwner) -> int:
@@ -157,6 +161,7 @@ def _given(owner: TransactionalOwner | None) -> str | None:
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 1000), help="Most blocks to list.")
 @asks_controllers
 @output_option
+@watch_option
 def list_(
     after: int,
     limit: int,
@@ -167,8 +172,8 @@ def list_(
     page = members.leader_first().ask(
         AllocatedBlocksPage, "GET", f"/v1/producer-ids/blocks?after={after}&limit={limit}"
     )
-    if output == "json":
-        print_json(page)
+    if output != TABLE:
+        print_document(page, output)
         return
     print_table(
         ("First", "Last", "BrokerId", "BrokerEpoch", "Offset", "AllocatedAt"),
@@ -197,8 +202,8 @@ def raise_floor(
     if not yes:
         click.confirm(f"Never allocate a producer ID below {at_least} again?", abort=True)
     answer = members.ask(RaiseFloorResponse, "POST", "/v1/producer-ids/floor", RaiseFloorRequest(at_least, force))
-    if output == "json":
-        print_json(answer)
+    if output != TABLE:
+        print_document(answer, output)
     else:
         click.echo(
             f"next producer ID: {answer.next_producer_id}"

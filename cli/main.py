@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 import click
+from click.shell_completion import CompletionItem
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "dev": ("dev:dev", "Run a local cluster of real processes in the foreground."),
@@ -16,6 +17,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "storage": ("storage:storage", "Format, inspect and verify a member's data directory."),
     "quorum": ("quorum:quorum", "Describe the quorum, transfer its leadership, add and remove voters."),
     "ids": ("ids:ids", "Allocate blocks, find the owner of an ID, list blocks, raise the floor."),
+    "brokers": ("brokers:brokers", "List the registered brokers, fence one."),
+    "agents": ("agents:agents", "List and describe the broker agents."),
     "transactions": ("transactions:transactions", "List, describe and abort transactions; find hanging ones."),
     "migrate": ("migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
     "log": ("offline:log", "Read a member's write-ahead log."),
@@ -27,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "archive": ("archive:archive", "Ship members' archives to a bucket, to HDFS or to another disk."),
     "audit": ("audit:audit", "Audit the allocated IDs from files; find a safe floor after a disaster."),
     "health": ("health:health", "Report whether the quorum is healthy, and why not."),
+    "completion": ("completion:completion", "Print a script that lets a shell complete commands and options."),
 }
 
 
@@ -42,6 +46,13 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(f"pidkeeper.cli.{module}"), attribute)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """What may stand in place of `incomplete`. The names come from the table, so that no command is imported."""
+        named = [
+            CompletionItem(name, help=summary) for name, (_, summary) in COMMANDS.items() if name.startswith(incomplete)
+        ]
+        return [*named, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -59,7 +70,7 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Run the command line; an interrupt ends it with 130."""
+    """Run the command line; an interrupt ends it with 130, and nothing with a stack trace but a fault of ours."""
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Exit as end:
@@ -70,4 +81,10 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
+    except OSError as error:
+        # The last net: a disk that is full, also below what is printed; a file that went away meanwhile.
+        from pidkeeper.cli.failures import told
+
+        click.echo(f"Error: {told(error)}", err=True)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)

@@ -12,7 +12,8 @@ import click
 from pidkeeper.cli import migration_plan as plan_of
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts
+from pidkeeper.cli.watch import watch_option
 from pidkeeper.controller.migration.live_brokers import BEHIND_THE_SEAL, listed
 from pidkeeper.protocol.messages import MigrationDescription, MigrationOrderResponse
 
@@ -73,8 +74,8 @@ def plan(members: Controllers, output: str) -> None:
     """
     migration = _describe(members)
     steps, blockers = plan_of.steps(migration), plan_of.blockers(migration)
-    if output == "json":
-        print_json({"migration": migration, "in_the_way": blockers, "warnings": _warnings(migration), "steps": steps})
+    if output != TABLE:
+        print_document({**_status(migration, blockers), "steps": steps}, output)
     else:
         _show(migration)
         for step in steps:
@@ -90,6 +91,7 @@ def plan(members: Controllers, output: str) -> None:
 @zookeeper.command()
 @asks_controllers
 @output_option
+@watch_option
 def status(members: Controllers, output: str) -> None:
     """Show the phase of the migration, what the znode holds, and which brokers are still in ZooKeeper.
 
@@ -97,8 +99,8 @@ def status(members: Controllers, output: str) -> None:
     """
     migration = _describe(members)
     blockers = plan_of.blockers(migration)
-    if output == "json":
-        print_json({"migration": migration, "in_the_way": blockers, "warnings": _warnings(migration)})
+    if output != TABLE:
+        print_document(_status(migration, blockers), output)
     else:
         _show(migration)
     if blockers or plan_of.behind(migration) is not None:
@@ -192,7 +194,7 @@ def _send(members: Controllers, order: str, body: dict[str, bool]) -> None:
 
 def _before(members: Controllers, output: str) -> MigrationDescription:
     migration = _describe(members)
-    if output != "json":
+    if output == TABLE:
         click.echo("before:")
         _show(migration)
         click.echo("")
@@ -223,14 +225,14 @@ def _finish(order: str, before: MigrationDescription, members: Controllers, wait
     """Wait until the step is done, and tell how it ended. Raises CommandError (FAILED) if it takes too long."""
     after = _wait(order, before, members, wait)
     done = after.phase in DONE[order]
-    if output == "json":
-        print_json({"order": order, "done": done, "before": before, "after": after})
+    if output != TABLE:
+        print_document({"order": order, "done": done, "before": before, "after": after}, output)
     else:
         click.echo("after:")
         _show(after)
     if not done:
         raise CommandError(_unfinished(order, after, wait))
-    if output != "json":
+    if output == TABLE:
         click.echo("\n" + _done(order, before, after))
 
 
@@ -275,6 +277,10 @@ def _done(order: str, before: MigrationDescription, after: MigrationDescription)
     if order == "finalize":
         return f"finalised: the quorum hands out IDs by itself, from {after.next_producer_id} on; ZooKeeper is sealed"
     return f"rolled back: ZooKeeper continues from {plan_of.zookeeper_next(after)}; start begins the migration again"
+
+
+def _status(migration: MigrationDescription, blockers: list[str]) -> dict[str, Any]:
+    return {"migration": migration, "in_the_way": blockers, "warnings": _warnings(migration)}
 
 
 def _warnings(migration: MigrationDescription) -> list[str]:

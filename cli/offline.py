@@ -9,8 +9,8 @@ from typing import Any
 import click
 import msgspec
 
-from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.failures import CommandError, failure_at
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
 from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
 from pidkeeper.protocol.ids import OWN
 from pidkeeper.protocol.records import Record
@@ -38,19 +38,32 @@ def log() -> None:
 @click.option("--from", "from_index", default=0, type=click.IntRange(0), help="Lowest entry index to print.")
 @output_option
 def dump(directory: Path, from_index: int, output: str) -> None:
-    """Print every frame, oldest first; JSON has one object per line. Exits 1 at damage, unless it is a torn end."""
+    """Print every frame, oldest first; JSON and YAML have a document for each.
+
+    Exits 1 at damage, unless it is a torn end.
+    """
+    try:
+        damage = _dump(directory, from_index, output)
+    except OSError as error:
+        raise CommandError(failure_at(directory, error)) from error
+    if damage is not None and not damage.torn:
+        place = directory / "wal" / damage.segment
+        raise CommandError(f"corrupt at {place}, byte {damage.offset}, index {damage.index}: {damage.reason}")
+
+
+def _dump(directory: Path, from_index: int, output: str) -> DumpedDamage | None:
+    """Where reading ended early, if it did."""
     damage = None
     for item in dump_log(OsFiles(), directory / "wal"):
         if isinstance(item, DumpedDamage):
             damage = item
         elif item.index < from_index:
             continue
-        if output == "json":
-            click.echo(msgspec.json.encode(_plain(item)).decode())
+        if output != TABLE:
+            print_document(_plain(item), output, one_of_many=True)
         else:
             click.echo("  ".join(_columns(item)))
-    if damage is not None and not damage.torn:
-        raise CommandError(f"corrupt at {damage.segment}, byte {damage.offset}, index {damage.index}: {damage.reason}")
+    return damage
 
 
 def _plain(item: DumpedFrame | DumpedDamage) -> dict[str, Any]:
@@ -93,8 +106,8 @@ def list_(directory: Path, output: str) -> None:
     rows = [
         (found.index, found.term, (path / found.name).stat().st_size, found.name) for found in found_snapshots(path)
     ]
-    if output == "json":
-        print_json([dict(zip(("index", "term", "bytes", "file"), row, strict=True)) for row in rows])
+    if output != TABLE:
+        print_document([dict(zip(("index", "term", "bytes", "file"), row, strict=True)) for row in rows], output)
     else:
         print_table(("Index", "Term", "Bytes", "File"), rows)
 
@@ -106,10 +119,10 @@ def inspect(file: Path, output: str) -> None:
     """Print the replicated state in a snapshot file."""
     try:
         image = _load(file)
-    except SnapshotError as error:
-        raise CommandError(str(error)) from error
-    if output == "json":
-        print_json(image)
+    except (SnapshotError, OSError) as error:
+        raise CommandError(failure_at(file, error)) from error
+    if output != TABLE:
+        print_document(image, output)
         return
     block = image.last_block
     print_facts(
@@ -137,12 +150,13 @@ def verify(directory: Path, output: str) -> None:
     """Check the checksum and the contents of every snapshot. Exits 1 if one is damaged."""
     path = directory / "snapshots"
     verdicts = [(found.name, snapshot_problem(path / found.name)) for found in found_snapshots(path)]
-    if output == "json":
-        print_json([{"file": name, "whole": verdict is None, "problem": verdict} for name, verdict in verdicts])
+    if output != TABLE:
+        found = [{"file": name, "whole": verdict is None, "problem": verdict} for name, verdict in verdicts]
+        print_document(found, output)
     else:
         print_table(("File", "Verdict"), [(name, verdict or "whole") for name, verdict in verdicts])
     if damaged := [name for name, verdict in verdicts if verdict is not None]:
-        raise CommandError(f"damaged: {', '.join(damaged)}")
+        raise CommandError(f"damaged in {path}: {', '.join(damaged)}")
 
 
 def found_snapshots(path: Path) -> list[SnapshotId]:
@@ -150,7 +164,7 @@ def found_snapshots(path: Path) -> list[SnapshotId]:
     try:
         names = OsFiles().listdir(path)
     except OSError as error:
-        raise CommandError(f"{path}: {error.strerror}; is --dir a member's data directory?", ExitCode.FAILED) from error
+        raise CommandError(failure_at(path.parent, error)) from error
     return sorted(found for name in names if (found := SnapshotId.from_name(name)) is not None)
 
 
@@ -169,4 +183,6 @@ def snapshot_problem(file: PurePath) -> str | None:
         _load(file)
     except SnapshotError as error:
         return str(error)
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
     return None

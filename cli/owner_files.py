@@ -12,9 +12,10 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from pidkeeper.cli.offline import found_snapshots
+from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.storage.owner_archive import SUFFIX
 from pidkeeper.protocol.messages import AllocatedBlock, ProducerIdOwner, TransactionalOwner
-from pidkeeper.snapshots.archive_format import ROW_BYTES, ArchiveError, decode_row, split_archive
+from pidkeeper.snapshots.archive_format import ROW_BYTES, ArchiveError, ArchiveHeader, decode_row, split_archive
 from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import OWNER_ROW_BYTES, Owner, decode_place, split_owners
@@ -43,6 +44,37 @@ def owner_in_files(directory: Path, producer_id: int) -> ProducerIdOwner | None:
     return ProducerIdOwner(**asdict(block), transactional=known, free=free)
 
 
+def why_ownerless_in_files(directory: Path, producer_id: int) -> str:
+    """Why no block in a member's archive holds the ID. Raises as `owner_in_files`."""
+    image = _newest(directory)
+    if image is None:
+        return f"producer ID {producer_id} is in no archive of {directory}, which has no whole snapshot: ask the quorum"
+    headers, following = [], None
+    for file in _files(directory / "archive", ".arc"):
+        header, rows, position = _placed(file, producer_id)
+        headers.append(header)
+        if position < header.rows:
+            first = _row(rows, position).first
+            following = first if following is None else min(first, following)
+    known = Gaps(
+        image.next_producer_id,
+        image.succession,
+        image.migration,
+        jumps_from=image.next_producer_id,
+        complete_from=0 if _covers(headers, image.next_offset) else image.next_producer_id,
+    )
+    return f"as of snapshot {image.index}: {why_ownerless(producer_id, known, following)}"
+
+
+def _covers(headers: list[ArchiveHeader], next_offset: int) -> bool:
+    """Whether archives leave out no record of the log below `next_offset`."""
+    covered = 0
+    for header in sorted(headers, key=lambda header: header.from_offset):
+        if header.from_offset <= covered:
+            covered = max(covered, header.to_offset)
+    return covered >= next_offset
+
+
 def _files(archive: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
     files = OsFiles()
     for name in files.listdir(archive):
@@ -51,15 +83,20 @@ def _files(archive: Path, suffix: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _block_in(file: tuple[str, bytes], producer_id: int) -> AllocatedBlock | None:
+    _, rows, position = _placed(file, producer_id)
+    block = _row(rows, position - 1) if position > 0 else None
+    return block if block is not None and block.last >= producer_id else None
+
+
+def _placed(file: tuple[str, bytes], producer_id: int) -> tuple[ArchiveHeader, bytes, int]:
+    """Header and rows of an archive, and how many rows begin at or below the ID. Raises ArchiveError."""
     name, data = file
     try:
-        _, rows = split_archive(data)
+        header, rows = split_archive(data)
         numbers = range(len(rows) // ROW_BYTES)
-        position = bisect.bisect_right(numbers, producer_id, key=lambda number: _row(rows, number).first) - 1
-        block = _row(rows, position) if position >= 0 else None
+        return header, rows, bisect.bisect_right(numbers, producer_id, key=lambda number: _row(rows, number).first)
     except ArchiveError as error:
         raise ArchiveError(f"{name}: {error}") from error
-    return block if block is not None and block.last >= producer_id else None
 
 
 def _owner_in(file: tuple[str, bytes], producer_id: int) -> Owner | None:

@@ -11,7 +11,8 @@ import msgspec
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import described_succession, output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import TABLE, described_succession, output_option, print_document, print_facts, print_table
+from pidkeeper.cli.watch import watch_option
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import (
@@ -87,6 +88,7 @@ def found(
 @click.option("--replication", "view", flag_value="replication", help="Only the voters and learners, one per row.")
 @asks_controllers
 @output_option
+@watch_option
 def describe(
     view: str | None,
     members: Controllers,
@@ -94,8 +96,8 @@ def describe(
 ) -> None:
     """Show leader, term, commit index, and the lag of each voter. Exits 10 if the quorum is not healthy."""
     description = describe_best(members)
-    if output == "json":
-        print_json(description)
+    if output != TABLE:
+        print_document(description, output)
     else:
         if view != "replication":
             print_facts(_status(description))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.cli.output import described_succession, output_option, print_facts, print_json, print_table
+from pidkeeper.cli.failures import OF_KAFKA, CommandError, ExitCode, check_not_anothers, failure_at
+from pidkeeper.cli.output import TABLE, described_succession, output_option, print_document, print_facts, print_table
 from pidkeeper.cli.run import CONFIG_OPTION
 from pidkeeper.cli.verify import verify as verify_directory
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
@@ -47,9 +47,10 @@ def format_(
     """
     directory, cluster_id, node_id = _identity(config, directory, cluster_id, node_id)
     try:
+        check_not_anothers(directory, OF_KAFKA)
         meta = format_directory(OsFiles(), directory, cluster_id, node_id, ignore_formatted=if_needed)
     except (DirectoryError, OSError) as error:
-        raise CommandError(str(error), ExitCode.REFUSED) from error
+        raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error
     _print(directory, meta, output)
 
 
@@ -65,7 +66,7 @@ def info(config: Path | None, directory: Path | None, output: str) -> None:
         meta = read_meta(OsFiles(), directory)
         founding = read_founding(OsFiles(), directory)
     except (DirectoryError, OSError) as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(failure_at(directory, error)) from error
     _print(directory, meta, output, founding)
 
 
@@ -89,7 +90,7 @@ def restore(directory: Path, floor: int, force: bool, output: str) -> None:
     try:
         restored = restore_directory(OsFiles(), directory, floor, forced=force)
     except (DirectoryError, LogCorruption, OSError) as error:
-        raise CommandError(str(error), ExitCode.REFUSED) from error
+        raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error
     _print(directory, restored.meta, output, restored.founding)
     if restored.already:
         click.echo(f"{directory} was restored like this before: nothing was changed", err=True)
@@ -106,13 +107,13 @@ def verify(directory: Path, output: str) -> None:
     try:
         findings = list(verify_directory(directory))
     except OSError as error:
-        raise CommandError(str(error)) from error
-    if output == "json":
-        print_json(findings)
+        raise CommandError(failure_at(directory, error)) from error
+    if output != TABLE:
+        print_document(findings, output)
     else:
         print_table(("What", "Verdict"), [(found.what, found.problem or f"whole  {found.note}") for found in findings])
     if damaged := [found.what for found in findings if found.problem is not None]:
-        raise CommandError(f"damaged: {', '.join(damaged)}")
+        raise CommandError(f"{directory} is damaged: {', '.join(damaged)}")
 
 
 def _identity(
@@ -132,8 +133,8 @@ def _identity(
 
 
 def _print(directory: Path, meta: DirectoryMeta, output: str, founding: Founding | None = None) -> None:
-    if output == "json":
-        print_json({"directory": str(directory), "meta": meta, "founding": founding})
+    if output != TABLE:
+        print_document({"directory": str(directory), "meta": meta, "founding": founding}, output)
         return
     print_facts(
         [

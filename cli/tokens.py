@@ -10,7 +10,7 @@ import click
 
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.listed_files import change_listed, read_listed
-from pidkeeper.cli.output import output_option, print_json, print_table
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_table
 from pidkeeper.service.token_list import NAME, ListedToken, digest_of, is_role, read_tokens
 
 TOKEN_BYTES = 32
@@ -55,8 +55,8 @@ def create(file: Path, name: str, roles: tuple[str, ...]) -> None:
 def list_tokens(file: Path, output: str) -> None:
     """List whose tokens there are, and what these may do."""
     known = read_listed(file, read_tokens)
-    if output == "json":
-        print_json([{"name": token.name, "roles": token.roles} for token in known])
+    if output != TABLE:
+        print_document([{"name": token.name, "roles": token.roles} for token in known], output)
     else:
         print_table(("Name", "Roles"), [(token.name, ", ".join(token.roles)) for token in known])
 

@@ -10,8 +10,9 @@ from urllib.parse import quote
 import click
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
 from pidkeeper.cli.quorum import describe_best
+from pidkeeper.cli.watch import watch_option
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import (
     AbortTransactionRequest,
@@ -40,6 +41,7 @@ def transactions() -> None:
 )
 @asks_controllers
 @output_option
+@watch_option
 def list_(
     state: str | None,
     producer_id: int | None,
@@ -52,8 +54,8 @@ def list_(
     if duration_filter is not None:
         now_ms = _now_ms()
         found = [one for one in found if one.start_ms is not None and now_ms - one.start_ms > duration_filter]
-    if output == "json":
-        print_json(found)
+    if output != TABLE:
+        print_document(found, output)
         return
     coordinator = describe_best(members).leader_id
     print_table(
@@ -70,8 +72,8 @@ def describe(transactional_id: str, members: Controllers, output: str) -> None:
     """Describe TRANSACTIONAL_ID and its current transaction, if it has one."""
     query = f"transactional_id={quote(transactional_id, safe='')}"
     one = members.ask(TransactionDescription, "GET", f"/v1/transactions/describe?{query}")
-    if output == "json":
-        print_json(one)
+    if output != TABLE:
+        print_document(one, output)
         return
     print_facts(
         [
@@ -108,8 +110,8 @@ def abort(
         -1 if producer_epoch is None else producer_epoch,
     )
     answer = members.ask(TransactionResponse, "POST", "/v1/transactions/abort", request)
-    if output == "json":
-        print_json(answer)
+    if output != TABLE:
+        print_document(answer, output)
     else:
         click.echo(f"the transaction of {transactional_id} is aborted, and its producer is fenced")
 
@@ -135,8 +137,8 @@ def find_hanging(max_transaction_timeout: int, members: Controllers, output: str
         for one in _all(members, state, None)
         if one.start_ms is not None and one.start_ms < latest
     ]
-    if output == "json":
-        print_json(hanging)
+    if output != TABLE:
+        print_document(hanging, output)
         return
     term = describe_best(members).term
     print_table(

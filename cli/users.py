@@ -20,7 +20,7 @@ from pidkeeper.broker_agent.security.user_list import (
 )
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.listed_files import change_listed, read_listed
-from pidkeeper.cli.output import output_option, print_json, print_table
+from pidkeeper.cli.output import TABLE, output_option, print_document, print_table
 from pidkeeper.service.token_list import NAME
 
 PASSWORD_BYTES = 24
@@ -79,8 +79,8 @@ def list_users(file: Path, output: str) -> None:
     """List the users, and how they may log in."""
     known = read_listed(file, read_users)
     rows = [(user.name, user.verifier.mechanism, user.verifier.iterations) for user in known]
-    if output == "json":
-        print_json([dict(zip(("name", "mechanism", "iterations"), row, strict=True)) for row in rows])
+    if output != TABLE:
+        print_document([dict(zip(("name", "mechanism", "iterations"), row, strict=True)) for row in rows], output)
     else:
         print_table(("Name", "Mechanism", "Iterations"), rows)
 

@@ -105,6 +105,19 @@ class UnregisterBrokerResponse(msgspec.Struct, frozen=True):
     broker_id: int
 
 
+class FenceBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """An operator ends a registration. `broker_epoch`: only if it is still this one; null for whatever it is."""
+
+    broker_epoch: Offset | None = None
+
+
+class FenceBrokerResponse(msgspec.Struct, frozen=True):
+    """`broker_epoch`: stale from now on. The process that has it gets no block before it registers anew."""
+
+    broker_id: int
+    broker_epoch: int
+
+
 class AllocateProducerIdsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """KIP-730's AllocateProducerIdsRequest; `cluster_id` is checked if given. `held`: as in a registration."""
 
@@ -410,12 +423,18 @@ class TransactionsPage(msgspec.Struct, frozen=True):
 
 
 class BrokerDescription(msgspec.Struct, frozen=True):
-    """One registered broker. `kafka`: host:port where Kafka clients reach it, null if it did not say."""
+    """One registered broker. `kafka`: host:port where Kafka clients reach it, null if it did not say.
+
+    `incarnation_id`: of its process. `last_contact_ms`: how long ago the leader heard it; null from any other member,
+    and where that was before it led or before it fenced the broker. Both are null from a build that does not tell them.
+    """
 
     broker_id: int
     broker_epoch: int
     fenced: bool
     kafka: str | None
+    incarnation_id: str | None = None
+    last_contact_ms: int | None = None
 
 
 class BrokersResponse(msgspec.Struct, frozen=True):

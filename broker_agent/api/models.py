@@ -10,7 +10,8 @@ import msgspec
 class AgentStatus(msgspec.Struct, frozen=True):
     """Answer of /v1/status. `leader`: base URL that the next call goes to; `claim_rate`: IDs a second.
 
-    `founding_id`: that of the quorum, as of its newest answer; null before it has told any.
+    `founding_id`: that of the quorum, as of its newest answer; null before it has told any. `version`: of the build,
+    null from one that does not tell it.
     """
 
     broker_id: int
@@ -30,3 +31,4 @@ class AgentStatus(msgspec.Struct, frozen=True):
     claim_errors: int
     claim_rate: float
     blocks_received: int
+    version: str | None = None

@@ -13,6 +13,7 @@ from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdRes
 from pidkeeper.service.access import Principal
 from pidkeeper.service.call import Call
 from pidkeeper.service.health_check import HealthCheck
+from pidkeeper.service.metrics import build_version
 
 
 class Operations:
@@ -21,6 +22,7 @@ class Operations:
     def __init__(self, agent: Agent, acls: AclList | None = None) -> None:
         self._agent = agent
         self._acls = acls
+        self._version = build_version()
 
     async def init_producer_id(self, call: Call[None, None, InitProducerIdRequest]) -> InitProducerIdResponse:
         """Claim a producer ID; with a transactional id, ask for its newest pair."""
@@ -63,6 +65,7 @@ class Operations:
             claim_errors=reserve.failed_claims,
             claim_rate=round(policy.claim_rate, 1),
             blocks_received=prefetcher.blocks_received,
+            version=self._version,
         )
 
     def liveness(self) -> list[HealthCheck]:

@@ -19,10 +19,10 @@ from pidkeeper.cli.demo.history import whole_history
 from pidkeeper.cli.demo.load import AllocationProbe, ClaimLoad
 from pidkeeper.cli.demo.narrator import Narrator
 from pidkeeper.cli.demo.witnesses import aiokafka_ids, confluent_ids
-from pidkeeper.cli.failures import CommandError
+from pidkeeper.cli.failures import OF_A_MEMBER, OF_KAFKA, CommandError, check_not_anothers
 from pidkeeper.cli.kafka_load import ClaimTally
 from pidkeeper.cli.local_cluster import LocalCluster
-from pidkeeper.cli.output import print_table
+from pidkeeper.cli.output import JSON, print_document, print_table
 
 LIMIT_SECONDS: Final = 200.0
 """The demonstration ends by itself, also when something hangs."""
@@ -67,6 +67,8 @@ def demo(claims: int, rate: int, kills: int, as_json: bool, keep: Path | None) -
 
     Exits 1 if an ID was handed out twice, if a claim failed, or if anything else went wrong.
     """
+    if keep is not None:
+        check_not_anothers(keep, OF_KAFKA | OF_A_MEMBER)
     directory = keep or Path(tempfile.mkdtemp(prefix="pidkeeper-demo-"))
     cluster = LocalCluster(directory, controller_options={"snapshot_entries": SNAPSHOT_ENTRIES})
     demonstration = Demonstration(cluster, claims=claims, rate=rate, kills=kills)
@@ -81,7 +83,7 @@ def demo(claims: int, rate: int, kills: int, as_json: bool, keep: Path | None) -
             shutil.rmtree(directory, ignore_errors=True)
     _print(facts, demonstration.problems)
     if as_json:
-        click.echo(msgspec.json.encode(facts).decode())
+        print_document(facts, JSON, one_of_many=True)
     if demonstration.problems:
         raise click.exceptions.Exit(1)
 

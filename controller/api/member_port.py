@@ -51,6 +51,10 @@ class Member(Protocol):
         """The block that holds the ID, and the transactional id that has or had it; None if no block here does."""
         ...
 
+    async def why_ownerless(self, producer_id: int) -> str:
+        """Why `owner` gives None for the ID."""
+        ...
+
     def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
         """At most `limit` transactional ids above `after`, in `state` and with `producer_id` if these are not None."""
         ...

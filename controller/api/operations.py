@@ -47,6 +47,8 @@ from pidkeeper.protocol.messages import (
     DismissEvidenceRequest,
     DismissEvidenceResponse,
     EndTxnRequest,
+    FenceBrokerRequest,
+    FenceBrokerResponse,
     FinalizeMigrationRequest,
     FoundQuorumRequest,
     FoundQuorumResponse,
@@ -151,6 +153,19 @@ class Operations:
         )
         return response
 
+    async def fence(self, call: Call[BrokerPath, None, FenceBrokerRequest]) -> FenceBrokerResponse:
+        """End a registration, whoever's it is: an operator's order, where `unregister` is the broker's own."""
+        now, broker_id, named = self._admit(None, 0), call.path.id, call.body.broker_epoch
+        known = (one.broker_epoch for one in self.member.brokers().brokers if one.broker_id == broker_id)
+        if (epoch := next(known, None)) is None:
+            detail = f"broker {broker_id} is not registered: it has no epoch to fence"
+            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
+        if named not in {None, epoch}:
+            detail = f"broker {broker_id} has epoch {epoch}, not {named}: nothing was changed"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+        await self._submit(UnregisterBroker(broker_id, epoch), now)
+        return FenceBrokerResponse(broker_id, epoch)
+
     async def raise_floor(self, call: Call[None, None, RaiseFloorRequest]) -> RaiseFloorResponse:
         """Raise the next producer ID. With force, far; that takes an operator who has proven to be one."""
         body = call.body
@@ -167,8 +182,7 @@ class Operations:
         """The block that holds an ID, and who has it."""
         block = await self.member.owner(call.path.id)
         if block is None:
-            detail = f"no block in this member's history holds producer ID {call.path.id}"
-            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail)
+            raise RequestError(ErrorCode.RESOURCE_NOT_FOUND, await self.member.why_ownerless(call.path.id))
         return block
 
     async def brokers(self, call: Call[None, None, None]) -> BrokersResponse:

@@ -25,7 +25,7 @@ from pidkeeper.controller.node.round_trips import RoundTrips
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
-from pidkeeper.controller.state.machine import Allocation, StateMachine, allocations, owners
+from pidkeeper.controller.state.machine import Allocation, Jump, StateMachine, allocations, jumps, owners
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.metadata_version import MEMBERSHIP
@@ -77,8 +77,13 @@ class Chunks(Protocol):
 class History(Protocol):
     """Takes note of applied allocations. `Ledger` is one."""
 
-    def record(self, allocations: Iterable[tuple[int, Allocation]], owners: Iterable[Owner] = ()) -> None:
-        """Add applied allocations, each with its offset, and the IDs that transactional ids were given."""
+    def record(
+        self,
+        allocations: Iterable[tuple[int, Allocation]],
+        owners: Iterable[Owner] = (),
+        jumps: Iterable[tuple[int, Jump]] = (),
+    ) -> None:
+        """Add applied allocations, each with its offset, the IDs that transactional ids were given, and jumps."""
 
     def restart(self, next_offset: int, next_producer_id: int) -> None:
         """A snapshot replaced what was to come."""
@@ -304,7 +309,9 @@ class Driver:
         first_offset, version = self._machine.next_offset, self._machine.metadata_version
         self._machine.replay(records)
         self._observe_version()
-        self._history.record(allocations(records, first_offset), owners(records, first_offset, version))
+        self._history.record(
+            allocations(records, first_offset), owners(records, first_offset, version), jumps(records, first_offset)
+        )
         self._core.applied_to(entry.index)
         self._proposals.applied(entry)
         self._leadership.applied(records)

@@ -10,6 +10,7 @@ from prometheus_client.core import Metric
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.metrics import member_metrics
+from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.node.status import KnownLeader, describe, liveness, readiness
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state import requests
@@ -72,6 +73,21 @@ class MemberInterface:
             known = TransactionalOwner(given.transactional_id, given.offset, given.timestamp_ms)
         return ProducerIdOwner(**asdict(block), transactional=known, free=machine.own_ids.holds(producer_id))
 
+    async def why_ownerless(self, producer_id: int) -> str:
+        """Why no block of this member's history holds `producer_id`."""
+        ledger, machine = self._member.ledger, self._member.machine
+        page = await ledger.page(producer_id, 1)
+        jumps, jumps_from = ledger.jumps()
+        gaps = Gaps(
+            machine.producer_ids.next_producer_id,
+            machine.foundings.succeeded,
+            machine.migration.record,
+            jumps,
+            jumps_from,
+            ledger.complete_from(),
+        )
+        return why_ownerless(producer_id, gaps, page.blocks[0].first if page.blocks else None)
+
     def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
         """A page of the transactional ids."""
         return transactions_page(self._member.machine.transactions, after, limit, state, producer_id)
@@ -83,7 +99,7 @@ class MemberInterface:
 
     def brokers(self) -> BrokersResponse:
         """The registered brokers."""
-        return brokers_response(self._member.machine.brokers)
+        return brokers_response(self._member.machine.brokers, self._member.leadership.last_contact_ms)
 
     def liveness(self) -> list[HealthCheck]:
         """Whether this process works at all."""

@@ -95,6 +95,7 @@ class Leadership:
         self._surroundings = surroundings
         self._versions = versions
         self._wake = wake
+        self._tick_ms = settings.timing.tick_ms
         self.decider = Decider(
             machine, proposals, wall_clock=surroundings.wall_clock, prepared=self._prepared, checked=self._checked
         )
@@ -165,6 +166,11 @@ class Leadership:
         if not self.serving():
             raise not_controller()
         self._take(request, answer)
+
+    def last_contact_ms(self, broker_id: int) -> int | None:
+        """How long ago a broker was heard; None if it was not since this member leads, or too long ago."""
+        silent = self.sessions.silent(broker_id, self.ticks) if self.serving() else None
+        return None if silent is None else silent * self._tick_ms
 
     def _take(self, request: requests.Request, answer: Answer) -> None:
         self.decider.add(request, answer)

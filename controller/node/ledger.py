@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import bisect
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
-from pidkeeper.controller.state.machine import Allocation
+from pidkeeper.controller.state.machine import Allocation, Jump, reached
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.protocol.messages import AllocatedBlock, AllocatedBlocksPage
 from pidkeeper.snapshots.owner_format import Owner
+
+MAX_JUMPS: Final = 1024
+"""Jumps kept, of some 100 bytes. One is by an operator, or by a block of a broker that claims in ZooKeeper itself."""
 
 
 class Ledger:
@@ -33,6 +37,8 @@ class Ledger:
         self._recent_owners: list[Owner] = []
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="archive")
         self._recent: list[AllocatedBlock] = []
+        self._jumps: deque[tuple[int, Jump]] = deque()
+        self._jumps_from = next_producer_id
         self._from_offset = next_offset
         self._complete_from = _complete_from(archive, next_offset, next_producer_id)
         self.archive_end = archive.end_id
@@ -44,9 +50,18 @@ class Ledger:
         """End the archive's thread."""
         self._thread.shutdown(wait=True)
 
-    def record(self, allocations: Iterable[tuple[int, Allocation]], owners: Iterable[Owner] = ()) -> None:
-        """Add applied allocations, each with its offset, and the IDs that transactional ids were given."""
+    def record(
+        self,
+        allocations: Iterable[tuple[int, Allocation]],
+        owners: Iterable[Owner] = (),
+        jumps: Iterable[tuple[int, Jump]] = (),
+    ) -> None:
+        """Add applied allocations, each with its offset, the IDs that transactional ids were given, and jumps."""
         self._recent_owners.extend(owners)
+        for jump in jumps:
+            if len(self._jumps) == MAX_JUMPS:
+                self._jumps_from = max(self._jumps_from, reached(self._jumps.popleft()[1]))
+            self._jumps.append(jump)
         for offset, record in allocations:
             self._recent.append(
                 AllocatedBlock(
@@ -79,6 +94,8 @@ class Ledger:
         """A snapshot from the leader replaced the log: what lies between the archive and it is not known here."""
         self._recent.clear()
         self._recent_owners.clear()
+        self._jumps.clear()
+        self._jumps_from = next_producer_id
         self._from_offset = next_offset
         self._complete_from = next_producer_id
 
@@ -116,6 +133,10 @@ class Ledger:
             next_after=rows[-1].first if len(rows) == limit else None,
             complete_from=self._complete_from,
         )
+
+    def jumps(self) -> tuple[list[tuple[int, Jump]], int]:
+        """The jumps since this member started, each with its offset, and the ID from which on these are all."""
+        return list(self._jumps), self._jumps_from
 
     def complete_from(self) -> int:
         """The lowest ID from which this history has no hole."""

@@ -22,14 +22,22 @@ class BrokerSessions:
     def __init__(self, timeout_ticks: int) -> None:
         self._timeout_ticks = timeout_ticks
         self._seen: dict[int, int] = {}
+        self._unheard: set[int] = set()
 
     def restart(self, broker_ids: Iterable[int], tick: int) -> None:
         """A new leader gives every broker a full timeout: it does not know when each was last heard."""
         self._seen = dict.fromkeys(broker_ids, tick)
+        self._unheard = set(self._seen)
 
     def heard(self, broker_id: int, tick: int) -> None:
         """The broker registered, allocated or sent a heartbeat."""
         self._seen[broker_id] = tick
+        self._unheard.discard(broker_id)
+
+    def silent(self, broker_id: int, tick: int) -> int | None:
+        """Ticks since the broker was heard; None if it has no session, or was not heard by this leader."""
+        seen = None if broker_id in self._unheard else self._seen.get(broker_id)
+        return None if seen is None else tick - seen
 
     def applied(self, records: Iterable[Record], tick: int) -> None:
         """These were committed: who is registered and not fenced by them has a session, who unregistered has none.

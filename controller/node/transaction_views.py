@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -74,8 +74,20 @@ def transaction_description(record: TransactionRecord) -> TransactionDescription
     )
 
 
-def brokers_response(brokers: BrokersState) -> BrokersResponse:
-    """All registered brokers."""
+def brokers_response(
+    brokers: BrokersState, last_contact_ms: Callable[[int], int | None] = lambda _: None
+) -> BrokersResponse:
+    """All registered brokers. `last_contact_ms`: how long ago one was heard, by its id, if that is known."""
     return BrokersResponse(
-        [BrokerDescription(known.broker_id, known.broker_epoch, known.fenced, known.kafka) for known in brokers.all()]
+        [
+            BrokerDescription(
+                known.broker_id,
+                known.broker_epoch,
+                known.fenced,
+                known.kafka,
+                known.incarnation_id,
+                last_contact_ms(known.broker_id),
+            )
+            for known in brokers.all()
+        ]
     )

@@ -38,6 +38,10 @@ Allocation = AllocateProducerIdsRecord | TransactionalBlockRecord
 """A block was given to a broker, or taken by the quorum."""
 
 
+Jump = ProducerIdFloorRecord | ZooKeeperBlockRecord | SuccessionRecord
+"""The next producer ID goes on without a block."""
+
+
 class UnsupportedMetadataVersion(Exception):  # noqa: N818 - what the operator reads
     """The quorum uses records that this build cannot read: the member must stop, and be started as a newer build."""
 
@@ -200,6 +204,16 @@ def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int,
         for position, record in enumerate(records)
         if isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord)
     ]
+
+
+def jumps(records: Sequence[Record], first_offset: int) -> list[tuple[int, Jump]]:
+    """The jumps in a batch, each with its record's offset; the first record has `first_offset`."""
+    return [(offset, record) for offset, record in enumerate(records, first_offset) if isinstance(record, Jump)]
+
+
+def reached(jump: Jump) -> int:
+    """The next producer ID after a jump, unless it was there before."""
+    return jump.floor if isinstance(jump, SuccessionRecord) else jump.next_producer_id
 
 
 def owners(records: Sequence[Record], first_offset: int, version: int) -> list[Owner]:

@@ -243,7 +243,9 @@ class Controller(Member):
         """An entry was applied."""
         assert entry in self.disk.entries, f"{entry} was applied before it was durable"
 
-    def record(self, allocations: Iterable[tuple[int, Allocation]], owners: Iterable[Owner] = ()) -> None:
+    def record(
+        self, allocations: Iterable[tuple[int, Allocation]], owners: Iterable[Owner] = (), jumps: Iterable[Any] = ()
+    ) -> None:
         """The history is of no account."""
 
     def restart(self, next_offset: int, next_producer_id: int) -> None:

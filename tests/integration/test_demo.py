@@ -10,6 +10,7 @@ from tests.support.checking_client import CheckingClient
 from tests.support.cluster import bring_back, followers, metrics, pidkeeper, running_cluster
 
 KEYS = [
+    "schema_version",
     "producer_ids",
     "duplicates",
     "blocks",

@@ -10,7 +10,7 @@ import pytest
 
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from tests.migration.quorum_client import BROKER, Quorum, quorum_on, stored, znode_at
-from tests.support.cluster import allocate, bring_back, ledger, metrics, new_leader, quorum, wait_until
+from tests.support.cluster import allocate, bring_back, ledger, metrics, new_leader, pidkeeper, quorum, wait_until
 from tests.support.old_broker import Exhausted, OldBroker
 from tests.support.zookeeper import Ensemble
 
@@ -176,6 +176,33 @@ def test_restart_in_dual_write_keeps_the_phase(chroot: str, old: OldBroker, tmp_
         described = one.describe()
         assert (described["phase"], described["claimed_by"]) == ("dual_write", name)
         assert one.first() == firsts[-1] + 2000
+
+
+def test_whose_an_id_is_that_zookeeper_gave_is_told_with_where_the_quorum_took_over(
+    chroot: str, old: OldBroker, tmp_path: Path
+) -> None:
+    assert [old.allocate().first for _ in range(3)] == [0, 1000, 2000]
+    with quorum_on(chroot, tmp_path) as one:
+        one.start()
+        assert one.first() == 3000
+        assert old.allocate().first == 4000
+        assert one.first() == 5000
+
+        def said(producer_id: int) -> str:
+            asked = pidkeeper("ids", "owner", str(producer_id), "--cluster", one.cluster.directory)
+            assert asked.returncode == 5, asked
+            return asked.stderr
+
+        def check() -> None:
+            for producer_id, took_over in ((0, 3000), (2999, 3000), (4000, 5000)):
+                assert "was given by ZooKeeper's controller" in said(producer_id)
+                assert f"took over from it at the next ID {took_over} (" in said(producer_id)
+            assert "is not handed out yet: the next one is 6000" in said(6000)
+
+        check()
+        one.cluster.kill(*one.cluster.layout.controllers)
+        bring_back(one.cluster)
+        check()
 
 
 def test_after_the_end_zookeeper_is_forgotten(chroot: str, old: OldBroker, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pidkeeper.controller.answers import Answer, release
 from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
+from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.decide import decide
@@ -218,6 +219,10 @@ class MemoryMember:
         name = self.machine.transactions.user_of(producer_id)
         known = None if name is None else TransactionalOwner(name)
         return None if block is None else ProducerIdOwner(**asdict(block), transactional=known)
+
+    async def why_ownerless(self, producer_id: int) -> str:
+        """As a member without jumps tells it."""
+        return why_ownerless(producer_id, Gaps(self.next_id), None)
 
     def transactions(self, after: str, limit: int, state: str | None, producer_id: int | None) -> TransactionsPage:
         """A page of the transactional ids."""

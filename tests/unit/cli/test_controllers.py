@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from pidkeeper.cli.controllers import DEFAULT_CONTROLLER, Controllers
+from pidkeeper.cli.controllers import AGENT_STATUS, AN_AGENT, DEFAULT_CONTROLLER, Controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.main import cli
 from pidkeeper.cli.quorum import describe_best
@@ -175,7 +175,8 @@ def test_each_member_is_asked_once(servers: type[Server]) -> None:
     good, refusing = servers(GOOD), servers(problem(ErrorCode.RESOURCE_NOT_FOUND))
     members = Controllers(f"{good.url},{refusing.url},{NOWHERE}", None, 1.0)
     assert members.ask_each(RaiseFloorResponse, "/v1/x") == {good.url: GOOD[1], refusing.url: None, NOWHERE: None}
-    assert len(good.asked) == len(refusing.asked) == 1
+    assert len(good.asked) == 1
+    assert [path for _, path, _, _ in refusing.asked] == ["/v1/x", AGENT_STATUS], "and whether it is an agent's address"
 
 
 def test_why_nobody_may_be_asked_is_told(servers: type[Server]) -> None:
@@ -247,7 +248,17 @@ def test_the_members_of_a_local_cluster(tmp_path: Path) -> None:
     assert Controllers("http://ignored:1", file, 1.0).urls == urls
 
 
-@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"controllers": [{}]}', '{"controllers": 5}'])
+WRONG = [
+    '{"controllers": [{}]}',
+    '{"controllers": 5}',
+    '{"controllers": []}',
+    '{"controllers": [{"id": 1, "http": 5}]}',
+    '{"controllers": [{"id": 1, "http": "127.0.0.1:80"}]}',
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", *WRONG])
 def test_what_is_no_cluster_json(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "cluster.json").write_text(content)
@@ -266,3 +277,58 @@ def test_the_default() -> None:
 def test_what_is_no_base_url(urls: str) -> None:
     with pytest.raises(click.BadParameter, match="base URL like"):
         Controllers(urls, None, 1.0)
+
+
+AGENTS_ADDRESS = [problem(ErrorCode.RESOURCE_NOT_FOUND), (200, {"broker_id": 1})]
+
+
+@pytest.mark.parametrize("command", [("quorum", "describe"), ("health",), ("ids", "list"), ("ids", "owner", "5")])
+def test_an_agents_address_is_told_as_such(servers: type[Server], command: tuple[str, ...]) -> None:
+    agent = servers(*AGENTS_ADDRESS * 4)
+    ran = CliRunner().invoke(cli, [*command, "-c", agent.url, "--timeout", "30"])
+    assert ran.exit_code == ExitCode.UNREACHABLE
+    assert f"{agent.url}: {AN_AGENT}" in ran.output
+
+
+def test_an_agents_address_among_those_of_controllers_is_passed_over(servers: type[Server]) -> None:
+    agent, good = servers(*AGENTS_ADDRESS), servers(GOOD)
+    assert Controllers(f"{agent.url},{good.url}", None, 1.0).ask(RaiseFloorResponse, "POST", "/x") == GOOD[1]
+
+
+def test_a_controller_that_finds_nothing_is_not_called_an_agent(servers: type[Server]) -> None:
+    controller = servers(problem(ErrorCode.RESOURCE_NOT_FOUND))
+    with pytest.raises(CommandError, match="detail of RESOURCE_NOT_FOUND") as refused:
+        Controllers(controller.url, None, 1.0).ask(RaiseFloorResponse, "GET", "/x")
+    assert refused.value.exit_code == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("command", [("health",), ("ids", "list"), ("ids", "raise-floor", "5", "--yes")])
+def test_a_wrong_token_is_told_as_such(servers: type[Server], tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "token").write_text("wrong")
+    controller = servers(problem(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+    ran = CliRunner().invoke(cli, [*command, "-c", controller.url, "--token-file", str(tmp_path / "token")])
+    assert ran.exit_code == ExitCode.NOT_AUTHORISED
+    assert "detail of CLUSTER_AUTHORIZATION_FAILED" in ran.output
+    assert "wrong" not in ran.output
+
+
+@pytest.mark.parametrize("command", [("health",), ("ids", "list")])
+def test_a_name_that_does_not_resolve_is_told_as_such(command: tuple[str, ...]) -> None:
+    ran = CliRunner().invoke(cli, [*command, "-c", "http://nobody.invalid:8080", "--timeout", "0.2"])
+    assert ran.exit_code == ExitCode.UNREACHABLE
+    assert "http://nobody.invalid:8080: its name does not resolve" in ran.output
+
+
+@pytest.mark.parametrize("option", ["--certificate-file", "--key-file"])
+def test_a_certificate_and_its_key_are_named_together(tmp_path: Path, option: str) -> None:
+    (tmp_path / "file").touch()
+    ran = CliRunner().invoke(cli, ["health", option, str(tmp_path / "file")])
+    assert ran.exit_code == ExitCode.USAGE
+    assert "must be given together" in ran.output
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two\nlines", b"\xff\xfe", b"a\0b"])
+def test_what_is_no_token(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "token").write_bytes(content)
+    with pytest.raises(click.BadParameter, match="does not hold one token in one line"):
+        Controllers(NOWHERE, None, 1.0, tmp_path / "token")

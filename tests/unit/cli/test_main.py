@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -207,3 +207,34 @@ def test_a_predecessor_and_a_floor_are_named_together(given: list[str]) -> None:
     answer = run("quorum", "found", "--voters", "1", *given, "--controllers", "http://127.0.0.1:1")
     assert answer.exit_code == ExitCode.USAGE
     assert "--predecessor and --floor must be given together" in answer.output
+
+
+def test_options_that_the_environment_sets_say_so() -> None:
+    shown = " ".join(run("agents", "list", "--help").output.split())
+    context = click.Context(cli)
+    found = {
+        (option.name, option.envvar)
+        for name in COMMANDS
+        for command in _leaves(cli.get_command(context, name))
+        for option in command.params
+        if option.envvar is not None
+    }
+    assert {name for name, _ in found} == {
+        *("controllers", "cluster", "token_file", "ca_file", "certificate_file", "key_file", "urls")
+    }
+    for _, variable in found:
+        assert f"[env var: {variable}]" in shown
+
+
+def _leaves(command: click.Command | None) -> Iterator[click.Command]:
+    assert command is not None
+    if not isinstance(command, click.Group):
+        yield command
+        return
+    for one in command.commands.values():
+        yield from _leaves(one)
+
+
+def test_the_environment_says_which_controllers_to_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIDKEEPER_CONTROLLERS", "http://127.0.0.1:1")
+    assert "http://127.0.0.1:1" in run("health", "--timeout", "0.1").output

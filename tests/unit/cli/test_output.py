@@ -7,9 +7,10 @@ import json
 import click
 import msgspec
 import pytest
+import yaml
 from click.testing import CliRunner
 
-from pidkeeper.cli.output import output_option, print_facts, print_json, print_table
+from pidkeeper.cli.output import JSON, SCHEMA_VERSION, YAML, output_option, print_document, print_facts, print_table
 
 
 class Value(msgspec.Struct):
@@ -18,11 +19,40 @@ class Value(msgspec.Struct):
 
 
 def test_json_is_one_document_of_exact_integers(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json([Value(2**63 - 1, None), Value(0, "x")])
+    print_document(Value(2**63 - 1, None), JSON)
     out, err = capsys.readouterr()
-    assert json.loads(out) == [{"first": 2**63 - 1, "name": None}, {"first": 0, "name": "x"}]
+    assert json.loads(out) == {"schema_version": 1, "first": 2**63 - 1, "name": None}
     assert out.count("\n") > 3
     assert err == ""
+
+
+@pytest.mark.parametrize("name", ["no", "1e3", "2026-11-26", "012", "null", "a: b", "- ", "\u2028", "é"])
+def test_yaml_says_what_json_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    values = [Value(2**63 - 1, name), Value(0, None)]
+    print_document(values, JSON)
+    said = json.loads(capsys.readouterr().out)
+    print_document(values, YAML)
+    assert yaml.safe_load(capsys.readouterr().out) == said
+    assert said["items"][0] == {"first": 2**63 - 1, "name": name}
+
+
+def test_a_list_is_the_items_of_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+    print_document([], JSON)
+    assert json.loads(capsys.readouterr().out) == {"schema_version": SCHEMA_VERSION, "items": []}
+
+
+def test_what_has_a_schema_of_its_own_keeps_that_version(capsys: pytest.CaptureFixture[str]) -> None:
+    print_document({"schema_version": 3, "verdict": "clean"}, JSON)
+    assert json.loads(capsys.readouterr().out) == {"schema_version": 3, "verdict": "clean"}
+
+
+def test_documents_of_a_stream_can_be_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    for number in (1, 2):
+        print_document(Value(number, None), JSON, one_of_many=True)
+    assert [json.loads(line)["first"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
+    for number in (1, 2):
+        print_document(Value(number, None), YAML, one_of_many=True)
+    assert [one["first"] for one in yaml.safe_load_all(capsys.readouterr().out)] == [1, 2]
 
 
 def test_a_table_is_never_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,4 +100,5 @@ def test_the_output_option() -> None:
 
     assert CliRunner().invoke(show, []).output == "table\n"
     assert CliRunner().invoke(show, ["--output", "json"]).output == "json\n"
-    assert CliRunner().invoke(show, ["-o", "yaml"]).exit_code == 2
+    assert CliRunner().invoke(show, ["-o", "yaml"]).output == "yaml\n"
+    assert CliRunner().invoke(show, ["-o", "xml"]).exit_code == 2

@@ -29,7 +29,7 @@ def test_a_token_is_printed_once_and_good_until_it_is_revoked(tmp_path: Path) ->
     other = create(file, "al", "operator")
     assert len({first, second, other}) == 3
     assert all(token not in file.read_text() for token in (first, second, other))
-    listed = json.loads(run("list", file, "-o", "json").output)
+    listed = json.loads(run("list", file, "-o", "json").output)["items"]
     assert [(one["name"], one["roles"]) for one in listed] == [
         ("seven", ["broker:7"]),
         ("seven", ["broker:7"]),

@@ -80,9 +80,12 @@ class Served:
         return [line.split() for line in lines]
 
     def json(self, *arguments: str) -> Any:
+        """What is in the document, beside the version of its schema."""
         result = self.run(*arguments, "--output", "json")
         assert result.exit_code == 0, result.output
-        return json.loads(result.output)
+        document = json.loads(result.output)
+        assert document.pop("schema_version") == 1
+        return document
 
 
 @pytest.fixture
@@ -114,7 +117,7 @@ def test_a_list_has_kafkas_columns(served: Served) -> None:
 
 def test_a_list_takes_as_many_pages_as_there_are(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 2)
-    assert [one["transactional_id"] for one in served.json("list")] == ["a", "b", "c", "d", LONG_NAME]
+    assert [one["transactional_id"] for one in served.json("list")["items"]] == ["a", "b", "c", "d", LONG_NAME]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +133,7 @@ def test_a_list_takes_as_many_pages_as_there_are(served: Served, monkeypatch: py
     ],
 )
 def test_a_list_is_filtered(served: Served, options: list[str], names: list[str]) -> None:
-    assert [one["transactional_id"] for one in served.json("list", *options)] == names
+    assert [one["transactional_id"] for one in served.json("list", *options)["items"]] == names
     assert [row[0] for row in served.rows("list", *options)[1:]] == names
 
 
@@ -201,7 +204,7 @@ def test_what_takes_longer_than_allowed_hangs(served: Served) -> None:
         (["u", "1", "4", "4", "1", "-"], "40"),
     ]
     for minutes, names in (("1", ["b", "c", "d"]), ("30", ["d"]), ("60", [])):
-        found = served.json("find-hanging", "--max-transaction-timeout", minutes)
+        found = served.json("find-hanging", "--max-transaction-timeout", minutes)["items"]
         assert [one["transactional_id"] for one in found] == names
 
 

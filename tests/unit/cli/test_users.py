@@ -31,7 +31,7 @@ def test_a_password_is_printed_once_and_what_is_kept_of_it_is_enough(tmp_path: P
             user = known.find(name, mechanism)
             assert user is not None
             assert user.verifier.matches(secret)
-    listed = json.loads(run("users", "list", file, "-o", "json").output)
+    listed = json.loads(run("users", "list", file, "-o", "json").output)["items"]
     assert [(one["name"], one["mechanism"], one["iterations"]) for one in listed] == [
         ("alice", "SCRAM-SHA-256", 8192),
         ("alice", "SCRAM-SHA-512", 8192),
@@ -105,7 +105,7 @@ def test_rules_are_added_once_tried_out_and_removed(tmp_path: Path) -> None:
         assert run("acls", "add", file, "allow", *rule).output == (
             "added allow 'producer shop' transactional-id 'shop-*'\n"
         )
-    listed = json.loads(run("acls", "list", file, "-o", "json").output)
+    listed = json.loads(run("acls", "list", file, "-o", "json").output)["items"]
     assert listed == [
         {"effect": "allow", "principal": "producer shop", "resource": "transactional-id", "pattern": "shop-*"}
     ]

@@ -44,7 +44,7 @@ def test_a_whole_directory(directory: Path) -> None:
     before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
     result = run(directory)
     assert result.exit_code == 0
-    findings = json.loads(result.stdout)
+    findings = json.loads(result.stdout)["items"]
     assert [finding["problem"] for finding in findings] == [None] * 5
     notes = ["cluster c, node 1", "voters [1, 2]", "3 entries to index 3", "", "1 blocks"]
     assert [finding["note"] for finding in findings] == notes
@@ -73,7 +73,7 @@ def test_damage_is_named(directory: Path, pattern: str, offset: int, message: st
     result = run(directory)
     assert result.exit_code == 1
     assert "damaged: " in result.stderr
-    problems = [finding["problem"] for finding in json.loads(result.stdout) if finding["problem"] is not None]
+    problems = [finding["problem"] for finding in json.loads(result.stdout)["items"] if finding["problem"] is not None]
     assert len(problems) == 1
     assert message in problems[0]
 

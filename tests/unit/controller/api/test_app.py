@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pidkeeper.controller.state.requests import AllocateProducerIds, BrokerHeartbeat, RegisterBroker
+from pidkeeper.controller.state.requests import AllocateProducerIds, BrokerHeartbeat, RegisterBroker, UnregisterBroker
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import AllocatedBlocksPage, Problem, QuorumDescription
 from pidkeeper.service.content import MAX_BODY_BYTES
@@ -81,6 +81,22 @@ async def test_heartbeat_and_unregister(api: Api, member: MemoryMember) -> None:
     assert answer.json() == {"broker_id": 5}
     gone = await api.call("POST", "/v1/brokers/5/heartbeat", json={"broker_epoch": epoch})
     problem(gone, 404, ErrorCode.BROKER_ID_NOT_REGISTERED)
+
+
+async def test_a_broker_is_fenced_by_its_newest_epoch_or_the_one_that_is_named(api: Api, member: MemoryMember) -> None:
+    path = "/v1/brokers/5/fence"
+    problem(await api.call("POST", path, json={}), 404, ErrorCode.RESOURCE_NOT_FOUND)
+    epoch = await registered(api)
+    other = await api.call("POST", path, json={"broker_epoch": epoch + 1})
+    assert f"has epoch {epoch}, not {epoch + 1}" in problem(other, 400, ErrorCode.INVALID_REQUEST).detail
+    assert member.submitted == [RegisterBroker(5, "a")]
+    fenced = await api.call("POST", path, json={})
+    assert fenced.json() == {"broker_id": 5, "broker_epoch": epoch}
+    assert member.submitted[-1] == UnregisterBroker(5, epoch)
+    refused = await api.call("POST", ALLOCATE, json={"broker_id": 5, "broker_epoch": epoch})
+    problem(refused, 404, ErrorCode.BROKER_ID_NOT_REGISTERED)
+    again = await registered(api)
+    assert (await api.call("POST", path, json={"broker_epoch": again})).json()["broker_epoch"] == again > epoch
 
 
 async def test_the_history_comes_in_pages(api: Api) -> None:
@@ -503,6 +519,8 @@ async def test_where_operators_have_a_token_nobody_else_changes_the_cluster(
         problem(refused, 403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         assert (await api.call("POST", path, json=body, headers=bearer(OPERATORS))).status == 200
     assert member.transfers == [2]
+    fencing = await api.call("POST", "/v1/brokers/5/fence", json={}, headers=bearer(token))
+    problem(fencing, 403, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # All the rest is as it was, for brokers and for operators.
     for known in (token, OPERATORS):
         answer = await api.call("POST", REGISTER, json={"incarnation_id": "a"}, headers=bearer(known))

@@ -130,6 +130,8 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("GET", MIGRATION, MIGRATION, None),
     ("POST", f"{MIGRATION}/finalize", f"{MIGRATION}/finalize", {"agreed": True}),
     ("POST", f"{MIGRATION}/rollback", f"{MIGRATION}/rollback", {}),
+    ("POST", "/v1/brokers/{id}/register", "/v1/brokers/2/register", {"incarnation_id": "b"}),
+    ("POST", "/v1/brokers/{id}/fence", "/v1/brokers/2/fence", {}),
     ("POST", "/v1/brokers/{id}/unregister", "/v1/brokers/1/unregister", {"broker_epoch": 1}),
     ("GET", "/livez", "/livez", None),
     ("GET", "/livez/{check}", "/livez/disk", None),

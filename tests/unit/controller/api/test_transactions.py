@@ -217,8 +217,8 @@ async def test_brokers_are_listed_with_where_their_clients_reach_them(api: Api, 
     listed = msgspec.json.decode((await api.call("GET", "/v1/brokers")).body, type=BrokersResponse)
     epoch = answer.json()["broker_epoch"]
     assert listed.brokers == [
-        BrokerDescription(3, epoch, False, "kafka.example:9092"),
-        BrokerDescription(5, 1, False, None),
+        BrokerDescription(3, epoch, False, "kafka.example:9092", "memory"),
+        BrokerDescription(5, 1, False, None, "memory"),
     ]
 
 

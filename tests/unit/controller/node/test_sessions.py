@@ -74,3 +74,15 @@ def test_a_new_leader_gives_every_broker_a_full_timeout() -> None:
     sessions.restart([1, 2], tick=100)
     assert sessions.expired(109) == []
     assert sessions.expired(110) == [1, 2]
+
+
+def test_how_long_a_broker_was_silent_is_known_of_those_that_this_leader_heard() -> None:
+    sessions = BrokerSessions(10)
+    sessions.restart([1, 2], 100)
+    assert [sessions.silent(broker_id, 104) for broker_id in (1, 2, 3)] == [None] * 3
+    sessions.heard(1, 105)
+    assert [sessions.silent(broker_id, 108) for broker_id in (1, 2)] == [3, None]
+    assert sessions.expired(115) == [1, 2]
+    assert sessions.silent(1, 115) is None, "it is fenced, and when it was heard is forgotten"
+    sessions.restart([1], 120)
+    assert sessions.silent(1, 121) is None
