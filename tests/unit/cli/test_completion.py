@@ -49,7 +49,7 @@ def completed(program: Path, *words: str) -> list[str]:
     ("words", "offered"),
     [
         (["qu"], ["quorum"]),
-        (["a"], ["agent", "agents", "archive", "audit"]),
+        (["a"], ["acls", "agent", "agents", "archive", "audit"]),
         (["ids", ""], ["allocate", "list", "owner", "raise-floor"]),
         (["quorum", "describe", "--wa"], ["--watch"]),
         (["health", "--output", ""], ["table", "json", "yaml"]),

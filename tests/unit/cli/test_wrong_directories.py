@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import encodings.idna  # noqa: F401 - a look-up loads it, and who is nobody may not
+import encodings.idna  # noqa: F401 - what is loaded when it is needed cannot be by who is nobody
 import os
 import resource
 import shutil
@@ -17,6 +17,8 @@ from typing import Final
 import click
 import pytest
 
+import pidkeeper.broker_agent.server
+import pidkeeper.controller.server  # noqa: F401
 from pidkeeper.cli.failures import ExitCode
 from pidkeeper.cli.main import cli, main
 from pidkeeper.controller.raft.messages import Entry, HardState
@@ -113,13 +115,16 @@ DIRECTORIES: Final[tuple[Make, ...]] = (
     unreadable,
 )
 FILES: Final[tuple[Make, ...]] = (missing, a_file, empty_file, empty, unreadable_file)
+RULE: Final = ("allow", "--principal", "a", "--transactional-id", "b")
 AUDIT: Final = ("--out", "{out}", "--engine", "local")
 
 COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[Make, ...]]]] = {
     "dev --dir": (("--agents", "0", "--dir", "{place}"), (a_file, of_kafka, of_a_member, unreadable)),
     "demo --keep": (("--keep", "{place}"), (a_file, of_kafka, of_a_member, unreadable)),
     "controller run --config": (("--config", "{place}"), FILES),
+    "controller config --config": (("--config", "{place}"), FILES),
     "agent run --config": (("--config", "{place}"), FILES),
+    "agent config --config": (("--config", "{place}"), FILES),
     "storage format --config": (("--config", "{place}"), FILES),
     "storage format --dir": (
         ("--cluster-id", "c", "--node-id", "1", "--dir", "{place}"),
@@ -140,6 +145,13 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[Make, ...]]]] = {
     "tokens create file": (("{place}", "--name", "a", "--role", "viewer"), (a_file, empty, unreadable_file)),
     "tokens list file": (("{place}",), (missing, a_file, empty, unreadable_file)),
     "tokens revoke file": (("{place}", "--name", "a"), FILES),
+    "users create file": (("{place}", "--name", "a"), (a_file, empty, unreadable_file)),
+    "users list file": (("{place}",), (missing, a_file, empty, unreadable_file)),
+    "users delete file": (("{place}", "--name", "a"), FILES),
+    "acls add file": (("{place}", *RULE), (a_file, empty, unreadable_file)),
+    "acls list file": (("{place}",), (missing, a_file, empty, unreadable_file)),
+    "acls remove file": (("{place}", *RULE), FILES),
+    "acls check file": (("{place}", *RULE[1:]), (missing, a_file, empty, unreadable_file)),
     "certs dev --dir": (("--cluster-id", "c", "--dir", "{place}"), (a_file, unreadable)),
     "archive ship directories": (("{place}", "--to", "{out}"), DIRECTORIES),
     "archive ship --to": (("{member}", "--to", "{place}"), (a_file, unreadable)),
