@@ -23,6 +23,7 @@ from pidkeeper.controller.node.operator_warnings import implausible_terms
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.round_trips import RoundTrips
 from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
+from pidkeeper.controller.raft.election_tally import ElectionTally, LossCause
 from pidkeeper.controller.raft.messages import Entry, HardState, InstallSnapshot, Message
 from pidkeeper.controller.raft.ready import ChunkRequest, Ready
 from pidkeeper.controller.state.machine import Allocation, Jump, StateMachine, allocations, jumps, owners
@@ -345,17 +346,33 @@ class Driver:
 
     def _watch_leader(self) -> None:
         core = self._core
-        leader = core.leader_id
-        if leader == self._leader:
+        before, leader = self._leader, core.leader_id
+        if leader == before:
             return
         self._leader = leader
-        if self._leader in {None, core.node_id}:
+        if leader in {None, core.node_id}:
             self.led_by_another.clear()
         else:
             self.led_by_another.set()
-        if self._leader is not None:
+        if before is not None:
+            _tell_loss(before, core.tally)
+        if leader is not None:
             self.leader_changes += 1
-            logger.info("member %d leads term %d", self._leader, core.term)
+            logger.info("member %d leads term %d", leader, core.term, extra=_how_won(core))
+
+
+def _tell_loss(leader: int, tally: ElectionTally) -> None:
+    why = tally.last_loss
+    level = logging.INFO if why is LossCause.TRANSFER else logging.WARNING
+    logger.log(level, "member %d leads no more", leader, extra={"why": "unknown" if why is None else why.value})
+
+
+def _how_won(core: RaftCore) -> dict[str, str]:
+    """Why this member stood, and who voted for it; of another's election it knows nothing."""
+    election = core.tally.last_election
+    if core.leader_id != core.node_id or election is None:
+        return {}
+    return {"why": election[0].value, "votes": ",".join(map(str, core.tally.won_by))}
 
 
 def addresses(core: RaftCore) -> dict[int, tuple[str, int]]:

@@ -546,6 +546,7 @@ class RaftCore:
 
     def _become_leader(self, ballot: Ballot) -> None:
         self._end_election(ElectionOutcome.WON)
+        self.tally.won_by = ballot.granted
         self.role = LEADER
         self._ballot = None
         self._term_jumps.leaderless = False

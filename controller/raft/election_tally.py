@@ -64,9 +64,12 @@ _THEN: Final = {
 
 
 class ElectionTally:
-    """Counts, of the whole process: elections by cause and outcome, losses by cause. Nothing is decided by it."""
+    """Counts, of the whole process: elections by cause and outcome, losses by cause. Nothing is decided by it.
 
-    __slots__ = ("_cause", "_next_cause", "begun", "elections", "last_election", "last_loss", "losses")
+    `won_by`: who voted for this member in the last election that it won.
+    """
+
+    __slots__ = ("_cause", "_next_cause", "begun", "elections", "last_election", "last_loss", "losses", "won_by")
 
     def __init__(self) -> None:
         self.begun = 0
@@ -74,6 +77,7 @@ class ElectionTally:
         self.losses: Counter[LossCause] = Counter()
         self.last_election: tuple[ElectionCause, ElectionOutcome] | None = None
         self.last_loss: LossCause | None = None
+        self.won_by: tuple[int, ...] = ()
         # Of the election under way; None if there is none.
         self._cause: ElectionCause | None = None
         self._next_cause = ElectionCause.STARTED

@@ -122,6 +122,11 @@ class Ballot:
         """The numbers of the recoveries that those who voted are in, by voter."""
         return {voter: recovery for voter, (_, recovery) in self._votes.items() if recovery}
 
+    @property
+    def granted(self) -> tuple[int, ...]:
+        """Who voted for us."""
+        return tuple(sorted(voter for voter, (yes, _) in self._votes.items() if yes))
+
     def ask_pre_votes(self) -> None:
         """Ask everybody whether we would win the next term."""
         log, hard, term = self._log, self._hard, self._hard.term + 1

@@ -16,6 +16,7 @@ from tests.support.cluster import (
     exit_code,
     followers,
     labelled,
+    log_of,
     metrics,
     new_leader,
     pause,
@@ -103,6 +104,10 @@ def test_an_election_is_counted_with_its_cause_and_its_outcome(cluster: LocalClu
     assert metrics(new)["pidkeeper_raft_election_duration_seconds_count"] == sum(
         count for (_, outcome), count in elected(new).items() if outcome == "won"
     )
+    lines = log_of(cluster, new).splitlines()
+    assert any(f"member {victim.id} leads no more" in line and "why=disconnected" in line for line in lines)
+    voters = ",".join(sorted(str(one.id) for one in followers(cluster, victim)))
+    assert any("why=leader_disconnected" in line and line.endswith(f"votes={voters}") for line in lines)
 
 
 def test_a_leader_that_hangs_and_one_that_hands_over_are_told_apart(cluster: LocalCluster) -> None:

@@ -57,6 +57,7 @@ def test_the_first_election_of_a_process_has_the_start_as_its_cause() -> None:
     assert losses(core) == {}
     assert core.tally.last_election == (ElectionCause.STARTED, ElectionOutcome.WON)
     assert not core.tally.under_way
+    assert core.tally.won_by == (1, 2)
 
 
 def test_a_leader_that_falls_silent_is_the_cause() -> None:
