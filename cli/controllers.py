@@ -208,6 +208,13 @@ class Controllers:
             raise CommandError(f"{url}: {AN_AGENT}", ExitCode.UNREACHABLE)
         raise CommandError(f"{url}: {problem.detail}", _exit_code(status))
 
+    def read(self, url: str, path: str) -> tuple[int, bytes]:
+        """Status and body of whatever is at `url`, as they are. Raises CommandError (UNREACHABLE) that names it."""
+        try:
+            return self._once(url, "GET", path, None)
+        except (OSError, http.client.HTTPException) as error:
+            raise CommandError(f"{url}: {_reason(error)}", ExitCode.UNREACHABLE) from error
+
     def described(self) -> list[tuple[str, QuorumDescription]]:
         """Base URL and description of every member that answers; first the one that leads, else that knows most."""
         answers = self.ask_each(QuorumDescription, "/v1/quorum")
@@ -278,7 +285,8 @@ def _reason(error: OSError | http.client.HTTPException) -> str:
         return f"its name does not resolve: {error.strerror}"
     if isinstance(error, http.client.RemoteDisconnected):
         return "it hung up without an answer; if it speaks TLS, name it https://"
-    return str(error) or type(error).__name__
+    told = error.strerror if isinstance(error, OSError) else None
+    return told or str(error) or type(error).__name__
 
 
 def connect(url: str, timeout: float, context: Callable[[], ssl.SSLContext]) -> http.client.HTTPConnection:

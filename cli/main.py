@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "archive": ("archive:archive", "Ship members' archives to a bucket, to HDFS or to another disk."),
     "audit": ("audit:audit", "Audit the allocated IDs from files; find a safe floor after a disaster."),
     "health": ("health:health", "Report whether the quorum is healthy, and why not."),
+    "debug": ("debug:debug", "Gather what is needed to find out what is wrong, in one file."),
     "completion": ("completion:completion", "Print a script that lets a shell complete commands and options."),
 }
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import tarfile
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,3 +86,18 @@ def test_the_settings_that_are_printed_are_those_that_are_taken(cluster: LocalCl
         assert pidkeeper(kind, "config", "--config", again).stdout == printed
     wrong = pidkeeper("agent", "config", "--config", config_of(cluster, controller))
     assert (wrong.returncode, "there is no key" in wrong.stderr) == (2, True)
+
+
+def test_a_bundle_has_what_all_members_say(cluster: LocalCluster, tmp_path: Path) -> None:
+    out = tmp_path / "b.tar.gz"
+    made = pidkeeper("debug", "bundle", "--cluster", cluster.directory, "--out", out)
+    assert made.returncode == 0, made.stderr
+    with tarfile.open(out) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    (controller,), (agent,) = cluster.layout.controllers, cluster.layout.agents
+    place, of_agent = (member.http.partition("://")[2].replace(":", "_") for member in (controller, agent))
+    assert names >= {f"controllers/{place}/{name}" for name in ("quorum.json", "metrics.txt", "readyz.txt")}
+    assert names >= {f"agents/{of_agent}/status.json", "config/agent-1.toml", "logs/controller-1.log", "bundle.json"}
+    with tarfile.open(out) as archive:
+        contents = b"".join(file.read() for entry in archive if (file := archive.extractfile(entry)) is not None)
+    assert (cluster.directory / "config" / "peer-key").read_text().strip().encode() not in contents

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import pyarrow.compute  # noqa: F401
 import pytest
 
 import pidkeeper.broker_agent.server
@@ -116,6 +117,7 @@ DIRECTORIES: Final[tuple[Make, ...]] = (
 )
 FILES: Final[tuple[Make, ...]] = (missing, a_file, empty_file, empty, unreadable_file)
 RULE: Final = ("allow", "--principal", "a", "--transactional-id", "b")
+NOWHERE: Final = ("-c", "http://127.0.0.1:1", "--out", "{out}")
 AUDIT: Final = ("--out", "{out}", "--engine", "local")
 
 COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[Make, ...]]]] = {
@@ -155,6 +157,10 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[Make, ...]]]] = {
     "certs dev --dir": (("--cluster-id", "c", "--dir", "{place}"), (a_file, unreadable)),
     "archive ship directories": (("{place}", "--to", "{out}"), DIRECTORIES),
     "archive ship --to": (("{member}", "--to", "{place}"), (a_file, unreadable)),
+    "debug bundle --config": (("--config", "{place}", *NOWHERE), FILES),
+    "debug bundle --log": (("--log", "{place}", *NOWHERE), (missing, empty, unreadable_file)),
+    "debug bundle --dir": (("--dir", "{place}", *NOWHERE), (missing, a_file, unreadable)),
+    "debug bundle --out": (("-c", "http://127.0.0.1:1", "--out", "{place}"), (a_file, empty, unreadable_file)),
     "audit run data": (("{place}", *AUDIT), DIRECTORIES),
     "audit run --cluster": (("--cluster", "{place}", *AUDIT), (*DIRECTORIES, of_a_member)),
     "audit run --segments": (("--segments", "{place}", *AUDIT), (missing, empty, unreadable)),
