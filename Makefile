@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check fix sim soak migration crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards fix sim soak migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -49,11 +49,13 @@ run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
 	$(BIN)/pidkeeper dev --dir build/cluster
 
 WORKERS ?= 2
-test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, with Maven and a JDK a Kafka broker and the Java client run too
+test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, with Maven and a JDK a Kafka broker and the Java client run too, with apt Prometheus
 	@if command -v go >/dev/null && ! command -v helm >/dev/null && [ ! -x .tools/bin/helm ]; then \
 	    deploy/install-helm.sh || echo "helm could not be built: the chart tests that need it are skipped" >&2; fi
 	@if command -v mvn >/dev/null && command -v javac >/dev/null && [ ! -d .tools/java ]; then \
 	    tools/fetch-java-client || echo "the Java client cannot be had: the tests that need it are skipped" >&2; fi
+	@if command -v apt-get >/dev/null && ! command -v prometheus >/dev/null && [ ! -x .tools/prometheus/promtool ]; then \
+	    tools/fetch-prometheus || echo "Prometheus cannot be had: the tests that need it are skipped" >&2; fi
 	$(call jars,kafka,Kafka's broker)
 	$(call jars,kafka-3.9,Kafka's broker for ZooKeeper)
 	$(call jars,spec,TLC)
@@ -72,6 +74,9 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+dashboards: $(VENV)/.dev  ## write deploy/grafana/dashboards again from the code beside them
+	$(BIN)/python -m deploy.grafana.build
 
 fix: $(VENV)/.dev  ## what can be mended by itself
 	$(BIN)/ruff check --fix .

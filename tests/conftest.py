@@ -13,7 +13,7 @@ from tests.support.side_by_side import share
 
 TESTS: Final = Path(__file__).parent
 COMPUTING: Final = ("pipeline",)
-WAITING: Final = ("clients", "integration", "migration", "soak")
+WAITING: Final = ("clients", "deploy", "integration", "migration", "soak")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -159,12 +157,3 @@ def test_prometheus_scrapes_the_example_hosts() -> None:
     assert targets["pidkeeper-controller"] == [f"{host}:{port}" for host in hosts]
     port = tomllib.loads((DEPLOY / "agent.toml").read_text())["probe_listen"].partition(":")[2]
     assert targets["pidkeeper-agent"] == [f"agent-1:{port}", f"agent-2:{port}"]
-
-
-def test_promtool_accepts_the_scrape_configuration() -> None:
-    promtool = shutil.which("promtool")
-    if promtool is None:
-        pytest.skip("promtool is not on PATH; the Debian package prometheus brings it")
-    command = [promtool, "check", "config", str(PROMETHEUS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
