@@ -10,6 +10,7 @@ from pidkeeper.cli.failures import OF_KAFKA, CommandError, ExitCode, check_not_a
 from pidkeeper.cli.output import TABLE, described_succession, output_option, print_document, print_facts, print_table
 from pidkeeper.cli.run import CONFIG_OPTION
 from pidkeeper.cli.verify import verify as verify_directory
+from pidkeeper.controller.storage.backup import back_up
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
 from pidkeeper.controller.storage.founding import Founding, read_founding
@@ -21,7 +22,7 @@ from pidkeeper.snapshots.files import OsFiles
 
 @click.group()
 def storage() -> None:
-    """Format, inspect, verify and restore a member's data directory."""
+    """Format, inspect, verify, back up and restore a member's data directory."""
 
 
 @storage.command("format")
@@ -68,6 +69,36 @@ def info(config: Path | None, directory: Path | None, output: str) -> None:
     except (DirectoryError, OSError) as error:
         raise CommandError(failure_at(directory, error)) from error
     _print(directory, meta, output, founding)
+
+
+@storage.command()
+@click.option("--dir", "directory", required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="An empty directory, or none yet.")
+@output_option
+def backup(directory: Path, target: Path, output: str) -> None:
+    """Copy what a member knew at its newest snapshot, for `storage restore`.
+
+    The member may run. The copy has the history of blocks up to that snapshot, and not the log. Take it of a member
+    that has caught up.
+    """
+    try:
+        check_not_anothers(target, OF_KAFKA)
+        made = back_up(OsFiles(), directory, target)
+    except (DirectoryError, OSError) as error:
+        raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error
+    if output != TABLE:
+        print_document(made, output)
+        return
+    print_facts(
+        [
+            ("Directory", target),
+            ("ClusterId", made.meta.cluster_id),
+            ("Snapshot", made.snapshot.name),
+            ("NextProducerId", made.next_producer_id),
+            ("Archives", made.archives),
+            ("Bytes", f"{made.size:,}"),
+        ]
+    )
 
 
 @storage.command()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -229,6 +231,35 @@ def test_a_quorum_restored_from_an_old_copy_by_the_command_hands_out_above_its_f
         fresh = [init_transactional(second, f"fresh-{number}") for number in range(3)]
         assert min(fresh) >= floor
         assert len({*given, *fresh}) == len(given) + len(fresh)
+
+
+def test_a_quorum_is_restored_from_a_backup_that_was_taken_while_it_ran(tmp_path: Path) -> None:
+    options = {"founding_hearing_ms": 2_000, "snapshot_allocations": 20, "block_size": 50}
+    with running_cluster(tmp_path, agents=1, controller_options=options, agent_options=SMALL) as cluster:
+        (agent,) = cluster.layout.agents
+        lost = wait_until(lambda: quorum(cluster.leader())["founding_id"], "a founding")
+        given = [claim(agent) for _ in range(2000)]
+        source, copy = cluster.leader().data_dir, tmp_path / "copy"
+
+        def backed_up() -> bool:
+            return pidkeeper("storage", "backup", "--dir", source, "--to", copy).returncode == 0
+
+        wait_until(backed_up, "a snapshot to copy")
+        given += [claim(agent) for _ in range(500)]
+        lose_all_disks(cluster)
+        floor = max(*given, status(agent)["highest_held"]) + 1
+        node_id = json.loads((copy / "meta.json").read_text())["node_id"]
+        blank = [one for one in cluster.layout.controllers if one.id != node_id]
+        (restored,) = (one for one in cluster.layout.controllers if one.id == node_id)
+        shutil.copytree(copy, restored.data_dir)
+        assert pidkeeper("storage", "restore", "--dir", restored.data_dir, "--floor", str(floor)).returncode == 0
+        for one in blank:
+            formatted = ("--dir", one.data_dir, "--cluster-id", cluster.layout.cluster_id, "--node-id", str(one.id))
+            assert pidkeeper("storage", "format", *formatted).returncode == 0
+        cluster.start(*cluster.layout.controllers)
+        assert_goes_on_from(cluster, lost, floor, given)
+        listed = pidkeeper("ids", "owner", "0", "--cluster", str(cluster.directory))
+        assert re.search(r"BrokerId +1\b", listed.stdout), "the history came along"
 
 
 def assert_goes_on_from(cluster: LocalCluster, lost: str, floor: int, given: list[int]) -> None:

@@ -137,6 +137,8 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[Make, ...]]]] = {
         ("--dir", "{place}"),
         (missing, a_file, empty, of_kafka, truncated, folders_for_files, unreadable),
     ),
+    "storage backup --dir": (("--to", "{out}", "--dir", "{place}"), DIRECTORIES),
+    "storage backup --to": (("--dir", "{member}", "--to", "{place}"), (a_file, of_kafka, of_a_member, unreadable)),
     "storage restore --dir": (("--floor", "5", "--dir", "{place}"), DIRECTORIES),
     "storage verify --dir": (("--dir", "{place}"), DIRECTORIES),
     "ids owner --dir": (("5000", "--dir", "{place}"), DIRECTORIES),
