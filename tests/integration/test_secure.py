@@ -410,7 +410,19 @@ def test_a_quorum_changes_from_a_key_to_certificates_under_load(tmp_path: Path) 
             before = len(claims.claimed)
             wait_until(lambda: len(claims.claimed) > before + 3000, "claims over more than two blocks")
         assert claims.failed == []
-        assert len(claims.claimed) == len(set(claims.claimed))
+        # The last step. Whoever still comes without TLS is let in no more.
+        cluster.signal(agent, signal.SIGTERM)
+        assert exit_code(cluster, agent) == 0
+        plainly, agent.http = agent.http, agent.http.replace("http://", "https://")
+        cluster.agent_options["security"] = "required"
+        cluster.start(agent)
+        cluster.wait_ready(agent)
+        with pytest.raises((OSError, http.client.HTTPException)):
+            call(plainly, "POST", INIT, {"transactional_id": None})
+        answer = ask(agent, cluster.context, INIT, {"transactional_id": None})
+        assert answer.status == 200
+        claimed = [*claims.claimed, answer.json()["producer_id"]]
+        assert len(claimed) == len(set(claimed))
     finally:
         cluster.kill(*[member for member in cluster.members() if cluster.running(member)])
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import re
+import socket
+import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -16,13 +19,16 @@ from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import KafkaException, Producer
 
 from pidkeeper.cli.controllers import dev_files
+from pidkeeper.cli.kafka_load import request_frame
 from pidkeeper.cli.local_cluster import LocalCluster
 from pidkeeper.service.tls import client_context
 from pidkeeper.service.tls_files import TlsFiles
 from tests.clients.java_witness import JavaError, java_process, why_no_java
 from tests.clients.witnesses import KafkaProducer, KafkaPythonError
-from tests.support.cluster import log_of, pidkeeper, running_cluster, wait_until
-from tests.support.http_calls import call
+from tests.integration.test_secure import Callers
+from tests.support.cluster import config_of, log_of, pidkeeper, running_cluster, wait_until
+from tests.support.http_calls import address_of, call
+from tests.support.sasl_users import authenticate, handshake, plain
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 SECONDS = 20
@@ -244,3 +250,85 @@ def test_files_that_cannot_be_used_change_nothing(secured: Secured) -> None:
         for what in ("the file of users", "the file of rules"):
             wait_until(partial(secured.has_logged, f"{what} {secured.users.parent}"), f"a word about {what}")
         assert secured.aiokafka("SCRAM-SHA-256", "alice", secured.password, "shop-kept") >= 0
+
+
+class Stranger:
+    """Raw bytes to the Kafka listener, and whatever comes back until it hangs up or says no more."""
+
+    def __init__(self, secured: Secured) -> None:
+        self._address = address_of(secured.agent.kafka)
+
+    def says(self, sent: bytes, context: ssl.SSLContext | None) -> bytes:
+        heard = b""
+        with contextlib.suppress(OSError), socket.create_connection(self._address, timeout=1.0) as plain:
+            speaking = (
+                contextlib.nullcontext(plain)
+                if context is None
+                else context.wrap_socket(plain, server_hostname="localhost")
+            )
+            with speaking as connection:
+                connection.sendall(sent)
+                while more := connection.recv(65536):
+                    heard += more
+        return heard
+
+
+def test_ten_kinds_of_wrong_caller_get_no_id(secured: Secured, tmp_path: Path) -> None:
+    callers, stranger = Callers(secured.cluster, tmp_path), Stranger(secured)
+    init = request_frame()
+    right, wrong = plain("alice", secured.password), plain("alice", "wrong")
+    for_bob = plain("alice", secured.password, "bob")
+    unnamed = callers.nobody()
+    attempts: dict[str, tuple[bytes, ssl.SSLContext | None]] = {
+        "in plaintext": (init, None),
+        "in plaintext, with the password": (handshake("PLAIN") + authenticate(right) + init, None),
+        "without a name": (init, unnamed),
+        "certificate of another CA": (init, callers.stranger),
+        "expired certificate": (init, callers.expired()),
+        "viewer's certificate": (init, callers.named("viewer")),
+        "broker's certificate": (init, callers.named("broker", "1")),
+        "producer of another cluster": (init, callers.named("producer", "x", "another-cluster")),
+        "wrong password": (handshake("PLAIN") + authenticate(wrong) + init, unnamed),
+        "unknown user": (handshake("PLAIN") + authenticate(plain("mallory", secured.password)) + init, unnamed),
+        "for somebody else": (handshake("PLAIN") + authenticate(for_bob) + init, unnamed),
+        "no handshake": (authenticate(right) + init, unnamed),
+        "half of SCRAM": (handshake("SCRAM-SHA-256") + authenticate(b"n,,n=alice,r=abc") + init, unnamed),
+        "unknown mechanism": (handshake("OAUTHBEARER") + authenticate(right) + init, unnamed),
+    }
+    before = claimed(secured)
+    for who, (sent, context) in attempts.items():
+        stranger.says(sent, context)
+        assert claimed(secured) == before, who
+    for context, token in ((unnamed, None), (unnamed, secured.password), (callers.named("viewer"), None)):
+        answer = call(secured.agent.http, "POST", INIT, {"transactional_id": None}, token=token, context=context)
+        assert answer.status in {401, 403}
+    assert claimed(secured) == before
+    stranger.says(handshake("PLAIN") + authenticate(right) + init, unnamed)
+    assert claimed(secured) == before + 1, "the right caller gets one by the same bytes"
+
+
+def claimed(secured: Secured) -> float:
+    text = call(secured.agent.http, "GET", "/metrics", context=secured.cluster.context).body.decode()
+    found = re.search(r"^pidkeeper_agent_claims_total (\S+)$", text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
+
+
+def test_no_secret_is_told_anywhere(secured: Secured, tmp_path: Path) -> None:
+    """Neither the password nor what the server keeps of it, nor a private key."""
+    cluster, bundle = secured.cluster, tmp_path / "bundle.tar.gz"
+    assert secured.aiokafka("PLAIN", "alice", secured.password, "shop-once-more") >= 0
+    config = config_of(cluster, secured.agent)
+    made = pidkeeper("debug", "bundle", "--cluster", cluster.directory, "--config", config, "--out", bundle)
+    assert made.returncode == 0, made.stderr
+    told = [gzip.decompress(bundle.read_bytes())]
+    for member in cluster.members():
+        told.append(log_of(cluster, member).encode())
+        told += [Path(f"/proc/{member.pid}/{name}").read_bytes() for name in ("cmdline", "environ")]
+        told += [call(member.http, "GET", path, context=cluster.context).body for path in ("/metrics", "/openapi.json")]
+    keys = [path.read_text().splitlines()[1] for path in (cluster.directory / "certs").glob("*.key")]
+    kept = [text for line in secured.users.read_text().splitlines() for text in re.findall(r"[\w+/=]{40,}", line)]
+    assert keys
+    assert kept
+    for secret in (secured.password, *keys, *kept):
+        assert not any(secret.encode() in one for one in told)
