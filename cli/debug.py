@@ -46,7 +46,7 @@ _ANSWERS: Final = {200, 421, 503}
 """Of a member that lets itself be asked: it also may not lead, or not be ready."""
 
 HIDDEN: Final = "(left out)"
-_SECRET_KEY: Final = re.compile(r"password|secret|token|credential|(^|_)key$", re.IGNORECASE)
+_SECRET_KEY: Final = re.compile(r"password|secret|token|credential|digest|(^|_)key$", re.IGNORECASE)
 _SECRET_TEXT: Final = re.compile(
     r"(?i)(authorization: *\S+|bearer) +\S+|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)",
     re.DOTALL,

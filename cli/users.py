@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -67,7 +67,7 @@ def create(file: Path, name: str, mechanisms: Sequence[str], password_file: IO[s
         raise click.BadParameter(reason, param_hint="--name")
     password = secrets.token_urlsafe(PASSWORD_BYTES) if password_file is None else _given(password_file)
     added = [User(name, make_verifier(password, mechanism, iterations)) for mechanism in dict.fromkeys(mechanisms)]
-    _change(file, lambda known: [*(user for user in known if user.name != name), *added], new=True)
+    change_listed(file, read_users, lambda known: [*(user for user in known if user.name != name), *added], new=True)
     if password_file is None:
         click.echo(password)
 
@@ -97,7 +97,7 @@ def delete(file: Path, name: str) -> None:
             raise CommandError(f"{file} has no user {name!r}", ExitCode.REFUSED)
         return kept
 
-    _change(file, without)
+    change_listed(file, read_users, without)
     click.echo(f"deleted {name}")
 
 
@@ -108,7 +108,3 @@ def _given(file: IO[str]) -> str:
         reason = f"a password has 1 to {MAX_PASSWORD_CHARACTERS} printable characters of ASCII, in one line"
         raise click.BadParameter(reason, param_hint="--password-file")
     return password
-
-
-def _change(file: Path, change: Callable[[list[User]], Sequence[User]], *, new: bool = False) -> None:
-    change_listed(file, read_users, change, new=new)
