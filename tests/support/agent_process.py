@@ -62,7 +62,7 @@ class AgentProcess:
                 await asyncio.sleep(0.02)
 
     async def addresses(self) -> RunningAgent:
-        http = await self.logged(r"HTTP on (\S+)$")
+        http = await self.logged(r"HTTP on (\S+)( |$)")
         kafka = await self.logged(r"Kafka listener on (\S+), advertised")
         await self.logged(r"registered broker")
         return RunningAgent(kafka[1], f"http://{http[1]}")
