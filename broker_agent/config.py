@@ -25,6 +25,7 @@ from pidkeeper.service.logs import LogFormat, LogLevel
 from pidkeeper.service.protection import OFF, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import load_settings
 from pidkeeper.service.tls_files import TlsFiles
+from pidkeeper.service.tracing_setting import Tracing
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER_AGENT__"
 
@@ -42,7 +43,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     `token_file`: the token that is sent to the controllers; `tokens_file`: those of its own callers over HTTP, with
     their roles (`service.token_list`). `users_file`: the users of SASL at its Kafka listener
     (`broker_agent.security.user_list`); with it, clients that show no certificate must be one. `acls_file`: who may use
-    which transactional id (`broker_agent.security.acls`); without it, everybody any.
+    which transactional id (`broker_agent.security.acls`); without it, everybody any. `tracing`: whether spans are
+    exported, as OpenTelemetry's own variables say.
     """
 
     broker_id: BrokerId
@@ -68,6 +70,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kafka_idle_timeout_seconds: _Positive = IDLE_TIMEOUT_SECONDS
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
+    tracing: Tracing = "off"
 
     def __post_init__(self) -> None:
         if not self.controllers:

@@ -15,9 +15,11 @@ from pidkeeper.broker_agent.api.app import build_app
 from pidkeeper.broker_agent.config import AgentConfig
 from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.controllers.traced_transport import TracedTransport
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
-from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
+from pidkeeper.broker_agent.kafka.traced_transactions import TracedTransactions
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls, TransactionResponder
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import UserList
@@ -33,6 +35,8 @@ from pidkeeper.service.refreshing import Refreshed, refreshing
 from pidkeeper.service.server import HttpServer, ListenError
 from pidkeeper.service.settings import parse_address, parse_optional_address, read_secret
 from pidkeeper.service.token_list import TokenList
+from pidkeeper.service.tracing import Exporter, Tracer
+from pidkeeper.service.tracing_setting import exporting, load_tracer
 
 SPARE_FILES: Final = 1024 + PROBE_CONNECTIONS
 """Open files beside Kafka's and HTTP's connections: HTTP out (80 to each of nine members, the most there are), the
@@ -52,8 +56,9 @@ def run(config: AgentConfig) -> int:
     """
     callers = Callers(config)
     protection = config.protection()
+    tracer = load_tracer(config.tracing, "pidkeeper-agent", config.broker_id)
     return run_service(
-        lambda: _running(config, callers, protection),
+        lambda: _running(config, callers, protection, tracer),
         logger=logger,
         log_level=config.log_level,
         log_format=config.log_format,
@@ -78,7 +83,9 @@ class Callers:
 
 
 @contextlib.asynccontextmanager
-async def _running(config: AgentConfig, callers: Callers, protection: Protection) -> AsyncIterator[Ending]:
+async def _running(
+    config: AgentConfig, callers: Callers, protection: Protection, exporter: Exporter | None
+) -> AsyncIterator[Ending]:
     ending = Ending()
     on_stop_signal(ending.request_stop)
     on_violation(ending.fail)
@@ -86,10 +93,12 @@ async def _running(config: AgentConfig, callers: Callers, protection: Protection
     token = callers.token
     sent = None if token is None else lambda: token.value
     async with (
+        exporting(exporter) as tracer,
         refreshing(callers.refresh, protection.refresh),
-        AiohttpTransport(token=sent, tls=protection.tls) as transport,
+        AiohttpTransport(token=sent, tls=protection.tls, trace=None if tracer is None else tracer.headers) as transport,
     ):
-        client = ControllerClient(config.controllers, transport, rng)
+        carrier = transport if tracer is None else TracedTransport(transport, tracer)
+        client = ControllerClient(config.controllers, carrier, rng)
         async with contextlib.AsyncExitStack() as stack:
             listener, advertised = await _bind_kafka(config, callers, protection)
             stack.push_async_callback(listener.stop)
@@ -104,8 +113,11 @@ async def _running(config: AgentConfig, callers: Callers, protection: Protection
             )
             tell_with_each_line(lambda: {"broker": config.broker_id, "epoch": agent.session.broker_epoch})
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
-            await listener.serve(responder, TransactionResponder(agent.transactions).answer)
-            app = build_app(agent, listener, tokens=callers.tokens, acls=callers.acls, protection=protection)
+            transactions = agent.transactions if tracer is None else _traced(agent, tracer)
+            await listener.serve(responder, TransactionResponder(transactions).answer)
+            app = build_app(
+                agent, listener, tokens=callers.tokens, acls=callers.acls, protection=protection, tracer=tracer
+            )
             probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
             await stack.enter_async_context(probes_served(app, probe_listen, protection))
             await _start_http(config, app, protection, stack)
@@ -114,6 +126,12 @@ async def _running(config: AgentConfig, callers: Callers, protection: Protection
             agent.stopping = True
             logger.info("stopping")
         await agent.session.unregister()
+
+
+def _traced(agent: Agent, tracer: Tracer) -> TransactionCalls:
+    """Have the rounds of `agent` be spans; its transactional requests, as spans, for Kafka's listener."""
+    agent.prefetcher.round_span = lambda blocks: tracer.internal_span("prefetch", {"pidkeeper.blocks": blocks})
+    return TracedTransactions(agent.transactions, tracer)
 
 
 @contextlib.asynccontextmanager

@@ -24,6 +24,7 @@ from pidkeeper.service.logs import LogFormat, LogLevel
 from pidkeeper.service.protection import OFF, REQUIRED, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import SettingsError, load_settings, parse_address, read_secret, read_secrets
 from pidkeeper.service.tls_files import TlsFiles
+from pidkeeper.service.tracing_setting import Tracing
 
 ENVIRONMENT_PREFIX: Final = "PIDKEEPER__"
 
@@ -89,7 +90,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     `probe_listen`: host:port where probes and metrics are served once more, whatever goes on at `http_listen`.
     `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
     KIP-730's bridge). `zookeeper`: how ZooKeeper is reached, needed until the migration from
-    it is finalised.
+    it is finalised. `tracing`: whether spans are exported, as OpenTelemetry's own variables say.
     """
 
     node_id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
@@ -121,6 +122,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     tokens_file: str | None = None
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
+    tracing: Tracing = "off"
     limits: ApiLimits = ApiLimits()
 
     def member_settings(self) -> MemberSettings:

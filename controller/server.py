@@ -13,6 +13,7 @@ from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.usage_metrics import usage_watched
 from pidkeeper.controller.config import ControllerConfig
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.commit_spans import TracedInterface
 from pidkeeper.controller.node.durable_voters import VotersRefused
 from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.node.opening import InconsistentStorage
@@ -29,6 +30,8 @@ from pidkeeper.service.refreshing import refreshing
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.settings import SettingsError, parse_address, parse_optional_address, read_secret
 from pidkeeper.service.token_list import TokenList
+from pidkeeper.service.tracing import Exporter
+from pidkeeper.service.tracing_setting import FLUSH_SECONDS, exporting, load_tracer
 from pidkeeper.snapshots.archive_format import ArchiveError
 from pidkeeper.snapshots.snapshot_format import NewerSnapshot
 
@@ -39,7 +42,7 @@ DRAIN_SECONDS: Final = 2.0
 
 STOP_SECONDS: Final = 4.5
 """How long a stop may take: two waits for a successor, the drain, and what is left for the disk. What is not durable by
-then was not acknowledged."""
+then was not acknowledged. FLUSH_SECONDS longer with traces."""
 
 SPARE_FILES: Final = 256 + PROBE_CONNECTIONS
 """Open files beside HTTP connections: two links with each of 8 members and 16 guests, 64 handshakes, the probes', and
@@ -66,15 +69,23 @@ def run(config: ControllerConfig) -> int:
     probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
     protection, tokens = config.protection(), _read_tokens(config)
     listed = None if config.tokens_file is None else TokenList(config.tokens_file)
+    tracer = load_tracer(config.tracing, "pidkeeper-controller", config.node_id)
     return run_service(
         lambda: _running(
-            settings, listen, config.limits, *tokens, tokens=listed, protection=protection, probe_listen=probe_listen
+            settings,
+            listen,
+            config.limits,
+            *tokens,
+            tokens=listed,
+            protection=protection,
+            probe_listen=probe_listen,
+            exporter=tracer,
         ),
         logger=logger,
         log_level=config.log_level,
         log_format=config.log_format,
         open_files=MAX_CONNECTIONS + SPARE_FILES + protection.files,
-        stop_seconds=STOP_SECONDS,
+        stop_seconds=STOP_SECONDS if tracer is None else STOP_SECONDS + FLUSH_SECONDS,
     )
 
 
@@ -89,6 +100,7 @@ async def _running(
     tokens: TokenList | None = None,
     protection: Protection = UNPROTECTED,
     probe_listen: HostPort | None = None,
+    exporter: Exporter | None = None,
 ) -> AsyncIterator[ClusterMember]:
     connections, handshakes = fitting_connections(MAX_CONNECTIONS, protection.files, reserved=SPARE_FILES)
     protection.fit(handshakes)
@@ -101,14 +113,16 @@ async def _running(
     tell_with_each_line(lambda: {"member": member.node_id, "term": core.term, "index": core.commit})
     refresh = [protection.refresh] if tokens is None else [protection.refresh, tokens.refresh]
     async with AsyncExitStack() as stack:
+        tracer = await stack.enter_async_context(exporting(exporter))
         app = build_app(
-            MemberInterface(member),
+            MemberInterface(member) if tracer is None else TracedInterface(member, tracer),
             limits=limits,
             token=token,
             operator_token=operator_token,
             tokens=tokens,
             protection=protection,
             collectors=[await stack.enter_async_context(usage_watched(Path(settings.data_dir)))],
+            tracer=tracer,
         )
         await stack.enter_async_context(refreshing(*refresh))
         await stack.enter_async_context(probes_served(app, probe_listen, protection))

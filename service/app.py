@@ -29,6 +29,7 @@ from pidkeeper.service.openapi import Description, build_document
 from pidkeeper.service.probes import Checks, Draining, Probe
 from pidkeeper.service.problems import SERVER_NAME, Leader
 from pidkeeper.service.routes import Route, TextRoute
+from pidkeeper.service.tracing import Tracer
 
 UPKEEP_SECONDS: Final = 0.1
 """How often expired requests are given up and the loop's lag is measured: a hundredth of the request timeout."""
@@ -55,6 +56,7 @@ class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
     upkeep: Callable[[], None] = lambda: None
     clock_ns: Callable[[], int] = time.monotonic_ns
     answers_in_kind: bool = False
+    tracer: Tracer | None = None
 
 
 class ProbeApp:
@@ -100,6 +102,7 @@ class App:
             report_fault=_report_fault,
             clock_ns=service.clock_ns,
             answers_in_kind=service.answers_in_kind,
+            tracer=service.tracer,
         )
         dispatcher.add(service.routes)
         probe_counters = ServerCounters()

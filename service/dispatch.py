@@ -14,12 +14,14 @@ from pidkeeper.service.metrics import RequestCounters
 from pidkeeper.service.problems import HttpError, Leader, problem_response, quoted
 from pidkeeper.service.router import Router
 from pidkeeper.service.routes import Route, TextRoute
+from pidkeeper.service.tracing import Tracer, traced
 
 UNKNOWN_ROUTE: Final = "unknown"
 """The metrics label of every request that no route takes."""
 
 TIMED: Final = frozenset({Access.BROKER, Access.PRODUCER})
-"""Whose routes are timed: calls that something waits for. What people and scrapers ask for is seldom, and no matter."""
+"""Whose routes are timed and traced: calls that something waits for. What people and scrapers ask for is seldom, and no
+matter."""
 
 Operations = TypeVar("Operations")
 
@@ -29,7 +31,7 @@ class Dispatcher(Generic[Operations]):
 
     `leader` is named in refusals; a fault is answered with 500 and goes to `report_fault`. `clock_ns`: a monotonic
     clock. `answers_in_kind`: whether a caller that names no media type is answered in that of its request, rather than
-    in JSON.
+    in JSON. `tracer`: gets a span of each request to a route that is timed.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Dispatcher(Generic[Operations]):
         report_fault: FaultReport,
         clock_ns: Callable[[], int],
         answers_in_kind: bool = False,
+        tracer: Tracer | None = None,
     ) -> None:
         self._operations = operations
         self._authenticator = authenticator
@@ -50,6 +53,7 @@ class Dispatcher(Generic[Operations]):
         self._report_fault = report_fault
         self._clock_ns = clock_ns
         self._answers_in_kind = answers_in_kind
+        self._tracer = tracer
         self._router: Router[Endpoint] = Router()
         self._unknown = counters.route(UNKNOWN_ROUTE)
 
@@ -63,6 +67,7 @@ class Dispatcher(Generic[Operations]):
             report_fault=self._report_fault,
             clock_ns=self._clock_ns,
             answers_in_kind=self._answers_in_kind,
+            tracer=self._tracer,
         )
 
     def add(self, routes: Sequence[Route[Operations]]) -> None:
@@ -79,6 +84,8 @@ class Dispatcher(Generic[Operations]):
             )
             if route.access in TIMED:
                 endpoint = timed(endpoint, self._counters.duration(route.name), self._clock_ns)
+                if self._tracer is not None:
+                    endpoint = traced(endpoint, route.method, route.path, self._tracer)
             self._router.add(route.method, route.path, endpoint)
 
     def add_texts(self, routes: Sequence[TextRoute]) -> None:

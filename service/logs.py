@@ -88,6 +88,13 @@ def tell_with_each_line(facts: Facts) -> None:
             handler.formatter.facts = facts
 
 
+def filter_each_line(line_filter: logging.Filter) -> None:
+    """Have every line pass this filter from now on; what it adds to a record is told as what came by `extra`."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, EventFormatter):
+            handler.addFilter(line_filter)
+
+
 def _extra(record: logging.LogRecord) -> dict[str, Any]:
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 

@@ -16,6 +16,7 @@ from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.token_list import TokenList
+from pidkeeper.service.tracing import Tracer
 
 DESCRIPTION: Final = Description(
     "pidkeeper broker agent", "Hands out Kafka producer IDs from memory, and serves transactional producers."
@@ -30,12 +31,13 @@ def build_app(
     tokens: TokenList | None = None,
     acls: AclList | None = None,
     protection: Protection = UNPROTECTED,
+    tracer: Tracer | None = None,
 ) -> App:
     """The app that serves `agent`; `listener` is counted in its metrics.
 
     `token`: the bearer token that every call under `/v1` must bring; None leaves them open. `tokens`: those of callers
     with roles of their own. `acls`: which transactional ids they may use. `protection`: whether everybody must have a
-    name.
+    name. `tracer`: gets the spans of requests.
     """
     operations = Operations(agent, acls)
     service = Service(
@@ -47,6 +49,7 @@ def build_app(
         ready=operations.readiness,
         collectors=[AgentCollector(agent, listener), CertificateCollector(protection)],
         answers_in_kind=True,
+        tracer=tracer,
     )
     listed = None if tokens is None else tokens.find
     return App(service, Authenticator(token, listed=listed, closed=protection.required))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 import aiohttp
@@ -21,11 +21,18 @@ closed; and the transactions, which so keep none of these from a connection."""
 class AiohttpTransport:
     """What `token` gives goes along as a bearer token. `tls`: for https:// addresses, what is shown and trusted.
 
-    Use as an asynchronous context manager.
+    `trace`: the headers that name the trace of a request. Use as an asynchronous context manager.
     """
 
-    def __init__(self, *, token: Callable[[], str] | None = None, tls: Tls | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        token: Callable[[], str] | None = None,
+        tls: Tls | None = None,
+        trace: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         self._token = token
+        self._trace = trace
         self._tls = tls
         self._session: aiohttp.ClientSession | None = None
 
@@ -44,7 +51,9 @@ class AiohttpTransport:
         """As `Transport.exchange`. A redirect is an answer like any other: the token would follow it anywhere."""
         assert self._session is not None, "the transport is used outside of its `async with` block"
         timeout = aiohttp.ClientTimeout(total=timeout_seconds)
-        headers = None if self._token is None else {"Authorization": f"Bearer {self._token()}"}
+        headers = {} if self._trace is None else dict(self._trace())
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token()}"
         context = True if self._tls is None else self._tls.contexts.client
         try:
             async with self._session.request(

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from pidkeeper.broker_agent.backoff import Random
@@ -33,7 +34,8 @@ _log = logging.getLogger(__name__)
 class Prefetcher:
     """Keeps a reserve filled. Counters are plain ints that the metrics read.
 
-    `on_round` gets each round's seconds, and how many blocks it brought.
+    `on_round` gets each round's seconds, and how many blocks it brought. `round_span` gives what goes on around one, of
+    how many blocks it asks for.
     """
 
     def __init__(self, session: Session, client: ControllerClient, settings: PrefetchSettings, rng: Random) -> None:
@@ -43,6 +45,7 @@ class Prefetcher:
         self.blocks_rejected = 0
         self.rounds: Counter[str] = Counter({"ok": 0, "throttled": 0, "failed": 0})
         self.on_round: Callable[[float, int], None] = lambda _seconds, _blocks: None
+        self.round_span: Callable[[int], AbstractContextManager[object]] = nullcontext
         self._session = session
         self._client = client
         self._starved_seconds = 0.0
@@ -74,7 +77,8 @@ class Prefetcher:
             sampled = self._sample_rate(*sampled)
             wanted = self.policy.blocks_to_ask(self.reserve, _now())
             if wanted:
-                await self._round(wanted)
+                with self.round_span(wanted):
+                    await self._round(wanted)
             elif (pause := self.policy.seconds_to_wait(_now())) > 0:
                 # Not woken by claims: while the back-off runs there is nothing to be done for them.
                 await asyncio.sleep(pause)

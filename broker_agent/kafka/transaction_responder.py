@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Protocol
 
-from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn
-from pidkeeper.broker_agent.coordinator.transactions import Transactions
+from pidkeeper.broker_agent.coordinator.checks import MayUse
+from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
 from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import init_producer_id_frame
@@ -24,10 +24,21 @@ _KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSE
 """The first version of each API whose clients know PRODUCER_FENCED (KIP-588)."""
 
 
+class TransactionCalls(Protocol):
+    """What serves transactional requests. `Transactions` is one."""
+
+    async def init_producer_id(self, request: InitProducerIdRequest, may_use: MayUse) -> InitProducerIdResponse:
+        """The pair for a transactional id. Raises RequestError."""
+        ...
+
+    async def step(self, request: TransactionStep, may_use: MayUse) -> None:
+        """A step of a transaction. Raises RequestError."""
+
+
 class TransactionResponder:
     """Turns a call into the frame that answers it."""
 
-    def __init__(self, transactions: Transactions) -> None:
+    def __init__(self, transactions: TransactionCalls) -> None:
         self._transactions = transactions
 
     async def answer(self, call: TransactionalCall) -> bytes:

@@ -19,6 +19,7 @@ from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.token_list import TokenList
+from pidkeeper.service.tracing import Tracer
 
 DESCRIPTION: Final = Description(
     "pidkeeper controller", "Hands out blocks of Kafka producer IDs. No ID twice, nothing acknowledged lost."
@@ -35,6 +36,7 @@ def build_app(
     protection: Protection = UNPROTECTED,
     collectors: Sequence[Collector] = (),
     clock_ns: Callable[[], int] = time.monotonic_ns,
+    tracer: Tracer | None = None,
 ) -> App:
     """The app that serves `member`.
 
@@ -42,7 +44,7 @@ def build_app(
     metrics and the OpenAPI document unless everybody must have a name. `operator_token`: what operators bring instead;
     with one, the common token is not enough for what changes the cluster. `tokens`: those of callers with roles of
     their own. `protection`: whether everybody must have a name. `collectors`: further samples. `clock_ns`: a monotonic
-    clock. Raises ValueError for an empty token.
+    clock. `tracer`: gets the spans of requests. Raises ValueError for an empty token.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
@@ -58,6 +60,7 @@ def build_app(
         clock_ns=clock_ns,
         leader=member.leader,
         upkeep=lambda: pending.expire(clock_ns()),
+        tracer=tracer,
     )
     listed = None if tokens is None else tokens.find
     return App(service, Authenticator(token, operator_token, listed=listed, closed=protection.required))

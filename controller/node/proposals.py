@@ -72,6 +72,7 @@ class Proposals:
     "Idempotent RPC"). `clock_ns`: a monotonic clock, by default one that stands still. `commit_duration`: from the
     proposal of each entry until it was committed and applied. `unknown`: how many were not, as far as this member could
     wait for it; `refused`: how many could not be appended, changes of the members aside, which are asked for again.
+    `on_commit` gets each proposal that is applied, just before it is answered, and the nanoseconds since it was made.
     """
 
     def __init__(self, log: Log, clock_ns: Callable[[], int] = int) -> None:
@@ -80,6 +81,7 @@ class Proposals:
         self.commit_duration = durations()
         self.unknown = 0
         self.refused = 0
+        self.on_commit: Callable[[Proposal, int], None] = lambda _proposal, _took_ns: None
         # Ascending by index, for they are appended in order.
         self._pending: deque[Proposal] = deque()
 
@@ -129,7 +131,9 @@ class Proposals:
             proposal = self._pending.popleft()
             same = (proposal.term, proposal.index) == (entry.term, entry.index)
             if same:
-                self.commit_duration.observe(self._clock_ns() - proposal.since_ns)
+                took_ns = self._clock_ns() - proposal.since_ns
+                self.commit_duration.observe(took_ns)
+                self.on_commit(proposal, took_ns)
                 _release(proposal, None)
             else:
                 self._give_up(proposal, not_controller())

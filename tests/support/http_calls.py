@@ -41,12 +41,15 @@ def call(
     token: str | None = None,
     timeout: float = CALL_SECONDS,
     context: ssl.SSLContext | None = None,
+    traceparent: str | None = None,
 ) -> Answer:
     """One request; `body` is sent as JSON unless it is bytes already. `context`: over TLS, to an https:// address.
 
     Raises OSError or HTTPException.
     """
     sent = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
+    if traceparent is not None:
+        sent["traceparent"] = traceparent
     if base_url.startswith("https://"):
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
             *address_of(base_url), timeout=timeout, context=context

@@ -15,6 +15,7 @@ from pidkeeper.service.call import Call
 from pidkeeper.service.health_check import HealthCheck
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.routes import Route
+from pidkeeper.service.tracing import Tracer
 
 
 class NumberPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,11 +85,18 @@ def routes(divide: Access = Access.VIEWER) -> tuple[Route[Arithmetic], ...]:
     )
 
 
-def build(operations: Arithmetic, authenticator: Authenticator, *, in_kind: bool = False) -> App:
+def build(
+    operations: Arithmetic,
+    authenticator: Authenticator,
+    *,
+    in_kind: bool = False,
+    divide: Access = Access.VIEWER,
+    tracer: Tracer | None = None,
+) -> App:
     service = Service(
         description=Description("arithmetic", "Greets and divides."),
         readiness="Can it divide?",
-        routes=routes(),
+        routes=routes(divide),
         operations=operations,
         live=list,
         ready=lambda: [HealthCheck("divider", ok=True)],
@@ -96,6 +104,7 @@ def build(operations: Arithmetic, authenticator: Authenticator, *, in_kind: bool
         leader=lambda: (2, "http://two"),
         upkeep=operations.keep_up,
         answers_in_kind=in_kind,
+        tracer=tracer,
     )
     return App(service, authenticator)
 
