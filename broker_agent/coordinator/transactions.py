@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS, ControllerClient
@@ -65,6 +65,10 @@ _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 
+def _loop_time() -> float:
+    return asyncio.get_running_loop().time()
+
+
 class SessionView(Protocol):
     """What requests take from the session: who asks, under which registration, and whom to tell of a stale one.
 
@@ -84,15 +88,23 @@ class Transactions:
     Every call takes at most the deadline of the controller client. Raises RequestError with what the producer is told.
     `outcomes`: requests by kind and code, `durations`: by kind, for the metrics. `highest_given`: the highest ID that a
     producer was told, -1 before the first; it never falls. Cancelled, a request leaves its candidate unused for ever.
+    `clock`: seconds, for what is measured alone.
     """
 
-    def __init__(self, session: SessionView, client: ControllerClient, candidates: Candidates) -> None:
+    def __init__(
+        self,
+        session: SessionView,
+        client: ControllerClient,
+        candidates: Candidates,
+        clock: Callable[[], float] = _loop_time,
+    ) -> None:
         self._session = session
         self._client = client
         self._candidates = candidates
         self.under_way = 0
         self.highest_given = NO_ID
         self.outcomes: Counter[tuple[str, str]] = Counter()
+        self._clock = clock
         self.durations = {kind: durations() for kind in KINDS.values()}
 
     async def init_producer_id(
@@ -106,15 +118,14 @@ class Transactions:
         await self._counted(KINDS[type(request)], self._step(request, may_use))
 
     async def _counted(self, kind: str, answer: Awaitable[_Answer]) -> _Answer:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
+        began = self._clock()
         try:
             served = await answer
         except RequestError as error:
             self.outcomes[kind, error.code.name] += 1
             raise
         finally:
-            self.durations[kind].observe(int((loop.time() - began) * 1e9))
+            self.durations[kind].observe(int((self._clock() - began) * 1e9))
         self.outcomes[kind, ErrorCode.NONE.name] += 1
         return served
 

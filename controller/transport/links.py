@@ -182,6 +182,8 @@ class PeerLinks:
 
     def _dial(self, peer: int, host: str, port: int) -> None:
         self._outbound[peer] = link = OutboundLink(self, peer, host, port)
+        # Shown from the start: an increase from nothing to 1 would be none for Prometheus.
+        self.failures.setdefault((peer, "connect"), 0)
         if self._started and not self._stopped:
             link.start()
 

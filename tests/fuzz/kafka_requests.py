@@ -137,7 +137,7 @@ def _drain(responder: KafkaResponder, reserve: BlockReserve, data: bytes) -> tup
     """All answers, the bytes used, and the refusal that ended it, if one did."""
     answers, used = b"", 0
     session, client = SimpleNamespace(broker_id=1, broker_epoch=5, metadata_version=1), Granting()
-    transactions = TransactionResponder(Transactions(session, client, Candidates(reserve.claim)))  # type: ignore[arg-type]
+    transactions = TransactionResponder(Transactions(session, client, Candidates(reserve.claim), clock=float))  # type: ignore[arg-type]
     for _ in range(_MAX_CALLS):
         try:
             answer, count = responder.respond(data[used:])
