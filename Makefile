@@ -56,6 +56,8 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 	    tools/fetch-java-client || echo "the Java client cannot be had: the tests that need it are skipped" >&2; fi
 	@if command -v apt-get >/dev/null && ! command -v prometheus >/dev/null && [ ! -x .tools/prometheus/promtool ]; then \
 	    tools/fetch-prometheus || echo "Prometheus cannot be had: the tests that need it are skipped" >&2; fi
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
+	    apt-get install -qq -y chromium >/dev/null || echo "Chromium cannot be had: the tests that need it are skipped" >&2; fi
 	$(call jars,kafka,Kafka's broker)
 	$(call jars,kafka-3.9,Kafka's broker for ZooKeeper)
 	$(call jars,spec,TLC)

@@ -43,6 +43,7 @@ class Agent:
             heartbeat_seconds=heartbeat_seconds,
             highest_held=lambda: self.reserve.highest_held,
             highest_known=lambda: self.highest_known,
+            reserve_ids=lambda: self.reserve.remaining,
             let_go=self._let_go,
         )
         self.prefetcher = Prefetcher(self.session, client, settings, rng)

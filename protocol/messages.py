@@ -426,7 +426,8 @@ class BrokerDescription(msgspec.Struct, frozen=True):
     """One registered broker. `kafka`: host:port where Kafka clients reach it, null if it did not say.
 
     `incarnation_id`: of its process. `last_contact_ms`: how long ago the leader heard it; null from any other member,
-    and where that was before it led or before it fenced the broker. Both are null from a build that does not tell them.
+    and where that was before it led or before it fenced the broker. `reserve_ids`: how many IDs it had at hand then, if
+    it said so. All three are null from a build that does not tell them.
     """
 
     broker_id: int
@@ -435,6 +436,7 @@ class BrokerDescription(msgspec.Struct, frozen=True):
     kafka: str | None
     incarnation_id: str | None = None
     last_contact_ms: int | None = None
+    reserve_ids: int | None = None
 
 
 class BrokersResponse(msgspec.Struct, frozen=True):

@@ -41,8 +41,9 @@ class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
     """What one service brings along.
 
     `description` and `readiness`, the question that `/readyz` answers, go into the document; `live` and `ready` are the
-    checks of the probes. `collectors` have the service's own samples. `upkeep` is called each UPKEEP_SECONDS.
-    `clock_ns`: a monotonic clock, by which answers are timed. The rest is as in Dispatcher.
+    checks of the probes. `texts` are routes of its own, `collectors` have its samples. `upkeep` is called each
+    UPKEEP_SECONDS, `drain` when the service begins to stop. `clock_ns`: a monotonic clock, by which answers are timed.
+    The rest is as in Dispatcher.
     """
 
     description: Description
@@ -53,7 +54,9 @@ class Service(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
     ready: Checks
     collectors: Sequence[Collector]
     leader: Leader = lambda: None
+    texts: Sequence[TextRoute] = ()
     upkeep: Callable[[], None] = lambda: None
+    drain: Callable[[], None] = lambda: None
     clock_ns: Callable[[], int] = time.monotonic_ns
     answers_in_kind: bool = False
     tracer: Tracer | None = None
@@ -93,6 +96,7 @@ class App:
         self.counters: Final = ServerCounters()
         self._draining = Draining()
         self._upkeep = service.upkeep
+        self._drain = service.drain
         requests = RequestCounters()
         dispatcher = Dispatcher(
             service.operations,
@@ -110,7 +114,8 @@ class App:
         # Probes of orchestrators have no name; all else has one where everybody needs one.
         access = Access.VIEWER if authenticator.closed else Access.PUBLIC
         texts = [*self._probes(service), _metrics_route([own, *service.collectors], access)]
-        dispatcher.add_texts([*texts, _document_route(service, texts, access, authenticator.ways)])
+        document = _document_route(service, [*service.texts, *texts], access, authenticator.ways)
+        dispatcher.add_texts([*service.texts, *texts, document])
         self.dispatch: Final = dispatcher.dispatch
         self.served: Final = dispatcher.served
         self.probes: Final = ProbeApp(dispatcher, texts, probe_counters, self._draining)
@@ -118,6 +123,7 @@ class App:
     def begin_drain(self) -> None:
         """Turn `/readyz` to 503 while everything is still served: the first step of a stop."""
         self._draining.active = True
+        self._drain()
 
     async def keep_up(self) -> None:
         """Measure the loop's lag and do the service's upkeep until cancelled."""

@@ -22,6 +22,7 @@ from pidkeeper.service.content import (
     wants_msgpack,
 )
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.foreign_pages import refuse_foreign_page
 from pidkeeper.service.histogram import Histogram
 from pidkeeper.service.metrics import SUCCESS
 from pidkeeper.service.parameters import decode_parameters
@@ -67,6 +68,8 @@ def build_endpoint(
         path = query = body = None
         try:
             principal = authorise(request)
+            if tell_order is not None:
+                refuse_foreign_page(request.headers)
             if path_model is not None:
                 path = decode_parameters(path_model, path_texts, "path parameter")
             if query_model is not None:
@@ -114,9 +117,9 @@ def build_text_endpoint(route: TextRoute, authenticator: Authenticator) -> Endpo
     async def endpoint(request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
         try:
             authorise(request)
+            return handler(request, path_texts)
         except RequestError as error:
             return problem_response(error, None)
-        return handler(request, path_texts)
 
     return endpoint
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Protocol
 
 import msgspec
 from yarl import URL
@@ -26,10 +27,26 @@ class HttpRequest(msgspec.Struct, frozen=True):
     certified: Principal | None = None
 
 
+class Told(Protocol):
+    """What goes on being told after the head of an answer, part by part."""
+
+    def parts(self, cut: Callable[[], None]) -> AsyncIterator[bytes]:
+        """The parts, as they come. `cut` ends the connection at once: called if the caller falls too far behind."""
+        ...
+
+    def close(self) -> None:
+        """Nobody listens any more."""
+        ...
+
+
 class HttpResponse(msgspec.Struct, frozen=True):
-    """`close`: the connection ends with this answer, since the stream of its requests is out of step."""
+    """`close`: the connection ends with this answer, since the stream of its requests is out of step.
+
+    `told`: follows the body, which ends only with it, and with the connection.
+    """
 
     status: int
     headers: Mapping[str, str]
     body: bytes
     close: bool = False
+    told: Told | None = None

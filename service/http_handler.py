@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
@@ -10,7 +11,7 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from pidkeeper.service.body import read_body
 from pidkeeper.service.connections import Connection
-from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.exchange import HttpRequest, HttpResponse, Told
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -36,12 +37,28 @@ def build_handler(
         caller = request.protocol
         assert isinstance(caller, Connection), "the server has no others"
         answer = await dispatch(HttpRequest(request.method, request.rel_url, request.headers, body, caller.certified))
+        if answer.told is not None:
+            return await _tell(request, answer, answer.told)
         response = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
         if answer.close:
             response.force_close()
         return response
 
     return handle
+
+
+async def _tell(request: web.BaseRequest, answer: HttpResponse, told: Told) -> web.StreamResponse:
+    """Send what is told until it ends, or until nobody is there to read it."""
+    response = web.StreamResponse(status=answer.status, headers=answer.headers)
+    response.force_close()
+    caller = request.protocol
+    assert isinstance(caller, Connection), "the server has no others"
+    with contextlib.closing(told), contextlib.suppress(ConnectionError):
+        await response.prepare(request)
+        async for part in told.parts(caller.line.abort):
+            await response.write(part)
+            await request.writer.drain()
+    return response
 
 
 async def _invite_body(request: web.BaseRequest) -> None:

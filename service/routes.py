@@ -43,7 +43,7 @@ class Route(msgspec.Struct, Generic[Operations], frozen=True, kw_only=True):
 
 
 class TextRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """A GET that answers with text of its own: probes, metrics, the document.
+    """A GET that answers with text of its own: probes, metrics, the document, pages. The handler may refuse.
 
     `answers` gives status and meaning; `query` the names and meanings of text parameters.
     """

@@ -112,8 +112,12 @@ class ControllerClient:
     async def register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
         return await self._call(f"/v1/brokers/{broker_id}/register", request, RegisterBrokerResponse)
 
-    async def heartbeat(self, broker_id: int, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
-        return await self._call(f"/v1/brokers/{broker_id}/heartbeat", request, BrokerHeartbeatResponse)
+    async def heartbeat(
+        self, broker_id: int, request: BrokerHeartbeatRequest, reserve_ids: int | None = None
+    ) -> BrokerHeartbeatResponse:
+        """`reserve_ids`: how many IDs are at hand. It goes along in the query, which earlier builds do not look at."""
+        query = "" if reserve_ids is None else f"?reserve_ids={reserve_ids}"
+        return await self._call(f"/v1/brokers/{broker_id}/heartbeat{query}", request, BrokerHeartbeatResponse)
 
     async def unregister(self, broker_id: int, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         return await self._call(f"/v1/brokers/{broker_id}/unregister", request, UnregisterBrokerResponse)

@@ -44,8 +44,8 @@ class Session:
 
     `highest_held()`: the highest ID that this process ever held, -1 before the first; `highest_known()`: likewise, or
     passed on. The latter goes along with every sign of life, so that a quorum which has lost what it knew learns of it.
-    `let_go()` has all IDs thrown away that are at hand: called when the quorum turns out to be of another founding than
-    the one that gave them.
+    `reserve_ids()`: how many are at hand; heartbeats tell it, for operators to see. `let_go()` has all of these thrown
+    away: called when the quorum turns out to be of another founding than the one that gave them.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Session:
         heartbeat_seconds: float,
         highest_held: Callable[[], int],
         highest_known: Callable[[], int],
+        reserve_ids: Callable[[], int],
         let_go: Callable[[], None],
     ) -> None:
         self.broker_id = broker_id
@@ -72,6 +73,7 @@ class Session:
         self.registrations = 0
         self._highest_held = highest_held
         self._highest_known = highest_known
+        self._reserve_ids = reserve_ids
         self._let_go = let_go
         self._client = client
         self._epoch_doubted = asyncio.Event()
@@ -130,7 +132,8 @@ class Session:
             epoch = self.broker_epoch
             assert epoch is not None, "heartbeats begin after the registration"
             try:
-                answer = await self._client.heartbeat(self.broker_id, BrokerHeartbeatRequest(epoch, self.held()))
+                request = BrokerHeartbeatRequest(epoch, self.held())
+                answer = await self._client.heartbeat(self.broker_id, request, self._reserve_ids())
             except RequestError as error:
                 raise_if_fatal(error)
                 if error.code in STALE:

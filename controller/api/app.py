@@ -8,6 +8,8 @@ from typing import Final
 
 from prometheus_client.registry import Collector
 
+from pidkeeper.controller.api.console.pages import console_routes
+from pidkeeper.controller.api.events import LiveEvents
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.member_port import Member
 from pidkeeper.controller.api.metrics import AllocationMetrics, ControllerCollector
@@ -16,6 +18,7 @@ from pidkeeper.controller.api.routes import ROUTES
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.certificate_metrics import CertificateCollector
+from pidkeeper.service.event_streams import EventStreams
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.token_list import TokenList
@@ -48,7 +51,12 @@ def build_app(
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
-    pending = operations.pending
+    pending, events = operations.pending, LiveEvents(member, EventStreams())
+
+    def upkeep() -> None:
+        pending.expire(clock_ns())
+        events.pass_on()
+
     service = Service(
         description=DESCRIPTION,
         readiness="Is this member ready to take part in the quorum?",
@@ -56,10 +64,16 @@ def build_app(
         operations=operations,
         live=member.liveness,
         ready=member.readiness,
-        collectors=[ControllerCollector(metrics, pending, member), CertificateCollector(protection), *collectors],
+        collectors=[
+            ControllerCollector(metrics, pending, events.streams, member),
+            CertificateCollector(protection),
+            *collectors,
+        ],
         clock_ns=clock_ns,
         leader=member.leader,
-        upkeep=lambda: pending.expire(clock_ns()),
+        texts=[*console_routes(), events.route()],
+        upkeep=upkeep,
+        drain=events.streams.end,
         tracer=tracer,
     )
     listed = None if tokens is None else tokens.find

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Protocol
 
 from prometheus_client.core import Metric
 
 from pidkeeper.controller.state.requests import Request
+from pidkeeper.protocol.events import Event
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AllocatedBlocksPage,
@@ -65,6 +66,14 @@ class Member(Protocol):
 
     def brokers(self) -> BrokersResponse:
         """All registered brokers."""
+        ...
+
+    def watch(self, watched: bool) -> None:
+        """Whether somebody wants to know what happens. While nobody does, it costs nothing."""
+        ...
+
+    def happened(self) -> Sequence[Event]:
+        """What happened since the last call, while it was watched."""
         ...
 
     def liveness(self) -> list[HealthCheck]:

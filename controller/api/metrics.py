@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from pidkeeper.controller.api.member_port import Member
 from pidkeeper.service.broker_counts import BrokerCounts
+from pidkeeper.service.event_streams import EventStreams
 from pidkeeper.service.histogram import durations
 from pidkeeper.service.pending import PendingRequests
 
@@ -26,9 +27,12 @@ class AllocationMetrics:
 class ControllerCollector(Collector):
     """Turns the counters and the member's own samples into metric families."""
 
-    def __init__(self, metrics: AllocationMetrics, pending: PendingRequests, member: Member) -> None:
+    def __init__(
+        self, metrics: AllocationMetrics, pending: PendingRequests, streams: EventStreams, member: Member
+    ) -> None:
         self._metrics = metrics
         self._pending = pending
+        self._streams = streams
         self._member = member
 
     def collect(self) -> Iterable[Metric]:
@@ -43,7 +47,19 @@ class ControllerCollector(Collector):
             "Requests that wait for their entry to be committed and applied.",
             value=len(self._pending),
         )
+        yield from self._event_streams()
         yield from self._member.metric_families()
+
+    def _event_streams(self) -> Iterable[Metric]:
+        yield GaugeMetricFamily("pidkeeper_event_streams", "Open streams of events.", value=len(self._streams))
+        yield CounterMetricFamily(
+            "pidkeeper_event_streams_cut", "Streams of events cut because they were read too slowly.", self._streams.cut
+        )
+        yield CounterMetricFamily(
+            "pidkeeper_event_streams_refused",
+            "Streams of events refused because too many were open.",
+            self._streams.refused,
+        )
 
     def _throttled_allocations(self) -> Metric:
         family = CounterMetricFamily(

@@ -40,6 +40,19 @@ class VoterPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: NodeId
 
 
+class HeartbeatQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`reserve_ids`: IDs that the broker has at hand. No field of the body, which earlier builds would refuse."""
+
+    reserve_ids: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)] | None = None
+
+
+class WhoAmIResponse(msgspec.Struct, frozen=True):
+    """Whom the caller's token or certificate names, and its roles, sorted."""
+
+    name: str
+    roles: list[str]
+
+
 class BlocksQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A page of the history: blocks above the ID `after` (-1: from the start), at most `limit`."""
 

@@ -12,11 +12,13 @@ from pidkeeper.controller.api.metrics import AllocationMetrics
 from pidkeeper.controller.api.models import (
     BlocksQuery,
     BrokerPath,
+    HeartbeatQuery,
     ProducerPath,
     TransactionQuery,
     TransactionsQuery,
     TransferLeadershipRequest,
     VoterPath,
+    WhoAmIResponse,
 )
 from pidkeeper.controller.state.requests import (
     AbortTransaction,
@@ -135,10 +137,12 @@ class Operations:
         response: RegisterBrokerResponse = await self._submit_for(call.path.id, call.principal, self._sessions, request)
         return response
 
-    async def heartbeat(self, call: Call[BrokerPath, None, BrokerHeartbeatRequest]) -> BrokerHeartbeatResponse:
+    async def heartbeat(
+        self, call: Call[BrokerPath, HeartbeatQuery, BrokerHeartbeatRequest]
+    ) -> BrokerHeartbeatResponse:
         """Keep a registration unfenced."""
         _check_epoch(call.body.broker_epoch)
-        request = BrokerHeartbeat(call.path.id, call.body.broker_epoch, call.body.held)
+        request = BrokerHeartbeat(call.path.id, call.body.broker_epoch, call.body.held, call.query.reserve_ids)
         response: BrokerHeartbeatResponse = await self._submit_for(
             call.path.id, call.principal, self._sessions, request
         )
@@ -282,6 +286,10 @@ class Operations:
         order = self.member.order_migration(phase, forced=forced)
         reached: MigrationPhase = await self.pending.wait(order, now)
         return MigrationOrderResponse(reached.name.lower())
+
+    async def who_am_i(self, call: Call[None, None, None]) -> WhoAmIResponse:
+        """The caller itself."""
+        return WhoAmIResponse(call.principal.name, sorted(role.value for role in call.principal.roles))
 
     async def quorum(self, call: Call[None, None, None]) -> QuorumDescription:
         """The quorum as this member sees it."""

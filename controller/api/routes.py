@@ -7,11 +7,13 @@ from typing import Final
 from pidkeeper.controller.api.models import (
     BlocksQuery,
     BrokerPath,
+    HeartbeatQuery,
     ProducerPath,
     TransactionQuery,
     TransactionsQuery,
     TransferLeadershipRequest,
     VoterPath,
+    WhoAmIResponse,
 )
 from pidkeeper.controller.api.operations import Operations
 from pidkeeper.protocol.errors import ErrorCode
@@ -120,6 +122,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         access=Access.BROKER,
         handler=Operations.heartbeat,
         path_model=BrokerPath,
+        query_model=HeartbeatQuery,
         request=BrokerHeartbeatRequest,
         response=BrokerHeartbeatResponse,
         errors=(*_SESSION, *_EVIDENCE),
@@ -304,6 +307,15 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         request=MigrationOrderRequest,
         response=MigrationOrderResponse,
         errors=(*_ORDER, ErrorCode.EVIDENCE_OPEN),
+    ),
+    Route(
+        method="GET",
+        path="/v1/whoami",
+        name="who_am_i",
+        summary="Tell a viewer whom its token or certificate names, and which roles that has.",
+        access=Access.VIEWER,
+        handler=Operations.who_am_i,
+        response=WhoAmIResponse,
     ),
     Route(
         method="GET",

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 from pidkeeper.controller.answers import Loop, not_controller
 from pidkeeper.controller.node.election_clock import ElectionClock
+from pidkeeper.controller.node.happenings import Happenings
 from pidkeeper.controller.node.operator_warnings import implausible_terms
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.round_trips import RoundTrips
@@ -155,6 +156,7 @@ class Driver:
         self.leader_changes = 0
         self.round_trips = RoundTrips(clock_ns)
         self.election_clock = ElectionClock(core.tally, clock_ns)
+        self.happenings = Happenings()
         self.led_by_another = asyncio.Event()
         self._leader = core.leader_id
         self._memberships_version = core.memberships_version
@@ -313,6 +315,8 @@ class Driver:
         self._history.record(
             allocations(records, first_offset), owners(records, first_offset, version), jumps(records, first_offset)
         )
+        if self.happenings.watched:
+            self.happenings.applied(records, first_offset)
         self._core.applied_to(entry.index)
         self._proposals.applied(entry)
         self._leadership.applied(records)
@@ -350,6 +354,9 @@ class Driver:
         if leader == before:
             return
         self._leader = leader
+        if self.happenings.watched:
+            loss = core.tally.last_loss
+            self.happenings.led_by(leader, core.term, None if loss is None else loss.value)
         if leader in {None, core.node_id}:
             self.led_by_another.clear()
         else:

@@ -11,12 +11,13 @@ from prometheus_client.core import Metric
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
-from pidkeeper.controller.node.status import KnownLeader, describe, liveness, readiness
+from pidkeeper.controller.node.status import KnownLeader, describe, liveness, peer_states, readiness
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.events import Event
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AllocatedBlocksPage,
@@ -99,7 +100,18 @@ class MemberInterface:
 
     def brokers(self) -> BrokersResponse:
         """The registered brokers."""
-        return brokers_response(self._member.machine.brokers, self._member.leadership.last_contact_ms)
+        leadership = self._member.leadership
+        return brokers_response(self._member.machine.brokers, leadership.last_contact_ms, leadership.reserve_ids)
+
+    def watch(self, watched: bool) -> None:
+        """Whether somebody wants to know what happens."""
+        self._member.driver.happenings.watch(watched)
+
+    def happened(self) -> list[Event]:
+        """What happened since the last call, while it was watched."""
+        return self._member.driver.happenings.take(
+            int(self._member.ports.wall_clock() * 1000), peer_states(self._member)
+        )
 
     def liveness(self) -> list[HealthCheck]:
         """Whether this process works at all."""

@@ -159,6 +159,8 @@ class Leadership:
         # Only now that the request is taken: a member that refuses one keeps no session for it.
         if isinstance(request, requests.SignOfLife):
             self.sessions.heard(request.broker_id, self.ticks)
+        if isinstance(request, requests.BrokerHeartbeat):
+            self._hear_reserve(request)
         return answer
 
     def decide_for(self, request: requests.Request, answer: Answer) -> None:
@@ -171,6 +173,16 @@ class Leadership:
         """How long ago a broker was heard; None if it was not since this member leads, or too long ago."""
         silent = self.sessions.silent(broker_id, self.ticks) if self.serving() else None
         return None if silent is None else silent * self._tick_ms
+
+    def reserve_ids(self, broker_id: int) -> int | None:
+        """How many IDs a broker has at hand; None if it has not said so since this member leads."""
+        return self.sessions.reserve(broker_id) if self.serving() else None
+
+    def _hear_reserve(self, request: requests.BrokerHeartbeat) -> None:
+        registration = self._machine.brokers.get(request.broker_id)
+        # A process that another one has replaced speaks for nobody.
+        if registration is not None and registration.broker_epoch == request.broker_epoch:
+            self.sessions.has_at_hand(request.broker_id, request.reserve_ids)
 
     def _take(self, request: requests.Request, answer: Answer) -> None:
         self.decider.add(request, answer)

@@ -63,16 +63,7 @@ class Ledger:
                 self._jumps_from = max(self._jumps_from, reached(self._jumps.popleft()[1]))
             self._jumps.append(jump)
         for offset, record in allocations:
-            self._recent.append(
-                AllocatedBlock(
-                    first=record.producer_id_start,
-                    last=record.producer_id_end,
-                    offset=offset,
-                    broker_epoch=record.broker_epoch,
-                    timestamp_ms=record.timestamp_ms,
-                    broker_id=record.broker_id,
-                )
-            )
+            self._recent.append(block_of(offset, record))
 
     async def archive(self, next_offset: int) -> None:
         """Make everything below `next_offset` durable in the archives. It stays in memory until `forget`."""
@@ -150,6 +141,18 @@ class Ledger:
 
     async def _on_thread(self, function: Callable[..., Any], *args: object) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+
+
+def block_of(offset: int, record: Allocation) -> AllocatedBlock:
+    """The block that a record at `offset` gives away, as the history has it."""
+    return AllocatedBlock(
+        first=record.producer_id_start,
+        last=record.producer_id_end,
+        offset=offset,
+        broker_epoch=record.broker_epoch,
+        timestamp_ms=record.timestamp_ms,
+        broker_id=record.broker_id,
+    )
 
 
 def _complete_from(archive: AllocationArchive, next_offset: int, next_producer_id: int) -> int:

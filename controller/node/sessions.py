@@ -17,22 +17,35 @@ from pidkeeper.protocol.records import (
 
 
 class BrokerSessions:
-    """The tick of every broker's last sign of life."""
+    """The tick of every broker's last sign of life, and how many IDs it had then."""
 
     def __init__(self, timeout_ticks: int) -> None:
         self._timeout_ticks = timeout_ticks
         self._seen: dict[int, int] = {}
         self._unheard: set[int] = set()
+        self._reserves: dict[int, int] = {}
 
     def restart(self, broker_ids: Iterable[int], tick: int) -> None:
         """A new leader gives every broker a full timeout: it does not know when each was last heard."""
         self._seen = dict.fromkeys(broker_ids, tick)
         self._unheard = set(self._seen)
+        self._reserves.clear()
 
     def heard(self, broker_id: int, tick: int) -> None:
         """The broker registered, allocated or sent a heartbeat."""
         self._seen[broker_id] = tick
         self._unheard.discard(broker_id)
+
+    def has_at_hand(self, broker_id: int, reserve_ids: int | None) -> None:
+        """What a heartbeat said of the IDs that the broker has; None if it said nothing."""
+        if reserve_ids is None:
+            self._reserves.pop(broker_id, None)
+        else:
+            self._reserves[broker_id] = reserve_ids
+
+    def reserve(self, broker_id: int) -> int | None:
+        """IDs that the broker had with its last heartbeat; None if it has no session, or did not say."""
+        return self._reserves.get(broker_id) if broker_id in self._seen else None
 
     def silent(self, broker_id: int, tick: int) -> int | None:
         """Ticks since the broker was heard; None if it has no session, or was not heard by this leader."""
@@ -48,9 +61,12 @@ class BrokerSessions:
         for record in records:
             match record:
                 case RegisterBrokerRecord() | BrokerRegistrationChangeRecord(fenced=False):
+                    if isinstance(record, RegisterBrokerRecord):
+                        self._reserves.pop(record.broker_id, None)
                     self._seen.setdefault(record.broker_id, tick)
                 case UnregisterBrokerRecord():
                     self._seen.pop(record.broker_id, None)
+                    self._reserves.pop(record.broker_id, None)
                 case _:
                     pass
 

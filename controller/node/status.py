@@ -109,6 +109,14 @@ def describe(member: ClusterMember) -> QuorumDescription:
     )
 
 
+def peer_states(member: ClusterMember) -> dict[int, str]:
+    """The state of every other member, as the leader sees it; nothing where another member leads."""
+    core = member.core
+    if core.role is not Role.LEADER:
+        return {}
+    return {one.id: _status(member, one).state for one in core.members if one.id != core.node_id}
+
+
 def _described(one: Evidence, next_id: int) -> EvidenceDescription:
     return EvidenceDescription(one.broker_id, one.founding_id, one.highest_producer_id, is_open(one, next_id))
 

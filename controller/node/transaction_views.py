@@ -75,9 +75,14 @@ def transaction_description(record: TransactionRecord) -> TransactionDescription
 
 
 def brokers_response(
-    brokers: BrokersState, last_contact_ms: Callable[[int], int | None] = lambda _: None
+    brokers: BrokersState,
+    last_contact_ms: Callable[[int], int | None] = lambda _: None,
+    reserve_ids: Callable[[int], int | None] = lambda _: None,
 ) -> BrokersResponse:
-    """All registered brokers. `last_contact_ms`: how long ago one was heard, by its id, if that is known."""
+    """All registered brokers. `last_contact_ms`: how long ago one was heard, by its id, if that is known.
+
+    `reserve_ids`: how many IDs one had at hand then, likewise.
+    """
     return BrokersResponse(
         [
             BrokerDescription(
@@ -87,6 +92,7 @@ def brokers_response(
                 known.kafka,
                 known.incarnation_id,
                 last_contact_ms(known.broker_id),
+                reserve_ids(known.broker_id),
             )
             for known in brokers.all()
         ]

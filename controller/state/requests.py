@@ -32,11 +32,13 @@ class UnregisterBroker(msgspec.Struct, frozen=True):
 
 
 class BrokerHeartbeat(msgspec.Struct, frozen=True):
-    """Answered with BrokerHeartbeatResponse. `held`: as of RegisterBroker."""
+    """Answered with BrokerHeartbeatResponse. `held`: as of RegisterBroker. `reserve_ids`: IDs at hand; nothing is
+    decided by them."""
 
     broker_id: int
     broker_epoch: int
     held: HeldIds | None = None
+    reserve_ids: int | None = None
 
 
 class FenceBroker(msgspec.Struct, frozen=True):

@@ -14,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
+DATA = ("pidkeeper/pipeline/report/", "pidkeeper/controller/api/console/")
 PACKAGES = {"protocol", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"}
 
 
@@ -25,11 +26,15 @@ def wheel(built: Path) -> Iterator[zipfile.ZipFile]:
 
 
 def modules() -> set[str]:
-    """All modules of ours, and what the report of an audit is made of, as paths of the namespace."""
+    """All modules of ours, and what the console and the report of an audit are made of, as paths of the namespace."""
     found = {"pidkeeper/__init__.py"}
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             found.add(f"pidkeeper/{path.relative_to(ROOT)}")
+    console = (ROOT / "controller" / "api" / "console").iterdir()
+    found |= {
+        f"pidkeeper/{path.relative_to(ROOT)}" for path in console if path.suffix in {".html", ".css", ".js", ".svg"}
+    }
     return found | {f"pidkeeper/pipeline/report/report.{end}" for end in ("html.j2", "css", "js")}
 
 
@@ -65,7 +70,7 @@ def test_the_sdist_holds_the_same_modules_once(built: Path) -> None:
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(path) as archive:
         names = [member.name.partition("/")[2] for member in archive.getmembers() if member.isfile()]
-    ours = {name for name in names if name.endswith(".py") or name.startswith("pidkeeper/pipeline/report/")}
+    ours = {name for name in names if name.endswith(".py") or name.startswith(DATA)}
     assert ours == modules()
     assert {"LICENSE", "pyproject.toml", "pidkeeper/py.typed"} <= set(names)
 

@@ -124,6 +124,7 @@ def _deliver(answer: _Answer, response: HttpResponse | None) -> None:
 
 def _request(path: str, body: bytes) -> requests.Request:
     """What the controllers are to make of a call, by the book of their HTTP interface and not by its code."""
+    path, _, query = path.partition("?")
     if path == "/v1/producer-ids/allocate":
         allocate = msgspec.json.decode(body, type=AllocateProducerIdsRequest)
         return requests.AllocateProducerIds(allocate.broker_id, allocate.broker_epoch, held=allocate.held)
@@ -143,4 +144,6 @@ def _request(path: str, body: bytes) -> requests.Request:
         return requests.RegisterBroker(int(broker_id), register.incarnation_id, register.kafka, register.held)
     assert verb == "heartbeat", f"no agent calls {path}"
     beat = msgspec.json.decode(body, type=BrokerHeartbeatRequest)
-    return requests.BrokerHeartbeat(int(broker_id), beat.broker_epoch, beat.held)
+    return requests.BrokerHeartbeat(
+        int(broker_id), beat.broker_epoch, beat.held, int(query.removeprefix("reserve_ids="))
+    )

@@ -42,6 +42,7 @@ from pidkeeper.controller.state.requests import (
     UnregisterBroker,
 )
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.events import Event
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
@@ -164,6 +165,8 @@ class MemoryMember:
         self.hold = False
         self.held: list[asyncio.Future[Any]] = []
         self.fault: Exception | None = None
+        self.watched = False
+        self.events: list[Event] = []
         self.checks = {"loop": True, "disk": True}
         self.place = {"leader": True, "caught_up": True}
 
@@ -236,6 +239,15 @@ class MemoryMember:
     def brokers(self) -> BrokersResponse:
         """The registered brokers."""
         return brokers_response(self._registrations())
+
+    def watch(self, watched: bool) -> None:
+        """Note it."""
+        self.watched = watched
+
+    def happened(self) -> list[Event]:
+        """What a test has put into `events`."""
+        events, self.events = self.events, []
+        return events
 
     def liveness(self) -> list[HealthCheck]:
         """The checks in `checks`."""

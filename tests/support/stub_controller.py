@@ -92,6 +92,7 @@ class StubMember:
                 raise RequestError(ErrorCode.NOT_CONTROLLER)
             if quorum.token is not None and request.headers.get("Authorization") != f"Bearer {quorum.token}":
                 raise RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "bad token")
+            quorum.queries.append(request.query_string)
             answer = quorum.answer(request.path, await request.read())
         except RequestError as error:
             return self._problem(error)
@@ -162,6 +163,7 @@ class StubQuorum:
         self.incarnations: dict[int, str] = {}
         self.blocks: list[tuple[int, int]] = []
         self.heartbeats = 0
+        self.queries: list[str] = []
         self.refusals: deque[RequestError] = deque()
         self.allocate_refusals: deque[RequestError | None] = deque()
         self.delays: deque[float] = deque()

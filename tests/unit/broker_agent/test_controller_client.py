@@ -52,6 +52,8 @@ async def test_all_four_calls(quorum: StubQuorum) -> None:
     async with client_of(quorum) as client:
         assert await client.register(7, REGISTER) == RegisterBrokerResponse(1, "stub-cluster")
         assert await client.heartbeat(7, BrokerHeartbeatRequest(1)) == BrokerHeartbeatResponse(fenced=False)
+        assert await client.heartbeat(7, BrokerHeartbeatRequest(1), 2500) == BrokerHeartbeatResponse(fenced=False)
+        assert quorum.queries[-2:] == ["", "reserve_ids=2500"]
         first = await client.allocate(AllocateProducerIdsRequest(7, 1, "stub-cluster"))
         assert first == AllocateProducerIdsResponse(0, 0, 1000)
         assert await client.unregister(7, UnregisterBrokerRequest(1)) == UnregisterBrokerResponse(7)

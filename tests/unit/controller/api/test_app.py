@@ -439,7 +439,9 @@ async def test_a_compressed_body_is_not_inflated(api: Api, member: MemoryMember)
     assert member.submitted == []
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v2/quorum", "/v1/brokers//register", "/v1/producer-ids/1/2/owner"])
+@pytest.mark.parametrize(
+    "path", ["/v1", "/v2/quorum", "/console/console.py", "/v1/brokers//register", "/v1/producer-ids/1/2/owner"]
+)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 async def test_an_unknown_path(api: Api, method: str, path: str) -> None:
     problem(await api.call(method, path), 404, ErrorCode.RESOURCE_NOT_FOUND)
@@ -554,3 +556,19 @@ async def test_force_takes_an_operator_who_has_proven_to_be_one(
 async def test_an_empty_token_is_a_mistake(serve: Serve) -> None:
     with pytest.raises(ValueError, match="token is empty"):
         await serve(token="")
+
+
+async def test_a_page_of_another_origin_gives_no_orders_though_its_browser_has_a_name(
+    api: Api, member: MemoryMember
+) -> None:
+    headers = {"Origin": "https://evil.example"}
+    problem(
+        await api.call("POST", FLOOR, data=b'{"at_least": 5}', headers=headers, skip_auto_headers=["Content-Type"]),
+        403,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    )
+    assert member.submitted == []
+    assert (await api.call("GET", "/v1/quorum", headers=headers)).status == 200
+    own = {"Origin": "http://{}:{}".format(*api.address)}
+    assert (await api.call("POST", FLOOR, json={"at_least": 5}, headers=own)).status == 200
+    assert len(member.submitted) == 1

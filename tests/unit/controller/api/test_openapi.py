@@ -10,6 +10,7 @@ from openapi_schema_validator import OAS31Validator
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from pidkeeper.controller.api.app import build_app
+from pidkeeper.controller.api.console.pages import console_routes
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.routes import ROUTES
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
@@ -41,7 +42,7 @@ def check(document: dict[str, Any], answer: Answer, method: str, path: str) -> N
     content = announced[str(answer.status)]["content"]
     assert answer.content_type in content
     schema = {**content[answer.content_type]["schema"], "components": document["components"]}
-    value = answer.text if answer.content_type == "text/plain" else answer.json()
+    value = answer.json() if answer.content_type.endswith("json") else answer.text
     OAS31Validator(schema).validate(value)
 
 
@@ -98,6 +99,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("GET", "/v1/producer-ids/{id}/owner", "/v1/producer-ids/5/owner", None),
     ("POST", "/v1/producer-ids/floor", "/v1/producer-ids/floor", {"at_least": 7}),
     ("GET", "/v1/quorum", "/v1/quorum", None),
+    ("GET", "/v1/whoami", "/v1/whoami", None),
     ("POST", "/v1/quorum/found", "/v1/quorum/found", {"founding_id": str(uuid.UUID(int=1)), "voters": [1, 2]}),
     ("POST", "/v1/quorum/evidence/dismiss", "/v1/quorum/evidence/dismiss", {"broker_id": 1}),
     ("POST", "/v1/quorum/transfer", "/v1/quorum/transfer", {"target": None}),
@@ -140,8 +142,9 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("GET", "/readyz/{check}", "/readyz/nobody", None),
     ("GET", "/metrics", "/metrics", None),
     ("GET", "/openapi.json", "/openapi.json", None),
+    *(("GET", route.path, route.path, None) for route in console_routes()),
 ]
-PLAIN = 7
+PLAIN = 7 + len(console_routes())
 """The last of them: what is open to everybody."""
 
 
@@ -155,7 +158,8 @@ async def test_every_success_is_as_announced(api: Api, member: MemoryMember) -> 
         answer = await api.call(method, path, json=body) if body is not None else await api.call(method, path)
         assert answer.status == 200 or path.endswith("nobody"), answer.text
         check(document, answer, method, template)
-    assert {template for _, template, _, _ in CALLS} == set(document["paths"])
+    # A stream never ends by itself; test_events.py reads one.
+    assert {template for _, template, _, _ in CALLS} | {"/v1/events"} == set(document["paths"])
 
 
 async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember) -> None:
@@ -183,6 +187,14 @@ async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember)
     member.place["leader"] = member.checks["disk"] = False
     for _, template, path, _ in CALLS[-PLAIN:]:
         check(document, await api.call("GET", path), "GET", template)
+
+
+async def test_a_stream_of_events_is_announced_as_one(serve: Serve) -> None:
+    document = await document_of(await serve(token="secret"))
+    events = document["paths"]["/v1/events"]["get"]
+    assert set(events["responses"]["200"]["content"]) == {"text/event-stream"}
+    assert {"401", "403", "429", "503"} <= set(events["responses"])
+    assert events["security"] == [{"bearer": []}]
 
 
 async def test_another_cluster_is_an_announced_refusal(api: Api) -> None:

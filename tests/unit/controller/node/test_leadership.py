@@ -170,6 +170,17 @@ def test_a_claim_of_who_is_deposed_is_answered_unknown() -> None:
 # Sessions.
 
 
+def test_what_a_broker_has_at_hand_is_what_the_process_of_its_epoch_says(leader: MemoryLeader) -> None:
+    leader.ask(BrokerHeartbeat(1, 0, reserve_ids=500))
+    assert leader.leadership.reserve_ids(1) == 500
+    leader.ask(BrokerHeartbeat(1, 7, reserve_ids=900))
+    leader.ask(BrokerHeartbeat(2, 0, reserve_ids=900))
+    assert leader.leadership.reserve_ids(1) == 500
+    assert leader.leadership.reserve_ids(2) is None, "it is not registered"
+    leader.leadership.close()
+    assert leader.leadership.reserve_ids(1) is None
+
+
 @pytest.mark.parametrize("request_", [RegisterBroker(7, "x"), BrokerHeartbeat(7, 0), AllocateProducerIds(7, 0)])
 def test_a_sign_of_life_keeps_a_session(leader: MemoryLeader, request_: Request) -> None:
     assert sessions(leader) == [1]

@@ -40,6 +40,30 @@ def test_expired_brokers_are_sorted() -> None:
     assert sessions.expired(10) == [1, 2, 3]
 
 
+def test_what_a_broker_has_at_hand_is_known_while_its_process_has_a_session() -> None:
+    sessions = BrokerSessions(10)
+    sessions.has_at_hand(1, 500)
+    assert sessions.reserve(1) is None, "it has no session"
+    sessions.heard(1, 0)
+    assert sessions.reserve(1) == 500
+    sessions.has_at_hand(1, 0)
+    assert sessions.reserve(1) == 0
+    sessions.has_at_hand(1, None)
+    assert sessions.reserve(1) is None, "an earlier build says nothing"
+    for record in (RegisterBrokerRecord(1, 5, "another process"), UnregisterBrokerRecord(1, 5)):
+        sessions.heard(1, 1)
+        sessions.has_at_hand(1, 7)
+        sessions.applied([record], 2)
+        sessions.heard(1, 3)
+        assert sessions.reserve(1) is None
+    sessions.has_at_hand(1, 7)
+    sessions.restart([1], 4)
+    assert sessions.reserve(1) is None, "a new leader was told nothing"
+    sessions.has_at_hand(1, 7)
+    assert sessions.expired(14) == [1]
+    assert sessions.reserve(1) is None
+
+
 def test_an_unregistered_broker_is_forgotten() -> None:
     sessions = BrokerSessions(10)
     sessions.heard(1, 0)
