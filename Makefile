@@ -57,7 +57,7 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 	@if command -v apt-get >/dev/null && ! command -v prometheus >/dev/null && [ ! -x .tools/prometheus/promtool ]; then \
 	    tools/fetch-prometheus || echo "Prometheus cannot be had: the tests that need it are skipped" >&2; fi
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! command -v chromium >/dev/null && ! command -v google-chrome >/dev/null; then \
-	    apt-get install -qq -y chromium >/dev/null || echo "Chromium cannot be had: the tests that need it are skipped" >&2; fi
+	    { apt-get install -qq -y chromium || { apt-get update -qq && apt-get install -qq -y chromium; }; } >/dev/null 2>&1 || echo "Chromium cannot be had: the tests that need it are skipped" >&2; fi
 	$(call jars,kafka,Kafka's broker)
 	$(call jars,kafka-3.9,Kafka's broker for ZooKeeper)
 	$(call jars,spec,TLC)
