@@ -50,12 +50,25 @@ class AclList:
         self._read = Refreshed(f"the file of rules {path}", [path], lambda: _by_principal(read_acls(path)))
 
     def may_use(self, principal: str) -> Callable[[str], bool]:
-        """What is asked of somebody's transactional ids. It goes by the rules as they are when it is asked."""
-        return lambda name: decide(self._read.value, principal, TRANSACTIONAL_ID, name)
+        """What is asked of somebody's transactional ids. It goes by the rules as they are when it is asked.
+
+        Before a refusal the file is looked at again: a client takes that for the last word, and its rule may be newer
+        than what was read here.
+        """
+
+        def may_use(name: str) -> bool:
+            if not self._allows(principal, name):
+                self.refresh()
+            return self._allows(principal, name)
+
+        return may_use
 
     def refresh(self) -> None:
         """Read the file if it has changed."""
         self._read.refresh()
+
+    def _allows(self, principal: str, name: str) -> bool:
+        return decide(self._read.value, principal, TRANSACTIONAL_ID, name)
 
 
 def allows(acls: Sequence[Acl], principal: str, resource: str, name: str) -> bool:

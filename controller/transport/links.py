@@ -130,7 +130,8 @@ class PeerLinks:
         self._stopped = False
         self._offers = 0
         self.jitter = random.Random()
-        self.failures: dict[tuple[int, str], int] = {}
+        # Failed dials are shown from the start: an increase from nothing to 1 would be none for Prometheus.
+        self.failures: dict[tuple[int, str], int] = dict.fromkeys(((peer, "connect") for peer in self._outbound), 0)
 
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
         """Listen and dial; returns the port. Raises OSError if the address cannot be bound."""
@@ -182,7 +183,6 @@ class PeerLinks:
 
     def _dial(self, peer: int, host: str, port: int) -> None:
         self._outbound[peer] = link = OutboundLink(self, peer, host, port)
-        # Shown from the start: an increase from nothing to 1 would be none for Prometheus.
         self.failures.setdefault((peer, "connect"), 0)
         if self._started and not self._stopped:
             link.start()
