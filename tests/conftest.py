@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,6 +11,9 @@ import pytest
 
 from pidkeeper.cli import local_cluster
 from tests.support.side_by_side import share
+
+# Whoever starts the tests in the background has all that they start ignore SIGINT, and some tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS: Final = Path(__file__).parent
 COMPUTING: Final = ("pipeline",)
