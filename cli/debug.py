@@ -140,13 +140,15 @@ class Bundle:
         if key.endswith("_file") and isinstance(value, str) and Path(value).is_file():
             self._secrets |= _lines_of(Path(value))
             return value
-        self._secrets.add(str(value))
+        if len(str(value)) >= MIN_SECRET_CHARACTERS:
+            self._secrets.add(str(value))
         return HIDDEN
 
     def add(self, name: str, content: bytes) -> None:
         """Put it in without secrets, under another name if there is one of that name."""
         text = _SECRET_TEXT.sub(HIDDEN, content.decode("utf-8", "replace"))
-        for secret in self._secrets:
+        # The longest first: one may be a part of another.
+        for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         content = text.encode()
         unique, number = name, 1

@@ -52,7 +52,9 @@ def change_listed(
     try:
         there = not new or file.exists()
         known = read_listed(file, read) if there else []
-        comments = [line for line in file.read_text().splitlines() if line.startswith("#")] if there else []
+        comments = (
+            [line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#")] if there else []
+        )
         lines = [*comments, *(entry.line for entry in change(known))]
         _write(files, file, "".join(f"{line}\n" for line in lines))
     except OSError as error:

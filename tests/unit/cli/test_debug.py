@@ -57,6 +57,15 @@ def test_settings_are_there_without_secrets_and_secrets_are_in_nothing_else(secr
     assert stat.S_IMODE((secrets / "b.tar.gz").stat().st_mode) == 0o600
 
 
+def test_a_secret_that_is_empty_or_short_is_left_out_where_it_stands_alone(tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text('token_file = ""\n[zookeeper]\npassword = "abc"\nconnect = "abc:2181"\n')
+    (tmp_path / "c.log").write_text("a line of abc\n")
+    _, files = bundle(tmp_path / "b.tar.gz", "--config", tmp_path / "c.toml", "--log", tmp_path / "c.log")
+    assert files["logs/c.log"] == "a line of abc\n"
+    assert 'password = "(left out)"' in files["config/c.toml"]
+    assert 'connect = "abc:2181"' in files["config/c.toml"]
+
+
 def test_of_a_long_log_the_end_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(debug, "MAX_LOG_BYTES", 10)
     (tmp_path / "a.log").write_text("0123456789abcde")
