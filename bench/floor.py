@@ -239,8 +239,8 @@ async def serve_claims(port: int, context: ssl.SSLContext | None = None) -> asyn
 
 
 @contextlib.contextmanager
-def tls_claims(files: TlsFiles) -> Iterator[int]:
-    """The server of claims over TLS, where clients show a certificate; gives its port."""
+def tls_claims(files: TlsFiles) -> Iterator[tuple[int, int]]:
+    """The server of claims over TLS, where clients show a certificate; gives its port and its pid."""
     (port,) = free_ports(1)
     paths = [str(path) for path in msgspec.structs.astuple(files)]
     process = subprocess.Popen(
@@ -248,7 +248,7 @@ def tls_claims(files: TlsFiles) -> Iterator[int]:
     )
     try:
         wait_listening(port)
-        yield port
+        yield port, process.pid
     finally:
         process.kill()
         process.wait()

@@ -82,6 +82,14 @@ class TreeSampler:
             seen.peak_mib = max(seen.peak_mib, _peak_mib(status))
 
 
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far. Raises ProcessLookupError where there is none."""
+    stat = _stat(pid)
+    if stat is None:
+        raise ProcessLookupError(f"no process {pid}")
+    return stat[1][1]
+
+
 def descendants(roots: Sequence[int]) -> dict[int, tuple[float, bool]]:
     """By pid the processor seconds of the roots and all below them, and whether a JVM is above."""
     stats = dict(stat for pid in _pids() if (stat := _stat(pid)) is not None)

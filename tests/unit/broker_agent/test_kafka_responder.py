@@ -387,6 +387,26 @@ def test_a_remembered_frame_with_one_byte_changed_claims_only_if_it_decodes(posi
     assert reserve.claimed - 1 == fresh_reserve.claimed
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_a_remembered_frame_is_answered_once_it_is_whole_and_not_before(version: int) -> None:
+    responder, reserve = make()
+    frame = init(version)
+    ask(responder, frame)
+    for cut in range(len(frame)):
+        assert answer(responder, frame[:cut]) == (b"", 0)
+        assert answer(responder, frame + frame[:cut])[1] == len(frame)
+    assert reserve.claimed == 1 + len(frame)
+
+
+def test_remembered_frames_of_two_kinds_in_turn_take_one_call() -> None:
+    """One by one, with what is left copied each time, a chunk of 256 KiB would cost as much as a gigabyte."""
+    responder, reserve = make()
+    pair = init(4, 1) + init(1, 2, "another")
+    responder.respond(pair)
+    assert answer(responder, pair * 50)[1] == len(pair * 50)
+    assert reserve.claimed == 102
+
+
 def test_the_memo_is_bounded_in_frames_and_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kafka_responder, "MAX_MEMO_KEYS", 10)
     responder, reserve = make()
