@@ -193,6 +193,7 @@ def _facts(one: Agent) -> Iterable[tuple[str, object]]:
     yield "Claims/s", status.claim_rate
     yield "Claimed", f"{status.claimed:,}, and {status.claim_errors:,} refused"
     yield "HighestHeld", status.highest_held
+    yield "FoundingId", status.founding_id
     yield "Leader", status.leader
     yield "Version", status.version
 

@@ -224,3 +224,4 @@ def _print_floor(found: Floor) -> None:
     if found.highest is not None:
         click.echo(f"highest ID found: {found.highest}; with a margin of {found.margin} the floor is {found.floor}:")
         click.echo(f"  {found.command}")
+        click.echo(f"  pidkeeper storage recover --at-least {found.floor} …, where the quorum itself is lost", err=True)

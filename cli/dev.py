@@ -13,6 +13,7 @@ from typing import Final
 import click
 
 from pidkeeper.cli.controllers import CERTIFICATES
+from pidkeeper.cli.dev_user import USER
 from pidkeeper.cli.failures import OF_A_MEMBER, OF_KAFKA, CommandError, ExitCode, check_not_anothers, failure_at
 from pidkeeper.cli.local_cluster import LocalCluster, Member, member_name
 from pidkeeper.controller.migration.connect_string import check_connect
@@ -49,7 +50,7 @@ STEADY_SECONDS: Final = 60.0
 @click.option(
     "--secure",
     is_flag=True,
-    help="TLS and certificates on every listener (security = required). Later runs on the same DIR keep this.",
+    help="TLS and certificates on every listener, and a user for Kafka clients. Later runs on the same DIR keep this.",
 )
 @click.option("--restart/--no-restart", default=True, show_default=True, help="Restart a process that dies.")
 def dev(
@@ -86,6 +87,7 @@ def dev(
         raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error
     try:
         _check_that_none_runs(cluster)
+        client = cluster.add_user() if cluster.layout.secure else None
         cluster.start()
         cluster.wait_ready()
         layout = cluster.layout
@@ -94,10 +96,11 @@ def dev(
             f"({', '.join(c.http for c in layout.controllers)}), {len(layout.agents)} agents "
             f"({', '.join(a.kafka for a in layout.agents)}); see {cluster.directory / 'cluster.json'}"
         )
-        if layout.secure:
+        if client is not None:
             click.echo(
                 f"certificates are in {cluster.directory / CERTIFICATES}: commands with --cluster {directory} use the "
-                "operator's by themselves; Kafka clients need ca.pem, producer.pem and producer.key"
+                f"operator's by themselves; Kafka clients take {client}, which logs in as user {USER}, or ca.pem, "
+                "producer.pem and producer.key"
             )
         Supervisor(cluster, restart=restart).run(stop)
     except (DirectoryError, OSError) as error:

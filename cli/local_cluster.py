@@ -25,6 +25,7 @@ import msgspec
 
 import pidkeeper
 from pidkeeper.cli.controllers import CERTIFICATES, Controllers, connect, dev_files
+from pidkeeper.cli.dev_user import CLIENT, make_user
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
@@ -183,6 +184,16 @@ class LocalCluster:
                 file.write(secrets.token_hex(32) + "\n")
         return path
 
+    def add_user(self) -> Path:
+        """Let Kafka clients of a secure cluster log in as a user of SASL; the settings with which they do."""
+        client = self.directory / CLIENT
+        make_user(self._users, client, self.directory / CERTIFICATES / "ca.pem")
+        return client
+
+    @property
+    def _users(self) -> Path:
+        return self.directory / "config" / "users"
+
     def add_controller(self) -> Controller:
         """Lay out one more controller, which is a learner until it is made a voter. Does not start it."""
         node_id = max(controller.id for controller in self.layout.controllers) + 1
@@ -240,7 +251,10 @@ class LocalCluster:
             return {}
         files = dev_files(self.directory, member_name(member))
         assert files is not None, "they were made with the directory"
-        return {"security": "required", "tls": msgspec.structs.asdict(files)}
+        security: dict[str, Any] = {"security": "required", "tls": msgspec.structs.asdict(files)}
+        if isinstance(member, Agent) and self._users.exists():
+            security["users_file"] = str(self._users)
+        return security
 
     # Processes.
 

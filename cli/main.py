@@ -14,7 +14,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("demo.command:demo", "Run a local cluster under load, kill its leaders, and check every ID."),
     "controller": ("run:controller", "Run a member of the quorum."),
     "agent": ("run:agent", "Run a broker agent."),
-    "storage": ("storage:storage", "Format, inspect, verify, back up and restore a member's data directory."),
+    "storage": ("storage:storage", "Format, inspect, verify, back up and recover a member's data directory."),
     "quorum": ("quorum:quorum", "Describe the quorum, transfer its leadership, add and remove voters."),
     "ids": ("ids:ids", "Allocate blocks, find the owner of an ID, list blocks, raise the floor."),
     "brokers": ("brokers:brokers", "List the registered brokers, fence one."),

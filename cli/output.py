@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.founding import Succession, founding_name
 
 TABLE: Final = "table"
 JSON: Final = "json"
@@ -91,7 +91,9 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 def described_succession(succession: Succession | None) -> list[tuple[str, object]]:
     """Whose place a quorum took, as facts; nothing if it took nobody's."""
-    return [] if succession is None else [("Predecessor", succession.predecessor), ("Floor", succession.floor)]
+    if succession is None:
+        return []
+    return [("Predecessor", founding_name(succession.predecessor)), ("Floor", succession.floor)]
 
 
 def _console(console: Callable[..., Any]) -> Any:

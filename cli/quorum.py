@@ -13,7 +13,6 @@ from pidkeeper.cli.controllers import Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.output import TABLE, described_succession, output_option, print_document, print_facts, print_table
 from pidkeeper.cli.watch import watch_option
-from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
@@ -26,6 +25,9 @@ from pidkeeper.protocol.messages import (
     RemoveVoterResponse,
 )
 from pidkeeper.protocol.records import MemberId
+
+FOUND_SECONDS: Final = 30.0
+"""For how long a founding waits for its voters by default: until processes that start now have connected."""
 
 STEP_SECONDS: Final = 0.1
 """Pause between two looks at a learner that catches up: two heartbeats."""
@@ -44,43 +46,26 @@ def quorum() -> None:
     help="A uuid to know the quorum by. Given again, with the same voters, it changes nothing. Default: a new one.",
 )
 @click.option(
-    "--predecessor",
-    type=click.UUID,
-    help="The founding of a quorum that lost all its disks, whose place the new one takes; with --floor.",
+    "--wait", default=FOUND_SECONDS, show_default=True, help="Seconds to wait until all voters are connected."
 )
-@click.option(
-    "--floor",
-    type=click.IntRange(0, MAX_PRODUCER_ID),
-    help="Every ID that the predecessor ever handed out lies below it; the new quorum hands out from there on.",
-)
-@click.option("--force", is_flag=True, help="Also with a floor above 10^12. Takes the operators' token.")
-@click.option("--wait", default=30.0, show_default=True, help="Seconds to wait until all voters are connected.")
 @asks_controllers
-def found(
-    voters: str,
-    founding_id: uuid.UUID | None,
-    predecessor: uuid.UUID | None,
-    floor: int | None,
-    force: bool,
-    wait: float,
-    members: Controllers,
-) -> None:
+def found(voters: str, founding_id: uuid.UUID | None, wait: float, members: Controllers) -> None:
     """Found a new quorum of members with blank disks. Once in its life, and never to mend one.
 
-    The new quorum hands out IDs from 0. With --predecessor and --floor it takes the place of another: agents of that
-    one go on with the IDs that they hold, if these lie below the floor. A quorum of one that a build without foundings
-    began goes on where it was. A member whose disk was lost needs no founding: it joins by itself. If all disks are
-    lost, read docs/operations.md first.
+    The new quorum hands out IDs from 0. A quorum of one that a build without foundings began goes on where it was. A
+    member whose disk was lost needs no founding: it joins by itself. Where all disks were lost, `pidkeeper storage
+    recover` goes on above all that was handed out.
     """
-    if (predecessor is None) != (floor is None):
-        raise click.UsageError("--predecessor and --floor must be given together")
-    succession = None if predecessor is None or floor is None else Succession(predecessor, floor)
-    request = FoundQuorumRequest(founding_id or uuid.uuid4(), _ids(voters), succession, force)
+    answer = ask_to_found(FoundQuorumRequest(founding_id or uuid.uuid4(), voter_ids(voters)), wait, members)
+    click.echo(f"founded quorum {answer.founding_id} of the voters {', '.join(map(str, answer.voters))}")
+
+
+def ask_to_found(request: FoundQuorumRequest, wait: float, members: Controllers) -> FoundQuorumResponse:
+    """Have the voter with the lowest id found a quorum. Raises CommandError if it refuses, or not within `wait` s."""
     deadline = time.monotonic() + wait
     url = _url_of(min(request.voters), members, deadline)
     founder = members.only(url, max(deadline - time.monotonic(), members.timeout))
-    answer = founder.ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
-    click.echo(f"founded quorum {answer.founding_id} of the voters {', '.join(map(str, answer.voters))}")
+    return founder.ask(FoundQuorumResponse, "POST", "/v1/quorum/found", request)
 
 
 @quorum.command()
@@ -179,7 +164,8 @@ def remove_voter(member_id: int, members: Controllers) -> None:
     click.echo(f"member {member_id} is removed: stop its process now")
 
 
-def _ids(text: str) -> list[int]:
+def voter_ids(text: str) -> list[int]:
+    """The ids in a list such as 1,2,3. Raises BadParameter."""
     try:
         return msgspec.convert(text.split(","), list[MemberId], strict=False)
     except msgspec.ValidationError as error:

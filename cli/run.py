@@ -19,6 +19,17 @@ CONFIG_OPTION = click.option(
 )
 
 
+def configured_member(config: Path | None) -> tuple[Path, str, int]:
+    """Data directory, cluster id and node id of a member by its configuration. Raises CommandError (USAGE)."""
+    from pidkeeper.controller.config import load_config
+
+    try:
+        settings = load_config(config).member_settings()
+    except SettingsError as error:
+        raise CommandError(str(error), ExitCode.USAGE) from error
+    return Path(settings.data_dir), settings.cluster_id, settings.node_id
+
+
 @click.group()
 def controller() -> None:
     """Run a member of the quorum, or show how it is configured."""

@@ -8,21 +8,22 @@ import click
 
 from pidkeeper.cli.failures import OF_KAFKA, CommandError, ExitCode, check_not_anothers, failure_at
 from pidkeeper.cli.output import TABLE, described_succession, output_option, print_document, print_facts, print_table
-from pidkeeper.cli.run import CONFIG_OPTION
+from pidkeeper.cli.recover import recover
+from pidkeeper.cli.run import CONFIG_OPTION, configured_member
 from pidkeeper.cli.verify import verify as verify_directory
 from pidkeeper.controller.storage.backup import back_up
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
-from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
+from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import Founding, read_founding
-from pidkeeper.controller.storage.restoring import restore_directory
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
-from pidkeeper.service.settings import SettingsError
 from pidkeeper.snapshots.files import OsFiles
 
 
 @click.group()
 def storage() -> None:
-    """Format, inspect, verify, back up and restore a member's data directory."""
+    """Format, inspect, verify, back up and recover a member's data directory."""
+
+
+storage.add_command(recover)
 
 
 @storage.command("format")
@@ -76,7 +77,7 @@ def info(config: Path | None, directory: Path | None, output: str) -> None:
 @click.option("--to", "target", required=True, type=click.Path(path_type=Path), help="An empty directory, or none yet.")
 @output_option
 def backup(directory: Path, target: Path, output: str) -> None:
-    """Copy what a member knew at its newest snapshot, for `storage restore`.
+    """Copy what a member knew at its newest snapshot, for `storage recover`.
 
     The member may run. The copy has the history of blocks up to that snapshot, and not the log. Take it of a member
     that has caught up.
@@ -99,32 +100,6 @@ def backup(directory: Path, target: Path, output: str) -> None:
             ("Bytes", f"{made.size:,}"),
         ]
     )
-
-
-@storage.command()
-@click.option("--dir", "directory", required=True, type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "--floor",
-    required=True,
-    type=click.IntRange(0, MAX_PRODUCER_ID),
-    help="Every ID that was ever handed out lies below it; the restored quorum hands out from there on.",
-)
-@click.option("--force", is_flag=True, help="Also if the floor is more than 10^12 above what the copy knows.")
-@output_option
-def restore(directory: Path, floor: int, force: bool, output: str) -> None:
-    """Make a copy of a data directory ready to take the place of the quorum that it was copied from.
-
-    Restore one copy, the newest that there is, and start the other members with blank disks: they join it. The quorum
-    goes on with what the copy knows, and hands out IDs from the floor on. Agents that still run go on with the IDs that
-    they hold, if these lie below the floor.
-    """
-    try:
-        restored = restore_directory(OsFiles(), directory, floor, forced=force)
-    except (DirectoryError, LogCorruption, OSError) as error:
-        raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error
-    _print(directory, restored.meta, output, restored.founding)
-    if restored.already:
-        click.echo(f"{directory} was restored like this before: nothing was changed", err=True)
 
 
 @storage.command()
@@ -154,13 +129,7 @@ def _identity(
         return directory, cluster_id, node_id
     if directory is not None or cluster_id is not None or node_id is not None:
         raise click.UsageError("--dir, --cluster-id and --node-id must be given together")
-    from pidkeeper.controller.config import load_config
-
-    try:
-        settings = load_config(config).member_settings()
-    except SettingsError as error:
-        raise CommandError(str(error), ExitCode.USAGE) from error
-    return Path(settings.data_dir), settings.cluster_id, settings.node_id
+    return configured_member(config)
 
 
 def _print(directory: Path, meta: DirectoryMeta, output: str, founding: Founding | None = None) -> None:

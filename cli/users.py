@@ -65,11 +65,27 @@ def create(file: Path, name: str, mechanisms: Sequence[str], password_file: IO[s
     if NAME.fullmatch(name) is None:
         reason = f"{name!r} has others than letters, digits and ._-, or is too long"
         raise click.BadParameter(reason, param_hint="--name")
-    password = secrets.token_urlsafe(PASSWORD_BYTES) if password_file is None else _given(password_file)
-    added = [User(name, make_verifier(password, mechanism, iterations)) for mechanism in dict.fromkeys(mechanisms)]
-    change_listed(file, read_users, lambda known: [*(user for user in known if user.name != name), *added], new=True)
+    password = new_password() if password_file is None else _given(password_file)
+    put_user(file, name, password, mechanisms, iterations)
     if password_file is None:
         click.echo(password)
+
+
+def new_password() -> str:
+    """One that nobody guesses."""
+    return secrets.token_urlsafe(PASSWORD_BYTES)
+
+
+def put_user(
+    file: Path,
+    name: str,
+    password: str,
+    mechanisms: Sequence[str] = tuple(MECHANISMS),
+    iterations: int = DEFAULT_ITERATIONS,
+) -> None:
+    """Add a user to `file`, in place of one of that name. Raises CommandError."""
+    added = [User(name, make_verifier(password, mechanism, iterations)) for mechanism in dict.fromkeys(mechanisms)]
+    change_listed(file, read_users, lambda known: [*(user for user in known if user.name != name), *added], new=True)
 
 
 @users.command("list")

@@ -8,7 +8,7 @@ meant to take the place of another says so itself.
 from __future__ import annotations
 
 import uuid
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, ClassVar, Final, Protocol
 
 import msgspec
 
@@ -17,6 +17,14 @@ from pidkeeper.protocol.ids import MAX_BLOCK_SIZE, MAX_BROKER_ID, MAX_PRODUCER_I
 EvidentBroker = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
 HighestId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID - 1)]
 Floor = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
+
+UNKNOWN_FOUNDING: Final = uuid.UUID(int=0)
+"""The predecessor, where nobody knows any more which it was: no agent is of it, so each lets go of what it holds."""
+
+
+def founding_name(founding_id: uuid.UUID) -> str:
+    """What people are told of the founding whose place another took."""
+    return "unknown" if founding_id == UNKNOWN_FOUNDING else str(founding_id)
 
 
 class Succession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

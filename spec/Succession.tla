@@ -71,7 +71,7 @@ Found ==
     \E p \in 0..founded, f \in 0..(MaxId + 1) :
         Begin(IF p = 0 THEN Nobody ELSE [predecessor |-> p, floor |-> f], [founding |-> 0, next |-> 0, evidence |-> -1])
 
-(* `storage restore`, of one copy.                                          *)
+(* `storage recover`, of one copy.                                          *)
 Restore ==
     \E c \in copies, f \in 0..(MaxId + 1) :
         f >= c.next /\ Begin([predecessor |-> c.founding, floor |-> f], c)

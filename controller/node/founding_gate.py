@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 WAITING: Final = (
     "the disk is blank, and no founded member has connected: `pidkeeper quorum found` founds a new quorum, once; where "
-    "one was founded before, see that its members run and that [[voters]] names them"
+    "one was founded before, see that its members run and that [[voters]] names them; where all disks of that one are "
+    "lost, `pidkeeper storage recover`"
 )
 ALONE: Final = (
     "an earlier build began this directory, the file names this member alone, and nothing on the disk says that the "
@@ -189,7 +190,9 @@ class FoundingGate:
         if not self._blank:
             raise _refused("the disk is not blank: the quorum goes on where it was, and takes nobody's place")
         if self._settings.bridge:
-            raise _refused('ZooKeeper knows how far the IDs have gone (mode = "zookeeper"): leave the predecessor out')
+            raise _refused(
+                'mode = "zookeeper": ZooKeeper knows how far the IDs have gone, `quorum found` goes on there'
+            )
         check_floor(0, succession.floor, self._settings.block_size, forced=forced)
 
     def _check_own(self, voters: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from pidkeeper.controller.state.machine import Jump, reached
-from pidkeeper.protocol.founding import SuccessionRecord
+from pidkeeper.protocol.founding import SuccessionRecord, founding_name
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 
 
@@ -57,8 +57,8 @@ def _past(producer_id: int, jump: Jump, when: str) -> str:
         case SuccessionRecord():
             return (
                 f"producer ID {producer_id} lies below the floor {jump.floor} from which on this quorum hands out "
-                f"({when}): if anybody has it, the quorum of founding {jump.predecessor} gave it, whose place this "
-                "one took"
+                f"({when}): if anybody has it, the quorum of founding {founding_name(jump.predecessor)} gave it, whose "
+                "place this one took"
             )
         case _:
             return (

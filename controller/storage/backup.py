@@ -63,7 +63,10 @@ def back_up(files: Files, source: PurePath, target: PurePath) -> Backup:
 
 def _newest(files: Files, path: PurePath, meta: DirectoryMeta) -> tuple[SnapshotId, bytes, StateImage]:
     """Not by a SnapshotCatalog: to open one is for the member alone, as it clears away what is being written."""
-    problem = f"{path} has no snapshot yet: a member takes one every `snapshot_entries`"
+    problem = (
+        f"{path} has no snapshot yet: the first one comes after `snapshot_entries` entries or `snapshot_allocations` "
+        "blocks. Until then, stop the member and copy its whole directory"
+    )
     for _ in range(LOOKS):
         found = (SnapshotId.from_name(name) for name in files.listdir(path))
         for snapshot in sorted((one for one in found if one is not None), reverse=True):

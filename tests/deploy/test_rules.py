@@ -67,6 +67,17 @@ def test_every_alert_has_a_runbook_and_every_runbook_its_alert() -> None:
 
 
 @pytest.mark.parametrize("name", alerts())
+def test_a_runbook_says_what_an_alert_means_how_to_confirm_it_and_what_to_do(name: str) -> None:
+    (text,) = re.findall(rf"(?ms)^### {name}\n(.*?)^##", OPERATIONS.read_text())
+    meaning, confirm, do = re.split(r"^- \*\*(?:Confirm|Do):\*\* ", text, flags=re.MULTILINE)
+    assert meaning.strip()
+    assert do.strip()
+    assert re.search(r"`[^`]+`", confirm), "a command, or what is said"
+    for metric in re.findall(r"`metrics \S+ (\w+)`", text):
+        assert any(known.startswith(f"pidkeeper_{metric}") for known in known_names()), metric
+
+
+@pytest.mark.parametrize("name", alerts())
 def test_an_alert_says_how_bad_it_is_and_what_was_measured(name: str) -> None:
     rule = alerts()[name]
     assert rule["labels"].keys() == {"severity"}

@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from pidkeeper.cli.kafka_load import ANSWER_BYTES, request_frame
 from tests.support.cluster import REPOSITORY, WAIT_SECONDS, pidkeeper, wait_until
@@ -195,3 +197,31 @@ def test_members_that_outlived_their_run_are_not_taken_for_new_ones(tmp_path: Pa
             assert alive(pid)
         finally:
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_secure_cluster_has_a_user_for_kafka_clients_who_stays_the_same(tmp_path: Path) -> None:
+    told = []
+    for _ in range(2):
+        with dev(tmp_path / "d", "--secure", "--controllers", "1", "--agents", "1") as run:
+            wait_until(lambda run=run: run.output().count("\n") == 2, "both lines")  # type: ignore[misc]
+            client = tmp_path / "d" / "client.properties"
+            assert f"Kafka clients take {client}, which logs in as user dev" in run.output()
+            assert client.stat().st_mode & 0o077 == 0, "it has the password"
+            settings = dict(line.split("=", 1) for line in client.read_text().splitlines())
+            told.append(settings)
+            found = re.search(r'username="(.+)" password="(.+)";', settings["sasl.jaas.config"])
+            assert found is not None
+            producer = Producer(
+                {
+                    "bootstrap.servers": run.layout()["agents"][0]["kafka"],
+                    "transactional.id": "shop",
+                    "security.protocol": settings["security.protocol"],
+                    "ssl.ca.location": settings["ssl.truststore.location"],
+                    "sasl.mechanism": settings["sasl.mechanism"],
+                    "sasl.username": found[1],
+                    "sasl.password": found[2],
+                }
+            )
+            producer.init_transactions(WAIT_SECONDS)
+            assert run.stop() == 0
+    assert told[0] == told[1]

@@ -185,11 +185,9 @@ def test_agents_go_on_through_the_loss_of_all_disks_under_a_quorum_that_names_th
         floor = max(status(agent)["highest_held"] for agent in (first, second)) + 1
         cluster.start(*cluster.layout.controllers)
         wait_until_waiting(cluster)
-        order = ("quorum", "found", "--voters", "1,2,3", "--cluster", cluster.directory)
-        alone = pidkeeper(*order, "--predecessor", lost)
-        assert (alone.returncode, "must be given together" in alone.stderr) == (ExitCode.USAGE, True)
-        founded = pidkeeper(*order, "--predecessor", lost, "--floor", str(floor))
-        assert founded.returncode == 0, founded.stderr
+        order = ("storage", "recover", "--voters", "1,2,3", "--cluster", cluster.directory)
+        recovered = pidkeeper(*order, "--predecessor", lost, "--at-least", str(floor))
+        assert recovered.returncode == 0, recovered.stderr
         assert_goes_on_from(cluster, lost, floor, given)
 
 
@@ -221,9 +219,7 @@ def test_a_quorum_restored_from_an_old_copy_by_the_command_hands_out_above_its_f
             shutil.rmtree(one.data_dir)
             formatted = ("--dir", one.data_dir, "--cluster-id", cluster.layout.cluster_id, "--node-id", str(one.id))
             assert pidkeeper("storage", "format", *formatted).returncode == 0
-        low = pidkeeper("storage", "restore", "--dir", copied.data_dir, "--floor", "1")
-        assert (low.returncode, "were handed out: 1 is below that" in low.stderr) == (ExitCode.REFUSED, True)
-        restored = pidkeeper("storage", "restore", "--dir", copied.data_dir, "--floor", str(floor))
+        restored = pidkeeper("storage", "recover", "--dir", copied.data_dir, "--at-least", str(floor))
         assert restored.returncode == 0, restored.stderr
         assert lost in restored.stdout
         cluster.start(*cluster.layout.controllers)
@@ -252,7 +248,7 @@ def test_a_quorum_is_restored_from_a_backup_that_was_taken_while_it_ran(tmp_path
         blank = [one for one in cluster.layout.controllers if one.id != node_id]
         (restored,) = (one for one in cluster.layout.controllers if one.id == node_id)
         shutil.copytree(copy, restored.data_dir)
-        assert pidkeeper("storage", "restore", "--dir", restored.data_dir, "--floor", str(floor)).returncode == 0
+        assert pidkeeper("storage", "recover", "--dir", restored.data_dir, "--at-least", str(floor)).returncode == 0
         for one in blank:
             formatted = ("--dir", one.data_dir, "--cluster-id", cluster.layout.cluster_id, "--node-id", str(one.id))
             assert pidkeeper("storage", "format", *formatted).returncode == 0

@@ -177,7 +177,7 @@ SUCCESSION_BUGS: Final = (
         "restored-twice-with-another-word",
         _RESTORED,
         "a command under stress, given again",
-        (replace(STORAGE, "restore_directory", "founding.succession.floor != floor", "False"),),
+        (replace(STORAGE, "restore_directory", "pending.floor == floor", "True"),),
         _RESTORING,
         unseen=_ONE_COPY,
     ),

@@ -188,7 +188,7 @@ class TotalLoss:
         self._world.at(LOOK, self._look)
 
     def _restore(self, voter: int, copy: DiskCopy) -> None:
-        """As `pidkeeper storage restore` makes it ready. The other members start with blank disks."""
+        """As `pidkeeper storage recover` makes it ready. The other members start with blank disks."""
         cluster = self._cluster
         founder, monitor = cluster.founder, cluster.monitor
         assert self._lost is not None, "a copy of a quorum without a founding"

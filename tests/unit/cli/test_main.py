@@ -184,29 +184,41 @@ def test_storage_is_formatted_once(tmp_path: Path) -> None:
     assert "FoundingVoters  1, 3" in run("storage", "info", "--dir", str(tmp_path / "d")).output
 
 
-def test_a_copy_is_restored_once_and_says_whose_place_it_takes(tmp_path: Path) -> None:
-    directory, lost = tmp_path / "d", uuid.UUID(int=1)
+def test_a_directory_that_is_left_takes_the_place_of_its_quorum(tmp_path: Path) -> None:
+    directory, lost = tmp_path / "data", uuid.uuid4()
     format_directory(OsFiles(), directory, "c", 1)
-    restore = ["storage", "restore", "--dir", str(directory), "--floor", "5000"]
-    refused = run(*restore)
+    recover = ["storage", "recover", "--dir", str(directory), "--at-least", "5000"]
+    refused = run(*recover)
     assert refused.exit_code == ExitCode.REFUSED
-    assert "has no founding with an id" in refused.output
+    assert f"{directory} is blank: there is nothing to recover from" in refused.output
     write_founding(OsFiles(), directory, Founding.of([FoundingVoter(1, "h:1", "http://h")], lost))
-    restored = run(*restore)
-    assert restored.exit_code == 0, restored.output
-    for line in (f"Predecessor     {lost}", "Floor           5000"):
-        assert line in restored.output
-    again = run(*restore)
-    assert again.exit_code == 0
-    assert "was restored like this before: nothing was changed" in again.output
+    for options, told in (
+        (["--dry-run"], "Nothing was changed (--dry-run)"),
+        ([], "Done. Next:\n1. start member 1\n"),
+        ([], "Done before, nothing was changed. Next:"),
+        (["--dry-run"], "Nothing was changed (--dry-run)"),
+    ):
+        recovered = run(*recover, *options)
+        assert recovered.exit_code == 0, recovered.output
+        for line in (f"Predecessor  {lost}", "KnownNextId  0", "FirstId      5000", "Skipped      5000", told):
+            assert line in recovered.output, line
     assert f"Predecessor     {lost}" in run("storage", "info", "--dir", str(directory)).output
 
 
-@pytest.mark.parametrize("given", [["--floor", "5000"], ["--predecessor", str(uuid.UUID(int=1))]])
-def test_a_predecessor_and_a_floor_are_named_together(given: list[str]) -> None:
-    answer = run("quorum", "found", "--voters", "1", *given, "--controllers", "http://127.0.0.1:1")
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ([], "name what is left"),
+        (["--dir", "d", "--voters", "1"], "name what is left"),
+        (["--dir", "d", "--config", "c"], "name what is left"),
+        (["--dir", "d", "--predecessor", str(uuid.UUID(int=1))], "--predecessor goes with --voters"),
+        (["--voters", "1;2"], "'1;2' is no list of ids like 1,2,3"),
+    ],
+)
+def test_a_recovery_names_what_is_left_in_one_way(given: list[str], told: str) -> None:
+    answer = run("storage", "recover", "--at-least", "5", *given)
     assert answer.exit_code == ExitCode.USAGE
-    assert "--predecessor and --floor must be given together" in answer.output
+    assert told in answer.output
 
 
 def test_options_that_the_environment_sets_say_so() -> None:

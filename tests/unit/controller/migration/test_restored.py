@@ -37,7 +37,7 @@ def put_in_place(quorum: MemoryQuorum, copy: list[bytes]) -> None:
 
 
 def restore(quorum: MemoryQuorum, copy: list[bytes]) -> None:
-    """As `pidkeeper storage restore --floor` has it done."""
+    """As `pidkeeper storage recover` has it done."""
     put_in_place(quorum, copy)
     recorded = quorum.leader.ask(requests.RecordFounding(NEW, quorum.size, False, Succession(LOST, FLOOR)))
     quorum.settle()

@@ -330,7 +330,7 @@ def test_a_place_is_taken_only_by_blank_members_of_this_build_with_ids_of_their_
     settings = replace(file_of(2), bridge=True)
     storage: Any = SimpleNamespace(directory=world, machine=world.machine, founding=None, blank=True)
     stand_in: Any = world
-    assert "leave the predecessor out" in place(FoundingGate(settings, storage, stand_in, stand_in, stand_in))
+    assert "`quorum found` goes on there" in place(FoundingGate(settings, storage, stand_in, stand_in, stand_in))
     world.peers[2] = replace(blank(2), metadata_version=FOUNDING)
     assert "member 2 runs a build that knows no predecessors: upgrade it first" in place(gate_of(world, 2))
     assert not world.jobs

@@ -24,8 +24,10 @@ from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     LeaderChangeRecord,
     ProducerIdFloorRecord,
+    QuorumMember,
     Record,
     RegisterBrokerRecord,
+    VotersRecord,
     encode_batch,
 )
 from pidkeeper.protocol.transactions import TransactionalBlockRecord
@@ -96,12 +98,15 @@ def test_two_copies_are_two_quorums() -> None:
     assert one.founding.founding_id != other.founding.founding_id
 
 
-def test_once_more_changes_nothing_and_another_floor_is_refused() -> None:
+def test_once_more_changes_nothing_and_a_floor_only_rises() -> None:
     files = copied(BLOCK)
     first = restore(files)
     again = restore(files, founding_id=NEXT)
     assert (again.already, again.founding) == (True, first.founding)
-    assert f"was restored before with the floor {FLOOR}, and has not run since" in refusal(files, FLOOR + 1)
+    assert f"was restored before, from ID {FLOOR} on: {FLOOR - 1} is too low" in refusal(files, FLOOR - 1)
+    higher = restore(files, FLOOR + 1, NEXT)
+    assert not higher.already
+    assert read_founding(files, DATA) == Founding.of(VOTERS, NEXT, Succession(LOST, FLOOR + 1)), "who joined is another"
 
 
 @pytest.mark.parametrize("in_snapshot", [False, True])
@@ -130,7 +135,7 @@ def test_a_quorum_that_took_a_place_can_be_followed_in_its_turn(in_snapshot: boo
 )
 def test_a_floor_below_what_the_copy_knows_of_is_refused(record: Record) -> None:
     files = copied(record)
-    assert "knows that IDs up to 999 were handed out: 999 is below that" in refusal(files, 999)
+    assert "knows that IDs up to 999 were handed out: 999 is too low, 1000 is the least" in refusal(files, 999)
     restore(files, 1000)
 
 
@@ -161,10 +166,41 @@ def test_a_log_that_does_not_go_on_from_its_snapshot_is_refused() -> None:
 
 
 def test_what_has_no_founding_of_its_own_is_refused() -> None:
-    assert "was begun by a build without foundings" in refusal(copied(founding=Founding.of(VOTERS)))
-    files = copied()
+    files = copied(founding=Founding.of(VOTERS))
+    assert f"lacks founding.json, but its log is of founding {LOST}" in refusal(files)
     files.unlink(DATA / "founding.json")
-    assert "it is blank, or was begun" in refusal(files)
+    assert "lacks founding.json" in refusal(files)
+    blank, early = MemoryFiles(), MemoryFiles()
+    for one in (blank, early):
+        format_directory(one, DATA, "c", 1)
+    assert "is blank: there is nothing to recover from" in refusal(blank)
+    add(early, [LeaderChangeRecord(1)], HardState(7, 1, 1))
+    assert "was begun by a build without foundings: put it in place as it is" in refusal(early)
+
+
+def test_only_a_voters_copy_is_taken_and_only_of_the_member_that_is_named() -> None:
+    """Nobody would vote for it: blank members join a voter alone."""
+    voters = [FoundingVoter(number, "host:9", "http://host") for number in (2, 3)]
+    founding = Founding.of(voters, LOST)
+    assert "is of member 1, and what it knows for certain is a quorum of [2, 3]" in refusal(copied(founding=founding))
+    joined = VotersRecord(tuple(QuorumMember(one, None, "host:9", "http://host", one != 3) for one in (1, 2, 3)))
+    files = copied(joined, founding=founding)
+    assert "a quorum of [2, 3]" in refusal(files), "it may never have been committed that it is a voter"
+    add(files, [BLOCK], HardState(7, 1, len(BEGUN) + 1))
+    assert restore(files).voters == [1, 2]
+    with pytest.raises(DirectoryError, match="belongs to cluster c, but cluster d was asked for"):
+        restore_directory(copied(BLOCK), DATA, FLOOR, owner=("d", 1))
+    with pytest.raises(DirectoryError, match="belongs to node 1, but node 2 was asked for"):
+        restore_directory(copied(BLOCK), DATA, FLOOR, owner=("c", 2))
+
+
+def test_a_plan_says_the_same_and_changes_nothing() -> None:
+    files = copied(BLOCK)
+    planned = restore_directory(files, DATA, FLOOR, dry_run=True)
+    assert read_founding(files, DATA) == Founding.of(VOTERS, LOST)
+    assert planned.founding.succession == Succession(LOST, FLOOR)
+    assert (planned.next_producer_id, planned.already) == (1000, False)
+    assert "999 is too low" in refusal(files, 999)
 
 
 def test_a_member_that_runs_is_left_alone() -> None:
