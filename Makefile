@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards fix sim soak migration crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards fix sim soak chaos chaos-faults migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -98,6 +98,24 @@ MINUTES ?= 15
 soak: $(VENV)/.dev  ## fat transactions for a quarter of an hour, and all that a member may keep: memory, log, restart
 	$(BIN)/python -m tests.soak.fat_transactions --minutes $(MINUTES)
 	$(BIN)/python -m tests.soak.at_the_limits
+
+define chaos_tools
+@if command -v go >/dev/null && ! command -v toxiproxy-server >/dev/null && [ ! -x .tools/bin/toxiproxy-server ]; then \
+	    tools/fetch-toxiproxy || echo "Toxiproxy could not be built: links go through our own proxy" >&2; fi
+@if command -v apt-get >/dev/null && [ ! -d .tools/faketime ]; then \
+	    tools/fetch-faketime || echo "libfaketime cannot be had: no clock jumps" >&2; fi
+@if command -v apt-get >/dev/null && ! command -v nft >/dev/null && [ ! -d .tools/nft ]; then \
+	    tools/fetch-nft || echo "nft cannot be had: no packet is lost" >&2; fi
+endef
+
+CHAOS_MINUTES := $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),10)
+chaos: $(VENV)/.dev  ## faults of all kinds in real processes under load, and a check of it all; MINUTES=n, SEED=n, AGAINST=cluster.json
+	$(chaos_tools)
+	$(BIN)/python -m tests.chaos.run --minutes $(CHAOS_MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(AGAINST),--against $(AGAINST))
+
+chaos-faults: $(VENV)/.dev  ## each kind of fault alone on a small cluster, and that it bites
+	$(chaos_tools)
+	$(BIN)/python -m pytest -q tests/chaos/faults
 
 crash: $(VENV)/.dev  ## every crash state of the disk formats, and power cuts where the machine allows them
 	$(BIN)/python -m tests.crash.run

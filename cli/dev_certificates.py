@@ -42,7 +42,7 @@ class DevAuthority:
         except (ValueError, TypeError) as error:
             raise CommandError(f"{directory} holds no CA of ours: {error}", ExitCode.REFUSED) from error
 
-    def issue(self, file: str, names: Sequence[CertifiedName], hosts: Sequence[str], days: int) -> None:
+    def issue(self, file: str, names: Sequence[CertifiedName], hosts: Sequence[str], days: float) -> None:
         """Write `file`.pem and `file`.key: a certificate with these names, for servers on these hosts and clients."""
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives: list[x509.GeneralName] = [x509.UniformResourceIdentifier(name.uri) for name in names]
@@ -95,7 +95,7 @@ def issue_for_cluster(
     return [*(file for _, _, file in members), *people]
 
 
-def _builder(subject: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int) -> x509.CertificateBuilder:
+def _builder(subject: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: float) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().subject_name(_subject(subject)).issuer_name(issuer).public_key(key)
     builder = builder.serial_number(x509.random_serial_number())

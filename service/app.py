@@ -29,6 +29,7 @@ from pidkeeper.service.openapi import Description, build_document
 from pidkeeper.service.probes import Checks, Draining, Probe
 from pidkeeper.service.problems import SERVER_NAME, Leader
 from pidkeeper.service.routes import Route, TextRoute
+from pidkeeper.service.task_metrics import TaskCollector
 from pidkeeper.service.tracing import Tracer
 
 UPKEEP_SECONDS: Final = 0.1
@@ -113,7 +114,7 @@ class App:
         own = ServiceCollector(requests, self.counters, probe_counters, service.live, service.ready)
         # Probes of orchestrators have no name; all else has one where everybody needs one.
         access = Access.VIEWER if authenticator.closed else Access.PUBLIC
-        texts = [*self._probes(service), _metrics_route([own, *service.collectors], access)]
+        texts = [*self._probes(service), _metrics_route([own, TaskCollector(), *service.collectors], access)]
         document = _document_route(service, [*service.texts, *texts], access, authenticator.ways)
         dispatcher.add_texts([*service.texts, *texts, document])
         self.dispatch: Final = dispatcher.dispatch

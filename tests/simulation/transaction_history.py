@@ -128,7 +128,7 @@ class TransactionChecker:
         checked = 0
         for story in self._stories.values():
             self._check_outcomes(story)
-            self._check_pairs(story)
+            check_pairs(story.name, story.attempts)
             self._check_fencing(story)
             self._check_retries(story)
             checked += self._check_answers(story)
@@ -182,15 +182,6 @@ class TransactionChecker:
                 for one in self._written[story.name, before.pair]
             ):
                 raise Violation("completed-without-markers", f"{story.name}: {before} became {after}")
-
-    def _check_pairs(self, story: _Story) -> None:
-        """No pair is given to two instances."""
-        holders: dict[Pair, int] = {}
-        for attempt in story.attempts:
-            if isinstance(attempt.answer, InitProducerIdResponse):
-                pair = (attempt.answer.producer_id, attempt.answer.producer_epoch)
-                if holders.setdefault(pair, attempt.producer) != attempt.producer:
-                    raise Violation("pair-twice", f"{story.name}: {pair} went to {holders[pair]}, {attempt.producer}")
 
     def _check_fencing(self, story: _Story) -> None:
         """Once an instance was given a pair, nothing that is invoked under an older pair is granted."""
@@ -358,6 +349,16 @@ class TransactionChecker:
             if not place(one, set()):
                 facts = story.attempts[one].request if rule.startswith("answered") else story.states[one - 1 : one + 1]
                 raise Violation("transaction-unexplained", f"{story.name}: {facts}: {rule}")
+
+
+def check_pairs(transactional_id: str, attempts: Iterable[Operation]) -> None:
+    """No pair is given to two instances of a transactional id."""
+    holders: dict[Pair, int] = {}
+    for attempt in attempts:
+        if isinstance(attempt.answer, InitProducerIdResponse):
+            pair = (attempt.answer.producer_id, attempt.answer.producer_epoch)
+            if holders.setdefault(pair, attempt.producer) != attempt.producer:
+                raise Violation("pair-twice", f"{transactional_id}: {pair} went to {holders[pair]}, {attempt.producer}")
 
 
 def _partitions(markers: Markers) -> frozenset[tuple[str, int]]:

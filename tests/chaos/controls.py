@@ -1,0 +1,336 @@
+"""Negative controls: what the checker must find, or it proves nothing.
+
+Two are allocators that are known to hand out an ID again: the mock cluster of librdkafka, and raftos. The others are
+lies that are put into a copy of what a real run has left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shutil
+import subprocess
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from pidkeeper.cli.kafka_load import ClaimTally, connect
+from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.messages import AllocatedBlock
+from tests.chaos.checker import Verdict, check
+from tests.chaos.ledgers import LEDGER, Ledger
+from tests.chaos.load.journal import IDS, OPERATIONS, ActorJournal, Invoked, Outcome, Returned
+from tests.chaos.load.kinds import ALLOCATE, INIT, ZOMBIE
+
+MOCK_IDS: Final = 5_000
+MOCK_SECONDS: Final = 20.0
+IN_FLIGHT: Final = 100
+RAFTOS_SECONDS: Final = 180.0
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+PEERS: Final = REPOSITORY / ".tools" / "peers" / "complete"
+"""Is there once raftos is installed, which its run.sh does."""
+
+
+class Control(msgspec.Struct, frozen=True):
+    """`by`: the rules that the checker says are broken; `duplicates`: the IDs that it saw again."""
+
+    name: str
+    flagged: bool
+    by: list[str]
+    duplicates: int
+
+
+def _control(name: str, verdict: Verdict, rule: str) -> Control:
+    rules = [text.partition(":")[0] for text in verdict.violations]
+    return Control(name, rule in rules, rules, verdict.duplicates)
+
+
+# Allocators that repeat themselves.
+
+
+async def mock_cluster(directory: Path) -> Control:
+    """MOCK_IDS from librdkafka's mock cluster, whose IDs are random: 4,983 of 5,000 were distinct once."""
+    from confluent_kafka import Producer
+
+    producer = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "ignored:1", "log_level": 0})
+    address = next(iter((await asyncio.to_thread(producer.list_topics, timeout=MOCK_SECONDS)).brokers.values()))
+    tally = ClaimTally()
+    connection = await connect(f"{address.host}:{address.port}", tally, repeat=True)
+    try:
+        connection.send(IN_FLIGHT)
+        async with asyncio.timeout(MOCK_SECONDS):
+            while tally.claims < MOCK_IDS:  # noqa: ASYNC110 - counted on the hot path, which sets no events
+                await asyncio.sleep(0.01)
+    finally:
+        connection.close()
+    return _claimed("librdkafka's mock cluster", tally.ids[:MOCK_IDS], directory)
+
+
+def why_no_raftos() -> str | None:
+    """What is missing for raftos; None if nothing is."""
+    return None if PEERS.exists() else "raftos is not installed; bench/peers/run.sh raftos_repeat installs it"
+
+
+def raftos(directory: Path) -> Control:
+    """What a leader of raftos acknowledged, and what its successor would hand out next. Takes half a minute; blocking.
+
+    Raises CalledProcessError if it does not run.
+    """
+    command = [str(REPOSITORY / "bench" / "peers" / "run.sh"), "raftos_repeat", "--runs", "1", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=RAFTOS_SECONDS, check=True, cwd=REPOSITORY)
+    (found,) = json.loads(done.stdout)["runs"]
+    return _claimed("raftos", array("q", [*found["acknowledged"], found["offered"]]), directory)
+
+
+def _claimed(name: str, ids: array[int], directory: Path) -> Control:
+    """As if they were IDs of an agent that had one block for all of them."""
+    block = AllocatedBlock(0, MAX_PRODUCER_ID, 0, 0, 1, 0)
+    (directory / f"{name}{LEDGER}").write_bytes(msgspec.json.encode(Ledger(1, 0, MAX_PRODUCER_ID, [block])))
+    with ActorJournal(directory, "claimer") as journal:
+        journal.claims(0).take(ids)
+    return _control(name, check(directory), "repeated-id")
+
+
+# Lies in a copy.
+
+
+class Copy:
+    """The files of a run, to be changed. Each raises LookupError where the run has nothing of the kind."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    @contextlib.contextmanager
+    def ledgers(self, *, of_all: bool = True) -> Iterator[list[list[AllocatedBlock]]]:
+        """The blocks of every member, or of the first alone, in order of ID."""
+        paths = sorted(self.directory.glob(f"*{LEDGER}"))[: None if of_all else 1]
+        kept = [msgspec.json.decode(path.read_bytes(), type=Ledger) for path in paths]
+        yield [ledger.blocks for ledger in kept]
+        for path, ledger in zip(paths, kept, strict=True):
+            path.write_bytes(msgspec.json.encode(ledger))
+
+    @contextlib.contextmanager
+    def operations(self, actor: str) -> Iterator[list[tuple[Invoked, Returned]]]:
+        """The operations of an actor that have an outcome, in order of their beginning; they may be replaced."""
+        path = self.directory / f"{actor}{OPERATIONS}"
+        lines = [msgspec.json.decode(text, type=Invoked | Returned) for text in path.read_bytes().splitlines()]
+        told = {line.number: line for line in lines if isinstance(line, Returned)}
+        begun = [line for line in lines if isinstance(line, Invoked)]
+        ended = [(line, told[line.number]) for line in begun if line.number in told]
+        yield ended
+        kept: list[Invoked | Returned] = [line for line in begun if line.number not in told]
+        kept += [line for pair in ended for line in pair]
+        path.write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in kept))
+
+    def having(self, kind: str, outcome: Outcome = Outcome.OK, at_least: int = 1, code: str = "") -> str:
+        """An actor that has so many operations like this."""
+        for path in sorted(self.directory.glob(f"*{OPERATIONS}")):
+            actor = path.name.removesuffix(OPERATIONS)
+            with self.operations(actor) as pairs:
+                if len(_like(pairs, kind, outcome, code)) >= at_least:
+                    return actor
+        raise LookupError(f"nobody has {at_least} of {kind} that are {outcome}")
+
+    def claim(self, producer_id: int) -> None:
+        """Somebody has this ID from an agent, too."""
+        path = max(self.directory.glob(f"*{IDS}"), key=lambda found: found.stat().st_size)
+        with path.open("ab") as file:
+            file.write(array("q", [producer_id]).tobytes())
+
+    def claimed(self) -> int:
+        """An ID that somebody has from that agent."""
+        path = max(self.directory.glob(f"*{IDS}"), key=lambda found: found.stat().st_size)
+        return array("q", path.read_bytes()[:8])[0]
+
+
+def _like(pairs: list[tuple[Invoked, Returned]], kind: str, outcome: Outcome = Outcome.OK, code: str = "") -> list[int]:
+    """The places of operations of this kind that came to this, with this code if one is given."""
+    return [
+        place
+        for place, (asked, told) in enumerate(pairs)
+        if asked.kind == kind and told.outcome is outcome and code in {"", told.code}
+    ]
+
+
+def _result(pair: tuple[Invoked, Returned]) -> dict[str, Any]:
+    assert pair[1].result is not None, f"{pair} is ok"
+    return pair[1].result
+
+
+def _give(pairs: list[tuple[Invoked, Returned]], place: int, result: dict[str, Any] | None) -> None:
+    asked, told = pairs[place]
+    pairs[place] = asked, replace(told, outcome=Outcome.OK, result=result, code="")
+
+
+def repeated_id(copy: Copy) -> None:
+    copy.claim(copy.claimed())
+
+
+def foreign_id(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE)) as pairs:
+        copy.claim(_result(pairs[_like(pairs, ALLOCATE)[0]])["producer_id_start"])
+
+
+def block_twice(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE, at_least=2)) as pairs:
+        one, other = _like(pairs, ALLOCATE)[:2]
+        _give(pairs, other, _result(pairs[one]))
+
+
+def lost_block(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE)) as pairs, copy.ledgers() as ledgers:
+        first = _result(pairs[_like(pairs, ALLOCATE)[-1]])["producer_id_start"]
+        for blocks in ledgers:
+            blocks[:] = [block for block in blocks if block.first != first]
+
+
+def lost_by_a_member(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE)) as pairs, copy.ledgers(of_all=False) as (blocks,):
+        first = _result(pairs[_like(pairs, ALLOCATE)[-1]])["producer_id_start"]
+        blocks[:] = [block for block in blocks if block.first != first]
+
+
+def shorter_block(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE)) as pairs:
+        place = _like(pairs, ALLOCATE)[0]
+        _give(pairs, place, _result(pairs[place]) | {"producer_id_len": 1})
+
+
+def two_histories(copy: Copy) -> None:
+    with copy.ledgers(of_all=False) as (blocks,):
+        blocks[0] = replace(blocks[0], offset=blocks[0].offset + 1)
+
+
+def overlap(copy: Copy) -> None:
+    with copy.ledgers() as ledgers:
+        for blocks in ledgers:
+            blocks[1] = replace(blocks[1], first=blocks[1].first - 1)
+
+
+def reordered(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE, at_least=2)) as pairs:
+        one, other = _like(pairs, ALLOCATE)[:2]
+        early, late = _result(pairs[one]), _result(pairs[other])
+        _give(pairs, one, late)
+        _give(pairs, other, early)
+
+
+def unexplained_gap(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE)) as pairs:
+        del pairs[_like(pairs, ALLOCATE)[0]]
+
+
+def unexplained_floor(copy: Copy) -> None:
+    """A hole in the newest part of the history, which all know: nobody asked for IDs to be left out there."""
+    with copy.ledgers() as ledgers:
+        hole = ledgers[0][-2]
+        for blocks in ledgers:
+            blocks[:] = [block for block in blocks if block != hole]
+
+
+def stale_epoch_in_the_log(copy: Copy) -> None:
+    with copy.operations(copy.having(ALLOCATE)) as pairs, copy.ledgers() as ledgers:
+        place = _like(pairs, ALLOCATE)[-1]
+        asked, told = pairs[place]
+        older = asked.arguments["broker_epoch"] - 1
+        pairs[place] = replace(asked, arguments=asked.arguments | {"broker_epoch": older}), told
+        for blocks in ledgers:
+            for number, block in enumerate(blocks):
+                if block.first == _result((asked, told))["producer_id_start"]:
+                    blocks[number] = replace(block, broker_epoch=older)
+
+
+def stale_epoch(copy: Copy) -> None:
+    refused = (ALLOCATE, Outcome.REFUSED)
+    with copy.operations(copy.having(*refused, code="STALE_BROKER_EPOCH")) as pairs:
+        _give(
+            pairs,
+            _like(pairs, *refused, "STALE_BROKER_EPOCH")[0],
+            {"producer_id_start": 2**40, "producer_id_len": 1000},
+        )
+
+
+def pair_twice(copy: Copy) -> None:
+    with copy.operations(copy.having(INIT, at_least=2)) as pairs:
+        one, other = _of_one_id(pairs)
+        _give(pairs, other, _result(pairs[one]))
+
+
+def epoch_fell(copy: Copy) -> None:
+    with copy.operations(copy.having(INIT, at_least=2)) as pairs:
+        one, other = _of_one_id(pairs)
+        _give(pairs, one, _result(pairs[one]) | {"producer_epoch": _result(pairs[other])["producer_epoch"] + 1})
+
+
+def id_of_two(copy: Copy) -> None:
+    with copy.operations(copy.having(INIT, at_least=2)) as pairs:
+        asked, told = pairs[_like(pairs, INIT)[-1]]
+        number = asked.number + 1_000_000_000
+        arguments = asked.arguments | {"transactional_id": "another"}
+        pairs.append((replace(asked, number=number, arguments=arguments), replace(told, number=number)))
+
+
+def unfenced(copy: Copy) -> None:
+    with copy.operations(copy.having(ZOMBIE, Outcome.REFUSED)) as pairs:
+        _give(pairs, _like(pairs, ZOMBIE, Outcome.REFUSED)[0], None)
+
+
+def _of_one_id(pairs: list[tuple[Invoked, Returned]]) -> tuple[int, int]:
+    """Two instances of one transactional id."""
+    seen: dict[str, int] = {}
+    for place in _like(pairs, INIT):
+        transactional_id = pairs[place][0].arguments["transactional_id"]
+        if transactional_id in seen:
+            return seen[transactional_id], place
+        seen[transactional_id] = place
+    raise LookupError("no transactional id had two instances")
+
+
+PLANTED: Final[dict[Callable[[Copy], None], str]] = {
+    repeated_id: "repeated-id",
+    foreign_id: "foreign-id",
+    block_twice: "duplicate",
+    lost_block: "lost",
+    lost_by_a_member: "lost-by-a-member",
+    shorter_block: "lost",
+    two_histories: "two-histories",
+    overlap: "id-gap",
+    reordered: "real-time-order",
+    unexplained_gap: "unexplained-gap",
+    unexplained_floor: "unexplained-floor",
+    stale_epoch_in_the_log: "stale-epoch",
+    stale_epoch: "stale-epoch-granted",
+    pair_twice: "pair-twice",
+    epoch_fell: "epoch-fell",
+    id_of_two: "repeated-id",
+    unfenced: "two-unfenced",
+}
+"""Each lie, and the rule by which it must be found."""
+
+
+def planted(lie: Callable[[Copy], None], kept: Path, scratch: Path) -> Control:
+    """Put a lie into a copy of the run that was kept, made in `scratch`. Raises LookupError if the run has no such."""
+    directory = scratch / lie.__name__
+    shutil.copytree(kept, directory)
+    lie(Copy(directory))
+    try:
+        return _control(lie.__name__, check(directory), PLANTED[lie])
+    finally:
+        shutil.rmtree(directory)
+
+
+async def all_controls(kept: Path, scratch: Path) -> list[Control]:
+    """Every control that can be had, on allocators and in copies of the run in `kept`; made in `scratch`."""
+    await asyncio.to_thread(scratch.mkdir)
+    found = [await mock_cluster(scratch)]
+    if why_no_raftos() is None:
+        found.append(await asyncio.to_thread(raftos, scratch))
+    for lie in PLANTED:
+        with contextlib.suppress(LookupError):
+            found.append(await asyncio.to_thread(planted, lie, kept, scratch))
+    return found

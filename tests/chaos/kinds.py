@@ -1,0 +1,75 @@
+"""All kinds of faults, how often each is wanted, and which of them can be had on a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from tests.chaos.fault import FaultKind
+from tests.chaos.faults import (
+    certificates,
+    clocks,
+    configuration,
+    disks,
+    full_disks,
+    links,
+    lost_disks,
+    memory,
+    operators,
+    packets,
+    processes,
+)
+from tests.chaos.plan import Draw
+from tests.chaos.stage import Stage
+
+ALL: Final[tuple[FaultKind, ...]] = tuple(
+    kind
+    for module in (
+        processes,
+        links,
+        disks,
+        full_disks,
+        lost_disks,
+        clocks,
+        memory,
+        configuration,
+        certificates,
+        packets,
+        operators,
+    )
+    for kind in module.KINDS
+)
+
+RARE: Final = 12.0
+"""In an hour: of what is not named in WANTED."""
+
+WANTED: Final[dict[str, float]] = {
+    "kill": 180,
+    "kill_several": 20,
+    "pause": 90,
+    "pause_several": 12,
+    "rolling_restart": 22,
+    "clock_jump": 90,
+    "clock_leap": 20,
+    "full_disk": 55,
+    "fsync_fails": 55,
+    "fsync_stalls": 55,
+    "fsync_hangs": 55,
+    "voter_replaced": 22,
+}
+"""Of the other kinds. A run has fewer or more of all, as its time allows."""
+
+
+def possible(stage: Stage, kinds: Iterable[FaultKind] = ALL) -> tuple[list[FaultKind], dict[str, str]]:
+    """The kinds that can be had here, and why the others cannot, by name."""
+    why = {kind.name: kind.why_not(stage) for kind in kinds}
+    missing = {name: reason for name, reason in why.items() if reason is not None}
+    return [kind for kind in kinds if kind.name not in missing], missing
+
+
+def draws(kinds: Sequence[FaultKind]) -> list[Draw]:
+    """What a plan needs to know of them."""
+    return [
+        Draw(kind.name, kind.targets, kind.seconds, kind.takes_down, kind.loses, WANTED.get(kind.name, RARE))
+        for kind in kinds
+    ]

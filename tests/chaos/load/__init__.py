@@ -1,0 +1,1 @@
+"""Who asks the cluster meanwhile, and what each was told."""

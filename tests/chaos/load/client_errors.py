@@ -1,0 +1,55 @@
+"""Which errors of the four client libraries a fault of links and processes explains: those that the library itself
+would try again after, or that end one transaction. All others end the client, and no fault may bring them about.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import aiokafka.errors
+from confluent_kafka import KafkaError, KafkaException
+
+from tests.clients.java_witness import JavaError
+from tests.clients.witnesses import KafkaPythonError
+
+_LIBRDKAFKA: Final = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._MSG_TIMED_OUT}
+)
+
+_JAVA: Final = frozenset(
+    {
+        "TimeoutException",
+        "DisconnectException",
+        "NetworkException",
+        "RetriableException",
+        "CoordinatorLoadInProgressException",
+        "CoordinatorNotAvailableException",
+        "NotCoordinatorException",
+        "ConcurrentTransactionsException",
+    }
+)
+
+_JAVA_NAME: Final = re.compile(r"(\w+Exception): ")
+
+
+def passes(error: BaseException) -> bool:
+    """Whether the client, or the next one in its place, may go on after it once the cluster is healed."""
+    if isinstance(error, KafkaException):
+        told = error.args[0]
+        return not told.fatal() and (told.retriable() or told.txn_requires_abort() or told.code() in _LIBRDKAFKA)
+    if isinstance(error, aiokafka.errors.KafkaError | KafkaPythonError):
+        return bool(error.retriable) or isinstance(error, aiokafka.errors.KafkaTimeoutError)
+    if isinstance(error, JavaError):
+        return not _JAVA.isdisjoint(_JAVA_NAME.findall(str(error)))
+    return isinstance(error, TimeoutError | ConnectionError)
+
+
+def text_of(error: BaseException) -> str:
+    """The error and what it was raised from, in one line."""
+    told: list[str] = []
+    cause: BaseException | None = error
+    while cause is not None:
+        told.append(f"{type(cause).__name__}: {cause}")
+        cause = cause.__cause__
+    return ", from ".join(told).replace("\n", " ")

@@ -1,0 +1,36 @@
+"""The kinds of operations that a journal has."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ALLOCATE: Final = "allocate"
+REGISTER: Final = "register"
+RAISE_FLOOR: Final = "raise-floor"
+
+CLAIM: Final = "claim"
+"""Stands for `count` claims that got no ID. Those that got one are in other files."""
+
+INIT: Final = "init"
+"""A Kafka client gets its pair for `transactional_id`; `instance` numbers the clients that had this id."""
+
+STEP: Final = "step"
+"""What an instance does with its pair, which is the newest."""
+
+ZOMBIE: Final = "zombie"
+"""What an instance tries that was replaced: it is refused, if it is heard at all."""
+
+FENCED: Final = "fenced"
+"""The code of what is refused to a zombie."""
+
+FATAL: Final = "fatal"
+"""An error after which a client cannot go on, and that no fault of links and processes explains."""
+
+FORBIDDEN: Final = "forbidden"
+"""A request that nobody may be granted."""
+
+QUOTA: Final = "quota"
+"""Broker `broker_id` asks for more than `per_second` and `burst` allow it."""
+
+CHANGE: Final = "change"
+"""An operator changes the quorum."""

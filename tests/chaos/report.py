@@ -1,0 +1,131 @@
+"""The outcome of a run, for people and for programs."""
+
+from __future__ import annotations
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from tests.chaos.controls import Control
+from tests.chaos.figures import GAP_MEDIAN_SECONDS, RECOVERY_P99_SECONDS, Tally, quantile
+from tests.chaos.resources import Verdict as Resources
+
+
+class Gap(msgspec.Struct, frozen=True):
+    """Times without a block around faults of one kind, each of which struck a leader alone, in seconds."""
+
+    faults: int
+    median_s: float
+    p99_s: float
+    worst_s: float
+
+    @classmethod
+    def of(cls, seconds: list[float]) -> Gap:
+        """Of the single gaps, at least one."""
+        return cls(len(seconds), *(round(quantile(seconds, share), 4) for share in (0.5, 0.99, 1.0)))
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run found, as in build/chaos.json.
+
+    `minutes`: of faults, without set-up and check. `duplicates`: IDs, or pairs of ID and epoch, that more than one got.
+    `lost`: acknowledged blocks that a member's history lacks. `claim_errors`: claims that failed at agents with a
+    filled reserve during the fault of a single member. `recovery_p99_s`: from the end of the last fault of an act to
+    the next block. `negative_control_flagged`: whether all controls that ran were found fault with. `broken`: every
+    promise that was not kept, in words; `slow`: the same of times; `missing`: what this machine cannot do.
+    """
+
+    seed: int
+    minutes: float
+    faults_by_kind: dict[str, Tally]
+    acts: int
+    ids_checked: int
+    blocks_checked: int
+    duplicates: int
+    lost: int
+    claim_errors: int
+    fatal_client_errors: int
+    recovery_p99_s: float
+    leader_gaps: dict[str, Gap]
+    elections: int
+    voter_changes: int
+    negative_control_flagged: bool
+    controls: list[Control]
+    resources: list[Resources]
+    broken: list[str]
+    slow: list[str]
+    missing: dict[str, str]
+    proxy: str
+    directory: str
+
+
+def promises(report: Report) -> list[str]:
+    """What a run broke that its figures tell, times aside."""
+    broken = [
+        f"{one.process}: {one.bar.quantity} grew by {one.growth:,.0f} a minute to {one.highest:,.0f}, "
+        f"{one.bar.per_minute:,.0f} a minute and {one.bar.highest:,.0f} in all may be"
+        for one in report.resources
+        if not one.passed
+    ]
+    for count, what in (
+        (report.duplicates, "IDs were handed out twice"),
+        (report.lost, "acknowledged blocks are lost"),
+        (report.fatal_client_errors, "fatal errors of Kafka clients"),
+        (report.claim_errors, "claims failed at a filled reserve during the fault of one member"),
+    ):
+        if count:
+            broken.append(f"{count:,} {what}")
+    broken += [f"the checker finds nothing wrong with {one.name}" for one in report.controls if not one.flagged]
+    return broken
+
+
+def delays(report: Report) -> list[str]:
+    """Times that were longer than they may be: of recovery, and of the gaps around faults of a leader alone."""
+    slow = []
+    if report.recovery_p99_s > RECOVERY_P99_SECONDS:
+        slow.append(f"service back within {report.recovery_p99_s:.2f} s at p99, {RECOVERY_P99_SECONDS:g} s may be")
+    for kind, most in GAP_MEDIAN_SECONDS.items():
+        gap = report.leader_gaps.get(kind)
+        if gap is not None and gap.median_s > most:
+            slow.append(f"a leader's {kind} costs {gap.median_s:.2f} s (median), {most:g} s may be")
+    return slow
+
+
+def print_report(report: Report, console: Console) -> None:
+    """The figures as a table, then what was broken."""
+    faults = Table("fault", box=box.SIMPLE_HEAD)
+    for header in ("injected", "seen to bite", "struck nobody", "gap of a leader"):
+        faults.add_column(header, justify="right", no_wrap=True)
+    for kind, tally in sorted(report.faults_by_kind.items()):
+        gap = report.leader_gaps.get(kind)
+        shown = "" if gap is None else f"{gap.median_s:.2f} s"
+        faults.add_row(kind, str(tally.injected), str(tally.bitten), str(tally.missed or ""), shown)
+    console.print(faults)
+    figures = Table(box=None, show_header=False)
+    figures.add_column(justify="right")
+    figures.add_column()
+    for number, words in _figures(report):
+        figures.add_row(number, words)
+    console.print(figures)
+    for kind, why in sorted(report.missing.items()):
+        console.print(f"not done: {kind}: {why}")
+    for sentence in report.broken:
+        console.print(f"BROKEN: {sentence}", style="bold red")
+    for sentence in report.slow:
+        console.print(f"SLOW: {sentence}", style="bold yellow")
+
+
+def _figures(report: Report) -> list[tuple[str, str]]:
+    flagged = sum(control.flagged for control in report.controls)
+    return [
+        (f"{report.minutes:.1f}", f"minutes, {report.acts} acts, links through {report.proxy}, seed {report.seed}"),
+        (f"{report.ids_checked:,}", f"IDs checked, of {report.blocks_checked:,} blocks"),
+        (f"{report.duplicates:,}", "IDs handed out twice"),
+        (f"{report.lost:,}", "acknowledged blocks lost"),
+        (f"{report.claim_errors:,}", "claims failed at a filled reserve during the fault of one member"),
+        (f"{report.fatal_client_errors:,}", "fatal errors of Kafka clients"),
+        (f"{report.recovery_p99_s:.2f}", "seconds from the last heal to the next block (p99)"),
+        (f"{report.elections:,}", f"elections, {report.voter_changes:,} changes of voters"),
+        (f"{flagged}", f"of {len(report.controls)} controls were found fault with, as they must be"),
+    ]

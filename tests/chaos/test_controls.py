@@ -1,0 +1,79 @@
+"""What the checker must find: what a real run has left passes, and each lie that is put into a copy of it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pidkeeper.cli.local_cluster import LocalCluster
+from tests.chaos.checker import check
+from tests.chaos.controls import PLANTED, Copy, mock_cluster, planted, raftos, why_no_raftos
+from tests.chaos.ledgers import LedgerKeeper
+from tests.chaos.load.actor import Actor
+from tests.chaos.load.allocators import Allocator, StaleAllocator
+from tests.chaos.load.claimers import WireClaimer
+from tests.chaos.load.journal import entries
+from tests.chaos.load.kafka_clients import KafkaClients
+from tests.chaos.load.kinds import FENCED, ZOMBIE
+from tests.support.cluster import running_cluster
+from tests.support.waiting import until
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a run without faults has left."""
+    directory = tmp_path_factory.mktemp("kept")
+    with running_cluster(tmp_path_factory.mktemp("cluster"), agents=1) as cluster:
+        asyncio.run(run(cluster, directory))
+        LedgerKeeper(cluster, directory).finish()
+    return directory
+
+
+async def run(cluster: LocalCluster, directory: Path) -> None:
+    """Until every lie can be told of it."""
+    (agent,) = cluster.layout.agents
+
+    def controllers() -> tuple[str, ...]:
+        return tuple(one.http for one in cluster.layout.controllers)
+
+    actors: list[Actor | KafkaClients] = [
+        Allocator("allocator", directory, controllers, 1001),
+        StaleAllocator("stale", directory, controllers, 1002),
+        WireClaimer("wire", directory, agent.id, lambda: (agent.kafka,), 500.0),
+        KafkaClients("aiokafka", directory, "aiokafka", lambda: (agent.kafka,), ids=1),
+    ]
+    async with contextlib.AsyncExitStack() as stack:
+        for actor in actors:
+            await stack.enter_async_context(actor.running())
+        await until(lambda: any(entry.kind == ZOMBIE and entry.code == FENCED for entry in entries(directory)))
+
+
+def test_what_a_run_has_left_passes(kept: Path) -> None:
+    verdict = check(kept)
+    assert verdict.violations == []
+    assert (verdict.duplicates, verdict.lost, verdict.fatal_client_errors) == (0, 0, 0)
+    assert min(verdict.ids_checked, verdict.blocks_checked, verdict.pairs_checked, verdict.stale_refused) > 1
+
+
+@pytest.mark.parametrize("lie", PLANTED, ids=lambda lie: lie.__name__)
+def test_a_lie_is_found(lie: Callable[[Copy], None], kept: Path, tmp_path: Path) -> None:
+    control = planted(lie, kept, tmp_path)
+    assert control.flagged, f"{control.name} is not found by {PLANTED[lie]}, but by {control.by}"
+
+
+async def test_an_allocator_that_repeats_itself_is_found(tmp_path: Path) -> None:
+    control = await mock_cluster(tmp_path)
+    assert control.flagged
+    assert control.duplicates > 0
+
+
+def test_a_quorum_that_offers_an_id_again_is_found(tmp_path: Path) -> None:
+    if (reason := why_no_raftos()) is not None:
+        pytest.skip(reason)
+    control = raftos(tmp_path)
+    assert control.flagged
+    assert control.duplicates > 0
