@@ -33,9 +33,6 @@ from pidkeeper.service.trace_context import sampled_trace
 MAX_ORDER_CHARACTERS: Final = 300
 """Of an order in the log: who, what, and the longest names of a transaction."""
 
-_STRANGERS: Final = frozenset({401, 403})
-"""The answers to whoever has not shown that it may ask."""
-
 logger = logging.getLogger(__name__)
 
 Operations = TypeVar("Operations")
@@ -102,8 +99,7 @@ def timed(endpoint: Endpoint, duration: Histogram, clock_ns: Callable[[], int]) 
     async def timed_endpoint(request: HttpRequest, path_texts: Mapping[str, str]) -> HttpResponse:
         began = clock_ns()
         answer = await endpoint(request, path_texts)
-        stranger = answer.status in _STRANGERS
-        duration.observe(clock_ns() - began, None if stranger else sampled_trace(request.headers))
+        duration.observe(clock_ns() - began, None if answer.denied else sampled_trace(request.headers))
         return answer
 
     return timed_endpoint

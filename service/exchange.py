@@ -42,7 +42,8 @@ class Told(Protocol):
 class HttpResponse(msgspec.Struct, frozen=True):
     """`close`: the connection ends with this answer, since the stream of its requests is out of step.
 
-    `told`: follows the body, which ends only with it, and with the connection.
+    `told`: follows the body, which ends only with it, and with the connection. `denied`: why it is refused to a caller
+    who has not shown that it may ask; None in all other answers.
     """
 
     status: int
@@ -50,3 +51,4 @@ class HttpResponse(msgspec.Struct, frozen=True):
     body: bytes
     close: bool = False
     told: Told | None = None
+    denied: str | None = None

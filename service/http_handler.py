@@ -17,9 +17,13 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def build_handler(
-    dispatch: Callable[[HttpRequest], Awaitable[HttpResponse]], whole: Callable[[web.BaseRequest], None]
+    dispatch: Callable[[HttpRequest], Awaitable[HttpResponse]],
+    denied: Callable[[web.BaseRequest, int, str], None],
+    whole: Callable[[web.BaseRequest], None],
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """The coroutine that answers every request of a server. `whole` is called once the body of one is there."""
+    """The coroutine that answers every request of a server. `whole` is called once the body of one is there, `denied`
+    with the status and the reason of a refusal to whoever may not ask.
+    """
 
     async def rest_of(request: web.BaseRequest) -> bytes:
         body = await read_body(request)
@@ -37,6 +41,8 @@ def build_handler(
         caller = request.protocol
         assert isinstance(caller, Connection), "the server has no others"
         answer = await dispatch(HttpRequest(request.method, request.rel_url, request.headers, body, caller.certified))
+        if answer.denied is not None:
+            denied(request, answer.status, answer.denied)
         if answer.told is not None:
             return await _tell(request, answer, answer.told)
         response = web.Response(body=answer.body, status=answer.status, headers=answer.headers)

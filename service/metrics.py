@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from pidkeeper.service.histogram import Histogram, durations
 from pidkeeper.service.probes import Checks
+from pidkeeper.service.problems import DENIED
 from pidkeeper.service.recent_maximum import RecentMaximum
 
 SUCCESS: Final = "success"
@@ -53,10 +54,12 @@ class RequestCounters:
 
 class ServerCounters:
     """The server below the routes: its connections, open, refused, evicted, and cut by reason; handshakes of TLS that
-    failed, by reason; how late its event loop ran a timer, in nanoseconds."""
+    failed, by reason; requests of callers who may not ask, by status; how late its event loop ran a timer, in
+    nanoseconds."""
 
     def __init__(self) -> None:
         self.handshake_failures: Counter[str] = Counter()
+        self.requests_denied = Counter(dict.fromkeys(DENIED, 0))
         self.connections = 0
         self.connections_cut = Counter(dict.fromkeys(CUT_REASONS, 0))
         self.connections_refused = 0
@@ -150,6 +153,14 @@ def _connections(prefix: str, what: str, counters: ServerCounters) -> Iterable[M
     for reason, count in counters.handshake_failures.items():
         failed.add_metric([reason], count)
     yield failed
+    denied = CounterMetricFamily(
+        f"{prefix}_requests_denied",
+        f"Requests on {what} connections refused because the caller has not shown that it may ask, by HTTP status.",
+        labels=["code"],
+    )
+    for status, count in counters.requests_denied.items():
+        denied.add_metric([str(status)], count)
+    yield denied
 
 
 def build_registry(collectors: Sequence[Collector]) -> CollectorRegistry:

@@ -20,6 +20,9 @@ MAX_QUOTED_CHARACTERS: Final = 64
 Leader = Callable[[], tuple[int, str] | None]
 """Node id and base URL of the leader that a refused caller may turn to, or None while there is none."""
 
+DENIED: Final = (401, 403)
+"""The statuses of answers to whoever has not shown that it may ask."""
+
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -78,4 +81,5 @@ def problem_response(error: RequestError, leader: tuple[int, str] | None) -> Htt
     if isinstance(error, HttpError):
         headers.update(error.headers)
     close = isinstance(error, HttpError) and error.close
-    return HttpResponse(problem.status, headers, _ENCODER.encode(problem), close)
+    denied = problem.detail if problem.status in DENIED else None
+    return HttpResponse(problem.status, headers, _ENCODER.encode(problem), close, denied=denied)

@@ -12,11 +12,13 @@ from typing import Final, Protocol
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.connections import KEEPALIVE_SECONDS, MAX_CONNECTIONS, BoundedServer
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.http_handler import build_handler
 from pidkeeper.service.listening import Listener
 from pidkeeper.service.metrics import ServerCounters
+from pidkeeper.service.problems import quoted
 from pidkeeper.service.process import ServiceError
 from pidkeeper.service.protection import UNPROTECTED, Protection
 
@@ -68,6 +70,7 @@ class HttpServer:
         self._app = app
         self._max_connections = max_connections
         self._protection = protection
+        self._complaints = Complaints()
         self._runner: web.ServerRunner | None = None
         self._listener: Listener | None = None
         self._beside: list[asyncio.Task[None]] = []
@@ -82,7 +85,11 @@ class HttpServer:
         await runner.setup()
         context = self._protection.context(lambda contexts: contexts.listener)
         listener = Listener(
-            server, context=context, plaintext=not self._protection.required, handshakes=self._protection.handshakes
+            server,
+            context=context,
+            plaintext=not self._protection.required,
+            handshakes=self._protection.handshakes,
+            complaints=self._complaints,
         )
         try:
             bound = await listener.bind(host, port, backlog=LISTEN_BACKLOG)
@@ -120,7 +127,7 @@ class HttpServer:
     def _make_server(self) -> BoundedServer:
         # The parser hands out compressed bodies as they are: nothing here inflates a caller's bytes.
         return BoundedServer(
-            partial(build_handler, self._app.dispatch),
+            partial(build_handler, self._app.dispatch, self._denied),
             self._app.counters,
             self._max_connections,
             self._protection.name,
@@ -129,6 +136,12 @@ class HttpServer:
             auto_decompress=False,
             lingering_time=LINGER_SECONDS,
             keepalive_timeout=KEEPALIVE_SECONDS,
+        )
+
+    def _denied(self, request: web.BaseRequest, status: int, why: str) -> None:
+        self._app.counters.requests_denied[status] += 1
+        self._complaints.about(
+            request.remote or "an unknown host", f"{request.method} {quoted(request.path)} is refused: {why}"
         )
 
 

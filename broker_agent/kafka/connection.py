@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -17,20 +16,18 @@ from pidkeeper.service.access import Principal
 Respond = Callable[[bytes, MayUse], tuple[bytes | TransactionalCall | PasswordCall, int]]
 """The answers to what is complete at the front of some bytes, or what gives them, and how many bytes were used."""
 
-_log = logging.getLogger(__name__)
-
 
 class Host(Protocol):
     """What a connection takes from its listener, and tells it."""
 
     respond: Respond
     sweeps: int
-    malformed: int
 
     def admit(self, connection: Connection) -> bool: ...
-    def may_use(self, principal: Principal) -> MayUse: ...
+    def may_use(self, connection: Connection, principal: Principal) -> MayUse: ...
     def has_authenticated(self, mechanism: str) -> None: ...
     def refuse(self, connection: Connection, mechanism: str, why: str) -> None: ...
+    def has_erred(self, connection: Connection, error: WireError, *, stranger: bool) -> None: ...
     def has_asked(self, connection: Connection) -> None: ...
     def await_request(self, connection: Connection) -> None: ...
     def request_came(self, connection: Connection) -> None: ...
@@ -92,7 +89,7 @@ class Connection(asyncio.Protocol):
         """Serve it from now on, as somebody."""
         self._negotiation = None
         self._respond = self._listener.respond
-        self._may_use = self._listener.may_use(principal)
+        self._may_use = self._listener.may_use(self, principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listener.forget(self)
@@ -203,8 +200,7 @@ class Connection(asyncio.Protocol):
                 if used == 0 or self._paused:
                     break
         except WireError as error:
-            self._listener.malformed += 1
-            _log.debug("closing %s: %s", self.transport.get_extra_info("peername"), error)
+            self._listener.has_erred(self, error, stranger=self._negotiation is not None)
             self.transport.close()
             return
         self._partial_wants = 4 if len(data) < 4 else 4 + int.from_bytes(data[:4], "big")

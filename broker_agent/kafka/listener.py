@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pidkeeper.broker_agent.kafka.connection import Connection, Respond
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.negotiation import Negotiation, PasswordCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.wire.primitives import WireError
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import User
@@ -22,6 +24,7 @@ from pidkeeper.service.listening import Listener
 from pidkeeper.service.metrics import CUT_REASONS
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
+from pidkeeper.service.problems import quoted
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.shared_bytes import SharedBytes
 
@@ -64,6 +67,8 @@ _SWEEPS_PER_TIMEOUT: Final = 4
 
 _BACKLOG: Final = 1024
 """Connections that wait for accept: all clients of a dead agent come at once."""
+
+_log = logging.getLogger(__name__)
 
 
 class KafkaListener:
@@ -184,9 +189,19 @@ class KafkaListener:
         self._complaints.about(_host(transport), f"{principal.name} is refused: it has not the role producer")
         return None
 
-    def may_use(self, principal: Principal) -> MayUse:
-        """What rules say of somebody's transactional ids."""
-        return anything if self._acls is None else self._acls.may_use(principal.name)
+    def may_use(self, connection: Connection, principal: Principal) -> MayUse:
+        """What rules say of somebody's transactional ids. What they forbid is logged."""
+        if self._acls is None:
+            return anything
+        allowed, host = self._acls.may_use(principal.name), _host(connection.transport)
+
+        def may_use(name: str) -> bool:
+            if allowed(name):
+                return True
+            self._complaints.about(host, f"no rule allows {principal.name} the transactional id {quoted(name)}")
+            return False
+
+        return may_use
 
     def has_authenticated(self, mechanism: str) -> None:
         """A client has shown who it is."""
@@ -197,6 +212,15 @@ class KafkaListener:
         self.authentications[mechanism, "failure"] += 1
         self._complaints.about(_host(connection.transport), f"a client is refused, {why}")
         asyncio.get_running_loop().call_later(REFUSAL_SECONDS, connection.transport.close)
+
+    def has_erred(self, connection: Connection, error: WireError, *, stranger: bool) -> None:
+        """It is closed for what it sent. `stranger`: before anybody knew who it is."""
+        self.malformed += 1
+        host = _host(connection.transport)
+        if stranger:
+            self._complaints.about(host, f"a client is refused, {error}")
+        else:
+            _log.debug("closing a connection from %s: %s", host, error)
 
     def has_asked(self, connection: Connection) -> None:
         """It has sent a complete request, the first one since the last sweep."""

@@ -131,6 +131,14 @@ def _peers(member: ClusterMember) -> Iterator[Metric]:
     for (peer, reason), count in member.links.failures.items():
         failures.add_metric([str(peer), reason], count)
     yield failures
+    handshakes = CounterMetricFamily(
+        PREFIX + "peer_handshakes_failed",
+        "New connections at the peer port that came to no TLS, or that were refused for what they said.",
+        labels=["reason"],
+    )
+    for reason, count in member.links.handshakes_failed.items():
+        handshakes.add_metric([reason], count)
+    yield handshakes
     terms = CounterMetricFamily(
         PREFIX + "terms_refused",
         "Messages of a peer whose term was implausibly far ahead, which were dropped.",

@@ -46,6 +46,10 @@ class Links(Protocol):
     def failures(self) -> Mapping[tuple[int, str], int]:
         """Failed dials, refusals and drops, by peer and reason."""
 
+    @property
+    def handshakes_failed(self) -> Mapping[str, int]:
+        """Inbound connections that were refused before they were links, by reason."""
+
     async def start(self, host: str, port: int, events: LinkEvents) -> int:
         """Listen and dial; returns the port. Raises OSError if the address cannot be bound."""
 

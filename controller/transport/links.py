@@ -126,6 +126,7 @@ class PeerLinks:
             handshakes=protection.handshakes,
             complaints=self.complaints,
         )
+        self.handshakes_failed: Final = self._listener.failures
         self._started = False
         self._stopped = False
         self._offers = 0
@@ -375,6 +376,7 @@ class InboundLink(asyncio.Protocol):
         identity = self._links.identity
         if (reason := self._links.judge(hello, self._certified)) is not None:
             self._links.complaints.about(self._host, f"refused a peer link: {reason}")
+            self._links.handshakes_failed["refused"] += 1
             self._transport.write(frame(Refused(reason)))
             self._transport.close()
             return

@@ -70,6 +70,7 @@ class SimLinks:
     """The links of one process: the simulated network."""
 
     failures: Mapping[tuple[int, str], int] = {}
+    handshakes_failed: Mapping[str, int] = {}
 
     def __init__(self, process: Process, identity: Identity, _: Mapping[int, tuple[str, int]]) -> None:
         self.identity = identity

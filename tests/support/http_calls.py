@@ -42,20 +42,23 @@ def call(
     timeout: float = CALL_SECONDS,
     context: ssl.SSLContext | None = None,
     traceparent: str | None = None,
+    source: str | None = None,
 ) -> Answer:
     """One request; `body` is sent as JSON unless it is bytes already. `context`: over TLS, to an https:// address.
+    `source`: the address to come from.
 
     Raises OSError or HTTPException.
     """
     sent = {"Content-Type": "application/json"} | ({} if token is None else {"Authorization": f"Bearer {token}"})
     if traceparent is not None:
         sent["traceparent"] = traceparent
+    from_address = None if source is None else (source, 0)
     if base_url.startswith("https://"):
         connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-            *address_of(base_url), timeout=timeout, context=context
+            *address_of(base_url), timeout=timeout, context=context, source_address=from_address
         )
     else:
-        connection = http.client.HTTPConnection(*address_of(base_url), timeout=timeout)
+        connection = http.client.HTTPConnection(*address_of(base_url), timeout=timeout, source_address=from_address)
     try:
         payload = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         connection.request(method, path, payload, sent)
