@@ -90,12 +90,12 @@ async def _running(
     on_stop_signal(ending.request_stop)
     on_violation(ending.fail)
     rng = random.SystemRandom()
-    token = callers.token
-    sent = None if token is None else lambda: token.value
     async with (
         exporting(exporter) as tracer,
         refreshing(callers.refresh, protection.refresh),
-        AiohttpTransport(token=sent, tls=protection.tls, trace=None if tracer is None else tracer.headers) as transport,
+        AiohttpTransport(
+            token=callers.token, tls=protection.tls, trace=None if tracer is None else tracer.headers
+        ) as transport,
     ):
         carrier = transport if tracer is None else TracedTransport(transport, tracer)
         client = ControllerClient(config.controllers, carrier, rng)

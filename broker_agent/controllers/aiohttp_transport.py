@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final, Self
 
 import aiohttp
 
 from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS
+from pidkeeper.service.problems import DENIED
+from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.tls import Tls
 
 MAX_RESPONSE_BYTES: Final = 512 * 1024
@@ -17,9 +20,12 @@ _MAX_CONNECTIONS_PER_MEMBER: Final = 16 + MAX_TRANSACTIONAL_CALLS
 """A round of eight allocations, a heartbeat, the list of brokers, and the attempts given up on that are still being
 closed; and the transactions, which so keep none of these from a connection."""
 
+_NO_TIMEOUT: Final = aiohttp.ClientTimeout(total=None)
+"""The whole of an exchange has one."""
+
 
 class AiohttpTransport:
-    """What `token` gives goes along as a bearer token. `tls`: for https:// addresses, what is shown and trusted.
+    """`token` goes along as a bearer token. `tls`: for https:// addresses, what is shown and trusted.
 
     `trace`: the headers that name the trace of a request. Use as an asynchronous context manager.
     """
@@ -27,7 +33,7 @@ class AiohttpTransport:
     def __init__(
         self,
         *,
-        token: Callable[[], str] | None = None,
+        token: Refreshed[str] | None = None,
         tls: Tls | None = None,
         trace: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
@@ -48,16 +54,32 @@ class AiohttpTransport:
     async def exchange(
         self, method: str, base_url: str, path: str, body: bytes | None, timeout_seconds: float
     ) -> tuple[int, bytes]:
-        """As `Transport.exchange`. A redirect is an answer like any other: the token would follow it anywhere."""
+        """As `Transport.exchange`. A redirect is an answer like any other: the token would follow it anywhere.
+
+        When a token is refused, its file is looked at again, for the refusal is the last word and ends the agent: one
+        that takes the place of the refused one goes along then.
+        """
+        token = self._token
+        async with asyncio.timeout(timeout_seconds):
+            if token is None:
+                return await self._send(method, base_url + path, body, None)
+            sent = token.value
+            answer = await self._send(method, base_url + path, body, sent)
+            if answer[0] in DENIED:
+                token.refresh()
+                if token.value != sent:
+                    return await self._send(method, base_url + path, body, token.value)
+            return answer
+
+    async def _send(self, method: str, url: str, body: bytes | None, token: str | None) -> tuple[int, bytes]:
         assert self._session is not None, "the transport is used outside of its `async with` block"
-        timeout = aiohttp.ClientTimeout(total=timeout_seconds)
         headers = {} if self._trace is None else dict(self._trace())
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token()}"
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
         context = True if self._tls is None else self._tls.contexts.client
         try:
             async with self._session.request(
-                method, base_url + path, data=body, headers=headers, allow_redirects=False, timeout=timeout, ssl=context
+                method, url, data=body, headers=headers, allow_redirects=False, timeout=_NO_TIMEOUT, ssl=context
             ) as response:
                 return response.status, await _read_bounded(response)
         except aiohttp.ClientError as error:

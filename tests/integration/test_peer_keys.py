@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import signal
+import ssl
 import threading
 from pathlib import Path
 from typing import Any, Self
@@ -18,10 +20,11 @@ from tests.support.http_calls import call, exchange
 
 
 class Claims:
-    """Claims IDs at an agent without a pause; `failed` are the answers that were no ID."""
+    """Claims IDs at an agent without a pause, over TLS with a `context`; `failed` are the answers that were no ID."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, context: ssl.SSLContext | None = None) -> None:
         self.agent = agent
+        self._context = context
         self.claimed: list[int] = []
         self.failed: list[Any] = []
         self._stop = threading.Event()
@@ -38,11 +41,21 @@ class Claims:
 
     def _run(self) -> None:
         while not self._stop.wait(0.001):
-            answer = call(self.agent.http, "POST", "/v1/init-producer-id", {"transactional_id": None}).json()
+            try:
+                answer = self._claim()
+            except (OSError, http.client.HTTPException) as error:
+                answer = {"no answer": error}
             if answer.get("error_code") == 0:
                 self.claimed.append(answer["producer_id"])
             else:
                 self.failed.append(answer)
+
+    def _claim(self) -> dict[str, Any]:
+        answer = call(
+            self.agent.http, "POST", "/v1/init-producer-id", {"transactional_id": None}, context=self._context
+        )
+        claimed: dict[str, Any] = answer.json()
+        return claimed
 
 
 def roll(cluster: LocalCluster, **options: Any) -> None:

@@ -21,6 +21,7 @@ from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionalInitRequest, TransactionResponse
+from pidkeeper.service.refreshing import Refreshed
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import PATIENCE_SECONDS, until
 
@@ -69,10 +70,10 @@ def make_agent(
 
 @contextlib.asynccontextmanager
 async def controller_client(
-    urls: tuple[str, ...], *, token: str | None = None, **options: Any
+    urls: tuple[str, ...], *, token: Refreshed[str] | None = None, **options: Any
 ) -> AsyncIterator[ControllerClient]:
     """A client of the controllers over HTTP."""
-    async with AiohttpTransport(token=None if token is None else lambda: token) as transport:
+    async with AiohttpTransport(token=token) as transport:
         yield ControllerClient(urls, transport, random.Random(1), **options)
 
 

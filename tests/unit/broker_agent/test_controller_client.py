@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,6 +32,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
+from pidkeeper.service.refreshing import Refreshed
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 from tests.support.whole_agent import controller_client
@@ -172,13 +174,20 @@ async def test_a_member_that_cannot_serve_is_asked_no_second_time_in_a_row(quoru
     assert quorum.members[0].requests + quorum.members[1].requests >= 2
 
 
-async def test_the_token_goes_along() -> None:
-    async with StubQuorum(1, token="secret") as quorum:
-        async with client_of(quorum, token="secret") as client:
+async def test_the_token_goes_along_and_the_newest_before_a_refusal_is_believed(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("secret")
+    token = Refreshed("token_file", [str(file)], file.read_text)
+    async with StubQuorum(1, token="secret") as quorum, client_of(quorum, token=token) as client:
+        await client.register(7, REGISTER)
+        file.write_text("the next one")
+        quorum.token = "the next one"
+        await client.register(7, REGISTER)
+        quorum.token = "one that is not there yet"
+        before = quorum.members[0].requests
+        with pytest.raises(RequestError, match="bad token"):
             await client.register(7, REGISTER)
-        async with client_of(quorum, token="wrong") as client:
-            with pytest.raises(RequestError, match="bad token"):
-                await client.register(7, REGISTER)
+        assert quorum.members[0].requests == before + 1, "the same token is not sent twice"
 
 
 @pytest.mark.parametrize(
