@@ -11,7 +11,8 @@ import click
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.listed_files import change_listed, read_listed
 from pidkeeper.cli.output import TABLE, output_option, print_document, print_table
-from pidkeeper.service.token_list import NAME, ListedToken, digest_of, is_role, read_tokens
+from pidkeeper.service.token_hashes import digest_of
+from pidkeeper.service.token_list import NAME, ListedToken, is_role, read_tokens
 
 TOKEN_BYTES = 32
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))

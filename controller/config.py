@@ -86,7 +86,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     and over TLS it is what peers prove. `peer_key_file` holds the secrets that members prove to each other without TLS,
     one a line: any of them will do. `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP
     callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change the
-    cluster, beside their certificates. `tokens_file`: tokens of callers with roles of their own (`service.token_list`).
+    cluster, beside their certificates; either may have several, one a line. `tokens_file`: tokens of callers with roles
+    of their own (`service.token_list`).
     `probe_listen`: host:port where probes and metrics are served once more, whatever goes on at `http_listen`.
     `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
     KIP-730's bridge). `zookeeper`: how ZooKeeper is reached, needed until the migration from

@@ -26,9 +26,11 @@ from pidkeeper.service.logs import tell_with_each_line
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
 from pidkeeper.service.protection import UNPROTECTED, Protection
-from pidkeeper.service.refreshing import refreshing
+from pidkeeper.service.refreshing import Refreshed, refreshing
 from pidkeeper.service.server import HttpServer
-from pidkeeper.service.settings import SettingsError, parse_address, parse_optional_address, read_secret
+from pidkeeper.service.settings import parse_address, parse_optional_address
+from pidkeeper.service.shared_tokens import shared_tokens
+from pidkeeper.service.token_hashes import SharedTokens
 from pidkeeper.service.token_list import TokenList
 from pidkeeper.service.tracing import Exporter
 from pidkeeper.service.tracing_setting import FLUSH_SECONDS, exporting, load_tracer
@@ -67,7 +69,7 @@ def run(config: ControllerConfig) -> int:
     """
     settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
     probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
-    protection, tokens = config.protection(), _read_tokens(config)
+    protection, shared = config.protection(), shared_tokens(config.token_file, config.operator_token_file)
     listed = None if config.tokens_file is None else TokenList(config.tokens_file)
     tracer = load_tracer(config.tracing, "pidkeeper-controller", config.node_id)
     return run_service(
@@ -75,7 +77,7 @@ def run(config: ControllerConfig) -> int:
             settings,
             listen,
             config.limits,
-            *tokens,
+            shared=shared,
             tokens=listed,
             protection=protection,
             probe_listen=probe_listen,
@@ -94,9 +96,8 @@ async def _running(
     settings: MemberSettings,
     listen: HostPort,
     limits: ApiLimits,
-    token: str | None,
-    operator_token: str | None = None,
     *,
+    shared: Refreshed[SharedTokens],
     tokens: TokenList | None = None,
     protection: Protection = UNPROTECTED,
     probe_listen: HostPort | None = None,
@@ -111,14 +112,15 @@ async def _running(
     on_violation(member.driver.fault)
     core = member.core
     tell_with_each_line(lambda: {"member": member.node_id, "term": core.term, "index": core.commit})
-    refresh = [protection.refresh] if tokens is None else [protection.refresh, tokens.refresh]
+    refresh = [protection.refresh, shared.refresh]
+    if tokens is not None:
+        refresh.append(tokens.refresh)
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(exporting(exporter))
         app = build_app(
             MemberInterface(member) if tracer is None else TracedInterface(member, tracer),
             limits=limits,
-            token=token,
-            operator_token=operator_token,
+            shared=shared,
             tokens=tokens,
             protection=protection,
             collectors=[await stack.enter_async_context(usage_watched(Path(settings.data_dir)))],
@@ -139,14 +141,3 @@ async def _running(
         await member.hand_over()
         await api.stop(DRAIN_SECONDS)
         await member.stop()
-
-
-def _read_tokens(config: ControllerConfig) -> tuple[str | None, str | None]:
-    """The common token and the operators'. Raises SettingsError."""
-    token = None if config.token_file is None else read_secret(config.token_file, "token_file")
-    if config.operator_token_file is None:
-        return token, None
-    operator_token = read_secret(config.operator_token_file, "operator_token_file")
-    if operator_token == token:
-        raise SettingsError("operator_token_file: it holds the token of all callers; give operators one of their own")
-    return token, operator_token

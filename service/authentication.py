@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Callable
 from typing import Final
 
@@ -10,6 +9,7 @@ from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.service.access import EVERY_ROLE, WITHOUT_OPERATOR, Access, Principal
 from pidkeeper.service.exchange import HttpRequest
 from pidkeeper.service.problems import HttpError
+from pidkeeper.service.token_hashes import SharedTokens, Sharing, digest_of
 
 _ANYBODY: Final = "anonymous"
 _TOKEN_HOLDER: Final = "token"  # noqa: S105 - the name of a principal
@@ -22,41 +22,34 @@ OPERATOR: Final = Principal("operator", EVERY_ROLE | {Access.OVERRIDE})
 
 
 class Authenticator:
-    """Checks the bearer token (RFC 6750) in constant time, and without one takes whom the certificate names.
+    """Looks for the bearer token (RFC 6750), and without one takes whom the certificate names.
 
-    `token`: that of all callers. `operator_token`: what operators bring in its place. `listed`: tokens of many, each
-    with roles of its own. With either, nobody else is an operator, but for certificates that say so. `closed`: whether
-    everybody must have a name; without it, and without a token or a list, all are let in. Raises ValueError for an
-    empty token, or if both are the same.
+    `shared`: tokens of all callers, and of operators. `listed`: tokens of many, each with roles of its own. With tokens
+    of operators or a list, nobody else is an operator, but for certificates that say so. `closed`: whether everybody
+    must have a name; without it, and without a common token or a list, all are let in.
     """
 
     def __init__(
         self,
-        token: str | None,
-        operator_token: str | None = None,
+        shared: Sharing | None = None,
         *,
         listed: Callable[[bytes], Principal | None] | None = None,
         closed: bool = False,
     ) -> None:
-        if "" in {token, operator_token}:
-            raise ValueError("the API token is empty; write one into the token file, or configure none")
-        if token is not None and token == operator_token:
-            raise ValueError("the operators' token is the one of all callers: give operators one of their own")
-        roles = EVERY_ROLE if operator_token is None and listed is None else WITHOUT_OPERATOR
+        known = SharedTokens() if shared is None else shared.value
+        self._shared = shared
+        roles = EVERY_ROLE if known.operators is None and listed is None else WITHOUT_OPERATOR
         self.closed: Final = closed
         self._listed = listed
+        self._holder = Principal(_TOKEN_HOLDER, roles)
         # Whoever brings no token; None where one is needed for everything.
-        self._anybody = Principal(_ANYBODY, roles) if token is None and listed is None and not closed else None
-        self._known: tuple[tuple[bytes, Principal], ...] = ()
-        if token is not None:
-            self._known += ((token.encode(), Principal(_TOKEN_HOLDER, roles)),)
-        if operator_token is not None:
-            self._known += ((operator_token.encode(), OPERATOR),)
+        self._anybody = Principal(_ANYBODY, roles) if known.common is None and listed is None and not closed else None
+        self._takes_tokens = known != SharedTokens() or listed is not None
 
     @property
     def ways(self) -> tuple[str, ...]:
         """How a caller proves who it is, BEARER or CERTIFICATE; none where nobody has to."""
-        tokens = (BEARER,) if self._known or self._listed is not None else ()
+        tokens = (BEARER,) if self._takes_tokens else ()
         return (*tokens, CERTIFICATE) if self.closed else tokens
 
     def authenticate(self, request: HttpRequest) -> Principal:
@@ -65,14 +58,11 @@ class Authenticator:
         Where nothing is needed, an unknown token makes nobody worse off, and a certificate neither: callers may bring
         theirs before they are asked for.
         """
-        if self._known or self._listed is not None:
+        if self._takes_tokens:
             scheme, _, given = request.headers.get("Authorization", "").partition(" ")
             if scheme.lower() == "bearer":
-                secret = given.strip().encode("utf-8", "surrogateescape")
-                for expected, principal in self._known:
-                    if hmac.compare_digest(secret, expected):
-                        return principal
-                if self._listed is not None and (found := self._listed(secret)) is not None:
+                found = self._whose(given.strip().encode("utf-8", "surrogateescape"))
+                if found is not None:
                     return found
         certified = request.certified
         if self._anybody is not None:
@@ -83,6 +73,23 @@ class Authenticator:
         detail = f"{what} is required: Authorization: Bearer <token>"
         headers = {"WWW-Authenticate": 'Bearer realm="pidkeeper"'}
         raise HttpError(401, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, headers=headers)
+
+    def _whose(self, token: bytes) -> Principal | None:
+        """As in `TokenList.find`, files are looked at again for a token that is unknown."""
+        digest = digest_of(token)
+        if (found := self._sharing(digest)) is not None:
+            return found
+        if self._listed is not None and (found := self._listed(token)) is not None:
+            return found
+        if self._shared is not None:
+            self._shared.refresh()
+        return self._sharing(digest)
+
+    def _sharing(self, digest: bytes) -> Principal | None:
+        common, operators = SharedTokens() if self._shared is None else self._shared.value
+        if common is not None and digest in common:
+            return self._holder
+        return OPERATOR if operators is not None and digest in operators else None
 
 
 def _more(certified: Principal, anybody: Principal) -> Principal:

@@ -6,7 +6,6 @@ broker for that id alone. A token is 32 random bytes, so no slow hash is needed:
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final, NamedTuple
 
@@ -15,6 +14,7 @@ from pidkeeper.service.certified import KINDS
 from pidkeeper.service.listed_lines import read_lines
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
+from pidkeeper.service.token_hashes import digest_of
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE: Final = re.compile(r"(operator|viewer|producer|broker)|broker:(0|[1-9][0-9]{0,9})")
@@ -66,11 +66,6 @@ class TokenList:
     def refresh(self) -> None:
         """Read the file if it has changed."""
         self._read.refresh()
-
-
-def digest_of(token: bytes) -> bytes:
-    """What a file has of a token."""
-    return hashlib.sha256(token).digest()
 
 
 def read_tokens(path: str) -> list[ListedToken]:

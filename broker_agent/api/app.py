@@ -27,7 +27,6 @@ def build_app(
     agent: Agent,
     listener: KafkaListener,
     *,
-    token: str | None = None,
     tokens: TokenList | None = None,
     acls: AclList | None = None,
     protection: Protection = UNPROTECTED,
@@ -35,9 +34,8 @@ def build_app(
 ) -> App:
     """The app that serves `agent`; `listener` is counted in its metrics.
 
-    `token`: the bearer token that every call under `/v1` must bring; None leaves them open. `tokens`: those of callers
-    with roles of their own. `acls`: which transactional ids they may use. `protection`: whether everybody must have a
-    name. `tracer`: gets the spans of requests.
+    `tokens`: of callers with roles of their own; None leaves all calls open, unless `protection` wants names. `acls`:
+    which transactional ids they may use. `tracer`: gets the spans of requests.
     """
     operations = Operations(agent, acls)
     service = Service(
@@ -52,4 +50,4 @@ def build_app(
         tracer=tracer,
     )
     listed = None if tokens is None else tokens.find
-    return App(service, Authenticator(token, listed=listed, closed=protection.required))
+    return App(service, Authenticator(listed=listed, closed=protection.required))

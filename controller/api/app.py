@@ -21,6 +21,7 @@ from pidkeeper.service.certificate_metrics import CertificateCollector
 from pidkeeper.service.event_streams import EventStreams
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.protection import UNPROTECTED, Protection
+from pidkeeper.service.token_hashes import Sharing
 from pidkeeper.service.token_list import TokenList
 from pidkeeper.service.tracing import Tracer
 
@@ -33,8 +34,7 @@ def build_app(
     member: Member,
     *,
     limits: ApiLimits,
-    token: str | None,
-    operator_token: str | None = None,
+    shared: Sharing | None = None,
     tokens: TokenList | None = None,
     protection: Protection = UNPROTECTED,
     collectors: Sequence[Collector] = (),
@@ -43,11 +43,10 @@ def build_app(
 ) -> App:
     """The app that serves `member`.
 
-    `token`: the bearer token that every call under `/v1` must bring; None leaves them open. Probes are always open,
-    metrics and the OpenAPI document unless everybody must have a name. `operator_token`: what operators bring instead;
-    with one, the common token is not enough for what changes the cluster. `tokens`: those of callers with roles of
-    their own. `protection`: whether everybody must have a name. `collectors`: further samples. `clock_ns`: a monotonic
-    clock. `tracer`: gets the spans of requests. Raises ValueError for an empty token.
+    `shared`: a common one must come with every call under `/v1`, where there is any; where operators have theirs, it is
+    not enough for what changes the cluster. Probes are always open, metrics and the OpenAPI document unless everybody
+    must have a name. `tokens`: those of callers with roles of their own. `protection`: whether everybody must have a
+    name. `collectors`: further samples. `clock_ns`: a monotonic clock. `tracer`: gets the spans of requests.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
@@ -77,4 +76,4 @@ def build_app(
         tracer=tracer,
     )
     listed = None if tokens is None else tokens.find
-    return App(service, Authenticator(token, operator_token, listed=listed, closed=protection.required))
+    return App(service, Authenticator(shared, listed=listed, closed=protection.required))

@@ -340,7 +340,7 @@ class ControllerHttpTarget(_HttpTarget):
             broker_transactions=rate,
             cluster_transactions=rate,
         )
-        return build_app(self._member, limits=limits, token=None)
+        return build_app(self._member, limits=limits)
 
     def _state(self) -> Any:
         member = self._member

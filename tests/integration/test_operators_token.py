@@ -10,7 +10,7 @@ import pytest
 
 from pidkeeper.cli.local_cluster import LocalCluster
 from pidkeeper.protocol.ids import MAX_FLOOR_JUMP, MAX_PRODUCER_ID
-from tests.support.cluster import config_of, pidkeeper, running_cluster
+from tests.support.cluster import config_of, pidkeeper, running_cluster, wait_until
 
 OPERATORS = "a token for operators"
 
@@ -41,6 +41,21 @@ def test_who_is_no_operator_raises_no_floor_and_allocates_as_ever(cluster: Local
     assert code == 4
     assert "it needs the role operator" in line
     assert pidkeeper("ids", "allocate", "--broker", "1", "--cluster", cluster.directory).returncode == 0
+
+
+def test_the_token_is_changed_without_a_restart(cluster: LocalCluster, tmp_path: Path) -> None:
+    _, file = token_of(cluster)
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.write_text(OPERATORS)
+    new.write_text("another token for operators")
+
+    def codes() -> list[int]:
+        return [raise_floor(cluster, 5, "--token-file", token)[0] for token in (old, new)]
+
+    Path(file).write_text(f"{old.read_text()}\n{new.read_text()}\n")
+    assert codes() == [0, 0]
+    Path(file).write_text(new.read_text())
+    wait_until(lambda: codes() == [4, 0], "the end of the old token")
 
 
 @pytest.mark.parametrize("floor", [MAX_PRODUCER_ID - 7, MAX_PRODUCER_ID])

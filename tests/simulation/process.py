@@ -40,6 +40,7 @@ from tests.simulation.world import Violation, World
 from tests.simulation.writer import Job, SimWriter
 from tests.simulation.zookeeper import CLAIMS, ORDERS, STEPS, Port, Session
 from tests.support.memory_files import PowerCut
+from tests.support.sharing import sharing
 
 if TYPE_CHECKING:
     from tests.simulation.member import Member
@@ -162,8 +163,7 @@ class Process:
         self.app = build_app(
             self.interface,
             limits=ApiLimits(),
-            token=None,
-            operator_token=member.cluster.floors.operator_token,
+            shared=sharing(operators=member.cluster.floors.operator_token),
             clock_ns=self._clock_ns,
         )
         self.core, self.driver, self.machine = node.core, node.driver, node.machine

@@ -27,6 +27,7 @@ from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.service.server import HttpServer
 from tests.support.memory_member import QUORUM_NAME, MemoryMember
+from tests.support.sharing import sharing
 
 P = MigrationPhase
 COMMANDS = ("plan", "status", "start", "finalize", "rollback")
@@ -58,9 +59,8 @@ class Served:
 
     async def _serve(self) -> None:
         self._end = asyncio.Event()
-        server = HttpServer(
-            build_app(self.member, limits=ApiLimits(), token=self._token, operator_token=self._operator_token)
-        )
+        shared = sharing(self._token, self._operator_token)
+        server = HttpServer(build_app(self.member, limits=ApiLimits(), shared=shared))
         host, port = await server.start("127.0.0.1", 0)
         self.url = f"http://{host}:{port}"
         self._started.set()

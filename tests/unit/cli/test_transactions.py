@@ -58,7 +58,7 @@ class Served:
         self.member.next_id = 1000
         self.member.machine.transactions = TransactionsState(self._records)
         self._end = asyncio.Event()
-        server = HttpServer(build_app(self.member, limits=ApiLimits(), token=None))
+        server = HttpServer(build_app(self.member, limits=ApiLimits()))
         host, port = await server.start("127.0.0.1", 0)
         self.url = f"http://{host}:{port}"
         self._started.set()

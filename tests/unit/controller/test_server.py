@@ -27,6 +27,7 @@ from pidkeeper.service.protection import Protection
 from pidkeeper.service.server import HttpServer
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster
+from tests.support.sharing import sharing
 from tests.support.waiting import PATIENCE_SECONDS, until
 
 
@@ -51,7 +52,7 @@ async def running(directory: Path, listen: HostPort) -> AsyncIterator[ClusterMem
     await cluster.close()
     format_directory(OsFiles(), Path(settings.data_dir), CLUSTER_ID, 1)
     write_founding(OsFiles(), Path(settings.data_dir), founding_by(settings, cluster.founding_id))
-    async with server._running(settings, listen, ApiLimits(), None) as member:
+    async with server._running(settings, listen, ApiLimits(), shared=sharing()) as member:
         yield member
 
 

@@ -116,4 +116,4 @@ def arithmetic() -> Arithmetic:
 
 @pytest.fixture
 def app(arithmetic: Arithmetic) -> App:
-    return build(arithmetic, Authenticator(None))
+    return build(arithmetic, Authenticator())

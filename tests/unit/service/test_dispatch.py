@@ -17,6 +17,7 @@ from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.content import MAX_BODY_BYTES
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.problems import HttpError
+from tests.support.sharing import sharing
 from tests.unit.service.conftest import Arithmetic, build
 
 JSON = {"Content-Type": "application/json"}
@@ -57,7 +58,7 @@ async def test_a_body_is_not_awaited_for_what_is_refused_anyway(arithmetic: Arit
     async def never() -> bytes:
         raise AssertionError("nobody may read this")
 
-    app = build(arithmetic, Authenticator("secret"))
+    app = build(arithmetic, Authenticator(sharing("secret")))
     for method, target, status in (("POST", "/nowhere", 404), ("PUT", "/greet", 405), ("GET", "/divide/1", 401)):
         assert (await app.dispatch(request(method, target, JSON, never))).status == status
 
@@ -90,7 +91,7 @@ async def test_a_wrong_method_names_the_right_ones(app: App) -> None:
 
 
 async def test_calls_need_the_token_and_public_ones_do_not(arithmetic: Arithmetic) -> None:
-    app = build(arithmetic, Authenticator("secret"))
+    app = build(arithmetic, Authenticator(sharing("secret")))
     refused = await app.dispatch(request("GET", "/divide/1"))
     assert (refused.status, "WWW-Authenticate" in refused.headers) == (401, True)
     assert arithmetic.callers == []
@@ -103,7 +104,7 @@ async def test_a_caller_without_the_role_is_refused(arithmetic: Arithmetic, monk
     for roles, status in (({Access.BROKER, Access.OPERATOR}, 403), ({Access.VIEWER}, 200)):
         principal = Principal("agent-7", frozenset(roles))
         monkeypatch.setattr(Authenticator, "authenticate", lambda self, _, principal=principal: principal)
-        answer = await build(arithmetic, Authenticator("secret")).dispatch(request("GET", "/divide/1"))
+        answer = await build(arithmetic, Authenticator(sharing("secret"))).dispatch(request("GET", "/divide/1"))
         assert answer.status == status
         if status == 403:
             assert document(answer)["code"] == "CLUSTER_AUTHORIZATION_FAILED"
@@ -122,7 +123,7 @@ async def test_the_form_of_an_answer(arithmetic: Arithmetic) -> None:
         (True, "application/json", False),
     ):
         headers = PACKED if accept is None else {**PACKED, "Accept": accept}
-        answer = await build(arithmetic, Authenticator(None), in_kind=in_kind).dispatch(
+        answer = await build(arithmetic, Authenticator(), in_kind=in_kind).dispatch(
             request("POST", "/greet", headers, packed)
         )
         decode = msgspec.msgpack.decode if packed_answer else msgspec.json.decode
@@ -130,7 +131,8 @@ async def test_the_form_of_an_answer(arithmetic: Arithmetic) -> None:
 
 
 async def test_the_document_has_a_lock_on_what_is_not_public(arithmetic: Arithmetic) -> None:
-    paths = document(await build(arithmetic, Authenticator("x")).dispatch(request("GET", "/openapi.json")))["paths"]
+    app = build(arithmetic, Authenticator(sharing("x")))
+    paths = document(await app.dispatch(request("GET", "/openapi.json")))["paths"]
     assert "security" in paths["/divide/{number}"]["get"]
     assert "security" not in paths["/greet"]["post"]
     parameters = [(one["name"], one["in"]) for one in paths["/divide/{number}"]["get"]["parameters"]]

@@ -49,7 +49,7 @@ def app(streams: EventStreams) -> App:
         texts=[route],
         drain=streams.end,
     )
-    return App(service, Authenticator(None))
+    return App(service, Authenticator())
 
 
 @pytest.fixture

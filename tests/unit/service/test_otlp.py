@@ -53,7 +53,7 @@ class Far:
 async def test_a_server_span_has_the_route_and_goes_on_with_the_callers_trace(
     collector: Collector, tracer: OtlpTracer, arithmetic: Arithmetic
 ) -> None:
-    app = build(arithmetic, Authenticator(None), divide=Access.BROKER, tracer=tracer)
+    app = build(arithmetic, Authenticator(), divide=Access.BROKER, tracer=tracer)
     traceparent = {"traceparent": f"00-{TRACE}-{PARENT}-01"}
     assert (await app.dispatch(request("GET", "/divide/17?divisor=5", traceparent))).status == 200
     assert (await app.dispatch(request("GET", "/divide/1?divisor=-1"))).status == 421

@@ -13,7 +13,9 @@ from pidkeeper.service.exchange import HttpRequest
 from pidkeeper.service.problems import HttpError
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError, read_secret
-from pidkeeper.service.token_list import ListedToken, TokenList, digest_of, read_tokens
+from pidkeeper.service.token_hashes import digest_of
+from pidkeeper.service.token_list import ListedToken, TokenList, read_tokens
+from tests.support.sharing import sharing
 
 
 def line(name: str, roles: str, token: str) -> str:
@@ -36,7 +38,7 @@ def path(tmp_path: Path) -> Path:
 
 def principal(tokens: TokenList, header: str | None, **options: str) -> Principal:
     headers = {} if header is None else {"Authorization": header}
-    authenticator = Authenticator(options.get("token"), listed=tokens.find)
+    authenticator = Authenticator(sharing(options.get("token")), listed=tokens.find)
     return authenticator.authenticate(HttpRequest("GET", URL("/"), headers))
 
 

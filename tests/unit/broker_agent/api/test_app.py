@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,6 +25,8 @@ from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest
 from pidkeeper.service.content import MAX_BODY_BYTES
+from pidkeeper.service.token_hashes import digest_of
+from pidkeeper.service.token_list import ListedToken, TokenList
 from tests.support.served_app import served
 from tests.support.stub_controller import StubQuorum
 from tests.support.whole_agent import direct_agent, make_agent
@@ -280,9 +283,11 @@ async def test_a_broken_invariant_is_reported_to_the_process(agent: Agent, http:
     assert isinstance(reported[0], AssertionError)
 
 
-async def test_with_a_token_calls_need_it_and_probes_do_not(agent: Agent) -> None:
+async def test_with_a_token_calls_need_it_and_probes_do_not(agent: Agent, tmp_path: Path) -> None:
     give(agent)
-    async with served(build_app(agent, KafkaListener(), token="secret")) as http:
+    file = tmp_path / "tokens"
+    file.write_text(ListedToken("app", ("producer",), digest_of(b"secret")).line)
+    async with served(build_app(agent, KafkaListener(), tokens=TokenList(str(file)))) as http:
         refused = await http.post("/v1/init-producer-id", json={})
         problem = await refused.json()
         assert (refused.status, problem["code"]) == (401, "CLUSTER_AUTHORIZATION_FAILED")

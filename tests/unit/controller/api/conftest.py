@@ -13,6 +13,7 @@ from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.service.server import HttpServer
 from tests.support.memory_member import MemoryMember
+from tests.support.sharing import sharing
 
 
 class Clock:
@@ -97,7 +98,7 @@ async def serve(member: MemoryMember, clock: Clock) -> AsyncIterator[Serve]:
             *, limits: ApiLimits | None = None, token: str | None = None, operator_token: str | None = None
         ) -> Api:
             limits = limits or ApiLimits()
-            app = build_app(member, limits=limits, token=token, operator_token=operator_token, clock_ns=clock)
+            app = build_app(member, limits=limits, shared=sharing(token, operator_token), clock_ns=clock)
             server = HttpServer(app)
             servers.append(server)
             return Api(session, await server.start("127.0.0.1", 0), server)

@@ -553,11 +553,6 @@ async def test_force_takes_an_operator_who_has_proven_to_be_one(
     assert member.next_id == 0
 
 
-async def test_an_empty_token_is_a_mistake(serve: Serve) -> None:
-    with pytest.raises(ValueError, match="token is empty"):
-        await serve(token="")
-
-
 async def test_a_page_of_another_origin_gives_no_orders_though_its_browser_has_a_name(
     api: Api, member: MemoryMember
 ) -> None:

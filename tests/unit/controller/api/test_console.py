@@ -64,6 +64,6 @@ def test_no_file_names_another_origin_or_brings_markup_of_its_own() -> None:
 
 @pytest.mark.parametrize("path", [*PATHS, "/v1/events", "/v1/whoami"])
 async def test_the_listener_of_the_probes_serves_none_of_it(member: MemoryMember, path: str) -> None:
-    app = build_app(member, limits=ApiLimits(), token=None)
+    app = build_app(member, limits=ApiLimits())
     assert (await app.probes.dispatch(HttpRequest("GET", URL(path), {}))).status == 404
     assert (await app.probes.dispatch(HttpRequest("GET", URL("/livez"), {}))).status == 200

@@ -78,7 +78,7 @@ async def test_the_document_says_who_must_have_a_name_and_how_one_has_it(serve: 
 async def test_the_document_lists_exactly_what_is_served(api: Api, member: MemoryMember) -> None:
     document = await document_of(api)
     announced = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
-    served = build_app(member, limits=ApiLimits(), token=None).served()
+    served = build_app(member, limits=ApiLimits()).served()
     assert announced == {(method, path) for method, path in served if method != "HEAD"}
     assert {(route.method, route.path) for route in ROUTES} < announced
 

@@ -23,7 +23,7 @@ REQUEST = (
 
 
 def new_server(member: MemoryMember) -> HttpServer:
-    return HttpServer(build_app(member, limits=ApiLimits(), token=None))
+    return HttpServer(build_app(member, limits=ApiLimits()))
 
 
 async def in_progress(member: MemoryMember) -> None:
