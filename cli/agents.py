@@ -13,7 +13,7 @@ import msgspec
 from pidkeeper.broker_agent.api.models import AgentStatus
 from pidkeeper.cli.brokers import ago, registered
 from pidkeeper.cli.controllers import AGENT_STATUS, Controllers, asks_controllers, base_urls, in_cluster
-from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
 from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
 from pidkeeper.cli.watch import watch_option
 from pidkeeper.protocol.ids import MAX_BROKER_ID
@@ -133,8 +133,8 @@ def _found(members: Controllers, places: list[tuple[int | None, str]]) -> tuple[
     registrations, failure = None, None
     try:
         registrations = {one.broker_id: one for one in registered(members)}
-    except CommandError as error:
-        if error.exit_code != ExitCode.UNREACHABLE or not places:
+    except NobodyError as error:
+        if not places:
             raise
         failure = error
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import Problem, QuorumDescription
 from pidkeeper.service.settings import SettingsError
@@ -128,8 +128,7 @@ class Controllers:
         if cluster is not None and tls in {None, TlsFiles()}:
             tls = dev_files(cluster if cluster.is_dir() else cluster.parent, "operator")
         self._tls = tls or TlsFiles()
-        self.failures: list[str] = []
-        """Why members gave no answer to the last `ask_each`."""
+        self._failures: list[CommandError] = []
         self._token = None if token_file is None else _token_in(token_file)
 
     @classmethod
@@ -143,10 +142,11 @@ class Controllers:
         """Ask until a member answers, following the leader where one is named.
 
         `attempt_seconds`: after which a member that does not answer is given up.
-        Raises CommandError: UNREACHABLE if nobody answers in time, NOT_AUTHORISED, or REFUSED.
+        Raises NobodyError if nobody answers in time, and CommandError: NOT_AUTHORISED, or REFUSED.
         """
         deadline = time.monotonic() + self.timeout
         urls, last = list(self.urls), "no controller was tried"
+        misnamed: set[str] = set()
         attempt = 0
         while time.monotonic() < deadline:
             url = urls[attempt % len(urls)]
@@ -155,23 +155,29 @@ class Controllers:
                 status, answer = self._once(url, method, path, body, attempt_seconds)
             except (OSError, http.client.HTTPException) as error:
                 last = f"{url}: {_reason(error)}"
+                if isinstance(error, socket.gaierror):
+                    misnamed.add(url)
+                else:
+                    misnamed.discard(url)
             else:
+                misnamed.discard(url)
                 if status == 200:
                     return _decode(url, answer, shape)
                 problem = _problem(status, answer)
                 last = f"{url}: {problem.code}: {problem.detail}"
                 if self._is_agent(url, problem):
                     last = f"{url}: {AN_AGENT}"
+                    misnamed.add(url)
                     urls.remove(url)
                     if not urls:
-                        raise CommandError(f"no controller to ask; {last}", ExitCode.UNREACHABLE)
+                        raise NobodyError(f"no controller to ask; {last}", misnamed=True)
                 elif not problem.retryable:
                     raise CommandError(problem.detail, _exit_code(status))
                 # A token must not be told on the way to a leader without TLS, whoever names it.
                 if problem.leader is not None and (problem.leader.startswith("https://") or not self._all_tls):
                     urls, attempt = [problem.leader, *self.urls], 0
             time.sleep(0.02 * min(attempt, 10))
-        raise CommandError(f"no answer within {self.timeout:g} s; last: {last}", ExitCode.UNREACHABLE)
+        raise NobodyError(f"no answer within {self.timeout:g} s; last: {last}", misnamed=misnamed >= set(self.urls))
 
     def ask_each(self, shape: type[T], path: str) -> dict[str, T | None]:
         """Ask every member once; None for those that do not answer. Raises CommandError if nobody lets us ask."""
@@ -185,8 +191,8 @@ class Controllers:
                     raise
                 answers[url] = None
                 failures.append(error)
-        self.failures = [failure.message for failure in failures]
-        refusals = [failure for failure in failures if failure.exit_code == ExitCode.NOT_AUTHORISED]
+        self._failures = failures
+        refusals = [one for one in failures if one.exit_code == ExitCode.NOT_AUTHORISED and not _is_misnamed(one)]
         if refusals and not any(answer is not None for answer in answers.values()):
             raise refusals[0]
         return answers
@@ -194,26 +200,31 @@ class Controllers:
     def ask_one(self, url: str, shape: type[T], path: str) -> T:
         """Ask once what is at `url`, a controller or an agent.
 
-        Raises CommandError that names it: UNREACHABLE, NOT_AUTHORISED, REFUSED, FAILED if the answer is of no `shape`;
-        and USAGE for files of TLS that cannot be used.
+        Raises NobodyError or CommandError that names it: NOT_AUTHORISED, REFUSED, FAILED if the answer is of no
+        `shape`; and USAGE for files of TLS that cannot be used.
         """
         try:
             status, answer = self._once(url, "GET", path, None)
         except (OSError, http.client.HTTPException) as error:
-            raise CommandError(f"{url}: {_reason(error)}", ExitCode.UNREACHABLE) from error
+            raise _nobody_at(url, error) from error
         if status == http.HTTPStatus.OK:
             return _decode(url, answer, shape)
         problem = _problem(status, answer)
         if self._is_agent(url, problem) and path != AGENT_STATUS:
-            raise CommandError(f"{url}: {AN_AGENT}", ExitCode.UNREACHABLE)
+            raise NobodyError(f"{url}: {AN_AGENT}", misnamed=True)
         raise CommandError(f"{url}: {problem.detail}", _exit_code(status))
 
     def read(self, url: str, path: str) -> tuple[int, bytes]:
-        """Status and body of whatever is at `url`, as they are. Raises CommandError (UNREACHABLE) that names it."""
+        """Status and body of whatever is at `url`, as they are. Raises NobodyError that names it."""
         try:
             return self._once(url, "GET", path, None)
         except (OSError, http.client.HTTPException) as error:
-            raise CommandError(f"{url}: {_reason(error)}", ExitCode.UNREACHABLE) from error
+            raise _nobody_at(url, error) from error
+
+    def nobody(self) -> NobodyError:
+        """Why no member gave an answer to the last `ask_each`."""
+        reasons = "; ".join(failure.message for failure in self._failures)
+        return NobodyError(f"no controller answers: {reasons}", misnamed=all(map(_is_misnamed, self._failures)))
 
     def described(self) -> list[tuple[str, QuorumDescription]]:
         """Base URL and description of every member that answers; first the one that leads, else that knows most."""
@@ -287,6 +298,14 @@ def _reason(error: OSError | http.client.HTTPException) -> str:
         return "it hung up without an answer; if it speaks TLS, name it https://"
     told = error.strerror if isinstance(error, OSError) else None
     return told or str(error) or type(error).__name__
+
+
+def _nobody_at(url: str, error: OSError | http.client.HTTPException) -> NobodyError:
+    return NobodyError(f"{url}: {_reason(error)}", misnamed=isinstance(error, socket.gaierror))
+
+
+def _is_misnamed(error: CommandError) -> bool:
+    return isinstance(error, NobodyError) and error.misnamed
 
 
 def connect(url: str, timeout: float, context: Callable[[], ssl.SSLContext]) -> http.client.HTTPConnection:

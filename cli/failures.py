@@ -35,6 +35,17 @@ class CommandError(click.ClickException):
         self.exit_code = int(exit_code)  # type: ignore[misc]
 
 
+class NobodyError(CommandError):
+    """No controller answered, which may pass by itself.
+
+    It ends with UNREACHABLE, but with NOT_AUTHORISED if `misnamed`: if no address that was given is a controller's.
+    """
+
+    def __init__(self, message: str, *, misnamed: bool = False) -> None:
+        super().__init__(message, ExitCode.NOT_AUTHORISED if misnamed else ExitCode.UNREACHABLE)
+        self.misnamed = misnamed
+
+
 def failure_at(place: Path, error: Exception) -> str:
     """What went wrong in a directory, or with a file, and what to do about it."""
     if not isinstance(error, OSError):

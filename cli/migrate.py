@@ -11,7 +11,7 @@ import click
 
 from pidkeeper.cli import migration_plan as plan_of
 from pidkeeper.cli.controllers import Controllers, asks_controllers
-from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
 from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts
 from pidkeeper.cli.watch import watch_option
 from pidkeeper.controller.migration.live_brokers import BEHIND_THE_SEAL, listed
@@ -243,10 +243,8 @@ def _wait(order: str, before: MigrationDescription, members: Controllers, wait: 
         try:
             latest = _describe(members)
             now = ": ".join([latest.phase, *plan_of.blockers(latest)])
-        except CommandError as error:
+        except NobodyError as error:
             # An election, or a member that was killed; the order stands.
-            if error.exit_code != ExitCode.UNREACHABLE:
-                raise
             now = str(error)
         else:
             if latest.phase in DONE[order]:

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers
-from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
 from pidkeeper.cli.output import TABLE, described_succession, output_option, print_document, print_facts, print_table
 from pidkeeper.cli.watch import watch_option
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
@@ -180,7 +180,7 @@ def _url_of(member_id: int, members: Controllers, deadline: float) -> str:
             return described[member_id]
         if time.monotonic() > deadline:
             urls = ", ".join(members.urls)
-            raise CommandError(f"no answer from member {member_id} at any of {urls}", ExitCode.UNREACHABLE)
+            raise NobodyError(f"no answer from member {member_id} at any of {urls}")
         time.sleep(STEP_SECONDS)
 
 
@@ -191,7 +191,7 @@ def describe_best(members: Controllers) -> QuorumDescription:
     """
     known = [description for _, description in members.described()]
     if not known:
-        raise CommandError(f"no controller answers: {'; '.join(members.failures)}", ExitCode.UNREACHABLE)
+        raise members.nobody()
     # A member knows its own configuration file alone.
     return msgspec.structs.replace(
         known[0], warnings=list(dict.fromkeys(warning for one in known for warning in one.warnings))

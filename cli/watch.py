@@ -15,7 +15,7 @@ from typing import Any, Final
 import click
 import msgspec
 
-from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.failures import NobodyError
 from pidkeeper.cli.output import JSON, TABLE, YAML
 
 DEFAULT_SECONDS: Final = 2
@@ -69,9 +69,7 @@ def _looked(look: Callable[[], Any], *, at_terminal: bool) -> str:
             look()
         except click.exceptions.Exit:
             pass  # An unhealthy quorum is what one watches for.
-        except CommandError as error:
-            if error.exit_code != ExitCode.UNREACHABLE:
-                raise
+        except NobodyError as error:
             click.echo(f"{_now()}: {error.format_message()}", err=True)
     return printed.getvalue()
 

@@ -158,7 +158,7 @@ def test_the_agents_are_shown_with_what_they_say_themselves(healthy: LocalCluste
     described = pidkeeper("agents", "describe", str(agent.id), "-c", controllers, "--agents", agent.http)
     assert described.returncode == 0, described
     assert f"Kafka        {agent.kafka}" in described.stdout
-    assert AN_AGENT in refused_line("health", "-c", agent.http, code=3)
+    assert AN_AGENT in refused_line("health", "-c", agent.http, code=4)
 
 
 def test_watching_shows_each_state_in_the_place_of_the_one_before(healthy: LocalCluster) -> None:

@@ -279,6 +279,7 @@ def test_what_is_no_base_url(urls: str) -> None:
         Controllers(urls, None, 1.0)
 
 
+NAMELESS = "http://nobody.invalid:8080"
 AGENTS_ADDRESS = [problem(ErrorCode.RESOURCE_NOT_FOUND), (200, {"broker_id": 1})]
 
 
@@ -286,7 +287,7 @@ AGENTS_ADDRESS = [problem(ErrorCode.RESOURCE_NOT_FOUND), (200, {"broker_id": 1})
 def test_an_agents_address_is_told_as_such(servers: type[Server], command: tuple[str, ...]) -> None:
     agent = servers(*AGENTS_ADDRESS * 4)
     ran = CliRunner().invoke(cli, [*command, "-c", agent.url, "--timeout", "30"])
-    assert ran.exit_code == ExitCode.UNREACHABLE
+    assert ran.exit_code == ExitCode.NOT_AUTHORISED
     assert f"{agent.url}: {AN_AGENT}" in ran.output
 
 
@@ -314,9 +315,22 @@ def test_a_wrong_token_is_told_as_such(servers: type[Server], tmp_path: Path, co
 
 @pytest.mark.parametrize("command", [("health",), ("ids", "list")])
 def test_a_name_that_does_not_resolve_is_told_as_such(command: tuple[str, ...]) -> None:
-    ran = CliRunner().invoke(cli, [*command, "-c", "http://nobody.invalid:8080", "--timeout", "0.2"])
-    assert ran.exit_code == ExitCode.UNREACHABLE
-    assert "http://nobody.invalid:8080: its name does not resolve" in ran.output
+    ran = CliRunner().invoke(cli, [*command, "-c", NAMELESS, "--timeout", "0.2"])
+    assert ran.exit_code == ExitCode.NOT_AUTHORISED
+    assert f"{NAMELESS}: its name does not resolve" in ran.output
+
+
+@pytest.mark.parametrize("command", [("health",), ("ids", "list")])
+@pytest.mark.parametrize("first", [True, False])
+def test_where_one_address_may_be_a_controllers_it_is_for_that_one_to_answer(
+    servers: type[Server], command: tuple[str, ...], first: bool
+) -> None:
+    agent = servers(*AGENTS_ADDRESS * 4)
+    misnamed = [NAMELESS, agent.url]
+    urls = ",".join([NOWHERE, *misnamed] if first else [*misnamed, NOWHERE])
+    ran = CliRunner().invoke(cli, [*command, "-c", urls, "--timeout", "0.3"])
+    assert ran.exit_code == ExitCode.UNREACHABLE, ran.output
+    assert CliRunner().invoke(cli, [*command, "-c", ",".join(misnamed), "--timeout", "0.3"]).exit_code == 4
 
 
 @pytest.mark.parametrize("option", ["--certificate-file", "--key-file"])

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
 from pidkeeper.cli.main import COMMANDS, LazyGroup, cli
 from pidkeeper.cli.output import TABLE, output_option, print_document
 from pidkeeper.cli.watch import watch_option
@@ -91,8 +91,12 @@ def test_in_a_pipe_tables_follow_each_other_with_their_times(naps: list[float]) 
 
 @pytest.mark.parametrize(
     "passing",
-    [click.exceptions.Exit(ExitCode.UNHEALTHY), CommandError("nobody answers", ExitCode.UNREACHABLE)],
-    ids=["unhealthy", "unreachable"],
+    [
+        click.exceptions.Exit(ExitCode.UNHEALTHY),
+        NobodyError("nobody answers"),
+        NobodyError("nobody answers", misnamed=True),
+    ],
+    ids=["unhealthy", "unreachable", "a name that does not resolve for a while"],
 )
 def test_what_may_pass_by_itself_ends_nothing(naps: list[float], passing: Exception) -> None:
     def look(number: int) -> None:
