@@ -116,7 +116,13 @@ async def _running(
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
             await listener.serve(responder, TransactionResponder(transactions).answer)
             app = build_app(
-                agent, listener, tokens=callers.tokens, acls=callers.acls, protection=protection, tracer=tracer
+                agent,
+                listener,
+                tokens=callers.tokens,
+                users=callers.users,
+                acls=callers.acls,
+                protection=protection,
+                tracer=tracer,
             )
             probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
             await stack.enter_async_context(probes_served(app, probe_listen, protection))

@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from pidkeeper.broker_agent.api.models import AgentStatus
+from pidkeeper.broker_agent.security.fingerprints import NO_FILE
 from pidkeeper.cli.brokers import ago, registered
 from pidkeeper.cli.controllers import AGENT_STATUS, Controllers, asks_controllers, base_urls, in_cluster
 from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
@@ -92,6 +93,8 @@ def list_(ctx: click.Context, urls: str | None, members: Controllers, output: st
     else:
         columns = ("BrokerId", "State", "Epoch", "ReserveIds", "Claims/s", "Version", "Http")
         print_table(columns, [_row(one) for one in found])
+        for difference in _differences(found):
+            click.echo(f"warning: {difference}", err=True)
     _end(found, failure, output)
 
 
@@ -196,6 +199,25 @@ def _facts(one: Agent) -> Iterable[tuple[str, object]]:
     yield "FoundingId", status.founding_id
     yield "Leader", status.leader
     yield "Version", status.version
+    yield "Users", None if status.users_fingerprint is None else _file(status.users_fingerprint)
+    yield "Acls", None if status.acls_fingerprint is None else _file(status.acls_fingerprint)
+
+
+def _differences(found: list[Agent]) -> Iterable[str]:
+    """Of the files that all agents should have alike, those that they have not, and who has what."""
+    for setting, field in (("users_file", "users_fingerprint"), ("acls_file", "acls_fingerprint")):
+        brokers: dict[str, list[str]] = {}
+        for one in found:
+            fingerprint = None if one.status is None else getattr(one.status, field)
+            if fingerprint is not None:
+                brokers.setdefault(fingerprint, []).append(str(one.broker_id))
+        if len(brokers) > 1:
+            told = "; ".join(f"{_file(one)}: {', '.join(ids)}" for one, ids in brokers.items())
+            yield f"agents differ in {setting}, by broker: {told}"
+
+
+def _file(fingerprint: str) -> str:
+    return "no file" if fingerprint == NO_FILE else fingerprint
 
 
 def _end(found: list[Agent], failure: CommandError | None, output: str) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.api.file_metrics import FileCollector
 from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.routes import ROUTES
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.fingerprints import Fingerprints
+from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.certificate_metrics import CertificateCollector
@@ -28,16 +31,18 @@ def build_app(
     listener: KafkaListener,
     *,
     tokens: TokenList | None = None,
+    users: UserList | None = None,
     acls: AclList | None = None,
     protection: Protection = UNPROTECTED,
     tracer: Tracer | None = None,
 ) -> App:
     """The app that serves `agent`; `listener` is counted in its metrics.
 
-    `tokens`: of callers with roles of their own; None leaves all calls open, unless `protection` wants names. `acls`:
-    which transactional ids they may use. `tracer`: gets the spans of requests.
+    `tokens`: of callers with roles of their own; None leaves all calls open, unless `protection` wants names. `users`:
+    those of the Kafka listener. `acls`: which transactional ids callers may use. `tracer`: gets the spans of requests.
     """
-    operations = Operations(agent, acls)
+    fingerprints = Fingerprints(users, acls)
+    operations = Operations(agent, acls, fingerprints)
     service = Service(
         description=DESCRIPTION,
         readiness="Is this agent ready to hand out producer IDs?",
@@ -45,7 +50,7 @@ def build_app(
         operations=operations,
         live=operations.liveness,
         ready=operations.readiness,
-        collectors=[AgentCollector(agent, listener), CertificateCollector(protection)],
+        collectors=[AgentCollector(agent, listener), CertificateCollector(protection), FileCollector(fingerprints)],
         answers_in_kind=True,
         tracer=tracer,
     )

@@ -11,7 +11,8 @@ class AgentStatus(msgspec.Struct, frozen=True):
     """Answer of /v1/status. `leader`: base URL that the next call goes to; `claim_rate`: IDs a second.
 
     `founding_id`: that of the quorum, as of its newest answer; null before it has told any. `version`: of the build,
-    null from one that does not tell it.
+    null from one that does not tell it. `users_fingerprint`, `acls_fingerprint`: the same on agents with the same users
+    and rules in force, "000000000000" without a file; null from a build that does not tell.
     """
 
     broker_id: int
@@ -32,3 +33,5 @@ class AgentStatus(msgspec.Struct, frozen=True):
     claim_rate: float
     blocks_received: int
     version: str | None = None
+    users_fingerprint: str | None = None
+    acls_fingerprint: str | None = None

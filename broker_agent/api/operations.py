@@ -8,6 +8,7 @@ from pidkeeper.broker_agent.coordinator.checks import MayUse, anything, check_in
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.fingerprints import Fingerprints
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
 from pidkeeper.service.access import Principal
@@ -19,9 +20,10 @@ from pidkeeper.service.metrics import build_version
 class Operations:
     """One method for each call, whose body is a validated value; every method raises RequestError only."""
 
-    def __init__(self, agent: Agent, acls: AclList | None = None) -> None:
+    def __init__(self, agent: Agent, acls: AclList | None, fingerprints: Fingerprints) -> None:
         self._agent = agent
         self._acls = acls
+        self._fingerprints = fingerprints
         self._version = build_version()
 
     async def init_producer_id(self, call: Call[None, None, InitProducerIdRequest]) -> InitProducerIdResponse:
@@ -66,6 +68,8 @@ class Operations:
             claim_rate=round(policy.claim_rate, 1),
             blocks_received=prefetcher.blocks_received,
             version=self._version,
+            users_fingerprint=self._fingerprints.users,
+            acls_fingerprint=self._fingerprints.acls,
         )
 
     def liveness(self) -> list[HealthCheck]:

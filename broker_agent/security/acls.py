@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from pidkeeper.broker_agent.security.fingerprints import fingerprint_of
 from pidkeeper.service.listed_lines import read_lines
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
@@ -43,11 +44,22 @@ class Acl(NamedTuple):
         return name.startswith(self.pattern[:-1]) if self.pattern.endswith("*") else name == self.pattern
 
 
+class _Rules(NamedTuple):
+    """What was read of a file."""
+
+    by_principal: Mapping[str, Sequence[Acl]]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, acls: Sequence[Acl]) -> _Rules:
+        return cls(_by_principal(acls), fingerprint_of(acl.line for acl in acls))
+
+
 class AclList:
     """The rules of a file. Raises SettingsError if it cannot be used."""
 
     def __init__(self, path: str) -> None:
-        self._read = Refreshed(f"the file of rules {path}", [path], lambda: _by_principal(read_acls(path)))
+        self._read = Refreshed(f"the file of rules {path}", [path], lambda: _Rules.of(read_acls(path)))
 
     def may_use(self, principal: str) -> Callable[[str], bool]:
         """What is asked of somebody's transactional ids. It goes by the rules as they are when it is asked.
@@ -63,12 +75,17 @@ class AclList:
 
         return may_use
 
+    @property
+    def fingerprint(self) -> str:
+        """Of the rules in force."""
+        return self._read.value.fingerprint
+
     def refresh(self) -> None:
         """Read the file if it has changed."""
         self._read.refresh()
 
     def _allows(self, principal: str, name: str) -> bool:
-        return decide(self._read.value, principal, TRANSACTIONAL_ID, name)
+        return decide(self._read.value.by_principal, principal, TRANSACTIONAL_ID, name)
 
 
 def allows(acls: Sequence[Acl], principal: str, resource: str, name: str) -> bool:

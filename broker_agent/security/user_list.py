@@ -11,10 +11,12 @@ import base64
 import binascii
 import hmac
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from scramp import ScramMechanism
 
+from pidkeeper.broker_agent.security.fingerprints import fingerprint_of
 from pidkeeper.service.listed_lines import read_lines
 from pidkeeper.service.refreshing import Refreshed
 from pidkeeper.service.settings import SettingsError
@@ -64,11 +66,22 @@ class User(NamedTuple):
         return f"{self.name} {mechanism}${iterations}:{salt}${stored}:{server}"
 
 
+class _Users(NamedTuple):
+    """What was read of a file. `by_name`: and by mechanism."""
+
+    by_name: Mapping[tuple[str, str], User]
+    fingerprint: str
+
+    @classmethod
+    def of(cls, users: list[User]) -> _Users:
+        return cls(_by_name(users), fingerprint_of(user.line for user in users))
+
+
 class UserList:
     """The users of a file. Raises SettingsError if it cannot be used."""
 
     def __init__(self, path: str) -> None:
-        self._read = Refreshed(f"the file of users {path}", [path], lambda: _by_name(read_users(path)))
+        self._read = Refreshed(f"the file of users {path}", [path], lambda: _Users.of(read_users(path)))
 
     def find(self, name: str, *mechanisms: str) -> User | None:
         """A user, by a verifier of one of the mechanisms.
@@ -77,12 +90,17 @@ class UserList:
         for the last word.
         """
         self.refresh()
-        users = (self._read.value.get((name, mechanism)) for mechanism in mechanisms)
+        users = (self._read.value.by_name.get((name, mechanism)) for mechanism in mechanisms)
         return next((user for user in users if user is not None), None)
 
     def has(self, user: User) -> bool:
         """Whether a user is there still, with the same password."""
-        return self._read.value.get((user.name, user.verifier.mechanism)) == user
+        return self._read.value.by_name.get((user.name, user.verifier.mechanism)) == user
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the users and their verifiers in force."""
+        return self._read.value.fingerprint
 
     def refresh(self) -> None:
         """Read the file if it has changed."""

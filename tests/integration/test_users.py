@@ -18,6 +18,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError as AiokafkaError
 from confluent_kafka import KafkaException, Producer
 
+from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.cli.controllers import dev_files
 from pidkeeper.cli.kafka_load import request_frame
 from pidkeeper.cli.local_cluster import LocalCluster
@@ -233,6 +235,22 @@ def test_rules_hold_over_http_as_well_and_are_read_again(secured: Secured) -> No
     pidkeeper("acls", "add", str(secured.acls), "deny", "--principal", "*", "--transactional-id", "http-2")
     wait_until(lambda: status("http-2") == 403, "the rule that denies")
     assert status("http-1") == 200
+
+
+def test_the_fingerprints_of_an_agent_are_those_of_its_files(secured: Secured) -> None:
+    def told() -> tuple[str, str]:
+        status = call(secured.agent.http, "GET", "/v1/status", context=secured.cluster.context).json()
+        return status["users_fingerprint"], status["acls_fingerprint"]
+
+    def of_files() -> tuple[str, str]:
+        return UserList(str(secured.users)).fingerprint, AclList(str(secured.acls)).fingerprint
+
+    before = of_files()
+    wait_until(lambda: told() == before, "the fingerprints of what is in force")
+    pidkeeper("acls", "add", str(secured.acls), "allow", "--principal", "carol", "--transactional-id", "carol")
+    pidkeeper("users", "create", str(secured.users), "--name", "carol")
+    wait_until(lambda: told() == of_files(), "the new ones")
+    assert not set(told()) & set(before)
 
 
 @contextlib.contextmanager

@@ -133,6 +133,17 @@ def test_the_state_of_an_agent_decides_how_the_command_exits(
     assert (reason or "") in listed.stderr
 
 
+def test_agents_that_go_by_different_files_are_told_of_and_nothing_else_comes_of_it(place: Place) -> None:
+    ours, theirs = "0123456789ab", "000000000000"
+    brokers = [msgspec.structs.replace(KNOWN, broker_id=number) for number in (1, 2, 3)]
+    place.agent((200, status(users_fingerprint=ours, acls_fingerprint=ours)))
+    place.agent((200, status(broker_id=2, users_fingerprint=ours, acls_fingerprint=theirs)))
+    place.agent((200, status(broker_id=3)))
+    listed = run(LIST, place.knows(*brokers), place.agents)
+    assert listed.exit_code == 0
+    assert listed.stderr == f"warning: agents differ in acls_file, by broker: {ours}: 1; no file: 2\n"
+
+
 def test_an_agent_that_gives_no_answer_is_shown_as_such(place: Place) -> None:
     place.agent((200, status()))
     listed = run(LIST, place.knows(KNOWN), [*place.agents, NOWHERE])
