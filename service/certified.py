@@ -8,6 +8,7 @@ has none of them is of some client of Kafka, called as its subject is.
 from __future__ import annotations
 
 import re
+import ssl
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
@@ -73,6 +74,11 @@ def principal_of(certificate: Certificate, cluster_id: str) -> Principal:
     roles = frozenset[Access]().union(*(KINDS[name.kind] for name in ours))
     brokers = None if any(name.kind == "operator" for name in ours) else _ids(ours, "broker")
     return Principal(f"{ours[0].kind} {ours[0].name}", roles, brokers)
+
+
+def end_of(certificate: Certificate) -> float:
+    """When it ends, in seconds since the epoch."""
+    return float(ssl.cert_time_to_seconds(certificate["notAfter"]))
 
 
 def controllers_in(certificate: Certificate, cluster_id: str) -> frozenset[int]:

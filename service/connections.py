@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import resource
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -11,10 +12,11 @@ from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
 from pidkeeper.service.access import Principal
-from pidkeeper.service.certified import Certificate
-from pidkeeper.service.metrics import ServerCounters
+from pidkeeper.service.certified import end_of
+from pidkeeper.service.metrics import EXPIRED, ServerCounters
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
+from pidkeeper.service.protection import Protection
 from pidkeeper.service.shared_bytes import SharedBytes
 
 MAX_CONNECTIONS: Final = 8192
@@ -67,13 +69,15 @@ class Connection(RequestHandler):
     """One connection, which tells its server what it holds.
 
     `line` stays known after aiohttp has closed it: until a caller has read what was sent, it takes up a file.
-    `certified`: whom the certificate of the caller names, if it showed one.
+    `certified`: whom the certificate of the caller names, if it showed one. `end`: when that ends, in seconds since the
+    epoch.
     """
 
-    __slots__ = ("_last_chunk", "_received", "_server", "certified", "line")
+    __slots__ = ("_last_chunk", "_received", "_server", "certified", "end", "line")
 
     line: asyncio.Transport
     certified: Principal | None
+    end: float
 
     def __init__(self, server: BoundedServer, **options: Any) -> None:
         super().__init__(server, **options)
@@ -99,6 +103,11 @@ class Connection(RequestHandler):
         super().resume_writing()
         self._server.answer_was_read(self)
 
+    @property
+    def waits(self) -> bool:
+        """Whether nothing is asked now."""
+        return self._waiter is not None
+
     def answered(self) -> None:
         """Count no longer what belonged to a request that was answered.
 
@@ -113,7 +122,8 @@ class BoundedServer(web.Server):
     """Holds so many connections; who gives way for one more is as in Places. Each cut and refused one is counted.
 
     `build_handler` is given what to call with a request whose body is there as a whole. Until then its connection is
-    as good as idle: one that never finishes asking keeps no probe and no broker out. `name`: whom a certificate names.
+    as good as idle: one that never finishes asking keeps no probe and no broker out. `protection`: whom certificates
+    name. A connection ends with the one that it was made with, once the requests under way are answered.
     """
 
     def __init__(
@@ -121,12 +131,12 @@ class BoundedServer(web.Server):
         build_handler: Callable[[Callable[[web.BaseRequest], None]], Handler],
         counters: ServerCounters,
         limit: int,
-        name: Callable[[Certificate], Principal],
+        protection: Protection,
         **options: Any,
     ) -> None:
         super().__init__(self._watched(build_handler(self._whole)), **options)
         self._options = options
-        self._name = name
+        self._protection = protection
         self._counters = counters
         self._open: set[Connection] = set()
         self._places: Places[Connection] = Places(limit)
@@ -145,7 +155,8 @@ class BoundedServer(web.Server):
         assert isinstance(handler, Connection)
         handler.line = transport
         certificate = transport.get_extra_info("peercert")
-        handler.certified = self._name(certificate) if certificate else None
+        handler.certified = self._protection.name(certificate) if certificate else None
+        handler.end = end_of(certificate) if certificate else math.inf
         transport.set_write_buffer_limits(high=FREE_ANSWER_BYTES)
         self._open.add(handler)
         self._counters.connections = len(self._open)
@@ -187,25 +198,35 @@ class BoundedServer(web.Server):
         self._answer_bytes.drop(connection)
 
     async def sweep_for_ever(self) -> None:
-        """Cut what takes too long, each SWEEP_SECONDS, until cancelled: a first head, or the reading of answers."""
+        """Cut what takes too long, each SWEEP_SECONDS, until cancelled: a first head, or the reading of answers.
+
+        And close what was made with a certificate that has ended.
+        """
         waiting = {"head": self._heads, "answer": self._unread}
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self._places.next_period()
             now = self._loop.time()
-            await self._look_for_unread(now)
+            await self._look_at_all(now, self._protection.wall_clock())
             await cut_overdue(waiting, self._cut_for, now)
 
-    async def _look_for_unread(self, now: float) -> None:
+    async def _look_at_all(self, now: float, wall: float) -> None:
         for number, connection in enumerate(tuple(self._open), start=1):
             if number % LOOKS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             if connection not in self._open:
                 continue
+            if connection.end <= wall and connection.waits:
+                self._expire(connection)
+                connection.force_close()
             if connection.line.get_write_buffer_size():
                 self._unread.wait(connection, now)
             else:
                 self._unread.end(connection)
+
+    def _expire(self, connection: Connection) -> None:
+        connection.end = math.inf
+        self._counters.connections_cut[EXPIRED] += 1
 
     def _cut_for(self, reason: str, connection: Connection) -> None:
         self._counters.connections_cut[reason] += 1
@@ -222,7 +243,11 @@ class BoundedServer(web.Server):
             assert isinstance(connection, Connection)
             self._heads.end(connection)
             try:
-                return await handler(request)
+                answer = await handler(request)
+                if connection.end != math.inf and connection.end <= self._protection.wall_clock():
+                    self._expire(connection)
+                    answer.force_close()
+                return answer
             finally:
                 self._places.set_idle(connection)
                 connection.answered()

@@ -20,8 +20,10 @@ from pidkeeper.service.recent_maximum import RecentMaximum
 
 SUCCESS: Final = "success"
 
-CUT_REASONS: Final = ("head", "answer", "memory")
-"""Why a server cuts a connection: its first head did not come, its answers were not read, all hold too many bytes."""
+EXPIRED: Final = "expired"
+CUT_REASONS: Final = ("head", "answer", "memory", EXPIRED)
+"""Why a server cuts a connection: its first head did not come, its answers were not read, all hold too many bytes, or
+the certificate that it was made with has ended."""
 
 LAG_WINDOW: Final = 300
 """Measurements of the event loop's lag in half a minute, so that each is shown for that long at least, and for no more
@@ -141,7 +143,7 @@ def _connections(prefix: str, what: str, counters: ServerCounters) -> Iterable[M
     )
     cut = CounterMetricFamily(
         f"{prefix}_connections_cut",
-        f"Open {what} connections closed for taking too long or holding too much.",
+        f"Open {what} connections closed for taking too long, holding too much, or an expired certificate.",
         labels=["reason"],
     )
     for reason, count in counters.connections_cut.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
@@ -31,13 +32,21 @@ REQUIRED: Final = "required"
 class Protection:
     """What `security` and the files of `[tls]` come to. `tls` is None where there is none.
 
-    `handshakes`: how many may be under way at each listener.
+    `handshakes`: how many may be under way at each listener. `wall_clock`: seconds since the epoch, by which
+    certificates end.
     """
 
-    def __init__(self, level: Level = OFF, tls: Tls | None = None, cluster_id: str = "") -> None:
+    def __init__(
+        self,
+        level: Level = OFF,
+        tls: Tls | None = None,
+        cluster_id: str = "",
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
         self.tls = tls
         self.handshakes = MAX_HANDSHAKES
         self.required = level == REQUIRED
+        self.wall_clock: Final = wall_clock
         self._cluster_id = cluster_id
 
     def context(self, choose: Callable[[Contexts], ssl.SSLContext]) -> Callable[[], ssl.SSLContext] | None:

@@ -130,7 +130,7 @@ class HttpServer:
             partial(build_handler, self._app.dispatch, self._denied),
             self._app.counters,
             self._max_connections,
-            self._protection.name,
+            self._protection,
             logger=_connection_logger(),
             access_log=None,
             auto_decompress=False,

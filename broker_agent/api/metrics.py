@@ -44,7 +44,7 @@ class AgentCollector(Collector):
         )
         cut = CounterMetricFamily(
             PREFIX + "connections_cut",
-            "Kafka connections closed for taking too long or holding too much.",
+            "Kafka connections closed for taking too long, holding too much, or an expired certificate or user.",
             labels=["reason"],
         )
         for reason, count in self._listener.cut.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Protocol, cast
 
@@ -41,7 +42,8 @@ class Connection(asyncio.Protocol):
     """One client. `last_sweep` is the sweep before which it last sent a complete request; `known`: whether it ever did.
 
     `muted`: a call to the controllers is under way for it. Until that is answered nothing else is, as in Kafka, so that
-    no answer overtakes another one. `user`: who it is, if that is known by a password.
+    no answer overtakes another one. `user`: who it is, if that is known by a password. `end`: of the client's
+    certificate, in seconds since the epoch.
     """
 
     __slots__ = (
@@ -52,6 +54,7 @@ class Connection(asyncio.Protocol):
         "_partial_wants",
         "_paused",
         "_respond",
+        "end",
         "known",
         "last_sweep",
         "muted",
@@ -67,6 +70,7 @@ class Connection(asyncio.Protocol):
         self._may_use: MayUse = anything
         self._negotiation: Negotiation | None = None
         self.user: User | None = None
+        self.end = math.inf
         self._partial = bytearray()
         self._partial_wants = 0
         self._paused = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,10 @@ from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import User
 from pidkeeper.service.access import ANONYMOUS, Access, Principal
+from pidkeeper.service.certified import end_of
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.listening import Listener
-from pidkeeper.service.metrics import CUT_REASONS
+from pidkeeper.service.metrics import CUT_REASONS, EXPIRED
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
 from pidkeeper.service.problems import quoted
@@ -155,7 +157,7 @@ class KafkaListener:
 
     def admit(self, connection: Connection) -> bool:
         """Take a new connection, maybe in the place of another; whether it was taken."""
-        certified = self._certified(connection.transport)
+        certified = self._certified(connection)
         if self._sasl is None and self._protection.required and certified is None:
             self.handshakes_failed["no producer"] += 1
             return False
@@ -178,11 +180,13 @@ class KafkaListener:
             connection.negotiate(Negotiation(self._sasl, encrypted=encrypted, certified=certified))
         return True
 
-    def _certified(self, transport: asyncio.Transport) -> Principal | None:
+    def _certified(self, connection: Connection) -> Principal | None:
         """Who shows a certificate of a producer."""
+        transport = connection.transport
         certificate = None if self._protection.tls is None else transport.get_extra_info("peercert")
         if not certificate:
             return None
+        connection.end = end_of(certificate)
         principal = self._protection.name(certificate)
         if Access.PRODUCER in principal.roles:
             return principal
@@ -293,6 +297,7 @@ class KafkaListener:
         revoked = [one for one in self.connections if one.user is not None and not self._knows(one.user)]
         for connection in revoked:
             self._cut_for(REVOKED, connection)
+        self._close_expired()
         for connection in self.connections:
             if connection.muted:
                 connection.last_sweep = self.sweeps
@@ -304,6 +309,15 @@ class KafkaListener:
                 self._unread.end(connection)
             if self.sweeps - connection.last_sweep > patience and not connection.transport.is_closing():
                 self.idle_closed += 1
+                connection.transport.close()
+
+    def _close_expired(self) -> None:
+        """Connections end with the certificate that they were made with, once the call under way is answered."""
+        now = self._protection.wall_clock()
+        for connection in self.connections:
+            if connection.end <= now and not connection.muted:
+                connection.end = math.inf
+                self.cut[EXPIRED] += 1
                 connection.transport.close()
 
     def _knows(self, user: User) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.service.protection import Protection
 from pidkeeper.service.tls import Tls, client_context
 from pidkeeper.service.tls_files import TlsFiles
-from tests.support.certificates import CertificateAuthority
+from tests.support.certificates import DAY, NOW, CertificateAuthority
 from tests.support.waiting import until
 
 SECONDS = 10.0
@@ -127,6 +128,39 @@ async def test_nobody_is_let_in_unnamed_where_names_are_required(start: Start, t
         async with asyncio.timeout(SECONDS):
             assert len(await reader.readexactly(ANSWER_BYTES)) == ANSWER_BYTES
     await close(writer)
+
+
+async def test_a_connection_ends_with_its_certificate_once_its_call_is_answered(
+    start: Start, calls: Calls, tmp_path: Path
+) -> None:
+    authority, now = CertificateAuthority(tmp_path), [time.time()]
+    files = authority.issue("agent", uris=["pidkeeper://c/broker/1"])
+    protection = Protection("optional", Tls(files), "c", wall_clock=lambda: now[0])
+    listener, port, _ = await start(protection=protection, idle_timeout=0.4)
+    certified = client_context(authority.issue("app", uris=["pidkeeper://c/producer/app"]))
+
+    async def asking(context: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        writer.write(init_transaction(7))
+        return reader, writer
+
+    opened = [await asking(context) for context in (certified, certified, None)]
+    await until(lambda: len(calls.waiting) == 3)
+    calls.answer(0)
+    await opened[0][0].readexactly(RESPONSE_BYTES)
+    now[0] = (NOW + 2 * DAY).timestamp()
+    async with asyncio.timeout(SECONDS):
+        assert await opened[0][0].read() == b""
+    swept = listener.sweeps
+    await until(lambda: listener.sweeps > swept + 1)
+    assert len(listener.connections) == 2, "whoever waits for an answer gets it"
+    for place in (1, 2):
+        calls.answer(place)
+        await opened[place][0].readexactly(RESPONSE_BYTES)
+    assert await at_end(opened[1][0])
+    assert listener.cut["expired"] == 2
+    for _, writer in opened:
+        await close(writer)
 
 
 async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
@@ -290,7 +324,10 @@ async def test_a_request_that_does_not_come_is_cut_and_a_slow_one_is_not(
     idle[1].write(init(2))
     for reader, _ in (slow, idle):
         assert parse(await reader.readexactly(RESPONSE_BYTES))[:2] == (2, 0)
-    assert (listener.cut, listener.idle_closed) == ({"head": 2, "answer": 0, "memory": 0, "revoked": 0}, 0)
+    assert (listener.cut, listener.idle_closed) == (
+        {"head": 2, "answer": 0, "memory": 0, "expired": 0, "revoked": 0},
+        0,
+    )
     for _, writer in (idle, slow, silent, half):
         await close(writer)
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 import resource
 import ssl
+import time
 from pathlib import Path
 
 import aiohttp
@@ -21,7 +22,7 @@ from pidkeeper.service.protection import Level, Protection
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.tls import Tls, client_context
 from pidkeeper.service.tls_files import TlsFiles
-from tests.support.certificates import CertificateAuthority
+from tests.support.certificates import DAY, NOW, CertificateAuthority
 from tests.support.served_app import served
 from tests.support.waiting import until
 from tests.unit.service.conftest import Arithmetic
@@ -224,6 +225,39 @@ async def test_a_caller_over_tls_is_whom_its_certificate_names(app: App, authori
     assert asked == [None, Principal("broker 7", frozenset({Access.BROKER, Access.VIEWER}), frozenset({7}))]
     with pytest.raises(aiohttp.ClientConnectorCertificateError):
         await ask(address, TlsFiles())
+    await server.stop(1.0)
+
+
+async def test_a_connection_ends_with_its_certificate_once_its_request_is_answered(
+    app: App, authority: CertificateAuthority
+) -> None:
+    now = [time.time()]
+    protection = Protection("required", Tls(authority.issue("server")), "cluster-a", wall_clock=lambda: now[0])
+    server = HttpServer(app, protection=protection)
+    address = await server.start("127.0.0.1", 0)
+    certified = client_context(authority.issue("seven", uris=["pidkeeper://cluster-a/operator/seven"]))
+    unnamed = client_context(TlsFiles(ca_file=authority.path))
+    idle, busy, other = [
+        await asyncio.open_connection(*address, ssl=context, server_hostname="localhost")
+        for context in (certified, certified, unnamed)
+    ]
+    for connection in (idle, other):
+        assert await answers(connection)
+    busy[1].write(UPLOADING)
+    await busy[0].readuntil(b"\r\n\r\n")
+    now[0] = (NOW + 2 * DAY).timestamp()
+    await idle[0].readuntil(b"ok\n")
+    assert await ended(idle)
+    await until(lambda: app.counters.connections == 2)
+    busy[1].write(BODY + LIVE)
+    async with asyncio.timeout(5):
+        answered = await busy[0].read()
+    assert answered.count(b"HTTP/1.1 200 ") == 1, "what was asked before is answered, and nothing else"
+    other[1].write(LIVE)
+    await other[0].readuntil(b" 200 ")
+    assert app.counters.connections_cut["expired"] == 2
+    for _, writer in (idle, busy, other):
+        writer.close()
     await server.stop(1.0)
 
 

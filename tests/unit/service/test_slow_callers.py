@@ -86,7 +86,7 @@ async def test_an_idle_caller_that_has_asked_is_not_cut_and_a_slow_upload_neithe
     assert await greeted(slow)
     idle[1].write(LIVE)
     assert await idle[0].readuntil(b"ok\n")
-    assert app.counters.connections_cut == {"head": 1, "answer": 0, "memory": 0}
+    assert app.counters.connections_cut == {"head": 1, "answer": 0, "memory": 0, "expired": 0}
     for _, writer in (idle, slow):
         writer.close()
 
