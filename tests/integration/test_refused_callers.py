@@ -26,7 +26,7 @@ from pidkeeper.broker_agent.api.routes import ROUTES as AGENT_ROUTES
 from pidkeeper.broker_agent.config import AgentConfig
 from pidkeeper.broker_agent.kafka.wire.primitives import int16, int32, string
 from pidkeeper.cli.controllers import connect
-from pidkeeper.cli.local_cluster import HOST, LocalCluster, Member, free_ports, member_name
+from pidkeeper.cli.local_cluster import HOST, Agent, LocalCluster, Member, free_ports, member_name
 from pidkeeper.controller.api.routes import ROUTES as CONTROLLER_ROUTES
 from pidkeeper.controller.config import ControllerConfig
 from pidkeeper.controller.transport.frames import (
@@ -55,12 +55,20 @@ FOREIGN_ID: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 INIT: Final = "/v1/init-producer-id"
 
 
+def addresses(member: Member) -> tuple[str, str]:
+    return member.http, member.kafka if isinstance(member, Agent) else member.peer
+
+
 class OpenCluster(LocalCluster):
     """All members have a listener for probes. The second agent has users and rules besides."""
 
     def __init__(self, directory: Path, **options: Any) -> None:
         super().__init__(directory, **options)
-        self.probes = dict(zip(map(member_name, self.members()), free_ports(len(self.members())), strict=True))
+        members = self.members()
+        # Nobody listens on the ports of the other listeners yet.
+        taken = {address_of(one)[1] for member in members for one in addresses(member)}
+        free = [port for port in free_ports(len(members) + len(taken)) if port not in taken]
+        self.probes = dict(zip(map(member_name, members), free, strict=False))
 
     def _config(self, member: Member) -> dict[str, Any]:
         probed = super()._config(member) | {"probe_listen": f"{HOST}:{self.probes[member_name(member)]}"}

@@ -15,6 +15,7 @@ _OVER_TLS: Final = "tests/unit/controller/transport/test_links_over_tls.py"
 _LISTENING: Final = "tests/unit/service/test_listening.py"
 _CERTIFIED: Final = "tests/unit/service/test_certified.py"
 _SERVER: Final = "tests/unit/service/test_server.py"
+_SHARED: Final = "tests/unit/service/test_shared_tokens.py"
 _TOKENS: Final = "tests/unit/service/test_token_list.py"
 _CLIENT: Final = "tests/unit/broker_agent/test_controller_client.py"
 _SASL: Final = "tests/unit/broker_agent/security/test_sasl.py"
@@ -79,6 +80,38 @@ SECURITY_BUGS: Final = (
         "the first version of the token list: an agent whose token was newer ended",
         (replace(KIT, "TokenList.find", "digest not in self._read.value", "False"),),
         (_TOKENS,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "an-older-token-is-the-last-word",
+        "a token is changed without an outage",
+        "an agent that ended in the second after its file had been replaced",
+        (replace("broker_agent/controllers", "AiohttpTransport.exchange", "token.value != sent", "False"),),
+        (_CLIENT,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "everybodys-token-makes-an-operator",
+        "whoever has the common token changes nothing",
+        "two files that an operator filled from one secret",
+        (replace(KIT, "hashed", "found.common & found.operators", "False"),),
+        (_SHARED,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "a-connection-outlives-its-certificate",
+        "a certificate ends",
+        "Kafka before KIP-368, where only the handshake looks",
+        (replace(KIT, "BoundedServer._look_at_all", "connection.end <= wall and _", "False"),),
+        (_SERVER,),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "a-busy-connection-outlives-its-certificate",
+        "a certificate ends",
+        "a look at idle connections alone, which a caller that never rests evades",
+        (replace(KIT, "BoundedServer._watched.handle", "connection.end != math.inf and _", "False"),),
+        (_SERVER,),
         unseen=_NO_TLS,
     ),
     Planted(
