@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 def digest_of(token: bytes) -> bytes:
-    """What is kept of a token. It is random, so no slow hash is needed."""
+    """What is kept of a token. No slow hash is needed: a token is random where its hash is in a file."""
     return hashlib.sha256(token).digest()
 
 
