@@ -41,7 +41,8 @@ from pidkeeper.pipeline.segments import conclude as segments
 from pidkeeper.pipeline.segments import shares
 from pidkeeper.pipeline.segments import tables as of_segments
 from pidkeeper.pipeline.segments.listing import ListedSegments, list_and_plan
-from pidkeeper.pipeline.segments.memory import remember, settled_evidence
+from pidkeeper.pipeline.segments.memory import OF_FILES, remember, settled_evidence
+from pidkeeper.pipeline.segments.plan import FILES
 from pidkeeper.pipeline.summary import sum_up
 from pidkeeper.pipeline.verdict import Verdict, write_verdict
 
@@ -298,18 +299,7 @@ def _archives(members: Members) -> list[dict[str, Any]]:
     return rows
 
 
-_FILES: Final = pa.schema(
-    [
-        ("file_id", pa.int32()),
-        ("source", pa.string()),
-        ("member", pa.string()),
-        ("path", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("bytes", pa.int64()),
-        ("listed", pa.bool_()),
-    ]
-)
+_FILES: Final = FILES.append(pa.field("listed", pa.bool_()))
 _MEMBERS: Final = pa.schema([("member_id", pa.int32()), ("member", pa.string())])
 _ARCHIVES: Final = pa.schema(
     [
@@ -372,7 +362,7 @@ def _segments(
     """What the ledger has of Kafka's segments from here on, and tables of this run; what is known is added to all."""
     if listed is None:
         return None if last is None else last.segments, {}
-    load(con, settled_evidence(listed.numbered, listed.recalled), EVIDENCE)
+    load(con, settled_evidence(listed.numbered, listed.recalled), OF_FILES)
     return remember(con, run.name, listed.files, listed.numbered, listed.recalled, listed.plan.buckets)
 
 

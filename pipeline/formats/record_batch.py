@@ -42,8 +42,6 @@ CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
 KNOWN_ATTRIBUTES: Final = 0x7F
 
-COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd", "unknown-5", "unknown-6", "unknown-7")
-TIMESTAMP_TYPES: Final = ("CreateTime", "LogAppendTime")
 MARKERS: Final = {0: "abort", 1: "commit"}
 """Other control records are KRaft's own and concern no producer."""
 

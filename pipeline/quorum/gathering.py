@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from statistics import median_low
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,9 @@ from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
 
 SHARD_ROWS: Final = 1 << 18
 """Rows of all members together that a shard is to have: 12 MiB of files. The last one is judged again in each audit."""
+SMALL_SHARE: Final = 4
+LEAST_SHARE: Final = 16
+"""Parts of SHARD_ROWS: shards of less than the one may be cut again, and none of less than the other is made."""
 TASK_SHARDS: Final = 16
 """Side by side in one task: of three members, files of four times the largest size, each of which is read once."""
 END: Final = (1 << 63) - 1
@@ -89,16 +93,15 @@ def gather(engine: Engine, plan: QuorumPlan) -> Iterator[Named]:
         yield from (("adrift", batch) for batch in adrift.to_batches())
         cutter = _Cutter(con, plan, foreign)
         shards = [cutter.shard(number, *bounds) for number, bounds in enumerate(pairwise(cutter.bounds()))]
-        settled = [_settled(plan, shard, cutter.inputs(shard)) for shard in shards]
-        facts = [shard_facts(shard, *known) for shard, known in zip(shards, settled, strict=True)]
+        facts = [shard_facts(shard, *_settled(plan, shard, cutter.inputs(shard))) for shard in shards]
         yield "shard_inputs", pa.RecordBatch.from_pylist(facts, schema=evidence.SHARD_INPUTS)
-        due = [shard for shard, (_, known) in zip(shards, settled, strict=True) if not known]
-        judged = {shard.number for shard in due}
+        settled = {fact["shard"] for fact in facts if fact["settled"]}
         ledger, known = Ledger(plan.place), plan.known
-        yield from evidence_of(ledger, [one for one in known if one.number not in judged], evidence.OF_SHARDS)
-        again = [one for one in known if one.number in judged]
+        yield from evidence_of(ledger, [one for one in known if one.number in settled], evidence.OF_SHARDS)
+        again = [one for one in known if one.number not in settled]
         told_before = evidence_of(ledger, again, {"changed": evidence.CHANGED_BEFORE})
         yield from (("changed_before", batch) for _, batch in told_before)
+        due = [shard for shard in shards if shard.number not in settled]
         yield from engine.map(judge_task, [cutter.task(run) for run in _runs(due)])
 
 
@@ -146,15 +149,17 @@ class _Cutter:
         self._ends = [end for (end,) in con.execute(ends, [list(foreign)]).fetchall()]
 
     def bounds(self) -> list[int]:
-        """Those of an earlier audit, and behind them new ones."""
+        """As `next_bounds`."""
         known = sorted(shard.from_offset for shard in self._plan.known)
-        files = [
-            (file, self._plan.sizes.get(number, 0))
+        named = [
+            [
+                (file, self._plan.sizes.get(number, 0))
+                for name, number in archive.files.items()
+                if (file := file_name(name)) is not None
+            ]
             for archive in self._archives
-            for name, number in archive.files.items()
-            if (file := file_name(name)) is not None
         ]
-        return [*known[:-1], *shard_bounds(files, known[-1] if known else 0, SHARD_ROWS)]
+        return next_bounds(known, named, SHARD_ROWS)
 
     def shard(self, number: int, from_offset: int, to_offset: int) -> Shard:
         known_from = pc.min(self._registered["offset"]).as_py()
@@ -206,6 +211,29 @@ def _meets(known: KnownShard, from_offset: int, to_offset: int) -> bool:
     return known.from_offset < to_offset and known.to_offset > from_offset
 
 
+def next_bounds(known: Sequence[int], archives: Sequence[Sequence[tuple[FileName, int]]], rows: int) -> list[int]:
+    """Those of an earlier audit, `known`, and behind them new ones. archives: each as `files` of `shard_bounds`.
+
+    So that the next audit reads what is new alone, the last shard but one ends where most archives do. Small ones that
+    come of it are cut again with those behind them, once these have half as many rows: each row is judged a few times
+    at most. And so is one that became too large, as where a name claimed offsets of a time to come.
+    """
+    files = [file for archive in archives for file in archive]
+    cuts, start = list(known[:-1]), known[-1] if known else 0
+    new = rows_within(files, start, END)
+    while cuts:
+        before = rows_within(files, cuts[-1], start)
+        if min(2 * new, rows / SMALL_SHARE) < before <= 2 * rows:
+            break
+        start, new = cuts.pop(), new + before
+    bounds = [*cuts, *shard_bounds(files, start, rows)]
+    ends = [max(file.to_offset for file, _ in archive) for archive in archives if archive]
+    end = median_low(ends) if ends else 0
+    if bounds[-2] < end < END and rows_within(files, bounds[-2], end) >= rows / LEAST_SHARE:
+        bounds.insert(-1, end)
+    return bounds
+
+
 def shard_bounds(files: Iterable[tuple[FileName, int]], start: int, rows: int) -> list[int]:
     """Offsets at which the log is cut, from `start` to END, so that a shard has about `rows` rows if files are even.
 
@@ -227,6 +255,15 @@ def shard_bounds(files: Iterable[tuple[FileName, int]], start: int, rows: int) -
         at = edge
         exact += edges[edge]
     return [*cuts, END]
+
+
+def rows_within(files: Iterable[tuple[FileName, int]], start: int, end: int) -> float:
+    """About how many rows have these offsets, `files` as of `shard_bounds`."""
+    return sum(
+        max(size - HEADER_BYTES, 0) / ROW_BYTES * shared / (file.to_offset - file.from_offset)
+        for file, size in files
+        if (shared := min(file.to_offset, end) - max(file.from_offset, start)) > 0
+    )
 
 
 def _ask(con: Any, sql: str, foreign: Sequence[int], **parts: str) -> Any:

@@ -41,7 +41,7 @@ def render(verdict: Verdict, drawn: Drawn) -> str:
         .render(
             verdict=verdict,
             drawn=drawn,
-            plots={name: figure.to_plotly_json() for name, figure in plots.items() if figure is not None},
+            plots={name: figure for name, figure in plots.items() if figure is not None},
             plotly=Markup(plotly_js.packed()),  # noqa: S704 - base64
             script=Markup(script),  # noqa: S704 - ours
             sums=[_sum(script), _sum(plotly_js.script())],

@@ -49,7 +49,9 @@ group by topic_id, timestamp_ms // $window_ms * $window_ms
 
 _DATED: Final = """
 create or replace temp table dated as
-select distinct producer_id, part, case when timestamp_ms > 0 then timestamp_ms // $day_ms end as day from followed
+select distinct
+    producer_id, first_part as part, case when timestamp_ms > 0 then timestamp_ms // $day_ms end as day
+from followed
 """
 
 _DAYS: Final = """

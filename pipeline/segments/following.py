@@ -12,10 +12,10 @@ _FOLLOWED: Final = """
 create or replace temp table followed as
 with placed as (
     select
-        batches.*, parts.log_id, parts.partition_id, parts.sequenced,
+        batches.*, parts.log_id, parts.partition_id, parts.sequenced, parts.first_part,
         coalesce(not is_control and base_sequence >= 0, false) as is_data
     from batches
-    join parts using (part)
+    join (select *, min(part) over (partition by file_id) as first_part from parts) as parts using (part)
 ), seen as (
     select
         placed.*,
@@ -41,7 +41,7 @@ with placed as (
         )
 )
 select
-    producer_id, log_id, partition_id, part, position, base_offset, epoch, base_sequence, last_sequence,
+    producer_id, log_id, partition_id, part, first_part, position, base_offset, epoch, base_sequence, last_sequence,
     is_control, is_transactional, opens, broker_clock, sequenced, is_data, timestamp_ms, seen_ms, missing, holes,
     behind,
     case when newest > epoch then newest end as fenced_by,
@@ -70,7 +70,7 @@ select producer_id, log_id from followed group by all having bool_or(sequenced a
 _EPOCHS: Final = """
 create or replace temp table producer_epochs as
 select
-    producer_id, epoch, part, log_id, partition_id,
+    producer_id, epoch, first_part as part, log_id, partition_id,
     count(*) as batches,
     count(*) filter (where not is_control) as data_batches,
     min(timestamp_ms) filter (where not is_control) as data_ms,
@@ -148,11 +148,11 @@ def follow(con: Any) -> None:
     again a gap of 0, or is the first of the log. A line that began with the log has no gap. Whatever is null makes a
     row irregular unless streams.py does not look at it.
 
-    `producer_epochs`: one row for each epoch of each producer in each part, which goes away with the part. `batches`,
-    markers included; `data_batches`; `data_ms`, the earliest timestamp of data; `inside`, `outside`: whether it wrote
-    data in transactions and outside of them; `reached`, the highest base offset, and `last_sequence`, of the data that
-    reached farthest. Without fenced batches: `from_any`, the earliest timestamp, and `to_any`, the newest of data;
-    `from_broker`, `to_broker`, the same by brokers' clocks.
+    `producer_epochs`: one row for each epoch of each producer in each segment, which goes away with the segment; `part`
+    is its first, as `first_part` of each row. `batches`, markers included; `data_batches`; `data_ms`, the earliest
+    timestamp of data; `inside`, `outside`: whether it wrote data in transactions and outside of them; `reached`, the
+    highest base offset, and `last_sequence`, of the data that reached farthest. Without fenced batches: `from_any`, the
+    earliest timestamp, and `to_any`, the newest of data; `from_broker`, `to_broker`, the same by brokers' clocks.
     """
     con.execute(_FOLLOWED)
     con.execute(_SUSPECTS)

@@ -2,9 +2,9 @@
 
 A producer with nothing new is not judged again, and one that was spotless is followed on from where it ended. Who was
 doubtful, or is now, is judged from all rows there are. Rows that go away, as retention takes them from the start of a
-log, leave the others of a spotless producer as they were: what is known of the part goes with it. That does not hold
-for one that wrote in transactions, whose markers may go, nor if a part goes from between others, which stay as
-`stirred`. Three things besides rows go into a judgement, and so:
+log, leave the others of a spotless producer as they were: a segment goes as a whole, and with it what is known of it.
+That does not hold for one that wrote in transactions, whose markers may go, nor if a segment goes from between others,
+whose parts stay as `stirred`. Three things besides rows go into a judgement, and so:
 
 - offsets missing, and damage, between two rows: what lies between them changed, and the parts around it are `stirred`;
 - time, for open transactions: their producers are judged in every audit;
@@ -41,13 +41,20 @@ KEY: Final = pa.int64()
 
 Array = npt.NDArray[Any]
 
-_OF_PARTS: Final = ("producer_epochs", "dated")
-"""What is known of each part by itself, and goes with it."""
+_OF_SEGMENTS: Final = ("producer_epochs", "dated")
+"""What is known of each segment by itself, and goes with it."""
 _NOBODY: Final[Array] = np.zeros(0, np.int64)
 _PLACED: Final = """
 create or replace temp table {} as select given.*, log_id, partition_id from given join parts using (part)
 """
-_ONCE_A_DAY: Final = "create or replace temp table dated as select distinct producer_id, part, day from dated"
+_ONCE_A_DAY: Final = """
+create or replace temp table dated as
+with grown as (select distinct part from spotless_days)
+select distinct producer_id, part, day
+from (from dated semi join grown using (part) union all by name from spotless_days)
+union all by name
+from dated anti join grown using (part)
+"""
 _NEW_ROWS: Final = "select batches.* replace (parts.key as part) from batches join parts using (part)"
 
 
@@ -116,10 +123,9 @@ class Kept:
         """All rows of those who are judged closely, and aside what is known of all others."""
         doubtful = self._ids_of("doubtful")
         self._closely = np.union1d(self._closely, doubtful)
-        self._con.execute(
-            "create temp table spotless_epochs as from producer_epochs anti join doubtful using (producer_id)"
-        )
-        self._con.execute("create temp table spotless_days as from dated anti join doubtful using (producer_id)")
+        for name, spotless in (("producer_epochs", "spotless_epochs"), ("dated", "spotless_days")):
+            self._con.execute(f"delete from {name} where producer_id in (from doubtful)")
+            self._con.execute(f"alter table {name} rename to {spotless}")
         self._con.execute("insert into aside from batches semi join doubtful using (producer_id)")
         self._con.execute("drop table batches")
         self._con.execute("alter table aside rename to batches")
@@ -136,8 +142,7 @@ class Kept:
         for epochs in ("spotless_epochs", "known_epochs"):
             self._con.execute(f"insert into producer_epochs by name from {epochs}")
         for name, table in self._known.items():
-            self._insert(name, self._numbered(table))
-        self._insert("dated", self._con.sql("from spotless_days").to_arrow_table())
+            self._insert(name, self._numbered(self._left(name, table)))
         self._con.execute(_ONCE_A_DAY)
 
     def store(self) -> Iterator[Named]:
@@ -177,8 +182,10 @@ class Kept:
 
     def _left(self, name: str, table: Any) -> Any:
         """What is known of those who are not judged closely."""
+        if not len(self._closely) and self._keeping is not None and not self._keeping.gone:
+            return table
         kept = ~_among(_ids(table), self._closely)
-        if name in _OF_PARTS:
+        if name in _OF_SEGMENTS:
             kept &= _among(table["part"].to_numpy(), self._keys)
         return table.filter(pa.array(kept))
 

@@ -30,7 +30,7 @@ from pidkeeper.pipeline.segments.read import MAX_OFFSET_HOLES
 from pidkeeper.pipeline.segments.segment_files import SegmentFile, has_batch, ranges_of
 from pidkeeper.pipeline.segments.tables import OFFSET_HOLES, PARTS, PROBLEMS, SEGMENT_DAYS, SEGMENT_PARTS
 
-VERSION: Final = 3
+VERSION: Final = 4
 """To be raised whenever something else is kept, or is judged otherwise: then all is read and judged again."""
 OF_FILES: Final = {
     "segment_parts": SEGMENT_PARTS,

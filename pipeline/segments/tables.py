@@ -280,7 +280,7 @@ KEPT: Final = {
 }
 """What was judged, by producer, so that it counts again where a producer has nothing new.
 
-`producer_epochs`: all of them, see following.py. `dated`: a row for each part and day. `doubtful`: whose new rows are
-judged with all before them. `unended`: who had an open transaction, however young. `part` is one in which the producer
-has rows.
+`producer_epochs`: all of them, see following.py. `dated`: a row for each segment and day. `doubtful`: whose new rows
+are judged with all before them. `unended`: who had an open transaction, however young. `part` is one in which the
+producer has rows, or the first of such a segment.
 """

@@ -280,7 +280,7 @@ def test_evidence_of_settled_shards_comes_back_and_that_of_others_does_not(
     outcome = look(LocalEngine(), options(tmp_path))
     keep(outcome, options(tmp_path).out)
     shards = newest(ledger).shards
-    assert len(shards) == 6
+    assert len(shards) == 7
     for wanted in (shards, shards[1:2], shards[3:], []):
         numbers = {shard.number for shard in wanted}
         back = list(evidence_of(ledger, wanted, evidence.OF_SHARDS))

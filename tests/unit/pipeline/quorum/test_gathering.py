@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -17,13 +18,15 @@ from pidkeeper.pipeline.formats.archive import FileName
 from pidkeeper.pipeline.ledger import Commit, Ledger
 from pidkeeper.pipeline.paths import AuditPaths
 from pidkeeper.pipeline.quorum import gathering
-from pidkeeper.pipeline.quorum.gathering import END, shard_bounds
+from pidkeeper.pipeline.quorum.gathering import END, next_bounds, shard_bounds
 from pidkeeper.snapshots.archive_format import HEADER_BYTES, ROW_BYTES
 from tests.support.archive_edits import edit_archive
 from tests.support.member_files import MemberFiles
 
 ROWS: Final = 100
 """Of a shard, in these tests."""
+MOST_TIMES: Final = 6
+"""How often a row is judged on average, by whatever steps a history grows: 5.0 was the most in 3,000 of them."""
 SMALL_OFFSETS: Final = st.integers(0, 3000)
 ANY_OFFSET: Final = st.one_of(SMALL_OFFSETS, st.integers(0, END - 1))
 
@@ -104,6 +107,46 @@ def test_without_files_there_is_one_shard() -> None:
     assert shard_bounds([(FileName(0, 10), bytes_of(10))], 0, ROWS) == [0, END]
 
 
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=60), st.integers(1, 4))
+def test_small_shards_are_cut_again_when_half_as_much_has_come(steps: list[int], members: int) -> None:
+    """Archives that grow, audited after each step."""
+    files: list[tuple[FileName, int]] = []
+    bounds: list[int] = []
+    end, judged = 0, 0
+    for step in steps:
+        files.append((FileName(end, end + step), bytes_of(step)))
+        end += step
+        known, bounds = bounds, next_bounds(bounds[:-1], [files] * members, ROWS)
+        judged += end - max((one for one, other in zip(known[:-1], bounds, strict=False) if one == other), default=0)
+        assert (bounds[0], bounds[-1]) == (0, END)
+        assert all(one < other for one, other in pairwise(bounds))
+        assert (end - bounds[-2]) * members <= ROWS / gathering.LEAST_SHARE
+        shards = [(other - one) * members for one, other in pairwise(bounds[:-1])]
+        assert all(shard <= ROWS for shard in shards)
+        small = [shard for shard in shards if shard <= ROWS / gathering.SMALL_SHARE]
+        # Each of them is more than twice as large as the one behind it, unless that is large.
+        assert len(small) <= (math.log2(ROWS) + 1) * (1 + len(shards) - len(small))
+    assert judged <= MOST_TIMES * end
+
+
+@pytest.mark.parametrize(
+    ("ends", "start"), [((45,), 45), ((45, 58), 45), ((45, 50, 58), 50), ((10, 50, 58), 50), ((45, 55, END - 1), 55)]
+)
+def test_the_last_shard_begins_where_most_archives_end(ends: tuple[int, ...], start: int) -> None:
+    archives = [[(FileName(0, 9), bytes_of(9)), (FileName(9, end), bytes_of(min(end, 58) - 9))] for end in ends]
+    assert next_bounds([], archives, 400) == [0, start, END]
+    assert next_bounds([], archives, 10_000) == [0, END]
+
+
+def test_a_name_that_claims_offsets_of_a_time_to_come_makes_no_shard_for_all_of_them() -> None:
+    liar = (FileName(5, END - 1), bytes_of(10))
+    bounds: list[int] = []
+    for end in range(30, 400, 30):
+        bounds = next_bounds(bounds[:-1], [[(FileName(0, end), bytes_of(end)), liar]], 20)
+        assert max(min(other, end) - min(one, end) for one, other in pairwise(bounds)) <= 40
+
+
 # An audit and the next one.
 
 
@@ -127,23 +170,56 @@ def judged_now(commit: Commit) -> list[int]:
     return [shard.number for shard in commit.shards if shard.run == commit.run]
 
 
+def starts(commit: Commit) -> list[int]:
+    return [shard.from_offset for shard in commit.shards]
+
+
 @pytest.mark.usefixtures("small_shards")
 def test_what_was_judged_is_not_judged_again_until_it_changes(tmp_path: Path) -> None:
     member = MemberFiles(tmp_path / "data" / "1")
     member.archive((0, 30), (30, 70))
     first = audit(tmp_path)
-    bounds = [shard.from_offset for shard in first.shards]
-    assert (bounds, judged_now(first)) == ([0, 20, 40, 60], [0, 1, 2, 3])
+    assert (starts(first), judged_now(first)) == ([0, 20, 40, 60, 70], [0, 1, 2, 3, 4])
     again = audit(tmp_path)
     assert (judged_now(again), again.verdict.files_read_anew) == ([], 0)
     member.archive((70, 100))
     more = audit(tmp_path)
-    assert [shard.from_offset for shard in more.shards] == [0, 20, 40, 60, 80]
-    assert (judged_now(more), more.verdict.files_read_anew) == ([3, 4], 2)
+    assert starts(more) == [0, 20, 40, 60, 70, 90, 100]
+    assert (judged_now(more), more.verdict.files_read_anew) == ([4, 5, 6], 1)
     edit_archive(member.found("archive")[0], lambda rows: rows.pop(0))
     changed = audit(tmp_path)
     assert judged_now(changed) == [0, 1], "the file has offsets of two shards"
-    assert judged_now(audit(tmp_path, anew=True)) == [0, 1, 2, 3, 4]
+    assert judged_now(audit(tmp_path, anew=True)) == [0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_of_a_little_more_nothing_but_that_is_read(tmp_path: Path) -> None:
+    member = MemberFiles(tmp_path / "data" / "1")
+    member.archive((0, 70))
+    assert starts(audit(tmp_path)) == [0, 20, 40, 60, 70]
+    member.archive((70, 74))
+    more = audit(tmp_path)
+    assert starts(more) == [0, 20, 40, 60, 70, 74]
+    assert (judged_now(more), more.verdict.files_read_anew) == ([4, 5], 1)
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_what_is_known_of_small_shards_counts_once_when_they_are_cut_again(tmp_path: Path) -> None:
+    """There are fewer shards then, and the last one had blocks too, which a log tells of."""
+    members = [MemberFiles(tmp_path / "data" / str(node), node) for node in (1, 2)]
+    members[1].log(81, 81)
+    for span in ((0, 70), (70, 75), (75, 77)):
+        members[0].archive(span)
+        before = audit(tmp_path)
+    assert starts(before) == [0, 20, 40, 60, 70, 75, 77]
+    edit_archive(members[0].found("archive")[-1], lambda rows: rows.pop())
+    damaged = audit(tmp_path)
+    members[0].archive((77, 81))
+    after = audit(tmp_path)
+    assert starts(after) == [0, 20, 40, 60, 70, 81]
+    for name in ("blocks", "ids", "highest_id"):
+        assert getattr(after.verdict, name) == getattr(before.verdict, name)
+    assert after.verdict.violations == damaged.verdict.violations > 0
 
 
 @pytest.mark.usefixtures("small_shards")

@@ -253,7 +253,7 @@ def test_another_history_is_not_told_block_by_block_without_end(
         rows[:] = [msgspec.structs.replace(row, broker_id=9) for row in rows]
 
     edit_archive(member.found("archive")[0], edit)
-    shards = {start for start, _ in quorum.shards}
+    shards = {start for start, _ in quorum.shards if start < 30}
     assert len(quorum.audit()) == 5 * len(shards) <= 15
 
 

@@ -22,6 +22,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("jinja2")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+graph_objects = pytest.importorskip("plotly.graph_objects")
 offline = pytest.importorskip("plotly.offline")
 aggregates = pytest.importorskip("pidkeeper.pipeline.report.aggregates")
 figures = pytest.importorskip("pidkeeper.pipeline.report.figures")
@@ -316,6 +317,17 @@ def test_no_two_brokers_have_one_colour() -> None:
     drawn = full()
     drawn.allocations = [{"broker_id": one, "at_ms": START_MS, "ids": 1000, "blocks": 1} for one in brokers]
     figure = figures.allocations(drawn)
-    assert [one.name for one in figure.data] == [*(f"broker {one}" for one in brokers[1:]), "other brokers"]
-    assert [one.marker.color for one in figure.data] == [None] * aggregates.MAX_BROKERS + [figures.OTHERS_COLOUR]
-    assert len({*figure.layout.colorway, figures.OTHERS_COLOUR}) == len(brokers)
+    assert [one["name"] for one in figure["data"]] == [*(f"broker {one}" for one in brokers[1:]), "other brokers"]
+    colours = [one["marker"].get("color") for one in figure["data"]]
+    assert colours == [None] * aggregates.MAX_BROKERS + [figures.OTHERS_COLOUR]
+    assert len({*figure["layout"]["colorway"], figures.OTHERS_COLOUR}) == len(brokers)
+
+
+@pytest.mark.parametrize("name", ["anomalies", "allocations", "lifetimes", "burn_down"])
+def test_the_figures_have_nothing_that_plotly_does_not_know(name: str) -> None:
+    """plotly's own classes refuse what plotly.js would pass over."""
+    for drawn in (full(), fullest()):
+        figure = getattr(figures, name)(drawn)
+        taken = graph_objects.Figure(figure).to_plotly_json()
+        assert [one["type"] for one in taken["data"]] == [one["type"] for one in figure["data"]] != []
+    assert getattr(figures, name)(empty()) is None

@@ -16,9 +16,10 @@ from pidkeeper.pipeline import gathering
 from pidkeeper.pipeline.audit import AuditOptions, Outcome, keep, look
 from pidkeeper.pipeline.engine.local import LocalEngine
 from pidkeeper.pipeline.files.location import locate
+from pidkeeper.pipeline.files.parquet import read_parquet
 from pidkeeper.pipeline.ledger import PRODUCERS, Ledger
 from pidkeeper.pipeline.paths import AuditPaths
-from pidkeeper.pipeline.segments import conclude, keeping, listing, memory, read
+from pidkeeper.pipeline.segments import conclude, keeping, listing, memory, plan, read
 from pidkeeper.pipeline.segments.segment_files import list_segments
 from pidkeeper.pipeline.verdict import Verdict
 from tests.support.member_files import MemberFiles
@@ -329,6 +330,20 @@ def test_rows_are_taken_together_and_what_nobody_needs_is_swept(disk: Disk) -> N
     # Those of the newest number stay: a run that is not over may have it.
     assert {name for name in kept_files(disk) if not name.startswith(f"{PRODUCERS}/{commit.number:08d}")} <= files
     assert files <= kept_files(disk)
+
+
+def test_what_is_known_of_a_producer_is_as_much_however_many_parts_a_segment_has(disk: Disk) -> None:
+    for count in (60, 20):
+        disk.append_to(disk.logs[0], count)
+        outcome = audited_after(disk)
+    assert outcome.segments is not None
+    assert max(len(segment.starts) for segment in outcome.segments.segments) > 2
+    for name in ("producer_epochs", "dated"):
+        files = [file for bucket in outcome.segments.buckets for file, _ in bucket[name]]
+        rows = [row for file in files for row in read_parquet(locate(disk.path / "out") / file).to_pylist()]
+        places = [(row["producer_id"], row.get("epoch"), row["part"], row.get("day")) for row in rows]
+        assert len(set(places)) == len(places) > 20
+        assert {part % (1 << plan.INDEX_BITS) for _, _, part, _ in places} == {0}
 
 
 def test_a_run_that_does_not_count_changes_nothing(disk: Disk) -> None:
