@@ -9,6 +9,15 @@ define jars
 	    tools/fetch-jars $(1) || echo "$(2) cannot be had: what needs it is skipped" >&2; fi
 endef
 
+define chaos_tools
+@if command -v go >/dev/null && ! command -v toxiproxy-server >/dev/null && [ ! -x .tools/bin/toxiproxy-server ]; then \
+	    tools/fetch-toxiproxy || echo "Toxiproxy could not be built: links go through our own proxy" >&2; fi
+@if command -v apt-get >/dev/null && [ ! -d .tools/faketime ]; then \
+	    tools/fetch-faketime || echo "libfaketime cannot be had: no clock jumps" >&2; fi
+@if command -v apt-get >/dev/null && ! command -v nft >/dev/null && [ ! -d .tools/nft ]; then \
+	    tools/fetch-nft || echo "nft cannot be had: no packet is lost" >&2; fi
+endef
+
 setup: $(VENV)/.dev  ## everything that developing needs
 
 $(VENV)/bin/python:
@@ -61,6 +70,7 @@ test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, wit
 	$(call jars,kafka,Kafka's broker)
 	$(call jars,kafka-3.9,Kafka's broker for ZooKeeper)
 	$(call jars,spec,TLC)
+	$(chaos_tools)
 	$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 audit-faults: $(VENV)/.dev  ## audits of files that a foreign or broken writer left, or that are not there; needs Java 17
@@ -98,15 +108,6 @@ MINUTES ?= 15
 soak: $(VENV)/.dev  ## fat transactions for a quarter of an hour, and all that a member may keep: memory, log, restart
 	$(BIN)/python -m tests.soak.fat_transactions --minutes $(MINUTES)
 	$(BIN)/python -m tests.soak.at_the_limits
-
-define chaos_tools
-@if command -v go >/dev/null && ! command -v toxiproxy-server >/dev/null && [ ! -x .tools/bin/toxiproxy-server ]; then \
-	    tools/fetch-toxiproxy || echo "Toxiproxy could not be built: links go through our own proxy" >&2; fi
-@if command -v apt-get >/dev/null && [ ! -d .tools/faketime ]; then \
-	    tools/fetch-faketime || echo "libfaketime cannot be had: no clock jumps" >&2; fi
-@if command -v apt-get >/dev/null && ! command -v nft >/dev/null && [ ! -d .tools/nft ]; then \
-	    tools/fetch-nft || echo "nft cannot be had: no packet is lost" >&2; fi
-endef
 
 CHAOS_MINUTES := $(if $(filter command line environment,$(origin MINUTES)),$(MINUTES),10)
 chaos: $(VENV)/.dev  ## faults of all kinds in real processes under load, and a check of it all; MINUTES=n, SEED=n, AGAINST=cluster.json

@@ -17,7 +17,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS: Final = Path(__file__).parent
 COMPUTING: Final = ("pipeline",)
-WAITING: Final = ("clients", "deploy", "integration", "migration", "soak")
+WAITING: Final = ("chaos", "clients", "deploy", "integration", "migration", "soak")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -107,11 +107,13 @@ class Copy:
 
     @contextlib.contextmanager
     def ledgers(self, *, of_all: bool = True) -> Iterator[list[list[AllocatedBlock]]]:
-        """The blocks of every member, or of the first alone, in order of ID."""
-        paths = sorted(self.directory.glob(f"*{LEDGER}"))[: None if of_all else 1]
-        kept = [msgspec.json.decode(path.read_bytes(), type=Ledger) for path in paths]
-        yield [ledger.blocks for ledger in kept]
-        for path, ledger in zip(paths, kept, strict=True):
+        """The blocks in every history that was kept, or in a newest one alone, in order of ID."""
+        kept = {path: msgspec.json.decode(path.read_bytes(), type=Ledger) for path in self.directory.glob(f"*{LEDGER}")}
+        if not of_all:
+            newest = max(kept, key=lambda path: kept[path].through)
+            kept = {newest: kept[newest]}
+        yield [ledger.blocks for ledger in kept.values()]
+        for path, ledger in kept.items():
             path.write_bytes(msgspec.json.encode(ledger))
 
     @contextlib.contextmanager
@@ -228,7 +230,7 @@ def unexplained_gap(copy: Copy) -> None:
 def unexplained_floor(copy: Copy) -> None:
     """A hole in the newest part of the history, which all know: nobody asked for IDs to be left out there."""
     with copy.ledgers() as ledgers:
-        hole = ledgers[0][-2]
+        hole = max(ledgers, key=lambda blocks: blocks[-1].first)[-2]
         for blocks in ledgers:
             blocks[:] = [block for block in blocks if block != hole]
 

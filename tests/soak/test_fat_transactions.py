@@ -1,4 +1,4 @@
-"""A minute of the soak, with a log small enough that its bounds are met many times."""
+"""Half a minute of the soak, with a log small enough that its bounds are met many times."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.soak.fat_transactions import MAX_RESTART_SECONDS, Report, soak
 from tests.soak.members import MIB
 
+SECONDS: Final = 30
 BESIDE_OTHERS: Final = 5
 """Times as long as by itself a restart may take in a parallel run, in which others want both cores."""
 
@@ -19,7 +20,7 @@ def test_memory_and_log_of_a_member_are_bounded(tmp_path: Path) -> None:
     lines: list[str] = []
     report = soak(
         tmp_path,
-        60,
+        SECONDS,
         lines.append,
         snapshot_bytes=MIB,
         segment_bytes=MIB,

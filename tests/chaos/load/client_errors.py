@@ -30,6 +30,10 @@ _JAVA: Final = frozenset(
     }
 )
 
+_KAFKA_PYTHON_WAITED: Final = "RequestTimedOutError: Request timed out after"
+"""What kafka-python ends a producer with that waited for an answer for longer than it may, as for an agent that stands
+still. The others ask again. An answer that says so (REQUEST_TIMED_OUT) has another text, and does not pass."""
+
 _JAVA_NAME: Final = re.compile(r"(\w+Exception): ")
 
 
@@ -39,7 +43,8 @@ def passes(error: BaseException) -> bool:
         told = error.args[0]
         return not told.fatal() and (told.retriable() or told.txn_requires_abort() or told.code() in _LIBRDKAFKA)
     if isinstance(error, aiokafka.errors.KafkaError | KafkaPythonError):
-        return bool(error.retriable) or isinstance(error, aiokafka.errors.KafkaTimeoutError)
+        waited = isinstance(error, aiokafka.errors.KafkaTimeoutError) or _KAFKA_PYTHON_WAITED in str(error)
+        return bool(error.retriable) or waited
     if isinstance(error, JavaError):
         return not _JAVA.isdisjoint(_JAVA_NAME.findall(str(error)))
     return isinstance(error, TimeoutError | ConnectionError)
