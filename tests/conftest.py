@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from pidkeeper.cli import local_cluster
 from tests.support.side_by_side import share
 
 # Whoever starts the tests in the background has all that they start ignore SIGINT, and some tests send it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# How long an example takes tells how busy the machine is, and no more.
+settings.register_profile("beside others", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("beside others")
 
 TESTS: Final = Path(__file__).parent
 COMPUTING: Final = ("pipeline",)
