@@ -139,8 +139,8 @@ class Checker:
         above_holes = {last + 1 for _, last in story.holes}
         floors = [commit for commit in commits if _next_id(commit.record) not in above_holes]
         self._try(check_floors, story.operations, floors)
-        asked = {getattr(operation.request, "broker_id", None) for operation in story.operations}
-        ours = {first: commit for first, commit in committed.items() if _owner(commit.record) in asked}
+        begun = _first_epochs(story.others)
+        ours = {first: commit for first, commit in committed.items() if _is_since(commit.record, begun)}
         self._try(check_gaps, story.operations, self._acknowledged, ours)
 
     def _duplicates(self) -> int:
@@ -160,8 +160,21 @@ def _next_id(record: object) -> int:
     return found
 
 
-def _owner(record: object) -> int | None:
-    return record.broker_id if isinstance(record, AllocateProducerIdsRecord) else None
+def _first_epochs(entries: Iterable[Entry]) -> dict[int, int]:
+    """The first epoch of each broker that registered in this run. Epochs rise with the log."""
+    first: dict[int, int] = {}
+    for entry in entries:
+        if entry.kind == REGISTER and entry.outcome is Outcome.OK:
+            broker_id, epoch = entry.arguments["broker_id"], entry.result["broker_epoch"]
+            first[broker_id] = min(epoch, first.get(broker_id, epoch))
+    return first
+
+
+def _is_since(record: object, begun: Mapping[int, int]) -> bool:
+    """Whether it is a block of a broker of this run: a cluster of others may have had one of the same id before."""
+    if not isinstance(record, AllocateProducerIdsRecord) or record.broker_id not in begun:
+        return False
+    return record.broker_epoch >= begun[record.broker_id]
 
 
 def _unseen(acknowledged: Iterable[AcknowledgedBlock], story: Story) -> frozenset[int]:

@@ -55,11 +55,17 @@ def _why_no_operator(stage: Stage) -> str | None:
     return "nobody may give orders to the quorum" if stage.operator is None else None
 
 
+def _why_no_spare(stage: Stage) -> str | None:
+    if any(one.learner for one in stage.cluster.layout.controllers):
+        return _why_no_operator(stage)
+    return "no controller stands by that could take a voter's place"
+
+
 KINDS: Final = tuple(
-    FaultKind(name, partial(OperatorsAct, act), (Target.CLUSTER,), seconds, takes_down=False, why_not=_why_no_operator)
-    for name, act, seconds in (
-        ("leadership_transferred", QuorumOperator.transfer, (5.0, 6.0)),
-        ("floor_raised", QuorumOperator.raise_floor, (5.0, 6.0)),
-        ("voter_replaced", QuorumOperator.replace, (60.0, 61.0)),
+    FaultKind(name, partial(OperatorsAct, act), (Target.CLUSTER,), seconds, takes_down=False, why_not=why_not)
+    for name, act, seconds, why_not in (
+        ("leadership_transferred", QuorumOperator.transfer, (5.0, 6.0), _why_no_operator),
+        ("floor_raised", QuorumOperator.raise_floor, (5.0, 6.0), _why_no_operator),
+        ("voter_replaced", QuorumOperator.replace, (60.0, 61.0), _why_no_spare),
     )
 )
