@@ -36,10 +36,12 @@ class FoundCluster(ChaosCluster):
     """The members that cluster.json names. Raises CommandError if there is none."""
 
     def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise CommandError(f"{path} is no file: name the cluster.json of a cluster that runs on this machine")
+        if path.name != CLUSTER or not path.is_file():
+            raise CommandError(f"{path} is no {CLUSTER} of a cluster that runs on this machine")
         self._killed: set[int] = set()
         super().__init__(path.parent)
+        if self.layout.secure:
+            raise CommandError(f"{path} is of a cluster with TLS: those who ask in a run speak plaintext to its agents")
         if strangers := [member_name(one) for one in self.members() if not self.running(one)]:
             raise CommandError(f"not running, by the pids in {path}: {', '.join(strangers)}; start the cluster first")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -81,8 +80,3 @@ def quantile(values: Iterable[float], share: float) -> float:
     """The least value that such a share of the values does not pass; 0 for none."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
-
-
-def strikes(happened: Iterable[Happened]) -> Counter[str]:
-    """How often each process was struck, by its name."""
-    return Counter(victim for one in happened if one.bites is not None for victim in one.victims)

@@ -63,12 +63,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def promises(report: Report) -> list[str]:
     """What a run broke that its figures tell, times aside."""
-    broken = [
-        f"{one.process}: {one.bar.quantity} grew by {one.growth:,.0f} a minute to {one.highest:,.0f}, "
-        f"{one.bar.per_minute:,.0f} a minute and {one.bar.highest:,.0f} in all may be"
-        for one in report.resources
-        if not one.passed
-    ]
+    broken = [_outgrown(one) for one in report.resources if not one.passed]
     for count, what in (
         (report.duplicates, "IDs were handed out twice"),
         (report.lost, "acknowledged blocks are lost"),
@@ -79,6 +74,12 @@ def promises(report: Report) -> list[str]:
             broken.append(f"{count:,} {what}")
     broken += [f"the checker finds nothing wrong with {one.name}" for one in report.controls if not one.flagged]
     return broken
+
+
+def _outgrown(one: Resources) -> str:
+    """`growth` is None of one that lived too briefly, and was too large all the same."""
+    grew = "" if one.growth is None else f" grew by {one.growth:,.0f} a minute, {one.bar.per_minute:,.0f} may be, and"
+    return f"{one.process}: {one.bar.quantity}{grew} came to {one.highest:,.0f}, {one.bar.highest:,.0f} may be"
 
 
 def delays(report: Report) -> list[str]:

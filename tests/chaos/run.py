@@ -20,10 +20,11 @@ from typing import Final
 import msgspec
 from rich.console import Console
 
+from pidkeeper.cli.failures import CommandError
 from tests.chaos import against, own_network, timeline
 from tests.chaos.checker import Verdict, check
 from tests.chaos.controls import Control, all_controls
-from tests.chaos.course import Course, Happened, NotWholeError
+from tests.chaos.course import Course, Happened
 from tests.chaos.elections import Elections
 from tests.chaos.figures import leader_gaps, quantile, recoveries, tallies
 from tests.chaos.judgement import failed_claims, served, voter_changes
@@ -43,6 +44,9 @@ from tests.chaos.watched import watched
 
 OUT: Final = Path("build/chaos.json")
 KEPT: Final = Path("build/chaos")
+MARK: Final = "of-a-chaos-run"
+"""The file by which the directory of a run is known: what is in it goes with the next one."""
+
 MINUTES: Final = 10.0
 ACTS_PER_MINUTE: Final = 30
 """More than can be played: a plan must not end before its time."""
@@ -84,17 +88,19 @@ class Played(msgspec.Struct, frozen=True):
 
 
 async def run(options: Options, narrator: Narrator) -> Report:
-    """One run in a directory made anew, to its report. Raises what keeps it from beginning."""
+    """One run in a directory made anew, to its report. Raises CommandError or RuntimeError if it cannot begin."""
     # What asks members waits on threads, for those who do not answer too.
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS))
-    shutil.rmtree(options.directory, ignore_errors=True)
-    options.directory.mkdir(parents=True)
+    make_anew(options.directory)
     journal = options.directory / "journal"
-    narrator.say(f"setting up {options.directory if options.against is None else options.against}")
+    narrator.say(f"seed {options.seed}; setting up {options.against or options.directory}")
     async with set_up(options.directory) if options.against is None else found(options.against) as stage:
         keeper = LedgerKeeper(stage.cluster, journal)
         played = await _play(stage, journal, keeper, options, narrator)
-        await asyncio.to_thread(keeper.finish)
+        try:
+            await asyncio.to_thread(keeper.finish)
+        except (AssertionError, CommandError) as error:
+            played.broken.append(f"the members' histories cannot be had: {error}")
     narrator.say("checking what everybody was told")
     verdict = await asyncio.to_thread(check, journal)
     controls = await all_controls(journal, options.directory / "controls")
@@ -112,15 +118,16 @@ async def _play(stage: Stage, journal: Path, keeper: LedgerKeeper, options: Opti
     course = Course(stage, kinds, keeper, narrator.show)
     elections, sampler = Elections(stage), members_of(stage.cluster)
     broken: list[str] = []
-    async with watched(elections.watch()), watched(sampler.run()), watched(keeper.keep()), at_work(everybody):
-        await asyncio.sleep(FIRST_IDS_SECONDS)
-        begun = time.monotonic()
-        with narrator.playing():
-            try:
+    begun = time.monotonic()
+    try:
+        async with watched(elections.watch()), watched(sampler.run()), watched(keeper.keep()), at_work(everybody):
+            await asyncio.sleep(FIRST_IDS_SECONDS)
+            begun = time.monotonic()
+            with narrator.playing():
                 await course.play(plan, begun + options.minutes * 60)
-            except NotWholeError as error:
-                broken.append(str(error))
-        ended = time.monotonic()
+    except* AssertionError as group:
+        broken += _told(group)
+    ended = time.monotonic()
     return Played(
         begun,
         ended,
@@ -131,6 +138,22 @@ async def _play(stage: Stage, journal: Path, keeper: LedgerKeeper, options: Opti
         "nothing" if stage.links is None else stage.links.proxies.program,
         broken,
     )
+
+
+def _told(error: BaseException) -> list[str]:
+    """Each of what a group holds, in words."""
+    if isinstance(error, BaseExceptionGroup):
+        return [text for one in error.exceptions for text in _told(one)]
+    return [str(error) or type(error).__name__]
+
+
+def make_anew(directory: Path) -> None:
+    """An empty directory in the place of an earlier run's. Raises CommandError if something else is there."""
+    if directory.exists() and any(directory.iterdir()) and not (directory / MARK).exists():
+        raise CommandError(f"{directory} is not empty, and not of an earlier run: name another --directory")
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MARK).touch()
 
 
 def _report(
@@ -186,12 +209,16 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command: exit code 0 where every promise was kept, 1 where one was broken."""
+    """The command: exit code 0 where every promise was kept, 1 where one was broken, 2 without a run."""
     options = parse(arguments)
     if options.against is None:
         own_network.enter()
     narrator = Narrator(options.minutes * 60)
-    report = asyncio.run(run(options, narrator))
+    try:
+        report = asyncio.run(run(options, narrator))
+    except (CommandError, RuntimeError) as error:
+        print(f"no run: {error}", file=sys.stderr)
+        return 2
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
     print_report(report, Console(highlight=False, soft_wrap=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from tests.chaos.course import Happened
-from tests.chaos.figures import Served, Tally, leader_gaps, quantile, recoveries, strikes, tallies
+from tests.chaos.figures import Served, Tally, leader_gaps, quantile, recoveries, tallies
 from tests.chaos.plan import Planned, Target
 from tests.chaos.timeline import Elected, draw
 
@@ -59,7 +59,6 @@ def test_gaps_are_those_of_leaders_that_were_struck_alone_and_felt_it() -> None:
 def test_faults_that_did_not_bite_and_those_that_struck_nobody_are_told_apart() -> None:
     acts = [happened("kill", 0, 1), happened("kill", 2, 3, bites=0), happened("kill", 4, 5, bites=None)]
     assert tallies(acts) == {"kill": Tally(injected=2, missed=1, bitten=1)}
-    assert strikes(acts) == {"controller-1": 2}
 
 
 def test_quantiles_are_values_that_were_there() -> None:
