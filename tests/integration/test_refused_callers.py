@@ -183,6 +183,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         bring_back(cluster)
         world = World(cluster, tmp_path_factory.mktemp("callers"))
         wait_until(lambda: at_rest(world), "full reserves and known addresses: nothing happens by itself from there on")
+        wait_for_revocations(world)
         yield world
     finally:
         cluster.kill(*[member for member in cluster.members() if cluster.running(member)])
@@ -502,6 +503,18 @@ def is_refused(world: World, member: Member, ask: Ask, caller: Caller, expected:
     assert expected.told in line
     assert not [secret for secret in (world.revoked, world.deleted, world.password) if secret in line]
     assert world.facts() == facts
+
+
+def wait_for_revocations(world: World) -> None:
+    """What is accepted is read again once a period (`refreshing`): until then a revoked token still is."""
+    for listener, rows in TABLE.items():
+        if revoked in rows:
+            refused = functools.partial(is_answered, world, listener, revoked(world, listener), rows[revoked].answer)
+            wait_until(refused, f"the end of what is revoked at {listener.setting}")
+
+
+def is_answered(world: World, listener: Listener, caller: Caller, answer: int | None) -> bool:
+    return world.log_has_room() and listener.ask(world, caller._replace(source=next(SOURCES))) == answer
 
 
 CELLS: Final = [(listener, who) for listener, rows in TABLE.items() for who in rows]
