@@ -26,7 +26,8 @@ class NotWholeError(AssertionError):
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """A fault as it was. Times are of `time.monotonic`; `whole` is when all members were ready again.
+    """A fault as it was, `planned` with the target that was struck. Times are of `time.monotonic`; `whole` is when all
+    members were ready again.
 
     `bites`: how often it was seen to have an effect; None where nobody was there whom it could have struck.
     """
@@ -44,6 +45,12 @@ class _Played(msgspec.Struct):
     fault: Fault | None
     began: float
     ended: float
+
+
+def aim(stage: Stage, planned: Planned, kind: FaultKind) -> Planned | None:
+    """At whom it is planned for, or else at another whom the kind may strike; None if all of them are down."""
+    ways = [planned, *(msgspec.structs.replace(planned, target=target) for target in kind.targets)]
+    return next((one for one in ways if one.target is Target.CLUSTER or stage.chosen(one) is not None), None)
 
 
 class Course:
@@ -90,9 +97,11 @@ class Course:
     async def _fault(self, planned: Planned) -> _Played:
         await asyncio.sleep(planned.begin)
         began = time.monotonic()
-        if planned.target is not Target.CLUSTER and self._stage.chosen(planned) is None:
-            return _Played(planned, None, began, began)
         kind = self._kinds[planned.kind]
+        aimed = aim(self._stage, planned, kind)
+        if aimed is None:
+            return _Played(planned, None, began, began)
+        planned = aimed
         fault = kind.make(self._stage, planned)
         if kind.loses:
             await self._keep(fault.victims)

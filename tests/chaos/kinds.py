@@ -40,22 +40,24 @@ ALL: Final[tuple[FaultKind, ...]] = tuple(
     for kind in module.KINDS
 )
 
-RARE: Final = 12.0
+RARE: Final = 8.0
 """In an hour: of what is not named in WANTED."""
 
 WANTED: Final[dict[str, float]] = {
-    "kill": 180,
-    "kill_several": 20,
-    "pause": 90,
-    "pause_several": 12,
+    "kill": 190,
+    "kill_several": 15,
+    "kill_all": 8,
+    "pause": 100,
+    "pause_several": 10,
     "rolling_restart": 22,
-    "clock_jump": 90,
+    "clock_jump": 100,
     "clock_leap": 20,
     "full_disk": 55,
     "fsync_fails": 55,
     "fsync_stalls": 55,
     "fsync_hangs": 55,
-    "voter_replaced": 22,
+    "voter_replaced": 24,
+    **dict.fromkeys(("partition", "deaf", "mute", "cut", "cut_one_way"), 42),
 }
 """Of the other kinds. A run has fewer or more of all, as its time allows."""
 

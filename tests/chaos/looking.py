@@ -82,13 +82,13 @@ def sample(cluster: ChaosCluster, member: Member, name: str) -> float | None:
     return next(found, None)
 
 
-async def until(condition: Callable[[], bool], seconds: float) -> bool:
+async def until(condition: Callable[[], bool], seconds: float, every: float = POLL_SECONDS) -> bool:
     """Whether the condition comes to hold within the time. It is asked on a thread, for it may wait."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if await asyncio.to_thread(condition):
             return True
-        await asyncio.sleep(POLL_SECONDS)
+        await asyncio.sleep(every)
     return False
 
 

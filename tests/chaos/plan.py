@@ -14,17 +14,20 @@ from typing import Final
 
 import msgspec
 
-TOGETHER: Final = (3, 6)
+TOGETHER: Final = (6, 10)
 """How many faults overlap in an act that is not measured, fewest and most."""
 
-OVERLAP_SECONDS: Final = 6.0
+OVERLAP_SECONDS: Final = 10.0
 """The faults of such an act begin within this time."""
 
 SETTLING_SECONDS: Final = 1.0
 """From the moment when all is whole to the next act."""
 
-MEASURED_SHARE: Final = 0.5
+MEASURED_SHARE: Final = 0.4
 """Of all acts."""
+
+LEADER_SHARE: Final = 0.6
+"""Of the faults that are measured and may strike a leader: it is what a service waits for."""
 
 
 class Target(enum.StrEnum):
@@ -109,7 +112,10 @@ class Shares:
 
 
 def _alone(chance: random.Random, kinds: Mapping[str, Draw], wanted: Shares) -> Act:
-    return (_draw_fault(chance, kinds[wanted.take()], begin=0.0, alone=True),)
+    fault = _draw_fault(chance, kind := kinds[wanted.take()], begin=0.0, alone=True)
+    if Target.LEADER in kind.targets and chance.random() < LEADER_SHARE:
+        fault = msgspec.structs.replace(fault, target=Target.LEADER)
+    return (fault,)
 
 
 def _together(chance: random.Random, kinds: Mapping[str, Draw], wanted: Shares) -> Act:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 from rich import box
 from rich.console import Console
@@ -10,6 +12,9 @@ from rich.table import Table
 from tests.chaos.controls import Control
 from tests.chaos.figures import GAP_MEDIAN_SECONDS, RECOVERY_P99_SECONDS, Tally, quantile
 from tests.chaos.resources import Verdict as Resources
+
+TOOTHLESS_AFTER: Final = 5
+"""Injected so often without an effect that anybody saw, a kind of fault shows nothing."""
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -73,7 +78,15 @@ def promises(report: Report) -> list[str]:
         if count:
             broken.append(f"{count:,} {what}")
     broken += [f"the checker finds nothing wrong with {one.name}" for one in report.controls if not one.flagged]
-    return broken
+    return broken + _toothless(report)
+
+
+def _toothless(report: Report) -> list[str]:
+    return [
+        f"of {tally.injected} faults of the kind {kind} none was seen to bite"
+        for kind, tally in report.faults_by_kind.items()
+        if tally.injected >= TOOTHLESS_AFTER and not tally.bitten
+    ]
 
 
 def _outgrown(one: Resources) -> str:

@@ -75,7 +75,7 @@ BARS: Final = (
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """`growth` per minute, over the `minutes` of all lives; None if none was long enough. `highest`: of all samples."""
+    """`growth` per minute, over the `minutes` of all lives; None if they were too short. `highest`: of all samples."""
 
     process: str
     bar: Bar
@@ -145,9 +145,12 @@ def members_of(cluster: ChaosCluster) -> Sampler:
 
 def judge(
     lives: Mapping[str, Sequence[Life]], bars: Sequence[Bar] = BARS, *, warm_up: float = WARM_UP_SECONDS,
-    shortest: float = SHORTEST_LIFE_SECONDS,
+    shortest: float = SHORTEST_LIFE_SECONDS, least_minutes: float = 0.0,
 ) -> list[Verdict]:  # fmt: skip
-    """A verdict for each process and bar. `warm_up`, `shortest`: seconds, as WARM_UP_SECONDS and the other one."""
+    """A verdict for each process and bar. `warm_up`, `shortest`: seconds, as WARM_UP_SECONDS and the other one.
+
+    Growth is judged where all lives of a process have `least_minutes` together.
+    """
     verdicts = []
     for process, own in lives.items():
         for bar in bars:
@@ -156,7 +159,8 @@ def judge(
             judged = [points for points in warm if points and points[-1][0] - points[0][0] >= shortest]
             minutes = sum(points[-1][0] - points[0][0] for points in judged) / 60
             highest = max((value for points in series for _, value in points), default=0.0)
-            verdicts.append(Verdict(process, bar, _growth(judged), minutes, highest))
+            growth = _growth(judged) if minutes >= least_minutes else None
+            verdicts.append(Verdict(process, bar, growth, minutes, highest))
     return verdicts
 
 

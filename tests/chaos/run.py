@@ -54,9 +54,9 @@ ACTS_PER_MINUTE: Final = 30
 THREADS: Final = 64
 
 WARM_UP_SECONDS: Final = 60.0
-JUDGED_SECONDS: Final = 180.0
-"""What a process takes is judged by what it took for so long after its warm-up: a fault at the end of a shorter life
-looks like a leak. So runs of few minutes judge nobody."""
+JUDGED_MINUTES: Final = 10.0
+"""Whether what a process takes grows is judged by so many minutes of its lives, warm-ups aside: a fault at the end of a
+single life looks like a leak. So runs of few minutes judge nobody."""
 
 FIRST_IDS_SECONDS: Final = 2.0
 """Of load on a cluster that is whole, before the first fault."""
@@ -133,7 +133,7 @@ async def _play(stage: Stage, journal: Path, keeper: LedgerKeeper, options: Opti
         ended,
         course.happened,
         elections.seen,
-        judge(sampler.lives, warm_up=WARM_UP_SECONDS, shortest=JUDGED_SECONDS),
+        judge(sampler.lives, warm_up=WARM_UP_SECONDS, least_minutes=JUDGED_MINUTES),
         missing | absent,
         "nothing" if stage.links is None else stage.links.proxies.program,
         broken,

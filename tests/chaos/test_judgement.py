@@ -11,6 +11,7 @@ from pidkeeper.cli.failures import CommandError
 from tests.chaos.against import FoundCluster
 from tests.chaos.controls import Control
 from tests.chaos.course import Happened
+from tests.chaos.figures import Tally
 from tests.chaos.judgement import failed_claims, served, voter_changes
 from tests.chaos.load.journal import Entry, Outcome
 from tests.chaos.load.kinds import ALLOCATE, CHANGE, CLAIM
@@ -110,12 +111,18 @@ def test_a_run_that_keeps_all_promises_breaks_none() -> None:
         {"claim_errors": 1},
         {"fatal_client_errors": 1},
         {"controls": [Control("a lie", False, [], 0)]},
+        {"faults_by_kind": {"kill": Tally(5, 0, 0)}},
         {"resources": [Verdict("agent-1", Bar("memory", 10.0, 1.0, 100.0), 11.0, 4.0, 50.0)]},
         {"resources": [Verdict("agent-1", Bar("memory", 10.0, 1.0, 100.0), None, 0.0, 101.0)]},
     ],
 )
 def test_each_promise_that_is_broken_is_told(bad: dict[str, object]) -> None:
     assert len(promises(replace(GOOD, **bad))) == 1
+
+
+@pytest.mark.parametrize("tally", [Tally(4, 0, 0), Tally(5, 0, 1)])
+def test_of_few_faults_none_need_be_seen_to_bite_and_of_many_one(tally: Tally) -> None:
+    assert promises(replace(GOOD, faults_by_kind={"kill": tally})) == []
 
 
 def test_times_that_are_too_long_are_told() -> None:

@@ -145,6 +145,14 @@ def test_what_was_too_short_is_not_judged_by_its_growth_but_by_its_height() -> N
     assert failed({"a": [life([50.0, 311.0])]}) == {("a", "memory")}
 
 
+def test_growth_is_judged_by_all_lives_together_and_not_by_too_little_of_them() -> None:
+    lives = [life([50 + place * 0.2 for place in range(60)], begin=200.0 * turn, pid=turn) for turn in range(10)]
+    minutes = 10 * (118 - 30) / 60
+    assert [one.minutes for one in judge({"a": lives})] == [pytest.approx(minutes)] * len(QUANTITIES)
+    assert failed({"a": lives}, least_minutes=minutes - 0.1)
+    assert not failed({"a": lives}, least_minutes=minutes + 0.1)
+
+
 def test_a_process_that_tells_no_tasks_is_judged_by_the_rest() -> None:
     silent = life([50 + place * 0.2 for place in range(600)])
     silent.samples = [Sample(one.at, one.memory, one.files, one.threads, None) for one in silent.samples]

@@ -115,6 +115,6 @@ def _why_not(stage: Stage) -> str | None:
 
 KINDS: Final[tuple[FaultKind, ...]] = (
     FaultKind("fsync_fails", FailingSyncs, TARGETS, (1.0, 4.0), True, _why_not),
-    FaultKind("fsync_stalls", StallingSyncs, TARGETS, (3.0, 10.0), True, _why_not),
-    FaultKind("fsync_hangs", HangingSyncs, TARGETS, (5.0, 20.0), True, _why_not),
+    FaultKind("fsync_stalls", StallingSyncs, TARGETS, (2.0, 8.0), True, _why_not),
+    FaultKind("fsync_hangs", HangingSyncs, TARGETS, (3.0, 12.0), True, _why_not),
 )

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from pidkeeper.cli.local_cluster import Controller, member_name
 from tests.chaos.fault import Fault, FaultKind
-from tests.chaos.looking import LogSince
+from tests.chaos.looking import LogSince, until
 from tests.chaos.plan import Planned, Target
 from tests.chaos.stage import Stage
 
@@ -49,8 +49,12 @@ def small_disks(directory: Path, controllers: Iterable[int]) -> Iterator[str | N
             _run("umount", "--lazy", str(path))
 
 
+FELT_SECONDS: Final = 3.0
+LOOK_SECONDS: Final = 0.5
+
+
 class FullDisk(Fault):
-    """No byte is left on the disk of one controller from begin to end."""
+    """No byte is left on the disk of one controller until it has noticed, and FELT_SECONDS longer."""
 
     def __init__(self, stage: Stage, planned: Planned) -> None:
         super().__init__(stage, planned)
@@ -65,6 +69,13 @@ class FullDisk(Fault):
         """Fill it."""
         await asyncio.to_thread(_fill, self._filler)
 
+    async def hold(self) -> None:
+        """As long as is planned at most."""
+        begun = asyncio.get_running_loop().time()
+        await until(self._is_felt, self.planned.seconds, every=LOOK_SECONDS)
+        passed = asyncio.get_running_loop().time() - begun
+        await asyncio.sleep(min(FELT_SECONDS, max(0.0, self.planned.seconds - passed)))
+
     async def end(self) -> None:
         """Make room again, and start the member if it ended, as it does when its newest segment is full."""
         await asyncio.to_thread(self._filler.unlink, missing_ok=True)
@@ -73,6 +84,9 @@ class FullDisk(Fault):
     async def bites(self) -> int:
         """How often the member has logged that it lacks room."""
         return len(self._log.lines(*NO_ROOM))
+
+    def _is_felt(self) -> bool:
+        return bool(self._log.lines(*NO_ROOM))
 
 
 def why_no_small_disks(stage: Stage) -> str | None:

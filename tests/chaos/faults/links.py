@@ -232,8 +232,8 @@ def attributes(kind: ToxicKind, strength: float) -> dict[str, int]:
 
 
 TARGETS: Final = (Target.LEADER, Target.FOLLOWER, Target.AGENT)
-TOXIC_SECONDS: Final = (3.0, 10.0)
-CUT_SECONDS: Final = (3.0, 12.0)
+TOXIC_SECONDS: Final = (2.0, 8.0)
+CUT_SECONDS: Final = (2.0, 8.0)
 LEAVES_IT_UP: Final = {ToxicKind.LATENCY, ToxicKind.SLOW_CLOSE}
 """With all its links so, a member still serves."""
 

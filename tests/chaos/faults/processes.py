@@ -37,6 +37,11 @@ def several(stage: Stage, planned: Planned) -> list[Member]:
     return [*chance.sample(voters, (len(voters) - 1) // 2), *chance.sample(agents, len(agents) // 2)]
 
 
+def everybody(stage: Stage, _: Planned) -> list[Member]:
+    """All members, as when the power of a site is gone; what was written stays."""
+    return stage.members()
+
+
 class Kill(Fault):
     """`kill -9`, and the start again at the end."""
 
@@ -148,6 +153,7 @@ KINDS: Final = (
     FaultKind("kill", partial(Kill, one), SINGLE, (0.5, 10.0), takes_down=True),
     FaultKind("pause", partial(Pause, one), SINGLE, (1.0, 30.0), takes_down=True),
     FaultKind("kill_several", partial(Kill, several), (Target.CLUSTER,), (0.5, 10.0), takes_down=True),
+    FaultKind("kill_all", partial(Kill, everybody), (Target.CLUSTER,), (0.5, 5.0), takes_down=True),
     FaultKind("pause_several", partial(Pause, several), (Target.CLUSTER,), (1.0, 15.0), takes_down=True),
     FaultKind("rolling_restart", RollingRestart, (Target.CLUSTER,), (20.0, 60.0), takes_down=True),
 )

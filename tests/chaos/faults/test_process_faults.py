@@ -59,6 +59,28 @@ async def test_as_many_are_killed_at_once_as_may_be(cluster: ChaosCluster) -> No
     assert await fault.bites() == 2
 
 
+async def test_all_are_killed_at_once_and_come_back(cluster: ChaosCluster) -> None:
+    stage = stage_of(cluster)
+    fault = fault_of(stage, kind_of(KINDS, "kill_all"), Target.CLUSTER)
+    await fault.begin()
+    assert len(cluster.dead()) == 5
+    await fault.end()
+    assert await fault.bites() == 5
+    await ready(stage)
+
+
+async def test_as_many_stand_still_at_once_as_may_be(cluster: ChaosCluster) -> None:
+    stage = stage_of(cluster)
+    fault = fault_of(stage, kind_of(KINDS, "pause_several"), Target.CLUSTER, pick=7)
+    await fault.begin()
+    stood = [member_name(member) for member in cluster.members() if process_state(member.pid) == STOPPED]
+    assert sorted(stood) == sorted(fault.victims)
+    assert [name.partition("-")[0] for name in sorted(stood)] == ["agent", "controller"]
+    await fault.end()
+    assert await fault.bites() == 2
+    await ready(stage)
+
+
 @pytest.mark.parametrize("target", [Target.LEADER, Target.AGENT])
 async def test_a_paused_process_stands_still_until_the_end(cluster: ChaosCluster, target: Target) -> None:
     stage = stage_of(cluster)

@@ -15,7 +15,7 @@ from pidkeeper.service.tls import Tls
 from tests.chaos.load.actor import Actor, Addresses, Route, directly
 from tests.chaos.load.recording import RecordingTransport
 
-PACE_SECONDS: Final = 0.01
+PACE_SECONDS: Final = 0.02
 STALE_PACE_SECONDS: Final = 0.05
 REQUESTS_PER_EPOCH: Final = 20
 """So many requests the stale one makes with an epoch before it takes another one."""

@@ -44,10 +44,16 @@ def passes(error: BaseException) -> bool:
         return not told.fatal() and (told.retriable() or told.txn_requires_abort() or told.code() in _LIBRDKAFKA)
     if isinstance(error, aiokafka.errors.KafkaError | KafkaPythonError):
         waited = isinstance(error, aiokafka.errors.KafkaTimeoutError) or _KAFKA_PYTHON_WAITED in str(error)
-        return bool(error.retriable) or waited
+        return bool(error.retriable) or waited or _is_wrapped(error)
     if isinstance(error, JavaError):
         return not _JAVA.isdisjoint(_JAVA_NAME.findall(str(error)))
     return isinstance(error, TimeoutError | ConnectionError)
+
+
+def _is_wrapped(error: BaseException) -> bool:
+    """Whether aiokafka gave up looking for its coordinator over an error that it tries again after elsewhere."""
+    cause = error.__cause__
+    return type(error) is aiokafka.errors.KafkaError and cause is not None and passes(cause)
 
 
 def text_of(error: BaseException) -> str:

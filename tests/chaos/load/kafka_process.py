@@ -48,7 +48,7 @@ TRANSACTIONS: Final = 3
 """At most, of one instance."""
 INSTANCES: Final = 10
 """Of one transactional id, before the next one gets an ID of its own."""
-PAUSE_SECONDS: Final = 0.1
+PAUSE_SECONDS: Final = 0.3
 TRANSACTION_SECONDS: Final = 50.0
 """An instance that took so long over a transaction may be fenced because its time was up: all ask for 60 s."""
 
