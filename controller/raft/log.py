@@ -184,7 +184,11 @@ class RaftLog:
         if index <= self.commit:
             return
         if index > self.last_index:
-            raise InvariantViolation("R4", f"told that {index} is committed, but the log ends at {self.last_index}")
+            told = f"told that {index} is committed, but the log ends at {self.last_index}"
+            raise InvariantViolation(
+                "R4",
+                f"{told}, so it lacks what was acknowledged here: the disk holds an older state; format it anew",
+            )
         self.commit = index
         self.memberships.commit_to(index)
 
