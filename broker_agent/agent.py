@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from pidkeeper.broker_agent.backoff import Random
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
+from pidkeeper.broker_agent.coordinator.late_requests import LateRequests
 from pidkeeper.broker_agent.coordinator.transactions import Transactions
 from pidkeeper.broker_agent.ids.candidates import Candidates
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
@@ -20,7 +22,8 @@ from pidkeeper.protocol.addresses import HostPort
 class Agent:
     """`kafka`: where Kafka clients reach it; `incarnation_id` names this process, and no other one ever.
 
-    Time is that of the running event loop, chance comes from `rng`, and I/O from the transport of `client`.
+    Time is that of the running event loop, chance comes from `rng`, and I/O from the transport of `client`. By
+    `boot_clock`, which goes on while the machine is suspended, it is judged which requests may be late.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class Agent:
         rng: Random,
         kafka: HostPort,
         heartbeat_seconds: float,
+        boot_clock: Callable[[], float],
     ) -> None:
         self.client = client
         self.session = Session(
@@ -49,7 +53,8 @@ class Agent:
         self.prefetcher = Prefetcher(self.session, client, settings, rng)
         self.reserve = self.prefetcher.reserve
         self.candidates = Candidates(self.reserve.claim)
-        self.transactions = Transactions(self.session, client, self.candidates)
+        self.late_requests = LateRequests(boot_clock)
+        self.transactions = Transactions(self.session, client, self.candidates, self.late_requests)
         brokers_wanted = asyncio.Event()
         self.directory = Directory(Node(broker_id, kafka.host, kafka.port), brokers_wanted.set)
         self.discovery = Discovery(self.session, client, self.directory.update, brokers_wanted)

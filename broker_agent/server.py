@@ -26,6 +26,7 @@ from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
+from pidkeeper.service.boot_clock import boot_seconds
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
 from pidkeeper.service.logs import tell_with_each_line
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
@@ -110,6 +111,7 @@ async def _running(
                 rng=rng,
                 kafka=advertised,
                 heartbeat_seconds=config.heartbeat_interval_ms / 1000,
+                boot_clock=boot_seconds,
             )
             tell_with_each_line(lambda: {"broker": config.broker_id, "epoch": agent.session.broker_epoch})
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)

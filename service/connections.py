@@ -13,6 +13,7 @@ from aiohttp.web_protocol import RequestHandler
 
 from pidkeeper.service.access import Principal
 from pidkeeper.service.certified import end_of
+from pidkeeper.service.hung_up import has_hung_up
 from pidkeeper.service.metrics import EXPIRED, ServerCounters
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
@@ -102,6 +103,10 @@ class Connection(RequestHandler):
         """It was read."""
         super().resume_writing()
         self._server.answer_was_read(self)
+
+    def has_hung_up(self) -> bool:
+        """Whether the caller has closed it."""
+        return has_hung_up(self.line)
 
     @property
     def waits(self) -> bool:

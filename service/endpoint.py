@@ -79,7 +79,7 @@ def build_endpoint(
             if tell_order is not None:
                 tell_order(principal, path, body)
             trace_id = sampled_trace(request.headers)
-            answer = await handler(operations, Call(principal, path, query, body, trace_id))
+            answer = await handler(operations, Call(principal, path, query, body, request.has_hung_up, trace_id))
             outcomes[SUCCESS] += 1
             return _respond(answer, request.headers, in_kind=answers_in_kind)
         except RequestError as error:

@@ -13,11 +13,17 @@ from pidkeeper.service.access import Principal
 Body = bytes | Callable[[], Awaitable[bytes]]
 
 
+def never() -> bool:
+    """Of a caller that does not hang up."""
+    return False
+
+
 class HttpRequest(msgspec.Struct, frozen=True):
     """`url` is the target in origin form. `headers` are looked up without regard to case.
 
     `body` is there as a whole, or a call that waits for it and raises RequestError if it does not come. `certified`:
-    whom the certificate of the connection names; None if it showed none.
+    whom the certificate of the connection names; None if it showed none. `has_hung_up`: whether the caller has closed
+    the connection.
     """
 
     method: str
@@ -25,6 +31,7 @@ class HttpRequest(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     body: Body = b""
     certified: Principal | None = None
+    has_hung_up: Callable[[], bool] = never
 
 
 class Told(Protocol):

@@ -40,7 +40,9 @@ def build_handler(
         body = content.read_nowait() if there else partial(rest_of, request)
         caller = request.protocol
         assert isinstance(caller, Connection), "the server has no others"
-        answer = await dispatch(HttpRequest(request.method, request.rel_url, request.headers, body, caller.certified))
+        answer = await dispatch(
+            HttpRequest(request.method, request.rel_url, request.headers, body, caller.certified, caller.has_hung_up)
+        )
         if answer.denied is not None:
             denied(request, answer.status, answer.denied)
         if answer.told is not None:

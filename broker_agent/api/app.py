@@ -51,6 +51,7 @@ def build_app(
         live=operations.liveness,
         ready=operations.readiness,
         collectors=[AgentCollector(agent, listener), CertificateCollector(protection), FileCollector(fingerprints)],
+        upkeep=agent.late_requests.beat,
         answers_in_kind=True,
         tracer=tracer,
     )

@@ -63,7 +63,9 @@ class AgentCollector(Collector):
             authenticated.add_metric(mechanism_and_outcome, count)
         yield authenticated
         requests = CounterMetricFamily(
-            PREFIX + "transactional_requests", "Transactional requests, by outcome.", labels=["kind", "outcome"]
+            PREFIX + "transactional_requests",
+            "Transactional requests, by outcome: the answer's name, or why they may be late and were not passed on.",
+            labels=["kind", "outcome"],
         )
         for kind_and_outcome, count in self._agent.transactions.outcomes.items():
             requests.add_metric(kind_and_outcome, count)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.models import AgentStatus
-from pidkeeper.broker_agent.coordinator.checks import MayUse, anything, check_init
+from pidkeeper.broker_agent.coordinator.caller import Caller, anything
+from pidkeeper.broker_agent.coordinator.checks import check_init
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.ids.reserve import NO_ID
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
-from pidkeeper.service.access import Principal
 from pidkeeper.service.call import Call
 from pidkeeper.service.health_check import HealthCheck
 from pidkeeper.service.metrics import build_version
@@ -30,7 +32,7 @@ class Operations:
         """Claim a producer ID; with a transactional id, ask for its newest pair."""
         wanted = call.body
         if wanted.transactional_id is not None:
-            return await self._agent.transactions.init_producer_id(wanted, self._may_use(call.principal))
+            return await self._agent.transactions.init_producer_id(wanted, self._caller(call))
         check_init(wanted)
         claimed = self._agent.reserve.claim()
         if claimed == NO_ID:
@@ -39,11 +41,12 @@ class Operations:
 
     async def step(self, call: Call[None, None, TransactionStep]) -> TransactionResponse:
         """Take a step of a transaction."""
-        await self._agent.transactions.step(call.body, self._may_use(call.principal))
+        await self._agent.transactions.step(call.body, self._caller(call))
         return TransactionResponse(0)
 
-    def _may_use(self, principal: Principal) -> MayUse:
-        return anything if self._acls is None else self._acls.may_use(principal.name)
+    def _caller(self, call: Call[Any, Any, Any]) -> Caller:
+        may_use = anything if self._acls is None else self._acls.may_use(call.principal.name)
+        return Caller(may_use, call.has_hung_up)
 
     async def status(self, call: Call[None, None, None]) -> AgentStatus:
         """What the agent holds."""

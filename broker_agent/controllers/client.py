@@ -129,25 +129,27 @@ class ControllerClient:
         return await self._call("/v1/brokers", None, BrokersResponse)
 
     async def init_producer_id(self, attempt: Callable[[], TransactionalInitRequest]) -> InitOutcome:
-        """As the other calls, but a refusal is returned, not raised; `attempt` makes the request of each attempt."""
+        """Likewise, but a refusal is returned, not raised."""
         answer, attempts = await self._ask(
             "/v1/transactions/init-producer-id", lambda: msgspec.json.encode(attempt()), InitProducerIdResponse
         )
         refused = isinstance(answer, RequestError) and answer.code in _UNKNOWN_OUTCOMES
         return InitOutcome(answer, certain=attempts == 1 and not refused)
 
-    async def add_partitions_to_txn(self, request: AddPartitionsToTxnRequest) -> TransactionResponse:
-        return await self._call("/v1/transactions/add-partitions", request, TransactionResponse)
+    async def add_partitions_to_txn(self, attempt: Callable[[], AddPartitionsToTxnRequest]) -> TransactionResponse:
+        """`attempt` makes the request of each attempt, or raises RequestError to end the call."""
+        return await self._transact("/v1/transactions/add-partitions", attempt)
 
-    async def end_txn(self, request: EndTxnRequest) -> TransactionResponse:
-        return await self._call("/v1/transactions/end", request, TransactionResponse)
+    async def end_txn(self, attempt: Callable[[], EndTxnRequest]) -> TransactionResponse:
+        """Likewise."""
+        return await self._transact("/v1/transactions/end", attempt)
 
     async def _call(self, path: str, request: msgspec.Struct | None, response_type: type[_Response]) -> _Response:
         body = None if request is None else msgspec.json.encode(request)
-        answer, _ = await self._ask(path, lambda: body, response_type)
-        if isinstance(answer, RequestError):
-            raise answer
-        return answer
+        return _unless_refused(await self._ask(path, lambda: body, response_type))
+
+    async def _transact(self, path: str, attempt: Callable[[], msgspec.Struct]) -> TransactionResponse:
+        return _unless_refused(await self._ask(path, lambda: msgspec.json.encode(attempt()), TransactionResponse))
 
     async def _ask(
         self, path: str, body: Callable[[], bytes | None], response_type: type[_Response]
@@ -227,6 +229,13 @@ class _TryNextError(Exception):
         super().__init__(reason)
         self.leader = leader
         self.timed_out = timed_out
+
+
+def _unless_refused(asked: tuple[_Response | RequestError, int]) -> _Response:
+    answer, _ = asked
+    if isinstance(answer, RequestError):
+        raise answer
+    return answer
 
 
 def _problem(status: int, content: bytes, schemes: tuple[str, ...]) -> RequestError | _TryNextError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from pidkeeper.broker_agent.coordinator.caller import MayUse
 from pidkeeper.broker_agent.coordinator.directory import OFFSETS_TOPIC, offsets_partition
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, EndTxn, TransactionStep
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -15,14 +14,6 @@ from pidkeeper.protocol.transactions import (
     NO_PRODUCER_EPOCH,
     NO_PRODUCER_ID,
 )
-
-MayUse = Callable[[str], bool]
-"""Whether a caller may use a transactional id."""
-
-
-def anything(_: str) -> bool:
-    """Of a caller whom no rule keeps from anything."""
-    return True
 
 
 def check_allowed(transactional_id: str, may_use: MayUse) -> None:

@@ -15,14 +15,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, TypeVar
 
 from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS, ControllerClient
+from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.coordinator.checks import (
-    MayUse,
-    anything,
     check_allowed,
     check_init,
     check_producer,
     topics_of,
 )
+from pidkeeper.broker_agent.coordinator.late_requests import LateRequestError, LateRequests
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.broker_agent.ids.candidates import Candidates
 from pidkeeper.broker_agent.ids.reserve import NO_ID
@@ -63,6 +63,7 @@ _TOLD_AS_THEY_ARE: Final = frozenset(
 
 _log = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
+_Request = TypeVar("_Request")
 
 
 def _loop_time() -> float:
@@ -86,9 +87,10 @@ class Transactions:
     """Serves the requests of transactional producers, MAX_TRANSACTIONAL_CALLS at a time.
 
     Every call takes at most the deadline of the controller client. Raises RequestError with what the producer is told.
-    `outcomes`: requests by kind and code, `durations`: by kind, for the metrics. `highest_given`: the highest ID that a
-    producer was told, -1 before the first; it never falls. Cancelled, a request leaves its candidate unused for ever.
-    `clock`: seconds, for what is measured alone.
+    `outcomes`: requests by kind, and by code or why they may be late; `durations`: by kind, for the metrics.
+    `highest_given`: the highest ID that a producer was told, -1 before the first; it never falls. Cancelled, a request
+    leaves its candidate unused for ever. `late_requests` judges each attempt. `clock`: seconds, for what is measured
+    alone.
     """
 
     def __init__(
@@ -96,11 +98,13 @@ class Transactions:
         session: SessionView,
         client: ControllerClient,
         candidates: Candidates,
+        late_requests: LateRequests,
         clock: Callable[[], float] = _loop_time,
     ) -> None:
         self._session = session
         self._client = client
         self._candidates = candidates
+        self._late_requests = late_requests
         self.under_way = 0
         self.highest_given = NO_ID
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -108,31 +112,32 @@ class Transactions:
         self.durations = {kind: durations() for kind in KINDS.values()}
 
     async def init_producer_id(
-        self, request: InitProducerIdRequest, may_use: MayUse = anything
+        self, request: InitProducerIdRequest, caller: Caller = ANYBODY
     ) -> InitProducerIdResponse:
         """The pair for a transactional id. Needs one: without it the reserve alone answers."""
-        return await self._counted(KINDS[InitProducerIdRequest], self._init_producer_id(request, may_use))
+        return await self._counted(KINDS[InitProducerIdRequest], self._init_producer_id(request, caller))
 
-    async def step(self, request: TransactionStep, may_use: MayUse = anything) -> None:
+    async def step(self, request: TransactionStep, caller: Caller = ANYBODY) -> None:
         """A step of the transaction that `request.transactional_id` has or begins."""
-        await self._counted(KINDS[type(request)], self._step(request, may_use))
+        await self._counted(KINDS[type(request)], self._step(request, caller))
 
     async def _counted(self, kind: str, answer: Awaitable[_Answer]) -> _Answer:
         began = self._clock()
         try:
             served = await answer
         except RequestError as error:
-            self.outcomes[kind, error.code.name] += 1
+            outcome = error.outcome if isinstance(error, LateRequestError) else error.code.name
+            self.outcomes[kind, outcome] += 1
             raise
         finally:
             self.durations[kind].observe(int((self._clock() - began) * 1e9))
         self.outcomes[kind, ErrorCode.NONE.name] += 1
         return served
 
-    async def _init_producer_id(self, request: InitProducerIdRequest, may_use: MayUse) -> InitProducerIdResponse:
+    async def _init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
         transactional_id = request.transactional_id
         assert transactional_id is not None, "a null transactional id is for the reserve"
-        check_allowed(transactional_id, may_use)
+        check_allowed(transactional_id, caller.may_use)
         check_init(request)
         epoch = self._begin()
         candidates = self._candidates
@@ -140,6 +145,7 @@ class Transactions:
         given, certain = None, False
 
         def attempt() -> TransactionalInitRequest:
+            self._late_requests.refuse(caller)
             # With a candidate of its own: an attempt that was given up on may still take effect, however late.
             needed = self._session.metadata_version < TRANSACTIONAL_BLOCKS and len(taken) < MAX_CANDIDATES
             taken.append(candidates.take() if needed else NO_ID)
@@ -168,8 +174,8 @@ class Transactions:
             for candidate in taken:
                 candidates.settle(candidate, given=given, certain=certain)
 
-    async def _step(self, request: TransactionStep, may_use: MayUse) -> None:
-        check_allowed(request.transactional_id, may_use)
+    async def _step(self, request: TransactionStep, caller: Caller) -> None:
+        check_allowed(request.transactional_id, caller.may_use)
         check_producer(request)
         topics = topics_of(request)
         if topics == []:
@@ -179,14 +185,24 @@ class Transactions:
         common = (self._session.broker_id, epoch, request.transactional_id, request.producer_id, request.producer_epoch)
         try:
             if isinstance(request, EndTxn):
-                await client.end_txn(EndTxnRequest(*common, request.committed))
+                await client.end_txn(self._unless_late(EndTxnRequest(*common, request.committed), caller))
             else:
                 assert topics is not None, f"no topics in {request}"
-                await client.add_partitions_to_txn(AddPartitionsToTxnRequest(*common, topics))
+                added = AddPartitionsToTxnRequest(*common, topics)
+                await client.add_partitions_to_txn(self._unless_late(added, caller))
         except RequestError as error:
             raise self._told(error, epoch) from None
         finally:
             self.under_way -= 1
+
+    def _unless_late(self, request: _Request, caller: Caller) -> Callable[[], _Request]:
+        """`request` for each attempt: a later one may come after the agent stood still, or the caller has gone."""
+
+        def attempt() -> _Request:
+            self._late_requests.refuse(caller)
+            return request
+
+        return attempt
 
     def _begin(self) -> int:
         """Count a request as under way and return the broker epoch for it."""
@@ -200,6 +216,8 @@ class Transactions:
 
     def _told(self, error: RequestError, epoch: int) -> RequestError:
         """What the producer is told when the controllers answer `error`."""
+        if isinstance(error, LateRequestError):
+            return error
         if error.code in _TOLD_AS_THEY_ARE:
             return RequestError(error.code, error.detail)
         if error.code in STALE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pidkeeper.broker_agent.coordinator.checks import MayUse
+from pidkeeper.broker_agent.coordinator.caller import Caller, MayUse
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.kafka.wire.api_versions import ApiVersionsRequest, api_versions_response
 from pidkeeper.broker_agent.kafka.wire.find_coordinator import (
@@ -48,23 +48,23 @@ class LocalAnswers:
         self._cluster_id = cluster_id
         self._served = served
 
-    def api_versions(self, header: RequestHeader, _: ApiVersionsRequest, __: MayUse) -> bytes:
+    def api_versions(self, header: RequestHeader, _: ApiVersionsRequest, __: Caller) -> bytes:
         """Every API and its versions."""
         return api_versions_response(header.api_version, self._served)
 
-    def metadata(self, header: RequestHeader, request: MetadataRequest, _: MayUse) -> bytes:
+    def metadata(self, header: RequestHeader, request: MetadataRequest, _: Caller) -> bytes:
         """The agents that live."""
         return metadata_response(header.api_version, request, self._directory.nodes, self._cluster_id())
 
-    def find_coordinator(self, header: RequestHeader, request: FindCoordinatorRequest, may_use: MayUse) -> bytes:
+    def find_coordinator(self, header: RequestHeader, request: FindCoordinatorRequest, caller: Caller) -> bytes:
         """The agent that coordinates, for each key."""
-        return find_coordinator_response(header.api_version, self._coordinators(request, may_use))
+        return find_coordinator_response(header.api_version, self._coordinators(request, caller.may_use))
 
-    def sasl_handshake(self, _: RequestHeader, __: HandshakeRequest, ___: MayUse) -> bytes:
+    def sasl_handshake(self, _: RequestHeader, __: HandshakeRequest, ___: Caller) -> bytes:
         """The refusal of whoever is served already, or where nobody has to authenticate."""
         return handshake_response(ErrorCode.ILLEGAL_SASL_STATE, ())
 
-    def sasl_authenticate(self, header: RequestHeader, _: AuthenticateRequest, __: MayUse) -> bytes:
+    def sasl_authenticate(self, header: RequestHeader, _: AuthenticateRequest, __: Caller) -> bytes:
         """The same."""
         detail = "this connection needs no authentication, or has it"
         return authenticate_response(header.api_version, ErrorCode.ILLEGAL_SASL_STATE, detail)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, cast
 
-from pidkeeper.broker_agent.coordinator.checks import MayUse, anything
+from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller, MayUse
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.negotiation import Negotiation, PasswordCall
 from pidkeeper.broker_agent.kafka.wire.primitives import WireError
 from pidkeeper.broker_agent.security.user_list import User
 from pidkeeper.service.access import Principal
+from pidkeeper.service.hung_up import has_hung_up
 
-Respond = Callable[[bytes, MayUse], tuple[bytes | TransactionalCall | PasswordCall, int]]
+Respond = Callable[[bytes, Caller], tuple[bytes | TransactionalCall | PasswordCall, int]]
 """The answers to what is complete at the front of some bytes, or what gives them, and how many bytes were used."""
 
 
@@ -47,8 +49,8 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
+        "_caller",
         "_listener",
-        "_may_use",
         "_negotiation",
         "_partial",
         "_partial_wants",
@@ -67,7 +69,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, listener: Host) -> None:
         self._listener = listener
         self._respond: Respond = listener.respond
-        self._may_use: MayUse = anything
+        self._caller = ANYBODY
         self._negotiation: Negotiation | None = None
         self.user: User | None = None
         self.end = math.inf
@@ -93,7 +95,7 @@ class Connection(asyncio.Protocol):
         """Serve it from now on, as somebody."""
         self._negotiation = None
         self._respond = self._listener.respond
-        self._may_use = self._listener.may_use(self, principal)
+        self._caller = Caller(self._listener.may_use(self, principal), partial(has_hung_up, self.transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listener.forget(self)
@@ -187,7 +189,7 @@ class Connection(asyncio.Protocol):
         """Answer what is complete in `data` while responses can be sent, and keep the rest."""
         try:
             while True:
-                responses, used = self._respond(data, self._may_use)
+                responses, used = self._respond(data, self._caller)
                 if used:
                     self._renew()
                 if not isinstance(responses, bytes):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pidkeeper.broker_agent.coordinator.checks import MayUse, anything
+from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
 from pidkeeper.broker_agent.kafka.wire import (
@@ -36,11 +36,11 @@ from pidkeeper.protocol.messages import InitProducerIdRequest
 
 
 class TransactionalCall(msgspec.Struct, frozen=True):
-    """A decoded request that has to be put to the controllers, if its caller may use the transactional id."""
+    """A decoded request that has to be put to the controllers, for whoever sent it."""
 
     header: RequestHeader
     request: InitProducerIdRequest | TransactionStep
-    may_use: MayUse = anything
+    caller: Caller = ANYBODY
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -51,11 +51,11 @@ class Api(msgspec.Struct, frozen=True):
 
     versions: Versions
     read: Callable[[Reader, int], Any]
-    serve: Callable[[LocalAnswers, RequestHeader, Any, MayUse], bytes | TransactionalCall]
+    serve: Callable[[LocalAnswers, RequestHeader, Any, Caller], bytes | TransactionalCall]
 
 
-def _put_to_controllers(_: LocalAnswers, header: RequestHeader, request: Any, may_use: MayUse) -> TransactionalCall:
-    return TransactionalCall(header, request, may_use)
+def _put_to_controllers(_: LocalAnswers, header: RequestHeader, request: Any, caller: Caller) -> TransactionalCall:
+    return TransactionalCall(header, request, caller)
 
 
 DISPATCH: Final[Mapping[int, Api]] = {

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from pidkeeper.broker_agent.coordinator.checks import MayUse, anything
+from pidkeeper.broker_agent.coordinator.caller import MayUse, anything
 from pidkeeper.broker_agent.kafka.connection import Connection, Respond
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.negotiation import Negotiation, PasswordCall

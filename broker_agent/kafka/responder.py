@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pidkeeper.broker_agent.coordinator.checks import MayUse, anything, check_init
+from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
+from pidkeeper.broker_agent.coordinator.checks import check_init
 from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
@@ -60,13 +61,13 @@ class KafkaResponder:
         self._memo: dict[bytes, bool] = {}
         self._runs: dict[tuple[bytes, int], ClaimRun] = {}
 
-    def respond(self, data: bytes, may_use: MayUse = anything) -> tuple[bytes | TransactionalCall, int]:
+    def respond(self, data: bytes, caller: Caller = ANYBODY) -> tuple[bytes | TransactionalCall, int]:
         """Answer the complete frames at the front of `data`: the response bytes, and how many bytes were used.
 
         Stops before a frame that is incomplete or malformed, and after MAX_RESPONSE_BYTES: call it again until it uses
         nothing. Raises WireError when the very first frame is malformed. If that one has to be put to the controllers,
-        the call comes in place of bytes; nothing behind it may be answered before it is. `may_use`: which transactional
-        ids the client may use.
+        the call comes in place of bytes; nothing behind it may be answered before it is. `caller`: whose bytes
+        they are.
         """
         if len(data) <= MAX_MEMO_FRAME_BYTES:
             # The key begins with the length of its frame, so what equals one is one frame, and whole.
@@ -74,9 +75,9 @@ class KafkaResponder:
             if flexible is not None:
                 return self._claim_again(data[8:12], flexible=flexible), len(data)
         answers, used = self._respond_to_run(data)
-        return (answers, used) if used else self._respond_to_each(data, may_use)
+        return (answers, used) if used else self._respond_to_each(data, caller)
 
-    def _respond_to_each(self, data: bytes, may_use: MayUse) -> tuple[bytes | TransactionalCall, int]:
+    def _respond_to_each(self, data: bytes, caller: Caller) -> tuple[bytes | TransactionalCall, int]:
         """As `respond`, frame by frame."""
         memo = self._memo
         position, end_of_data = 0, len(data)
@@ -91,7 +92,7 @@ class KafkaResponder:
             flexible = memo.get(data[position : position + 8] + data[position + 12 : end])
             if flexible is None:
                 try:
-                    response = self._respond_to_frame(data[position:end], may_use)
+                    response = self._respond_to_frame(data[position:end], caller)
                 except WireError:
                     if not responses:
                         raise
@@ -136,7 +137,7 @@ class KafkaResponder:
             return FLEXIBLE_FRAME.pack(_FLEXIBLE_LENGTH, correlation_id, 0, 0, error, claimed, epoch, 0)
         return CLASSIC_FRAME.pack(_CLASSIC_LENGTH, correlation_id, 0, error, claimed, epoch)
 
-    def _respond_to_frame(self, frame: bytes, may_use: MayUse) -> bytes | TransactionalCall:
+    def _respond_to_frame(self, frame: bytes, caller: Caller) -> bytes | TransactionalCall:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
         reader = Reader(frame[4:])
         header = read_request_header(reader, SERVED)
@@ -144,7 +145,7 @@ class KafkaResponder:
         request = api.read(reader, header.api_version)
         if isinstance(request, InitProducerIdRequest) and request.transactional_id is None:
             return self._claim_for(frame, header, request)
-        answer = api.serve(self._local, header, request, may_use)
+        answer = api.serve(self._local, header, request, caller)
         return answer if isinstance(answer, TransactionalCall) else frame_response(header, api.versions, answer)
 
     def _claim_for(self, frame: bytes, header: RequestHeader, request: InitProducerIdRequest) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Final
 
-from pidkeeper.broker_agent.coordinator.checks import MayUse
+from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
@@ -29,15 +29,15 @@ class TracedTransactions:
         self._transactions = transactions
         self._tracer = tracer
 
-    async def init_producer_id(self, request: InitProducerIdRequest, may_use: MayUse) -> InitProducerIdResponse:
+    async def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
         """As `TransactionCalls.init_producer_id`."""
         with self._span(request):
-            return await self._transactions.init_producer_id(request, may_use)
+            return await self._transactions.init_producer_id(request, caller)
 
-    async def step(self, request: TransactionStep, may_use: MayUse) -> None:
+    async def step(self, request: TransactionStep, caller: Caller) -> None:
         """As `TransactionCalls.step`."""
         with self._span(request):
-            await self._transactions.step(request, may_use)
+            await self._transactions.step(request, caller)
 
     def _span(self, request: InitProducerIdRequest | TransactionStep) -> AbstractContextManager[Span]:
         name = _NAMES[type(request)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from pidkeeper.broker_agent.coordinator.checks import MayUse
+from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
 from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response
@@ -27,11 +27,11 @@ _KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSE
 class TransactionCalls(Protocol):
     """What serves transactional requests. `Transactions` is one."""
 
-    async def init_producer_id(self, request: InitProducerIdRequest, may_use: MayUse) -> InitProducerIdResponse:
+    async def init_producer_id(self, request: InitProducerIdRequest, caller: Caller) -> InitProducerIdResponse:
         """The pair for a transactional id. Raises RequestError."""
         ...
 
-    async def step(self, request: TransactionStep, may_use: MayUse) -> None:
+    async def step(self, request: TransactionStep, caller: Caller) -> None:
         """A step of a transaction. Raises RequestError."""
 
 
@@ -49,7 +49,7 @@ class TransactionResponder:
             return init_producer_id_frame(header.api_version, int32(header.correlation_id), response)
         versions, code = SERVED[header.api_key], 0
         try:
-            await self._transactions.step(request, call.may_use)
+            await self._transactions.step(request, call.caller)
         except RequestError as error:
             code = wire_code(header, error.code)
         if isinstance(request, AddPartitionsToTxn):
@@ -62,7 +62,7 @@ class TransactionResponder:
         self, call: TransactionalCall, request: InitProducerIdRequest
     ) -> InitProducerIdResponse:
         try:
-            return await self._transactions.init_producer_id(request, call.may_use)
+            return await self._transactions.init_producer_id(request, call.caller)
         except RequestError as error:
             return InitProducerIdResponse(wire_code(call.header, error.code), -1, -1)
 

@@ -22,7 +22,7 @@ from pidkeeper.protocol.messages import AllocatedBlock, InitProducerIdResponse
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
 from tests.chaos.ledgers import Ledger
 from tests.chaos.load.journal import Entry, JournalError, Outcome
-from tests.chaos.load.kinds import CLAIM, FATAL, FENCED, FORBIDDEN, GHOST, QUOTA, REGISTER, ZOMBIE
+from tests.chaos.load.kinds import CLAIM, FATAL, FENCED, FORBIDDEN, QUOTA, REGISTER, ZOMBIE
 from tests.chaos.story import Grant, Story
 from tests.simulation.history import (
     AcknowledgedBlock,
@@ -51,8 +51,7 @@ class Verdict(msgspec.Struct, frozen=True):
     again, or lay in a block that a direct allocator had. `lost`: acknowledged blocks that a member which should know
     them does not; `unseen`: those that lie in what no member could be asked about. `violations`: what was broken, in
     words; of each rule the first. `claim_errors`: claims that got no ID. `unknown`: operations that nobody knows the
-    outcome of. `stale_refused`: requests with a stale epoch. `zombies_fenced`: producers that were replaced;
-    `ghosts`: those that a late request of their own fenced.
+    outcome of. `stale_refused`: requests with a stale epoch. `zombies_fenced`: producers that were replaced.
     """
 
     ids_checked: int
@@ -64,7 +63,6 @@ class Verdict(msgspec.Struct, frozen=True):
     violations: list[str]
     claim_errors: int
     fatal_client_errors: int
-    ghosts: int
     operations: int
     unknown: int
     stale_refused: int
@@ -100,7 +98,6 @@ class Checker:
             violations=self._violations,
             claim_errors=sum(entry.arguments["count"] for entry in entries if entry.kind == CLAIM),
             fatal_client_errors=sum(entry.kind == FATAL for entry in entries),
-            ghosts=sum(entry.kind == GHOST for entry in entries),
             operations=story.outcomes.total(),
             unknown=story.outcomes[Outcome.UNKNOWN],
             stale_refused=story.stale_refused,

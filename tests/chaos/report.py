@@ -51,7 +51,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     claim_errors: int
     fatal_client_errors: int
-    ghosts: int
     recovery_p99_s: float
     leader_gaps: dict[str, Gap]
     elections: int
@@ -140,7 +139,6 @@ def _figures(report: Report) -> list[tuple[str, str]]:
         (f"{report.lost:,}", "acknowledged blocks lost"),
         (f"{report.claim_errors:,}", "claims failed at a filled reserve during the fault of one member"),
         (f"{report.fatal_client_errors:,}", "fatal errors of Kafka clients"),
-        (f"{report.ghosts:,}", "producers fenced by a late request of their own"),
         (f"{report.recovery_p99_s:.2f}", "seconds from the last heal to the next block (p99)"),
         (f"{report.elections:,}", f"elections, {report.voter_changes:,} changes of voters"),
         (f"{flagged}", f"of {len(report.controls)} controls were found fault with, as they must be"),

@@ -14,6 +14,7 @@ import msgspec
 
 from pidkeeper.broker_agent.controllers.client import InitOutcome
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
+from pidkeeper.broker_agent.coordinator.late_requests import LateRequests
 from pidkeeper.broker_agent.coordinator.transactions import Transactions
 from pidkeeper.broker_agent.ids.candidates import Candidates
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
@@ -59,12 +60,12 @@ class Granting:
         _check(request)
         return InitOutcome(InitProducerIdResponse(0, request.candidate, 0), certain=True)
 
-    async def add_partitions_to_txn(self, request: AddPartitionsToTxnRequest) -> TransactionResponse:
-        _check(request)
+    async def add_partitions_to_txn(self, attempt: Callable[[], AddPartitionsToTxnRequest]) -> TransactionResponse:
+        _check(attempt())
         return TransactionResponse(0)
 
-    async def end_txn(self, request: EndTxnRequest) -> TransactionResponse:
-        _check(request)
+    async def end_txn(self, attempt: Callable[[], EndTxnRequest]) -> TransactionResponse:
+        _check(attempt())
         return TransactionResponse(0)
 
 
@@ -137,7 +138,8 @@ def _drain(responder: KafkaResponder, reserve: BlockReserve, data: bytes) -> tup
     """All answers, the bytes used, and the refusal that ended it, if one did."""
     answers, used = b"", 0
     session, client = SimpleNamespace(broker_id=1, broker_epoch=5, metadata_version=1), Granting()
-    transactions = TransactionResponder(Transactions(session, client, Candidates(reserve.claim), clock=float))  # type: ignore[arg-type]
+    candidates, late_requests = Candidates(reserve.claim), LateRequests(float)
+    transactions = TransactionResponder(Transactions(session, client, candidates, late_requests, clock=float))  # type: ignore[arg-type]
     for _ in range(_MAX_CALLS):
         try:
             answer, count = responder.respond(data[used:])

@@ -69,6 +69,7 @@ class Agent:
             rng=rng,
             kafka=HostPort(f"agent-{broker_id}", 9092),
             heartbeat_seconds=HEARTBEAT_SECONDS,
+            boot_clock=self._loop.time,
         )
         if cluster.transactional.ids and rng.random() < cluster.transactional.old_agents:
             # One of the build before does not look at what it is told, and sends candidates for ever.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient, InitOutcome
+from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
@@ -39,9 +41,9 @@ class WholeAgent:
         self.waiting_responder = TransactionResponder(self.transactions)
         self.listener = listener
 
-    async def answer(self, frame: bytes) -> bytes:
+    async def answer(self, frame: bytes, caller: Caller = ANYBODY) -> bytes:
         """The answer to one frame, both with their length fields."""
-        answer, used = self.responder.respond(frame)
+        answer, used = self.responder.respond(frame, caller)
         assert used == len(frame)
         if isinstance(answer, TransactionalCall):
             return await self.waiting_responder.answer(answer)
@@ -55,6 +57,7 @@ def make_agent(
     *,
     kafka: HostPort = KAFKA,
     heartbeat_seconds: float = 1.0,
+    boot_clock: Callable[[], float] = time.monotonic,
 ) -> Agent:
     """An agent that calls the controllers by `client`."""
     return Agent(
@@ -65,6 +68,7 @@ def make_agent(
         rng=random.Random(),
         kafka=kafka,
         heartbeat_seconds=heartbeat_seconds,
+        boot_clock=boot_clock,
     )
 
 
@@ -84,13 +88,14 @@ async def whole_agent(
     *,
     heartbeat_seconds: float = 0.02,
     call_seconds: float = PATIENCE_SECONDS,
+    boot_clock: Callable[[], float] = time.monotonic,
     **client_options: Any,
 ) -> AsyncIterator[WholeAgent]:
     """An agent that has registered and filled its reserve. It gives up on a call when a test would."""
     async with controller_client(quorum.urls, call_seconds=call_seconds, **client_options) as client:
         listener = KafkaListener()
         kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
-        agent = make_agent(client, broker_id, kafka=kafka, heartbeat_seconds=heartbeat_seconds)
+        agent = make_agent(client, broker_id, kafka=kafka, heartbeat_seconds=heartbeat_seconds, boot_clock=boot_clock)
         whole = WholeAgent(agent, listener)
         await whole.listener.serve(whole.responder, whole.waiting_responder.answer)
         task = asyncio.create_task(agent.run())
@@ -119,16 +124,16 @@ class DirectClient:
         assert isinstance(answer, InitProducerIdResponse)
         return InitOutcome(answer, certain=True)
 
-    async def add_partitions_to_txn(self, request: Any) -> TransactionResponse:
-        return self.quorum.ask("/v1/transactions/add-partitions", request)  # type: ignore[return-value]
+    async def add_partitions_to_txn(self, attempt: Callable[[], Any]) -> TransactionResponse:
+        return self.quorum.ask("/v1/transactions/add-partitions", attempt())  # type: ignore[return-value]
 
-    async def end_txn(self, request: Any) -> TransactionResponse:
-        return self.quorum.ask("/v1/transactions/end", request)  # type: ignore[return-value]
+    async def end_txn(self, attempt: Callable[[], Any]) -> TransactionResponse:
+        return self.quorum.ask("/v1/transactions/end", attempt())  # type: ignore[return-value]
 
 
-def direct_agent(quorum: StubQuorum, ids: int = 1000) -> WholeAgent:
+def direct_agent(quorum: StubQuorum, ids: int = 1000, boot_clock: Callable[[], float] = time.monotonic) -> WholeAgent:
     """An agent that does not run: registered at `quorum` and with `ids` at hand. It is there for single calls."""
-    agent = make_agent(DirectClient(quorum), settings=PrefetchSettings(min_blocks=1))
+    agent = make_agent(DirectClient(quorum), settings=PrefetchSettings(min_blocks=1), boot_clock=boot_clock)
     quorum.epochs[7] = agent.session.broker_epoch = 5
     if ids:
         agent.reserve.offer(ProducerIdBlock(quorum.next_producer_id, ids))

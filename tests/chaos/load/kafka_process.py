@@ -27,7 +27,7 @@ import msgspec
 
 from tests.chaos.load.client_errors import passes, text_of
 from tests.chaos.load.journal import ActorJournal, clock
-from tests.chaos.load.kinds import FATAL, FENCED, GHOST, INIT, STEP, ZOMBIE
+from tests.chaos.load.kinds import FATAL, FENCED, INIT, STEP, ZOMBIE
 from tests.clients.java_witness import java_process
 from tests.clients.transactional_witnesses import (
     AiokafkaWitness,
@@ -51,9 +51,6 @@ INSTANCES: Final = 10
 PAUSE_SECONDS: Final = 0.3
 TRANSACTION_SECONDS: Final = 50.0
 """An instance that took so long over a transaction may be fenced because its time was up: all ask for 60 s."""
-
-ASKED_AGAIN_SECONDS: Final = 1.0
-"""An instance that waited so long for its pair may have asked for it more than once."""
 
 ABORTED: Final = 0.5
 """The share of transactions that are aborted, where both goes."""
@@ -92,8 +89,6 @@ class Producers:
         self._journal = journal
         self._opened = opened
         self._rng = random.Random(spec.name)
-        self._asked_again: set[int] = set()
-        """The numbers of instances that waited for ASKED_AGAIN_SECONDS."""
         self._given_up: set[str] = set()
 
     async def work(self, name: str) -> None:
@@ -112,7 +107,7 @@ class Producers:
         try:
             await self._init(new)
         except GivenUpError:
-            # Its request may still lie with an agent that stands still.
+            # Its request may still be on its way.
             self._given_up.add(transactional_id)
             await self._close(new)
             return old
@@ -131,10 +126,7 @@ class Producers:
         """Get a pair. Raises GivenUpError."""
         number = self._invoke(INIT, new)
         with self._noted(number, new):
-            begun = clock()
             pair = await new.witness.init()
-            if clock() - begun > ASKED_AGAIN_SECONDS * 1e9:
-                self._asked_again.add(new.number)
             self._journal.ok(number, {"producer_id": pair.producer_id, "producer_epoch": pair.epoch})
 
     async def _haunt(self, old: Instance) -> None:
@@ -183,9 +175,7 @@ class Producers:
         except Exception as error:
             self._journal.unknown(number, text_of(error))
             if not (passes(error) or (isinstance(error, FencedError) and self._may_be_fenced(instance, begun))):
-                ghost = isinstance(error, FencedError) and instance.number in self._asked_again
-                kind = GHOST if ghost else FATAL
-                self._journal.ok(self._invoke(kind, instance, library=self._spec.library, text=text_of(error)))
+                self._journal.ok(self._invoke(FATAL, instance, library=self._spec.library, text=text_of(error)))
             raise GivenUpError from error
 
     def _may_be_fenced(self, instance: Instance, begun: int | None) -> bool:

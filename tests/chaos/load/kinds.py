@@ -26,10 +26,6 @@ FENCED: Final = "fenced"
 FATAL: Final = "fatal"
 """An error after which a client cannot go on, and that no fault of links and processes explains."""
 
-GHOST: Final = "ghost"
-"""The newest instance is fenced by nobody but itself: its library had asked for its pair twice, for no answer came in
-time, and the first request was granted after the second. An agent that stands still may keep one that long."""
-
 FORBIDDEN: Final = "forbidden"
 """A request that nobody may be granted."""
 

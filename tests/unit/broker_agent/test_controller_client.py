@@ -292,8 +292,8 @@ async def test_the_calls_of_a_transaction(quorum: StubQuorum) -> None:
         assert (await client.brokers()).brokers == [BrokerDescription(7, 1, False, "agent:9092")]
         assert await client.init_producer_id(lambda: INIT) == InitOutcome(InitProducerIdResponse(0, 0, 0), certain=True)
         topics = [TransactionTopic("orders", [1])]
-        added = await client.add_partitions_to_txn(AddPartitionsToTxnRequest(7, 1, "t", 0, 0, topics))
-        ended = await client.end_txn(EndTxnRequest(7, 1, "t", 0, 0, True))
+        added = await client.add_partitions_to_txn(lambda: AddPartitionsToTxnRequest(7, 1, "t", 0, 0, topics))
+        ended = await client.end_txn(lambda: EndTxnRequest(7, 1, "t", 0, 0, True))
         assert (added, ended) == (TransactionResponse(0), TransactionResponse(0))
 
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import astuple
 
+from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka import answers
@@ -263,7 +264,7 @@ def test_what_cannot_be_a_transactional_id_has_no_coordinator(key: str) -> None:
 
 def test_whoever_may_not_use_a_transactional_id_is_told_no_coordinator() -> None:
     responder, _ = make()
-    response, _ = responder.respond(find(4, ["shop-1", "bank-1"], 1), lambda name: name.startswith("shop-"))
+    response, _ = responder.respond(find(4, ["shop-1", "bank-1"], 1), Caller(lambda name: name.startswith("shop-")))
     assert isinstance(response, bytes)
     found = kafka_python_response("find_coordinator", 4, response[4:]).coordinators
     assert [(one.key, one.error_code) for one in found] == [("shop-1", 0), ("bank-1", 53)]
@@ -274,9 +275,9 @@ def test_a_call_carries_what_its_own_client_may_use_although_frames_are_remember
     responder, _ = make()
     frame = init(4, 5, transactional_id="t", transaction_timeout_ms=60_000)
     for may_use in ("t".startswith, "u".startswith):
-        call, _ = responder.respond(frame, may_use)
+        call, _ = responder.respond(frame, Caller(may_use))
         assert isinstance(call, TransactionalCall)
-        assert call.may_use("t") is may_use("t")
+        assert call.caller.may_use("t") is may_use("t")
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -98,7 +98,7 @@ async def test_the_controllers_are_asked_with_what_the_user_may_use(clients: Cli
     for _ in range(3):
         await answer(reader)
     (call,) = clients.calls
-    assert [call.may_use(name) for name in ("shop-1", "bank-1")] == [True, False]
+    assert [call.caller.may_use(name) for name in ("shop-1", "bank-1")] == [True, False]
     writer.close()
 
 

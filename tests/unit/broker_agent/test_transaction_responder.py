@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.api.app import build_app
+from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, TransactionTopic
@@ -46,12 +47,14 @@ def frame_of(request: Request, version: int, correlation_id: int) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
-async def over_the_wire(whole: WholeAgent, request: Request, version: int | None = None) -> tuple[int, int, int]:
+async def over_the_wire(
+    whole: WholeAgent, request: Request, version: int | None = None, caller: Caller = ANYBODY
+) -> tuple[int, int, int]:
     """Error code, producer id and epoch; -1 where the answer has none."""
     api, _, highest = API[type(request)]
     version = highest if version is None else version
     correlation_id = next(_correlation_ids)
-    answer = await whole.answer(frame_of(request, version, correlation_id))
+    answer = await whole.answer(frame_of(request, version, correlation_id), caller)
     assert struct.unpack_from(">i", answer) == (len(answer) - 4,)
     response = kafka_python_response(api, version, answer[4:])
     assert struct.unpack_from(">i", answer, 4) == (correlation_id,)

@@ -12,6 +12,7 @@ import pytest
 
 from pidkeeper.broker_agent.controllers.client import MAX_TRANSACTIONAL_CALLS
 from pidkeeper.broker_agent.coordinator import transactions as module
+from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
 from pidkeeper.broker_agent.coordinator.transactions import MAX_CANDIDATES
 from pidkeeper.broker_agent.ids.reserve import NO_ID
@@ -393,7 +394,7 @@ async def test_whoever_may_not_use_a_transactional_id_learns_nothing_of_it(reque
         whole.transactions.init_producer_id if isinstance(request_, InitProducerIdRequest) else whole.transactions.step
     )
     with refused("TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
-        await serve(request_, lambda name: bool(asked.append(name)))  # type: ignore[func-returns-value]
+        await serve(request_, Caller(lambda name: bool(asked.append(name))))  # type: ignore[func-returns-value]
     assert (asked, quorum.transactional, whole.agent.reserve.claimed) == (["t"], [], 0)
     ((_, outcome),) = whole.transactions.outcomes
     assert outcome == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
