@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from pidkeeper.pipeline.engine.duck import connect
+from pidkeeper.pipeline.engine.duck import connect, has_rows
 from pidkeeper.pipeline.engine.engine import Engine
 from pidkeeper.pipeline.evidence import seen_of
 from pidkeeper.pipeline.files.location import Location
@@ -33,7 +33,7 @@ from pidkeeper.pipeline.limits import DEFAULT, Limits
 from pidkeeper.pipeline.paths import AuditPaths, LoadingError
 from pidkeeper.pipeline.quorum import conclusions, coverage, evidence, identity, logs
 from pidkeeper.pipeline.quorum.gathering import QuorumPlan
-from pidkeeper.pipeline.quorum.loading import load
+from pidkeeper.pipeline.quorum.loading import add, load
 from pidkeeper.pipeline.quorum.members import MemberFile, Members, list_members
 from pidkeeper.pipeline.report import tables
 from pidkeeper.pipeline.report.draw import draw
@@ -41,7 +41,7 @@ from pidkeeper.pipeline.segments import conclude as segments
 from pidkeeper.pipeline.segments import shares
 from pidkeeper.pipeline.segments import tables as of_segments
 from pidkeeper.pipeline.segments.listing import ListedSegments, list_and_plan
-from pidkeeper.pipeline.segments.memory import OF_FILES, remember, settled_evidence
+from pidkeeper.pipeline.segments.memory import remember, settled_evidence
 from pidkeeper.pipeline.segments.plan import FILES
 from pidkeeper.pipeline.summary import sum_up
 from pidkeeper.pipeline.verdict import Verdict, write_verdict
@@ -214,6 +214,8 @@ def _leave(place: Location, verdict: Verdict, page: str) -> None:
 
 def _judged_now(con: Any, name: str, schema: Any) -> Any:
     """The evidence of the shards that this run judged."""
+    if not has_rows(con, name):
+        return schema.empty_table()
     query = f'select e.* from "{name}" e join shard_inputs i on e.shard = i.shard and not i.settled'
     return con.sql(query).to_arrow_table().cast(schema)
 
@@ -362,7 +364,7 @@ def _segments(
     """What the ledger has of Kafka's segments from here on, and tables of this run; what is known is added to all."""
     if listed is None:
         return None if last is None else last.segments, {}
-    load(con, settled_evidence(listed.numbered, listed.recalled), OF_FILES)
+    add(con, settled_evidence(listed.numbered, listed.recalled))
     return remember(con, run.name, listed.files, listed.numbered, listed.recalled, listed.plan.buckets)
 
 
@@ -377,6 +379,8 @@ def _conclude(con: Any, options: AuditOptions, plan: AuditPlan, last: Commit | N
             "create temp view allocated_blocks as select first_id, last_id, broker_id from blocks where version = 1"
         )
         shares.conclude(con)
-    for query in (tables.PROBLEMS_SQL, tables.FILES_SQL, tables.DAILY_SQL):
-        con.execute(query)
+    if has_rows(con, "problems"):
+        con.execute(tables.PROBLEMS_SQL)
+    con.execute(tables.FILES_SQL)
+    con.execute(tables.DAILY_SQL)
     return concluded

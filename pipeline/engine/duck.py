@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import secrets
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,28 @@ def connect(memory_mib: int = TASK_MIB, threads: int = 1) -> Iterator[Any]:
     finally:
         connection.execute(f"use memory; detach {name}")
         connection.close()
+
+
+def make_tables(con: Any, schemas: Mapping[str, Any], *, anew: bool = False) -> None:
+    """Tables by name that have no rows, with the columns that DuckDB would give them for rows of an Arrow schema.
+
+    One that is there stays as it is. anew: temporary ones, in the place of those that are there.
+    """
+    making = "create or replace temp table" if anew else "create table if not exists"
+    # As one text: small audits make more tables than they have rows for.
+    con.execute("".join(f'{making} "{name}" ({_columns(schema)});' for name, schema in schemas.items()))
+
+
+def has_rows(con: Any, *tables: str) -> bool:
+    """Whether any of the tables has a row. To ask costs a small part of what it takes to plan a query over them."""
+    return any(con.execute(f'select 1 from "{name}" limit 1').fetchall() for name in tables)
+
+
+@functools.cache
+def _columns(schema: Any) -> str:
+    with connect() as con:
+        con.register("rows", schema.empty_table())
+        return ", ".join(f'"{name}" {kind}' for name, kind, *_ in con.execute("describe rows").fetchall())
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pidkeeper.pipeline.engine.duck import has_rows
 from pidkeeper.pipeline.quorum import logs
 from pidkeeper.pipeline.quorum.evidence import ALLOCATIONS
 
@@ -36,8 +37,8 @@ from absent
 """
 _NOT_CONTENT: Final = {"member_id", "file_id", "segment", "position", "index", "offset", "committed"}
 _CONTENT: Final = ", ".join(f"'{name}': \"{name}\"" for name in logs.RECORDS.names if name not in _NOT_CONTENT)
-ENTRIES_SQL: Final = f"""
-insert into findings by name
+DIFFERING_SQL: Final = f"""
+create temp table differing_entries as
 with rows as (
     select *, max(record_type in {ALLOCATIONS} and "offset" is not null) over (partition by "index", record_number)
             as of_block,
@@ -58,24 +59,26 @@ ranked as (
     select *, row_number() over by_record as version, first_value({{'copy': copy, 'members': members,
         'content': content}}) over by_record as agreed
     from versions window by_record as (partition by "index", record_number order by members desc, copy)
-),
-firsts as (
-    select *, row_number() over (partition by "index", copy.member_id order by record_number) as turn
-    from ranked where version > 1
 )
-select 'replicas_disagree' as "check", 'violation' as severity,
-    format('log index {{}}, member {{}}', "index", name_of(copy.member_id)) as subject, copy."offset" as "offset",
-    name_of(copy.member_id) as member, path_of(copy.file_id) as file, copy."position" as "position",
-    format('entry {{}}, record {{}} of {{}}: {{}}; but {{}} members have {{}} ({{}})', "index", record_number,
-        copy_text(copy), content, agreed.members, agreed.content, copy_text(agreed.copy)) as detail
-from firsts where turn = 1
+from ranked where version > 1
+qualify row_number() over (partition by "index", copy.member_id order by record_number) = 1
 """
 """Committed entries of one index with different terms or records; nulls are left out by name, so that no two contents
 look alike. What a record of an allocation says is left to the blocks, which see the archives too."""
+ENTRIES_SQL: Final = """
+insert into findings by name
+select 'replicas_disagree' as "check", 'violation' as severity,
+    format('log index {}, member {}', "index", name_of(copy.member_id)) as subject, copy."offset" as "offset",
+    name_of(copy.member_id) as member, path_of(copy.file_id) as file, copy."position" as "position",
+    format('entry {}, record {} of {}: {}; but {} members have {} ({})', "index", record_number,
+        copy_text(copy), content, agreed.members, agreed.content, copy_text(agreed.copy)) as detail
+from differing_entries
+"""
 
 
 def conclude(con: Any, foreign: list[int]) -> None:
     """A finding names the copy that fewer members have; of an entry that differs in several records, the first."""
-    con.execute(VERSIONS_SQL)
-    con.execute(ABSENT_SQL)
-    con.execute(ENTRIES_SQL, {"foreign": foreign})
+    con.execute(DIFFERING_SQL, {"foreign": foreign})
+    for table, query in (("versions", VERSIONS_SQL), ("absent", ABSENT_SQL), ("differing_entries", ENTRIES_SQL)):
+        if has_rows(con, table):
+            con.execute(query)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from pidkeeper.pipeline.engine.duck import has_rows
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.files.location import Location
 from pidkeeper.pipeline.files.parquet import ParquetFiles
@@ -110,6 +111,7 @@ where now is not null
 
 def conclude(con: Any, foreign: list[int]) -> None:
     """One violation for each change, also of those that were told before. `foreign`: members that count nowhere."""
-    if con.sql("select count(*) from changed_before").fetchall() != [(0,)]:
+    if has_rows(con, "changed_before"):
         con.execute(CARRIED_SQL)
-    con.execute(CHANGED_SQL, {"allocations": list(ALLOCATIONS), "foreign": foreign})
+    if has_rows(con, "changed"):
+        con.execute(CHANGED_SQL, {"allocations": list(ALLOCATIONS), "foreign": foreign})

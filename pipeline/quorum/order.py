@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pidkeeper.pipeline.engine.duck import has_rows
+
 JUMPS: Final = ("ProducerIdFloorRecord", "ZooKeeperBlockRecord", "SuccessionRecord")
 """The records that raise the next producer ID without giving a block to a broker (S3, F6)."""
 
@@ -182,4 +184,5 @@ def conclude(con: Any, foreign: list[int]) -> None:
         con.execute(WHOLE_SQL)
         con.execute(OVERLAP_SQL)
         con.execute(REGRESS_SQL)
-    con.execute(GAP_SQL, {"foreign": foreign})
+    if has_rows(con, "order_faults"):
+        con.execute(GAP_SQL, {"foreign": foreign})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pidkeeper.pipeline.engine.duck import has_rows
 from pidkeeper.pipeline.quorum import logs
 
 _NOT_CONTENT: Final = {"member_id", "cluster_id", "file_id"}
@@ -36,18 +37,25 @@ select v.*, highest.block as block
 from snapshot_versions v join reach using (next_offset)
 where next_producer_id <= highest.last_id
 """
-FOUND_SQL: Final = """
-insert into findings by name
-with fallen as (
+FALLEN_SQL: Final = """
+create temp table snapshots_fallen as
+with in_order as (
     select *, lag({'index': "index", 'next': next_producer_id, 'seen': seen}) over (order by "index") as previous
     from snapshot_versions where version = 1
-),
-differing as (
-    select *, first_value({'content': content, 'copies': copies, 'seen': seen}) over (
-        partition by "index" order by version) as agreed
-    from snapshot_versions
-),
-found as (
+)
+from in_order
+where previous.next > next_producer_id and seen not in (select seen from snapshots_behind)
+"""
+DIFFERING_SQL: Final = """
+create temp table snapshots_differing as
+select *, first_value({'content': content, 'copies': copies, 'seen': seen}) over (
+    partition by "index" order by version) as agreed
+from snapshot_versions
+qualify version > 1
+"""
+FOUND_SQL: Final = """
+insert into findings by name
+with found as (
     select "index", next_offset, next_producer_id as first_id, block.last_id as last_id, seen,
         format('the next producer ID is {}, but before offset {} came {}: whoever starts from it hands out IDs again',
             next_producer_id, next_offset, block_text(block)) as detail
@@ -57,14 +65,13 @@ found as (
         format('the next producer ID falls to {}, from {} in the snapshot at index {} (member {}, {})',
             next_producer_id, previous.next, previous."index", name_of(previous.seen.member_id),
             path_of(previous.seen.file_id))
-    from fallen
-    where previous.next > next_producer_id and seen not in (select seen from snapshots_behind)
+    from snapshots_fallen
     union all
     select "index", next_offset, null, null, seen,
         format('members differ: {} in member {}; {} other copies, as in member {} ({}), have {}', content,
             name_of(seen.member_id), agreed.copies, name_of(agreed.seen.member_id), path_of(agreed.seen.file_id),
             agreed.content)
-    from differing where version > 1
+    from snapshots_differing
 )
 select 'snapshot_behind' as "check", 'violation' as severity, format('snapshot at index {}', "index") as subject,
     first_id, last_id, next_offset as "offset", name_of(seen.member_id) as member,
@@ -78,6 +85,10 @@ def conclude(con: Any, foreign: list[int]) -> None:
 
     One finding for each of the three and each distinct snapshot, however many members have it.
     """
+    if not has_rows(con, "snapshots"):
+        return
     con.execute(VERSIONS_SQL, {"foreign": foreign})
-    con.execute(BEHIND_SQL)
-    con.execute(FOUND_SQL)
+    for query in (BEHIND_SQL, FALLEN_SQL, DIFFERING_SQL):
+        con.execute(query)
+    if has_rows(con, "snapshots_behind", "snapshots_fallen", "snapshots_differing"):
+        con.execute(FOUND_SQL)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pidkeeper.pipeline.engine.duck import has_rows
 from pidkeeper.pipeline.segments.burning import MANY_PRODUCERS, WINDOW_MS
 from pidkeeper.pipeline.segments.missing import find_missing
 from pidkeeper.pipeline.segments.seams import find_seams
@@ -270,11 +271,19 @@ def conclude(con: Any, settings: ConcludeSettings | None = None) -> None:
     """
     settings = settings or ConcludeSettings()
     con.execute(_COLUMNS)
-    for query in (_UNALLOCATED, _UNCHECKED, _SEQUENCES, _FENCED, _SHARED):
-        con.execute(query)
-    certain_ms = settings.hanging_ms * settings.certain_factor
-    con.execute(_HANGING, {"certain_ms": certain_ms, "hanging_ms": settings.hanging_ms})
-    con.execute(_BURSTS, {"many_producers": settings.many_producers, "window_s": settings.window_ms // 1000})
+    hanging = {"certain_ms": settings.hanging_ms * settings.certain_factor, "hanging_ms": settings.hanging_ms}
+    bursts = {"many_producers": settings.many_producers, "window_s": settings.window_ms // 1000}
+    for query, tables, settled in (
+        (_UNALLOCATED, ("unallocated",), None),
+        (_UNCHECKED, ("unchecked_ids",), None),
+        (_SEQUENCES, ("faults",), None),
+        (_FENCED, ("fenced",), None),
+        (_SHARED, ("mixed", "faults", "overtaken"), None),
+        (_HANGING, ("open_transactions",), hanging),
+        (_BURSTS, ("bursts",), bursts),
+        (_LEFT_OUT, ("left_out",), None),
+    ):
+        if has_rows(con, *tables):
+            con.execute(query, settled)
     find_missing(con)
     find_seams(con)
-    con.execute(_LEFT_OUT)

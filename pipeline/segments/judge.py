@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from pidkeeper.pipeline.engine.duck import TASK_MIB, connect
+from pidkeeper.pipeline.engine.duck import TASK_MIB, connect, has_rows, make_tables
 from pidkeeper.pipeline.engine.engine import Named
 from pidkeeper.pipeline.segments.allocation import Allocated, count_ids, find_ids, find_unallocated
 from pidkeeper.pipeline.segments.burning import FEW_BATCHES, WINDOW_MS, count_producers, list_days
@@ -28,7 +28,7 @@ from pidkeeper.pipeline.segments.following import add, begin, end, follow
 from pidkeeper.pipeline.segments.keeping import Keeping, Kept
 from pidkeeper.pipeline.segments.sharing import EPOCH_SLACK_MS, find_shared
 from pidkeeper.pipeline.segments.streams import PRODUCER_ID_EXPIRATION_MS, find_faults
-from pidkeeper.pipeline.segments.tables import BATCHES, EVIDENCE, PARTS
+from pidkeeper.pipeline.segments.tables import BATCHES, EVIDENCE, JUDGED, PARTS
 from pidkeeper.pipeline.segments.transactions import HANGING_MS, find_open
 
 MAX_ROWS: Final = 10_000
@@ -108,15 +108,25 @@ def load(con: Any, rows: Iterator[Named]) -> None:
 
 def _follow_on(con: Any, settings: JudgeSettings) -> None:
     """The tables of `follow`, of new rows behind `known_epochs`, and who is `doubtful`."""
-    end(con, "known_epochs")
-    follow(con)
-    add(con, "known_epochs")
+    if not has_rows(con, "batches"):
+        make_tables(con, JUDGED, anew=True)
+        return
+    if has_rows(con, "known_epochs"):
+        end(con, "known_epochs")
+        follow(con)
+        add(con, "known_epochs")
+    else:
+        begin(con)
+        follow(con)
     list_days(con)
     find_doubtful(con, settings.slack_ms)
 
 
 def _judge(con: Any, settings: JudgeSettings) -> None:
     """The tables of KEPT, of those of whom `batches` has all rows."""
+    if not has_rows(con, "batches"):
+        make_tables(con, JUDGED, anew=True)
+        return
     begin(con)
     follow(con)
     con.execute("drop table batches")

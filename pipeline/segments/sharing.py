@@ -17,6 +17,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pidkeeper.pipeline.engine.duck import has_rows, make_tables
+from pidkeeper.pipeline.segments.tables import KEPT
+
 EPOCH_SLACK_MS: Final = 900_000
 """How long a batch of an old epoch may be on its way: a producer gives up after `delivery.timeout.ms`, 2 minutes by
 default; brokers' clocks may differ."""
@@ -112,5 +115,8 @@ def weigh_epochs(con: Any, slack_ms: int = EPOCH_SLACK_MS) -> None:
 
 def find_shared(con: Any) -> None:
     """From the tables of `weigh_epochs` the temporary tables `mixed` and `overtaken`, by tables.KEPT."""
-    con.execute(_MIXED)
-    con.execute(_OVERTAKEN)
+    for source, name, query in (("both_ways", "mixed", _MIXED), ("late", "overtaken", _OVERTAKEN)):
+        if has_rows(con, source):
+            con.execute(query)
+        else:
+            make_tables(con, {name: KEPT[name]}, anew=True)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pidkeeper.pipeline.engine.duck import has_rows, make_tables
 from pidkeeper.pipeline.segments.carrying import MOST
 from pidkeeper.pipeline.segments.tables import KEPT
 
@@ -254,9 +255,8 @@ where shared_at is null or base_offset <= shared_at
 
 def find_faults(con: Any, expiration_ms: int = PRODUCER_ID_EXPIRATION_MS) -> None:
     """The temporary table `faults`, by tables.KEPT, of the logs and producers in `suspects`."""
-    if con.execute("select count(*) from suspects").fetchall() == [(0,)]:
-        con.register("given", KEPT["faults"].empty_table())
-        con.execute("create or replace temp table faults as from given")
+    if not has_rows(con, "suspects"):
+        make_tables(con, {"faults": KEPT["faults"]}, anew=True)
         return
     con.execute(_LOOKED_AT, {"most": MOST})
     con.execute(_LINES, {"expiration_ms": expiration_ms})

@@ -284,3 +284,9 @@ KEPT: Final = {
 are judged with all before them. `unended`: who had an open transaction, however young. `part` is one in which the
 producer has rows, or the first of such a segment.
 """
+
+JUDGED: Final = KEPT | {
+    "producer_epochs": pa.schema([*KEPT["producer_epochs"], ("log_id", _ID), ("partition_id", _ID)]),
+    "open_transactions": _kept(OPEN_TRANSACTIONS).append(_OF_PART),
+}
+"""The same as one audit has it, where a segment has a log and a partition, and with what only counts in this one."""

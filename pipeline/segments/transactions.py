@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pidkeeper.pipeline.engine.duck import has_rows, make_tables
 from pidkeeper.pipeline.segments.carrying import MOST
+from pidkeeper.pipeline.segments.tables import JUDGED
 
 HANGING_MS: Final = 1_200_000
 """Kafka's default of `transaction.max.timeout.ms`, 15 minutes, and 5 minutes more: what brokers call late."""
@@ -76,5 +78,8 @@ def find_open(con: Any, timeout_ms: int = HANGING_MS) -> None:
 
     The latter is by tables.KEPT; the former by tables.OPEN_TRANSACTIONS, with `part` as the place.
     """
+    if not has_rows(con, "begun"):
+        make_tables(con, {name: JUDGED[name] for name in ("unended", "open_transactions")}, anew=True)
+        return
     con.execute("create or replace temp table unended as select distinct producer_id from begun")
     con.execute(_OPEN, {"timeout_ms": timeout_ms, "most": MOST})

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,12 +20,14 @@ from tests.unit.pipeline.segments.logs import FIRST_SEGMENT, Log, Row, write
 from tests.unit.pipeline.segments.test_memory import said
 
 P: Final = 5
-STRANGER: Final = 99
+OF_A_CASE: Final = 10
+"""Producer IDs of each case: it has a producer of its own, and others behind it."""
+STRANGER: Final = 900
 HOUR_MS: Final = 3_600_000
 COORDINATED: Final = "__consumer_offsets"
 Op = tuple[Any, ...]
 """Epoch and first sequence of three records, "inside" and the same of epoch 0 in a transaction, "commit" and epoch; or
-"wait" and hours, "to" and a partition, "as" and another producer, "roll" and 0."""
+"wait" and hours, "to" and a partition, "as" and how far behind the producer another one is, "roll" and 0."""
 
 
 class Case(NamedTuple):
@@ -40,6 +43,10 @@ class Case(NamedTuple):
     topic: str = "orders"
 
 
+def of_case(number: int) -> int:
+    return number * OF_A_CASE + P
+
+
 def appended(log: Log, producer: int, what: Any, number: int) -> Row:
     if what == "commit":
         return log.marker(producer, number)
@@ -48,24 +55,24 @@ def appended(log: Log, producer: int, what: Any, number: int) -> Row:
 
 
 class Brokers:
-    """Two partitions of one broker, by its clock."""
+    """Two partitions of each topic on one broker, by its clock."""
 
-    def __init__(self, path: Path, topic: str = "orders") -> None:
+    def __init__(self, path: Path, *topics: str) -> None:
         self.path = path
-        self.logs = [Log(topic, number, broker_clock=True) for number in (0, 1)]
-        self.names = [FIRST_SEGMENT, FIRST_SEGMENT]
-        MemberFiles(path / "data").archive((0, 1))
+        self.logs = [Log(topic, number, broker_clock=True) for topic in topics or ("orders",) for number in (0, 1)]
+        self.names = [FIRST_SEGMENT] * len(self.logs)
+        MemberFiles(path / "data").archive((0, 20))
         (path / "kafka" / "1").mkdir(parents=True)
         (path / "kafka" / "1" / "meta.properties").write_text("node.id=1\n")
 
-    def do(self, operations: list[Op]) -> None:
-        log, producer = self.logs[0], P
+    def do(self, operations: list[Op], topic: int = 0) -> None:
+        log, producer = self.logs[2 * topic], of_case(topic)
         for what, number in operations:
             match what:
                 case "to":
-                    log = self.logs[number]
+                    log = self.logs[2 * topic + number]
                 case "as":
-                    producer = number
+                    producer = of_case(topic) + number
                 case "roll":
                     self.names[self.logs.index(log)] = f"{log.end:020}.log"
                 case "wait":
@@ -107,20 +114,28 @@ class Brokers:
         return {name: found for name, one in counts.items() if (found := one.violations + one.warnings)}
 
 
-@pytest.fixture
-def read_again(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows are read from the ledger for whom they concern."""
-    counts: list[int] = []
+@pytest.fixture(scope="module")
+def rows_read() -> Iterator[Counter[int]]:
+    """By producer, how many rows are read from the ledger for whom they concern."""
+    counts: Counter[int] = Counter()
     pieces = keeping.Kept._pieces
 
     def counted(self: keeping.Kept, file: str, producers: Any) -> Iterator[Any]:
         for table in pieces(self, file, producers):
             if producers is not None:
-                counts.append(table.num_rows)
+                counts.update(table["producer_id"].to_pylist())
             yield table
 
-    monkeypatch.setattr(keeping.Kept, "_pieces", counted)
-    return counts
+    with pytest.MonkeyPatch.context() as lasting:
+        lasting.setattr(keeping.Kept, "_pieces", counted)
+        yield counts
+
+
+@pytest.fixture
+def read_again(rows_read: Counter[int]) -> Counter[int]:
+    """Those of the test."""
+    rows_read.clear()
+    return rows_read
 
 
 SPOTLESS: Final = {
@@ -150,38 +165,81 @@ IN_DOUBT: Final = {
     ),
     "a transaction without an end": Case(
         [("inside", 0), ("commit", 0)],
-        [("inside", 3), ("wait", 9), ("as", P + 1), ("to", 1), (0, 0)],
+        [("inside", 3), ("wait", 9), ("as", 1), ("to", 1), (0, 0)],
         "hanging_transaction",
         2,
     ),
     "who was in doubt goes on": Case([(0, 0), (0, 6)], [(0, 9)], "out_of_sequence", 2),
     "whom nobody knows": Case([(0, 0)], [("as", STRANGER), (0, 0)], "unallocated"),
 }
+CASES: Final = SPOTLESS | IN_DOUBT
 
 
-@pytest.mark.parametrize("name", SPOTLESS | IN_DOUBT)
-def test_it_says_what_an_audit_says_that_reads_all(name: str, read_again: list[int], tmp_path: Path) -> None:
-    case = (SPOTLESS | IN_DOUBT)[name]
-    brokers = Brokers(tmp_path, case.topic)
-    brokers.do(case.known)
+class Followed(NamedTuple):
+    """What came of cases that share a ledger, each in a topic of its own.
+
+    again, anew: all that an audit says that remembers, and one that reads all. checks: those of findings above a note,
+    by topic. rows_read: how many old rows the first one read, by producer.
+    """
+
+    again: dict[str, list[str]]
+    anew: dict[str, list[str]]
+    checks: Mapping[str, list[str]]
+    rows_read: Counter[int]
+
+
+def followed_on(brokers: Brokers, rows_read: Counter[int]) -> Followed:
+    rows_read.clear()
+    again = brokers.audit()
+    read = Counter(rows_read)
+    checks: dict[str, list[str]] = {}
+    for row in again.tables["findings"].to_pylist():
+        if row["check"] in conclude.CHECKS and row["severity"] != "note":
+            checks.setdefault(row["topic"], []).append(row["check"])
+    return Followed(said(again), said(look(LocalEngine(), brokers.options("anew"))), checks, read)
+
+
+def named(number: int, topic: str) -> str:
+    return topic if topic == COORDINATED else f"{topic}{number}"
+
+
+@pytest.fixture(scope="module")
+def followed(rows_read: Counter[int], tmp_path_factory: pytest.TempPathFactory) -> Followed:
+    """All of CASES."""
+    topics = [named(number, case.topic) for number, case in enumerate(CASES.values())]
+    brokers = Brokers(tmp_path_factory.mktemp("followed"), *topics)
+    for number, case in enumerate(CASES.values()):
+        brokers.do(case.known, number)
     brokers.audit()
-    brokers.do(case.more)
-    assert brokers.audit_beside_one_that_reads_all() == ({} if case.check is None else {case.check: 1})
-    assert sum(read_again) == case.again
+    for number, case in enumerate(CASES.values()):
+        brokers.do(case.more, number)
+    return followed_on(brokers, rows_read)
 
 
-def test_it_is_followed_on_through_many_audits(read_again: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_new_rows_are_judged_and_only_of_who_is_in_doubt_the_old_ones_are_read(name: str, followed: Followed) -> None:
+    number, case = list(CASES).index(name), CASES[name]
+    assert followed.checks.get(named(number, case.topic), []) == ([] if case.check is None else [case.check])
+    assert followed.rows_read[of_case(number)] == case.again
+
+
+def test_it_says_what_an_audit_says_that_reads_all(followed: Followed) -> None:
+    assert followed.again == followed.anew
+    assert followed.rows_read.total() == sum(case.again for case in CASES.values())
+
+
+def test_it_is_followed_on_through_many_audits(read_again: Counter[int], tmp_path: Path) -> None:
     brokers = Brokers(tmp_path)
     for number in range(4):
         brokers.do([(0, 6 * number), (0, 6 * number + 3), ("wait", 10)])
         again = brokers.audit()
-    assert sum(read_again) == 0
+    assert read_again.total() == 0
     assert said(again) == said(look(LocalEngine(), brokers.options("anew")))
     days = again.tables["batches_daily"].to_pylist()
     assert [(row["batches"], row["producers"]) for row in days] == [(2, 1), (4, 1), (2, 1)], days
 
 
-def test_rows_that_appear_in_front_are_judged_with_those_behind_them(read_again: list[int], tmp_path: Path) -> None:
+def test_rows_that_appear_in_front_are_judged_with_those_behind_them(read_again: Counter[int], tmp_path: Path) -> None:
     """Though by their sequences they would follow them."""
     brokers = Brokers(tmp_path)
     brokers.logs[0].end = 6
@@ -191,7 +249,7 @@ def test_rows_that_appear_in_front_are_judged_with_those_behind_them(read_again:
     brokers.audit()
     write(tmp_path / "kafka", [Log().run(P, 0, (6, 9))])
     assert brokers.audit_beside_one_that_reads_all() == {"shared_producer": 1}
-    assert sum(read_again) == 2
+    assert read_again.total() == 2
 
 
 def test_rows_of_a_file_that_is_read_from_its_beginning_count_once(tmp_path: Path) -> None:
@@ -214,7 +272,7 @@ LOST: Final[dict[str, tuple[int, list[Op], str | None, int]]] = {
     "the last, of transactions": (
         2,
         [("inside", 0), ("roll", 0), ("commit", 0), ("inside", 3), ("roll", 0), ("commit", 0), ("wait", 9),
-         ("as", P + 1), ("to", 1), (0, 0)],
+         ("as", 1), ("to", 1), (0, 0)],
         "hanging_transaction",
         3,
     ),
@@ -222,21 +280,33 @@ LOST: Final[dict[str, tuple[int, list[Op], str | None, int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", LOST)
-@pytest.mark.parametrize("grows", [False, True])
-def test_what_is_lost_with_a_segment(name: str, grows: bool, read_again: list[int], tmp_path: Path) -> None:
-    number, known, check, count = LOST[name]
-    brokers = Brokers(tmp_path)
-    brokers.do(known)
+@pytest.fixture(scope="module", params=[False, True], ids=["nothing new", "new rows beside it"])
+def left(request: pytest.FixtureRequest, rows_read: Counter[int], tmp_path_factory: pytest.TempPathFactory) -> Followed:
+    """All of LOST."""
+    brokers = Brokers(tmp_path_factory.mktemp("lost"), *(f"orders{number}" for number in range(len(LOST))))
+    for number, (_, known, _, _) in enumerate(LOST.values()):
+        brokers.do(known, number)
     brokers.audit()
-    brokers.lose(0, number)
-    if grows:
-        brokers.do([("as", P + 2), ("to", 1), (0, 0)])
-    assert brokers.audit_beside_one_that_reads_all() == ({} if check is None else {check: 1})
-    assert sum(read_again) == count
+    for number, (segment, _, _, _) in enumerate(LOST.values()):
+        brokers.lose(2 * number, segment)
+        if request.param:
+            brokers.do([("as", 2), ("to", 1), (0, 0)], number)
+    return followed_on(brokers, rows_read)
 
 
-def test_who_lost_rows_is_followed_on_from_what_is_left(read_again: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", LOST)
+def test_what_is_lost_with_a_segment(name: str, left: Followed) -> None:
+    number, (_, _, check, count) = list(LOST).index(name), LOST[name]
+    assert left.checks.get(f"orders{number}", []) == ([] if check is None else [check])
+    assert left.rows_read[of_case(number)] == count
+
+
+def test_without_it_an_audit_says_what_one_says_that_reads_all(left: Followed) -> None:
+    assert left.again == left.anew
+    assert left.rows_read.total() == sum(count for _, _, _, count in LOST.values())
+
+
+def test_who_lost_rows_is_followed_on_from_what_is_left(read_again: Counter[int], tmp_path: Path) -> None:
     brokers = Brokers(tmp_path)
     brokers.do([(0, 0), ("roll", 0), (0, 3)])
     brokers.audit()
@@ -246,4 +316,4 @@ def test_who_lost_rows_is_followed_on_from_what_is_left(read_again: list[int], t
     brokers.lose(0, 0)
     brokers.do([("roll", 0), (0, 90)])
     assert brokers.audit_beside_one_that_reads_all() == {}
-    assert sum(read_again) == 0
+    assert read_again.total() == 0

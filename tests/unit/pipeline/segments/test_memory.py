@@ -318,7 +318,7 @@ def test_a_segment_that_grew_is_read_on_from_its_last_batch(disk: Disk) -> None:
 
 def test_rows_are_taken_together_and_what_nobody_needs_is_swept(disk: Disk) -> None:
     audited_after(disk)
-    for _ in range(12):
+    for _ in range(6):
         disk.append_to(disk.logs[0], 2)
         audited_after(disk)
     commit = Ledger(locate(disk.path / "out")).newest()
