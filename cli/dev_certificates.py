@@ -39,11 +39,20 @@ class DevAuthority:
         try:
             self._certificate = x509.load_pem_x509_certificate(certificate.read_bytes())
             self._key: Any = load_pem_private_key(key.read_bytes(), None)
+            if self._key.public_key() != self._certificate.public_key():
+                raise ValueError("ca.key is not the key of ca.pem")
         except (ValueError, TypeError) as error:
             raise CommandError(f"{directory} holds no CA of ours: {error}", ExitCode.REFUSED) from error
 
-    def issue(self, file: str, names: Sequence[CertifiedName], hosts: Sequence[str], days: float) -> None:
-        """Write `file`.pem and `file`.key: a certificate with these names, for servers on these hosts and clients."""
+    def issue(
+        self, file: str, names: Sequence[CertifiedName], hosts: Sequence[str], days: float, into: Path | None = None
+    ) -> None:
+        """Write `file`.pem and `file`.key: a certificate with these names, for servers on these hosts and clients.
+
+        They go beside the CA, or `into` another directory, which is made if it is not there.
+        """
+        directory = into or self._directory
+        directory.mkdir(parents=True, exist_ok=True)
         key = ec.generate_private_key(ec.SECP256R1())
         alternatives: list[x509.GeneralName] = [x509.UniformResourceIdentifier(name.uri) for name in names]
         alternatives += [_host(host) for host in hosts]
@@ -52,8 +61,8 @@ class DevAuthority:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = builder.add_extension(issuer, critical=False).sign(self._key, hashes.SHA256())
-        _write(self._directory / f"{file}.key", _private(key), 0o600)
-        _write(self._directory / f"{file}.pem", certificate.public_bytes(Encoding.PEM), 0o644)
+        _write(directory / f"{file}.key", _private(key), 0o600)
+        _write(directory / f"{file}.pem", certificate.public_bytes(Encoding.PEM), 0o644)
 
     def _make(self) -> None:
         key = ec.generate_private_key(ec.SECP256R1())

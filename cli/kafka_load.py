@@ -102,7 +102,8 @@ class ClaimConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection; requests that are unanswered stay so."""
-        self._transport.close()
+        # Over TLS a close waits for the other side, which may stand still.
+        self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)

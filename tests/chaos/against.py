@@ -18,6 +18,7 @@ from pidkeeper.cli.failures import CommandError
 from pidkeeper.cli.local_cluster import Layout, Member, member_name
 from tests.chaos.fault import FaultKind
 from tests.chaos.faults import operators, processes
+from tests.chaos.load.credentials import OPERATOR, PRODUCER, tls_of
 from tests.chaos.looking import process_state
 from tests.chaos.stage import ChaosCluster
 
@@ -33,20 +34,26 @@ DEAD: Final = ("", "Z")
 
 
 class FoundCluster(ChaosCluster):
-    """The members that cluster.json names. Raises CommandError if there is none."""
+    """The members that cluster.json names. Raises CommandError if there is none, or nothing to show them.
+
+    A secure cluster is to have the certificates of an operator and of a producer in its directory.
+    """
 
     def __init__(self, path: Path) -> None:
         if path.name != CLUSTER or not path.is_file():
             raise CommandError(f"{path} is no {CLUSTER} of a cluster that runs on this machine")
         self._killed: set[int] = set()
         super().__init__(path.parent)
-        if self.layout.secure:
-            raise CommandError(f"{path} is of a cluster with TLS: those who ask in a run speak plaintext to its agents")
+        for name in (OPERATOR, PRODUCER):
+            tls_of(self, name)
         if strangers := [member_name(one) for one in self.members() if not self.running(one)]:
             raise CommandError(f"not running, by the pids in {path}: {', '.join(strangers)}; start the cluster first")
 
     def start(self, *members: Member) -> None:
         """Nothing: whoever runs the cluster does."""
+
+    def _make_certificates(self) -> None:
+        """None: it has its own."""
 
     def running(self, member: Member) -> bool:
         """Whether a process of ours has the pid that cluster.json says now."""

@@ -13,6 +13,7 @@ from tests.chaos.faults.clocks import Clocks, faketime, forget_the_dead
 from tests.chaos.faults.full_disks import SMALL_LOG, small_disks
 from tests.chaos.faults.memory import memory_groups
 from tests.chaos.links.laying import Links, best_proxies
+from tests.chaos.load.credentials import check_clients
 from tests.chaos.load.crew import ALLOCATORS, CLIENTS, QUOTAS
 from tests.chaos.shim.preload import Shim
 from tests.chaos.stage import ChaosCluster, Preload, Stage
@@ -53,10 +54,14 @@ async def set_up(directory: Path) -> AsyncIterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def found(path: Path) -> AsyncIterator[Stage]:
-    """The stage of a cluster that somebody else runs, as `path` says. Raises CommandError if it does not run."""
+    """The stage of a cluster that somebody else runs, as `path` says.
+
+    Raises CommandError if it does not run, or does not let in those who ask in a run.
+    """
     cluster = FoundCluster(path)
     stage = Stage(cluster)
     await stage.in_turn(functools.partial(cluster.wait_ready, *stage.members(), seconds=WAIT_SECONDS))
+    await check_clients(cluster)
     stage.leader_id = (await stage.in_turn(cluster.leader)).id
     yield stage
 

@@ -23,6 +23,7 @@ from aiokafka.errors import GroupAuthorizationFailedError, ProducerFenced
 from confluent_kafka import KafkaError, KafkaException
 
 from tests.clients.java_witness import JavaError, JavaProcess
+from tests.clients.security import Security
 
 with warnings.catch_warnings():
     # kafka-python reads its bundled schemas in a way that Python 3.11 deprecates.
@@ -96,12 +97,13 @@ class AiokafkaWitness:
     remembers_offsets: ClassVar[bool] = False
     survives_dead_coordinator: ClassVar[bool] = True
 
-    def __init__(self, bootstrap: str, transactional_id: str | None) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str | None, security: Security | None = None) -> None:
         self._producer = AIOKafkaProducer(
             bootstrap_servers=bootstrap,
             transactional_id=transactional_id,
             enable_idempotence=True,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
+            **({} if security is None else security.python()),
         )
 
     async def init(self) -> Pair:
@@ -144,8 +146,9 @@ class ConfluentWitness:
     remembers_offsets: ClassVar[bool] = True
     survives_dead_coordinator: ClassVar[bool] = True
 
-    def __init__(self, bootstrap: str, transactional_id: str | None) -> None:
-        self._settings = {"bootstrap.servers": bootstrap, "log_level": 0}
+    def __init__(self, bootstrap: str, transactional_id: str | None, security: Security | None = None) -> None:
+        secured = {} if security is None else security.librdkafka()
+        self._settings = {"bootstrap.servers": bootstrap, "log_level": 0, **secured}
         self._transactional = transactional_id is not None
         self._pair = Pair(-1, -1)
         settings = {"transactional.id": transactional_id} if transactional_id else {"enable.idempotence": True}
@@ -221,13 +224,15 @@ class KafkaPythonWitness:
     remembers_offsets: ClassVar[bool] = True
     survives_dead_coordinator: ClassVar[bool] = False
 
-    def __init__(self, bootstrap: str, transactional_id: str | None) -> None:
+    def __init__(self, bootstrap: str, transactional_id: str | None, security: Security | None = None) -> None:
         self._transactional = transactional_id is not None
+        secured = {} if security is None else security.python()
         self._open = lambda: kafka.KafkaProducer(
             bootstrap_servers=bootstrap.split(","),
             transactional_id=transactional_id,
             request_timeout_ms=REQUEST_TIMEOUT_MS,
             max_block_ms=CLIENT_SECONDS * 1000,
+            **secured,
         )
         self._producer: Any = None
 
@@ -274,7 +279,7 @@ class KafkaPythonWitness:
 
 
 class JavaWitness:
-    """`process` may serve many producers, one command at a time."""
+    """`process` may serve many producers, one command at a time, all with the settings that it was given before."""
 
     library: ClassVar[str] = "Java"
     adds_partitions: ClassVar[bool] = True

@@ -73,10 +73,16 @@ class RecordedTally(ClaimTally):
 
 
 class WireClaimer(Actor):
-    """Claims `rate` IDs a second from one agent over one connection, which is opened again whenever it ends."""
+    """Claims `rate` IDs a second from one agent over one connection, which is opened again whenever it ends.
 
-    def __init__(self, name: str, directory: Path, agent: int, kafka: Addresses, rate: float) -> None:
+    `tls`: with the files of a producer, where the agent takes no plaintext.
+    """
+
+    def __init__(
+        self, name: str, directory: Path, agent: int, kafka: Addresses, rate: float, *, tls: Tls | None = None
+    ) -> None:
         super().__init__(name, directory)
+        self._tls = tls
         self._agent = agent
         self._kafka = kafka
         self._each = max(1, round(rate * PACE_SECONDS))
@@ -98,8 +104,9 @@ class WireClaimer(Actor):
 
     @contextlib.asynccontextmanager
     async def _connected(self, tally: RecordedTally) -> AsyncIterator[ClaimConnection]:
+        context = None if self._tls is None else self._tls.contexts.client
         async with asyncio.timeout(CONNECT_SECONDS):
-            connection = await connect(self._kafka()[0], tally)
+            connection = await connect(self._kafka()[0], tally, context=context)
         try:
             yield connection
         finally:

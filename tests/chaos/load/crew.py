@@ -8,15 +8,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pidkeeper.cli.controllers import CERTIFICATES, dev_files
-from pidkeeper.cli.dev_certificates import DevAuthority
+from pidkeeper.cli.controllers import CERTIFICATES
+from pidkeeper.cli.failures import CommandError
 from pidkeeper.controller.api.limits import ApiLimits
-from pidkeeper.service.certified import CertifiedName
 from pidkeeper.service.throttle import Rate
-from pidkeeper.service.tls import Tls
 from tests.chaos.load.actor import Actor
 from tests.chaos.load.allocators import Allocator, StaleAllocator
 from tests.chaos.load.claimers import HttpClaimer, WireClaimer
+from tests.chaos.load.credentials import (
+    OPERATOR,
+    PRODUCER,
+    broker_tls,
+    client_security,
+    files_of,
+    takes_tls_alone,
+    tls_of,
+    why_no_login,
+)
 from tests.chaos.load.kafka_clients import KafkaClients
 from tests.chaos.load.kafka_process import LIBRARIES
 from tests.chaos.load.malice import MaliciousBroker
@@ -73,15 +81,16 @@ def crew(stage: Stage, directory: Path, seed: int, quota: Rate) -> tuple[list[Ru
 
     `quota`: that of the cluster for the blocks of one broker.
     """
-    missing = {} if (reason := why_no_java()) is None else {f"{JAVA} client": reason}
+    reasons = {f"{JAVA} client": why_no_java(), "logins of Kafka clients": why_no_login(stage.cluster)}
+    missing = {who: reason for who, reason in reasons.items() if reason is not None}
     stage.operator = _operator(stage, directory, seed)
-    libraries = [library for library in LIBRARIES if library != JAVA or not missing]
-    return [
-        stage.operator,
-        *_askers_of_controllers(stage, directory, quota),
-        *_claimers(stage, directory),
-        *(_clients(stage, directory, library) for library in libraries),
-    ], missing
+    everybody: list[Runs] = [stage.operator, *_allocators(stage, directory), *_claimers(stage, directory)]
+    try:
+        everybody.append(_malicious(stage, directory, quota))
+    except CommandError as error:
+        missing["malicious broker"] = str(error)
+    libraries = [library for library in LIBRARIES if library != JAVA or why_no_java() is None]
+    return everybody + [_clients(stage, directory, library) for library in libraries], missing
 
 
 @contextlib.asynccontextmanager
@@ -93,28 +102,34 @@ async def at_work(everybody: Sequence[Runs]) -> AsyncIterator[None]:
         yield
 
 
-def _askers_of_controllers(stage: Stage, directory: Path, quota: Rate) -> Iterator[Actor]:
-    def controllers() -> tuple[str, ...]:
-        return tuple(one.http for one in stage.cluster.layout.controllers)
-
-    operator = _files(stage, "operator")
-    malicious = _malicious_files(stage)
+def _allocators(stage: Stage, directory: Path) -> Iterator[Actor]:
+    controllers, operator = partial(_controllers, stage), tls_of(stage.cluster, OPERATOR)
     route = {name: partial(_routed, stage, name) for name in ALLOCATORS}
     yield Allocator(ALLOCATOR, directory, controllers, BROKERS[ALLOCATOR], route=route[ALLOCATOR], tls=operator)
     yield StaleAllocator(STALE, directory, controllers, BROKERS[STALE], route=route[STALE], tls=operator, pace=0.05)
-    yield MaliciousBroker(
-        MALICIOUS, directory, controllers, BROKERS[MALICIOUS], quota, route=route[MALICIOUS], tls=malicious
-    )
+
+
+def _malicious(stage: Stage, directory: Path, quota: Rate) -> MaliciousBroker:
+    """Raises CommandError if it can have no certificate, but needs one."""
+    broker_id, route = BROKERS[MALICIOUS], partial(_routed, stage, MALICIOUS)
+    tls = broker_tls(stage.cluster, broker_id, directory / CERTIFICATES)
+    return MaliciousBroker(MALICIOUS, directory, partial(_controllers, stage), broker_id, quota, route=route, tls=tls)
+
+
+def _controllers(stage: Stage) -> tuple[str, ...]:
+    return tuple(one.http for one in stage.cluster.layout.controllers)
 
 
 def _operator(stage: Stage, directory: Path, seed: int) -> QuorumOperator:
     """Acts when it is told to. Its links are no part of the run: whoever gives orders has to reach the quorum."""
     spare = next((one for one in stage.cluster.layout.controllers if one.learner), None)
-    files = dev_files(stage.cluster.directory, "operator") if stage.cluster.layout.secure else None
+    files = files_of(stage.cluster, OPERATOR)
     return QuorumOperator(directory, lambda: stage.cluster.layout.controllers, seed=seed, spare=spare, tls=files)
 
 
 def _claimers(stage: Stage, directory: Path) -> Iterator[Actor]:
+    tls = tls_of(stage.cluster, PRODUCER)
+    wire_tls = tls if takes_tls_alone(stage.cluster) else None
     for agent in stage.cluster.layout.agents:
 
         def kafka(address: str = agent.kafka) -> tuple[str, ...]:
@@ -124,8 +139,8 @@ def _claimers(stage: Stage, directory: Path) -> Iterator[Actor]:
             return (address,)
 
         route = partial(_routed, stage, HTTP)
-        yield WireClaimer(f"{WIRE}-{agent.id}", directory, agent.id, kafka, IDS_PER_SECOND)
-        yield HttpClaimer(f"{HTTP}-{agent.id}", directory, agent.id, http, route=route, tls=_files(stage, "producer"))
+        yield WireClaimer(f"{WIRE}-{agent.id}", directory, agent.id, kafka, IDS_PER_SECOND, tls=wire_tls)
+        yield HttpClaimer(f"{HTTP}-{agent.id}", directory, agent.id, http, route=route, tls=tls)
 
 
 def _clients(stage: Stage, directory: Path, library: str) -> KafkaClients:
@@ -133,7 +148,12 @@ def _clients(stage: Stage, directory: Path, library: str) -> KafkaClients:
         return tuple(one.kafka for one in stage.cluster.layout.agents)
 
     return KafkaClients(
-        library, directory, library, kafka, program=lambda: [] if stage.links is None else stage.links.program(library)
+        library,
+        directory,
+        library,
+        kafka,
+        program=lambda: [] if stage.links is None else stage.links.program(library),
+        security=client_security(stage.cluster),
     )
 
 
@@ -145,21 +165,3 @@ def _way(stage: Stage, name: str, address: str) -> str:
 def _routed(stage: Stage, name: str, base_url: str) -> str:
     scheme, _, address = base_url.partition("://")
     return f"{scheme}://{_way(stage, name, address)}"
-
-
-def _files(stage: Stage, name: str) -> Tls | None:
-    """What somebody of this name shows; None where nobody has to show anything."""
-    if not stage.cluster.layout.secure:
-        return None
-    files = dev_files(stage.cluster.directory, name)
-    assert files is not None, f"a secure cluster is made with the certificate of {name}"
-    return Tls(files)
-
-
-def _malicious_files(stage: Stage) -> Tls | None:
-    if not stage.cluster.layout.secure:
-        return None
-    broker = str(BROKERS[MALICIOUS])
-    authority = DevAuthority(stage.cluster.directory / CERTIFICATES)
-    authority.issue(MALICIOUS, [CertifiedName(stage.cluster.layout.cluster_id, "broker", broker)], (), 1)
-    return _files(stage, MALICIOUS)

@@ -16,6 +16,7 @@ from tests.chaos.load.journal import ActorJournal
 from tests.chaos.load.kafka_process import Spec
 from tests.chaos.load.kinds import FATAL
 from tests.clients.java_witness import REPOSITORY
+from tests.clients.security import Security
 
 IDS_PER_LIBRARY: Final = 2
 END_SECONDS: Final = 20.0
@@ -26,8 +27,8 @@ RESTART_SECONDS: Final = 1.0
 class KafkaClients:
     """Transactional producers of one library; `LIBRARIES` of kafka_process are the names.
 
-    `program`: the words before the interpreter, such as `preloaded` gives them; asked for at each start. A process that
-    ends although nobody stopped it counts as a fatal error.
+    `program`: the words before the interpreter, such as `preloaded` gives them; asked for at each start. `security`:
+    where the agents take no plaintext. A process that ends although nobody stopped it counts as a fatal error.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class KafkaClients:
         *,
         program: Callable[[], Sequence[str]] = list,
         ids: int = IDS_PER_LIBRARY,
+        security: Security | None = None,
     ) -> None:
         self.name = name
         self.library = library
@@ -47,6 +49,7 @@ class KafkaClients:
         self._directory = directory.resolve()
         self._kafka = kafka
         self._program = program
+        self._security = security
         self._ids = [f"{name}-{number}" for number in range(ids)]
 
     @contextlib.asynccontextmanager
@@ -69,7 +72,8 @@ class KafkaClients:
             await asyncio.sleep(RESTART_SECONDS)
 
     async def _start(self) -> asyncio.subprocess.Process:
-        spec = Spec(self.name, str(self._directory), self.library, ",".join(self._kafka()), self._ids)
+        bootstrap = ",".join(self._kafka())
+        spec = Spec(self.name, str(self._directory), self.library, bootstrap, self._ids, self._security)
         command = [*self._program(), sys.executable, "-W", "ignore", "-m", "tests.chaos.load.kafka_process"]
         with (self._directory / f"{self.name}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(

@@ -29,6 +29,7 @@ from tests.chaos.load.client_errors import passes, text_of
 from tests.chaos.load.journal import ActorJournal, clock
 from tests.chaos.load.kinds import FATAL, FENCED, INIT, STEP, ZOMBIE
 from tests.clients.java_witness import java_process
+from tests.clients.security import Security
 from tests.clients.transactional_witnesses import (
     AiokafkaWitness,
     ConfluentWitness,
@@ -40,7 +41,7 @@ from tests.clients.transactional_witnesses import (
     Witness,
 )
 
-PYTHON: Final[dict[str, Opener]] = {one.library: one for one in (AiokafkaWitness, ConfluentWitness, KafkaPythonWitness)}
+PYTHON: Final = {one.library: one for one in (AiokafkaWitness, ConfluentWitness, KafkaPythonWitness)}
 LIBRARIES: Final = (*PYTHON, JavaWitness.library)
 
 GROUP: Final = "group"
@@ -59,7 +60,7 @@ ABORTED: Final = 0.5
 class Spec(msgspec.Struct, frozen=True):
     """What the process is told in the first line of its stdin. `bootstrap`: addresses with commas between.
 
-    `transactional_ids`: with what those begin that are worked on side by side.
+    `transactional_ids`: with what those begin that are worked on side by side. `security`: None for plaintext.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Spec(msgspec.Struct, frozen=True):
     library: str
     bootstrap: str
     transactional_ids: list[str]
+    security: Security | None = None
 
 
 class Instance(NamedTuple):
@@ -198,18 +200,21 @@ async def _granted(adding: Awaitable[None]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _opener(library: str) -> AsyncIterator[Opener]:
-    if library in PYTHON:
-        yield PYTHON[library]
+async def opener(spec: Spec) -> AsyncIterator[Opener]:
+    """What opens clients of the library, as the spec says it is secured, while the block runs."""
+    if spec.library in PYTHON:
+        yield partial(PYTHON[spec.library], security=spec.security)
         return
     with tempfile.TemporaryDirectory(prefix="pidkeeper-java-") as directory, java_process(Path(directory)) as process:
+        for setting in {} if spec.security is None else spec.security.java().items():
+            process.ask("set", *setting)
         yield partial(JavaWitness, process)
 
 
 async def run(spec: Spec, stdin: BinaryIO) -> None:
     """Work on all transactional ids side by side until `stdin` ends. Raises what ends one of them."""
     with ActorJournal(Path(spec.directory), spec.name) as journal:
-        async with _opener(spec.library) as opened:
+        async with opener(spec) as opened:
             producers = Producers(spec, journal, opened)
             working = [asyncio.create_task(producers.work(one)) for one in spec.transactional_ids]
             ending = asyncio.create_task(_end_of(stdin))

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +14,11 @@ from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.cli.dev_certificates import DevAuthority
 from pidkeeper.cli.kafka_load import MAX_IN_FLIGHT, ClaimConnection, ClaimTally, connect
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.service.tls import client_context, server_context
+from pidkeeper.service.tls_files import TlsFiles
 
 
 @asynccontextmanager
@@ -91,6 +97,23 @@ async def test_what_is_unanswered_is_bounded() -> None:
         assert connection.send(1) == 0
         await until(lambda: tally.claims == MAX_IN_FLIGHT)
         assert connection.send(1) == 1
+
+
+async def test_a_connection_over_tls_ends_at_once_though_the_other_side_stands_still(tmp_path: Path) -> None:
+    DevAuthority(tmp_path).issue("server", [], ["127.0.0.1"], 1)
+    own = TlsFiles(certificate_file=str(tmp_path / "server.pem"), key_file=str(tmp_path / "server.key"))
+    trusting = client_context(TlsFiles(ca_file=str(tmp_path / "ca.pem")))
+
+    def shake_hands(listening: socket.socket) -> ssl.SSLSocket:
+        return server_context(own).wrap_socket(listening.accept()[0], server_side=True)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        accepting = asyncio.create_task(asyncio.to_thread(shake_hands, listening))
+        connection = await connect(f"127.0.0.1:{listening.getsockname()[1]}", ClaimTally(), context=trusting)
+        with await accepting:
+            assert connection.send(1) == 1
+            connection.close()
+            await asyncio.wait_for(connection.closed, 10)
 
 
 async def answering(data: bytes, step: int, count: int) -> tuple[ClaimConnection, ClaimTally]:
