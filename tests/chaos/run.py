@@ -224,7 +224,8 @@ def main(arguments: Sequence[str]) -> int:
     print(f"figures in {options.out}, a picture beside it, all that was told in {options.directory}")
     if report.broken or report.slow:
         print(f"judge it again: python -m tests.chaos.checker {options.directory / 'journal'}")
-        print(f"play it again: make chaos MINUTES={options.minutes:g} SEED={options.seed}")
+        against = "" if options.against is None else f" AGAINST={options.against}"
+        print(f"play it again: make chaos MINUTES={options.minutes:g} SEED={options.seed}{against}")
     return 1 if report.broken or report.slow else 0
 
 

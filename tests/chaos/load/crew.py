@@ -63,9 +63,6 @@ QUOTAS: Final[dict[str, Any]] = {
 IDS_PER_SECOND: Final = 500.0
 """Of one agent over Kafka's protocol."""
 
-IDS_PER_LIBRARY: Final = 1
-"""Transactional ids at once: a client library takes more of two cores than all the rest."""
-
 
 class Runs(Protocol):
     """Anybody of the crew."""
