@@ -126,7 +126,7 @@ async def hurt(cluster: LocalCluster, run: Run) -> None:
         run.agents_hurt = clock()
         await asyncio.to_thread(cluster.kill, dead)
         await asyncio.to_thread(pause, cluster, paused)
-        await run.until(lambda: _failures(run, dead.id) and _failures(run, paused.id), "claims that failed")
+        await run.until(lambda: _refused(run, dead.id) and _unanswered(run, paused.id), "claims that failed")
         before = {agent.id: _claimed(run, agent.id) for agent in (dead, paused)}
         cluster.start(dead)
         resume(cluster, paused)
@@ -157,6 +157,15 @@ def _has_fenced(run: Run) -> bool:
 
 def _failures(run: Run, agent: int) -> list[Entry]:
     return [one for one in entries(run.directory) if one.kind == CLAIM and one.arguments["agent"] == agent]
+
+
+def _refused(run: Run, agent: int) -> bool:
+    return any(one.code.startswith("not connected") for one in _failures(run, agent))
+
+
+def _unanswered(run: Run, agent: int) -> bool:
+    failed = _failures(run, agent)
+    return any(one.code == "no answer in time" and one.outcome is Outcome.UNKNOWN for one in failed)
 
 
 def _claimed(run: Run, agent: int) -> int:
@@ -197,10 +206,10 @@ def test_blocks_are_given_before_and_after_the_death_of_the_leader(run: Run) -> 
 
 
 def test_claims_fail_while_their_agent_is_dead_or_paused_and_say_so(run: Run) -> None:
-    dead, paused = (_failures(run, agent) for agent in (1, 2))
-    assert min(one.invoked for one in dead) > run.agents_hurt
-    assert any(one.code.startswith("not connected") for one in dead)
-    assert any(one.code == "no answer in time" and one.outcome is Outcome.UNKNOWN for one in paused)
+    dead, paused = 1, 2
+    assert min(one.invoked for one in _failures(run, dead)) > run.agents_hurt
+    assert _refused(run, dead)
+    assert _unanswered(run, paused)
 
 
 def test_the_malicious_broker_is_granted_its_quota_and_nothing_else(run: Run) -> None:
