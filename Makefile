@@ -57,7 +57,8 @@ audit: $(VENV)/.audit  ## the same, and an audit of all that its cluster left; w
 run: $(VENV)/.demo  ## a local cluster in ./build/cluster until Ctrl-C
 	$(BIN)/pidkeeper dev --dir build/cluster
 
-WORKERS ?= 2
+# More than there are cores: many tests wait for processes.
+WORKERS ?= 3
 test: $(VENV)/.dev  ## the tests; with Go at hand the chart is rendered too, with Maven and a JDK a Kafka broker and the Java client run too, with apt Prometheus
 	@if command -v go >/dev/null && ! command -v helm >/dev/null && [ ! -x .tools/bin/helm ]; then \
 	    deploy/install-helm.sh || echo "helm could not be built: the chart tests that need it are skipped" >&2; fi
