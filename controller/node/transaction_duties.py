@@ -30,7 +30,8 @@ from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransacti
 logger = logging.getLogger(__name__)
 
 FORGET_CHECK_MS: Final = 3_600_000
-"""Between two looks for idle ids; Kafka's `transaction.remove.expired.transaction.cleanup.interval.ms`."""
+"""Between two looks for idle ids, or less where they expire sooner; Kafka's
+`transaction.remove.expired.transaction.cleanup.interval.ms`."""
 
 MAX_FORGETTING: Final = 1000
 """Ids that are being forgotten at once: a quarter of a batch, so that requests of brokers find room beside them."""
@@ -57,9 +58,10 @@ class TransactionDuties:
     """The duties of one member while it leads.
 
     `ticks(ms)` converts milliseconds to ticks. `abort_check_ms`: between two checks for transactions that timed out.
-    `expiration_ms`: after which an idle id is removed. Counters of what happened while this member led: `fenced`, the
-    transactions that were aborted with their producer fenced; `timed_out`, those of them that had timed out;
-    `forgotten`, the ids that were removed.
+    `expiration_ms`: after which an idle id is removed, by the wall clock. That may be wrong, or may have been when the
+    id was used, so two looks must find it old and unused since, and time passes between them by ticks. Counters of what
+    happened while this member led: `fenced`, the transactions that were aborted with their producer fenced;
+    `timed_out`, those of them that had timed out; `forgotten`, the ids that were removed.
     """
 
     def __init__(
@@ -86,8 +88,10 @@ class TransactionDuties:
         self._late: dict[str, None] = {}
         # Completions that were refused: they are asked for again at the next tick.
         self._again: dict[str, CompleteTransaction] = {}
-        # Ids that the last look found idle, and those of them of which it is not known yet whether they are forgotten.
-        self._idle: deque[str] = deque()
+        # What the last look found old, what it was the second one to find, and ids of which it is not known yet whether
+        # they are forgotten.
+        self._old: dict[str, TransactionRecord] = {}
+        self._idle: deque[TransactionRecord] = deque()
         self._forgetting: dict[str, None] = {}
         self._next_abort = 0
         self._next_forget = 0
@@ -107,6 +111,7 @@ class TransactionDuties:
         self._due.clear()
         self._late.clear()
         self._again.clear()
+        self._old.clear()
         self._idle.clear()
         self._forgetting.clear()
         self._next_abort = self._next_forget = (tick // self._abort_check_ticks + 1) * self._abort_check_ticks
@@ -137,7 +142,7 @@ class TransactionDuties:
             self._next_abort = (look + 1) * self._abort_check_ticks
             self._abort_late(look)
         if tick >= self._next_forget:
-            self._next_forget = tick + self._ticks(FORGET_CHECK_MS)
+            self._next_forget = tick + self._ticks(min(FORGET_CHECK_MS, self._expiration_ms))
             self._find_idle(now_ms)
         self._forget_idle(now_ms)
 
@@ -193,18 +198,22 @@ class TransactionDuties:
 
     def _find_idle(self, now_ms: int) -> None:
         oldest = now_ms - self._expiration_ms
-        self._idle = deque(record.transactional_id for record in self._machine.transactions if _is_idle(record, oldest))
+        before, transactions = self._old, self._machine.transactions
+        self._old = {record.transactional_id: record for record in transactions if _is_idle(record, oldest)}
+        self._idle = deque(record for name, record in self._old.items() if before.get(name) is record)
         if self._idle:
-            logger.info("forgetting %d idle transactional ids, the first of them %r", len(self._idle), self._idle[0])
+            first = self._idle[0].transactional_id
+            logger.info("forgetting %d idle transactional ids, the first of them %r", len(self._idle), first)
 
     def _forget_idle(self, now_ms: int) -> None:
         """As fast as the log carries it: the next ones as soon as those before are out of the way."""
         oldest = now_ms - self._expiration_ms
         while self._idle and len(self._forgetting) < MAX_FORGETTING:
-            name = self._idle.popleft()
-            record = self._machine.transactions.get(name)
-            # It may have been used, or forgotten, since the look.
-            if record is not None and _is_idle(record, oldest) and name not in self._forgetting:
+            record = self._idle.popleft()
+            name = record.transactional_id
+            # It may have been used, or forgotten, since the look; or the clock was set right.
+            unused = self._machine.transactions.get(name) is record and _is_idle(record, oldest)
+            if unused and name not in self._forgetting:
                 self._forgetting[name] = None
                 request = ForgetTransactionalId(name, record.producer_id, record.producer_epoch)
                 self._ask(request, partial(self._not_forgotten, name, self._term))

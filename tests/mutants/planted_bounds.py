@@ -111,6 +111,12 @@ EXPIRY_BUGS: Final = (
         (replace(NODE, "_is_idle", "_1 and _.update_ms < oldest", "_1"),),
     ),
     Planted(
+        "one-look-is-enough",
+        "an id that is in use stays, whatever a clock says",
+        "Kafka's own rule: the age by the wall clock alone",
+        (replace(NODE, "TransactionDuties._find_idle", "before.get(_1) is _2", "True"),),
+    ),
+    Planted(
         "ids-forgotten-in-the-midst-of-a-transaction",
         _IDLE_ALONE,
         "the age of an id is looked at, and its state is not",

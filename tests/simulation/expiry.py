@@ -1,6 +1,7 @@
 """Crowds of transactional ids that nobody uses again, and what becomes of them, judged from the log.
 
-- no id is removed that is not idle, nor before its time by the clock of the leader that removes it;
+- no id is removed that is not idle, nor before its time by the clock of the leader that removes it, nor so soon after
+  its last use that two looks do not lie between, whatever clocks say;
 - no entry of the log removes more ids than may be under way at once;
 - no more ids are kept than the table has room for, and who is told that it is full is told so only then;
 - once all faults have ended, a crowd many times as large as what may be under way goes after one look, no idle id
@@ -51,11 +52,11 @@ REGISTER: Final = 100 * MILLISECOND
 ASKING: Final = 3 * SECOND
 """For which a crowd may ask at the end."""
 
-GONE: Final = 8 * SECOND
-"""Until all of it is gone: idle after 2 s, found at a look after 1.6 s at most, removed within 12 duties of 160 ms. A
-window at each look would take 12 s."""
+GONE: Final = 10 * SECOND
+"""Until all of it is gone: idle after 2 s, found at a look after 1.6 s at most and at the next one, removed within 12
+duties of 160 ms. A window at each look would take 12 s."""
 
-LATE_MS: Final = 6_000
+LATE_MS: Final = 8_000
 """An id that is older than its time by this was to be removed by then, for the same reason."""
 
 JUDGED: Final = 5 * SECOND
@@ -64,6 +65,9 @@ JUDGED: Final = 5 * SECOND
 SERVED: Final = 3 * SECOND
 MEMBERS: Final = 10
 """Attempts to find the one that leads."""
+
+FASTEST: Final = 0.6
+"""Of the true time that lies between two looks, by the fastest of the members' own clocks (`Swarm.clock_rates`)."""
 
 JUMPED: Final = SECOND
 """For so long a decision may rest on what the clock said before it was set."""
@@ -110,6 +114,10 @@ class Expiry:
         self.forgotten = 0
         self._removed_at: dict[str, float] = {}
         """By the clock of the newest leader that proposed it."""
+        between_ms = min(cluster.transactional.forget_check_ms, self._expiration_ms)
+        self._between_looks = FASTEST * between_ms * MILLISECOND
+        self._used_at: dict[str, int] = {}
+        """By true time."""
         self._full_until = -1
 
     def proposed(self, process: Process, records: list[Record]) -> None:
@@ -126,6 +134,8 @@ class Expiry:
         """The next entry was applied for the first time."""
         before = self.forgotten
         for record in records:
+            if isinstance(record, TransactionRecord | AddPartitionsRecord):
+                self._used_at[record.transactional_id] = self._world.now
             if isinstance(record, TransactionRecord):
                 idle = record.status != ONGOING and record.status not in OUTCOME
                 self.known[record.transactional_id] = idle, record.update_ms
@@ -149,6 +159,9 @@ class Expiry:
         if not idle or removed_ms - update_ms < self._expiration_ms:
             facts = f"{name}, idle: {idle}, used at {update_ms}, is removed at {removed_ms}"
             raise Violation("forgot-live-id", facts)
+        unused = self._world.now - self._used_at.pop(name)
+        if unused < self._between_looks:
+            raise Violation("forgot-live-id", f"{name} was used {unused / SECOND:.3f} s ago, whatever clocks say")
         self.forgotten += 1
 
     def overdue(self, process: Process) -> list[str]:

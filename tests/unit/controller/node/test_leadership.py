@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.node import decider as decider_module
 from pidkeeper.controller.node.leadership import DUTY_TICKS, Leadership
+from pidkeeper.controller.node.transaction_duties import FORGET_CHECK_MS
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.raft.membership import Membership, plain_record
 from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
@@ -757,5 +758,5 @@ def test_an_idle_transactional_id_is_forgotten_by_the_wall_clock(spare_ms: int, 
     now_ms = EMPTY.update_ms + SETTINGS.transactional_id_expiration_ms + spare_ms
     surroundings: Any = leader.leadership._surroundings
     surroundings.wall_clock = lambda: (now_ms + 0.5) / 1000
-    pass_time(leader, ABORT_CHECK_TICKS + DUTY_TICKS)
+    pass_time(leader, ABORT_CHECK_TICKS + SETTINGS.timing.ticks(FORGET_CHECK_MS) + DUTY_TICKS)
     assert (ForgetTransactionalId("tx", 7, 0) in waiting(leader)) == forgotten

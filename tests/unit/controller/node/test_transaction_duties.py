@@ -23,6 +23,11 @@ TOPICS = (TopicPartitions("t", (0, 3)),)
 NOW = 1_700_000_000_000
 TICK_MS = 10
 EXPIRATION_MS = 100_000
+ABORT_CHECK_MS = 1000
+SECOND_LOOK = (ABORT_CHECK_MS + EXPIRATION_MS) // TICK_MS
+"""The tick at which a new leader looks for idle ids the second time."""
+
+TEN_YEARS_MS = 10 * 365 * 86_400_000
 
 
 class SlowMarkers:
@@ -59,7 +64,7 @@ class Leader:
             self.markers,
             lambda request, refused: self.asked.append((request, refused)),
             ticks=lambda milliseconds: -(-milliseconds // TICK_MS),
-            abort_check_ms=1000,
+            abort_check_ms=ABORT_CHECK_MS,
             expiration_ms=EXPIRATION_MS,
         )
         self.duties.lead(term, self.now)
@@ -302,7 +307,7 @@ def test_idle_ids_are_forgotten_and_no_others(leader: Leader) -> None:
     leader.now_ms += EXPIRATION_MS
     leader.begin("tx-4", timeout_ms=900_000)
     leader.decide(requests.EndTxn(1, 2, "tx-4", 4, 0, True), requests.CompleteTransaction("tx-4", 4, 0))
-    leader.pass_ticks(100)
+    leader.pass_ticks(SECOND_LOOK)
     forget = requests.ForgetTransactionalId("tx-1", 1, 0)
     assert leader.take() == [forget], "2 and 3 are under way, 4 is young"
     leader.decide(forget)
@@ -317,6 +322,8 @@ def idle(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> Leader:
     for number in range(5):
         leader.decide(requests.InitProducerId(1, 2, f"tx-{number}", 5000, -1, -1, number))
     leader.now_ms += EXPIRATION_MS + 1
+    leader.pass_ticks(SECOND_LOOK - 100)
+    assert leader.take() == [], "they were seen once"
     return leader
 
 
@@ -367,7 +374,7 @@ def test_a_refusal_of_an_earlier_term_changes_nothing(idle: Leader) -> None:
     stale = idle.asked
     idle.asked = []
     idle.duties.lead(2, idle.now)
-    idle.pass_ticks(100)
+    idle.pass_ticks(SECOND_LOOK)
     assert len(idle.take()) == 2
     for _, refused in stale:
         refused()
@@ -378,8 +385,46 @@ def test_a_refusal_of_an_earlier_term_changes_nothing(idle: Leader) -> None:
 def test_a_clock_that_is_behind_forgets_nothing(leader: Leader) -> None:
     leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 1))
     leader.now_ms = 0
-    leader.pass_ticks(100)
+    leader.pass_ticks(SECOND_LOOK)
     assert leader.take() == []
+
+
+def test_a_clock_that_leaps_ahead_and_is_set_right_forgets_nothing(
+    leader: Leader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "FORGET_CHECK_MS", EXPIRATION_MS // 10)
+    leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 1))
+    leader.now_ms += TEN_YEARS_MS
+    leader.pass_ticks(ABORT_CHECK_MS // TICK_MS)
+    leader.now_ms -= TEN_YEARS_MS
+    leader.pass_ticks(SECOND_LOOK // 2)
+    assert leader.take() == []
+
+
+def test_an_id_that_is_used_between_two_looks_stays_whatever_clocks_say(leader: Leader) -> None:
+    """They say that each use was ten years ago."""
+    for _ in range(6):
+        leader.now_ms -= TEN_YEARS_MS
+        leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 1))
+        leader.now_ms += TEN_YEARS_MS
+        leader.pass_ticks(SECOND_LOOK // 2)
+    assert leader.take() == []
+
+
+def test_an_id_whose_only_use_was_under_a_wrong_clock_is_forgotten_in_the_end(leader: Leader) -> None:
+    leader.now_ms -= TEN_YEARS_MS
+    leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 1))
+    leader.now_ms += TEN_YEARS_MS
+    leader.pass_ticks(SECOND_LOOK)
+    assert _names(leader.take()) == ["tx-1"]
+
+
+def test_two_looks_are_an_hour_apart_at_most(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FORGET_CHECK_MS", EXPIRATION_MS // 2)
+    leader.decide(requests.InitProducerId(1, 2, "tx-1", 5000, -1, -1, 1))
+    leader.now_ms += EXPIRATION_MS
+    leader.pass_ticks(SECOND_LOOK // 2 + ABORT_CHECK_MS // TICK_MS)
+    assert _names(leader.take()) == ["tx-1"]
 
 
 def test_other_records_are_passed_over(leader: Leader) -> None:
