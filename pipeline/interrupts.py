@@ -119,6 +119,17 @@ def end_java() -> None:
     gateway: Any = SparkContext._gateway
     process = getattr(gateway, "proc", None)
     if process is not None:
+        _expect_the_end_of_java()
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE_SECONDS)
+
+
+def _expect_the_end_of_java() -> None:
+    """Java leaves its connection to PySpark's accumulators open, whose server prints a stack trace when it ends."""
+    from pyspark import SparkContext
+
+    context: Any = SparkContext._active_spark_context
+    server = getattr(context, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda *_: None

@@ -21,6 +21,7 @@ from tests.support.cluster import (
     REPOSITORY,
     WAIT_SECONDS,
     allocate,
+    assert_healthy,
     bring_back,
     config_of,
     followers,
@@ -91,6 +92,7 @@ def test_an_agents_port_in_use_is_named(healthy: LocalCluster, tmp_path: Path, k
 
 
 def test_a_healthy_cluster_is_described(healthy: LocalCluster) -> None:
+    assert_healthy(healthy)
     described = pidkeeper("quorum", "describe", "--output", "json", "--cluster", healthy.directory)
     assert described.returncode == 0, described
     description = json.loads(described.stdout)
@@ -99,8 +101,6 @@ def test_a_healthy_cluster_is_described(healthy: LocalCluster) -> None:
     assert description["cluster_id"] == healthy.layout.cluster_id
     assert (description["failure_tolerance"], description["healthy"], description["reasons"]) == (1, True, [])
     assert [voter["lag"] for voter in description["voters"]] == [0, 0, 0]
-    healthy_now = pidkeeper("health", "--cluster", healthy.directory)
-    assert (healthy_now.returncode, healthy_now.stdout) == (0, "healthy\n")
 
 
 def test_ids_are_allocated_listed_and_owned(healthy: LocalCluster) -> None:
@@ -266,7 +266,8 @@ def test_one_dead_member_is_unhealthy_with_the_reason(healthy: LocalCluster) -> 
     healthy.kill(dead)
     wait_until(lambda: not quorum(leader)["healthy"], "the leader to miss a follower")
     verdict = pidkeeper("health", "--cluster", healthy.directory)
-    assert (verdict.returncode, verdict.stdout) == (10, f"unhealthy: voter {dead.id} is unreachable or recovering\n")
+    assert verdict.returncode == 10
+    assert f"voter {dead.id} is unreachable or recovering" in verdict.stdout
     described = pidkeeper("quorum", "describe", "--output", "json", "--cluster", healthy.directory)
     assert described.returncode == 10
     assert json.loads(described.stdout)["failure_tolerance"] == 0

@@ -29,6 +29,7 @@ from tests.support.checking_client import CheckingClient
 from tests.support.cluster import (
     CONTROLLER_OPTIONS,
     allocate,
+    assert_healthy,
     exit_code,
     followers,
     ledger,
@@ -136,8 +137,7 @@ def test_golden_directories_open_serve_and_raise_the_metadata_version_by_themsel
     assert granted(cluster.leader(), "new") >= told.next_producer_id
     assert_known(cluster, told)
     assert_transactions_go_on(cluster.leader(), agent, told)
-    healthy = pidkeeper("health", "--cluster", cluster.directory)
-    assert healthy.returncode == 0, healthy.stdout
+    assert_healthy(cluster)
     highest = ledger(cluster)[-1]["last"]
 
     assert set(cluster.stop().values()) == {0}

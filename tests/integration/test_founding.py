@@ -17,6 +17,7 @@ from pidkeeper.cli.local_cluster import Agent, LocalCluster
 from tests.support.cluster import (
     CONTROLLER_OPTIONS,
     allocate,
+    assert_healthy,
     bring_back,
     ledger,
     log_of,
@@ -148,7 +149,7 @@ def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have
             wait_until(lambda agent=agent: cluster.ready(agent), "an agent with IDs")  # type: ignore[misc]
             assert claim(agent) > highest
         cluster.wait_ready()
-        assert pidkeeper("health", "--cluster", cluster.directory).returncode == 0
+        assert_healthy(cluster)
 
 
 def test_a_quorum_restored_from_an_old_copy_learns_of_it_from_an_idle_agent(tmp_path: Path) -> None:
@@ -318,7 +319,7 @@ def test_a_broker_that_lies_is_dismissed_and_refused_alone(tmp_path: Path) -> No
         for highest in (50_000, 50_001, 60_000):
             assert lie(highest, "a").json()["code"] == "EVIDENCE_REFUSED", "it stops nobody again"
         assert allocate(leader, 7, honest).status == 200
-        assert pidkeeper("health", "--cluster", cluster.directory).returncode == 0
+        assert_healthy(cluster)
 
 
 def answers(agent: Agent) -> int:

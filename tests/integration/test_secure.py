@@ -32,7 +32,16 @@ from tests.clients.witnesses import KafkaProducer
 from tests.integration.test_membership import add_voter
 from tests.integration.test_peer_keys import Claims, roll
 from tests.support.certificates import NOW, CertificateAuthority
-from tests.support.cluster import CONTROLLER_OPTIONS, exit_code, log_of, pidkeeper, quorum, running_cluster, wait_until
+from tests.support.cluster import (
+    CONTROLLER_OPTIONS,
+    assert_healthy,
+    exit_code,
+    log_of,
+    pidkeeper,
+    quorum,
+    running_cluster,
+    wait_until,
+)
 from tests.support.http_calls import Answer, address_of, call, exchange
 
 BROKER = 1
@@ -123,8 +132,7 @@ def producer(cluster: LocalCluster, files: TlsFiles | None, **settings: Any) -> 
 def test_an_operator_works_as_ever_and_nothing_is_served_without_tls(cluster: LocalCluster) -> None:
     allocated = pidkeeper("ids", "allocate", "--broker", "9", "--cluster", cluster.directory)
     assert allocated.returncode == 0, allocated.stderr
-    health = pidkeeper("health", "--cluster", cluster.directory)
-    assert (health.returncode, health.stdout) == (0, "healthy\n")
+    assert_healthy(cluster)
     for member in cluster.members():
         addresses = [member.http.partition("://")[2], *([member.kafka] if isinstance(member, Agent) else [member.peer])]
         for address in addresses:

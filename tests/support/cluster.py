@@ -192,6 +192,20 @@ def pidkeeper(*arguments: str | Path, timeout: float = WAIT_SECONDS) -> subproce
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+def assert_healthy(cluster: LocalCluster) -> None:
+    """`pidkeeper health` says so, once the disk, which tests share with others, has kept pace for a while."""
+    told: list[subprocess.CompletedProcess[str]] = []
+
+    def healthy() -> bool:
+        told.append(pidkeeper("health", "--cluster", cluster.directory))
+        return (told[-1].returncode, told[-1].stdout) == (0, "healthy\n")
+
+    try:
+        wait_until(healthy, "a healthy cluster")
+    except AssertionError as error:
+        raise AssertionError(f"{error}; the last answer: {told[-1]}") from error
+
+
 def pause(cluster: LocalCluster, member: Member) -> None:
     """SIGSTOP, and wait until the process is stopped."""
     stop_process(member.pid)

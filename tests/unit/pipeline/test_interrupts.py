@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socketserver
 from collections.abc import Iterator
 
 import pytest
@@ -14,8 +13,7 @@ from pidkeeper.pipeline.interrupts import Interrupts
 
 
 @pytest.fixture(autouse=True)
-def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(socketserver.BaseServer, "handle_error", socketserver.BaseServer.handle_error)
+def _as_before() -> Iterator[None]:
     yield
     logging.disable(logging.NOTSET)
 
