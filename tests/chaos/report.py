@@ -109,7 +109,8 @@ def delays(report: Report) -> list[str]:
 def print_report(report: Report, console: Console) -> None:
     """The figures as a table, then what was broken."""
     faults = Table("fault", box=box.SIMPLE_HEAD)
-    for header in ("injected", "seen to bite", "struck nobody", "gap of a leader"):
+    faults.columns[0].no_wrap = True
+    for header in ("injected", "seen to bite", "hit nobody", "leader's gap"):
         faults.add_column(header, justify="right", no_wrap=True)
     for kind, tally in sorted(report.faults_by_kind.items()):
         gap = report.leader_gaps.get(kind)
@@ -141,5 +142,15 @@ def _figures(report: Report) -> list[tuple[str, str]]:
         (f"{report.fatal_client_errors:,}", "fatal errors of Kafka clients"),
         (f"{report.recovery_p99_s:.2f}", "seconds from the last heal to the next block (p99)"),
         (f"{report.elections:,}", f"elections, {report.voter_changes:,} changes of voters"),
+        _grown(report.resources),
         (f"{flagged}", f"of {len(report.controls)} controls were found fault with, as they must be"),
     ]
+
+
+def _grown(resources: list[Resources]) -> tuple[str, str]:
+    """Over how long growth was judged, of which processes; one that is in no pool either was not."""
+    judged = {one.process: one.minutes for one in resources if one.growth is not None}
+    names = {name for process in judged for name in process.split(", ")}
+    unjudged = sorted({name for one in resources for name in one.process.split(", ")} - names)
+    rest = f"; {', '.join(unjudged)} lived too briefly" if unjudged else ""
+    return f"{sum(judged.values()):.0f}", f"minutes of the lives of {len(names)} processes were judged for growth{rest}"

@@ -155,7 +155,7 @@ KINDS: Final = (
         "full_disk",
         FullDisk,
         (Target.LEADER, Target.FOLLOWER),
-        (15.0, 60.0),
+        (15.0, 45.0),
         takes_down=True,
         why_not=why_no_small_disks,
     ),
