@@ -25,6 +25,10 @@ OWN: Final = -1
 """In place of broker id and broker epoch, of a block that the quorum took for its transactional producers."""
 
 
+MAX_BLOCKS_AT_ONCE: Final = 64
+"""Blocks that one request for blocks may ask for."""
+
+
 class ProducerIdBlock(msgspec.Struct, frozen=True, order=True):
     """A run of consecutive producer IDs, given to one broker.
 

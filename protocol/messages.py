@@ -127,8 +127,17 @@ class AllocateProducerIdsRequest(msgspec.Struct, frozen=True, forbid_unknown_fie
     held: HeldIds | None = None
 
 
+class FurtherBlock(msgspec.Struct, frozen=True):
+    """A block beside the first one of an answer, with the names that KIP-730 gives to that."""
+
+    producer_id_start: int
+    producer_id_len: int
+
+
 class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):
     """KIP-730's AllocateProducerIdsResponse: IDs `producer_id_start` to `producer_id_start + producer_id_len - 1`.
+
+    `more`: the further blocks of a request that asked for several; there may be fewer of them than it asked for.
 
     `founding_id`, `succession`: as of a registration. They come with the first block of a quorum that took the place of
     another, so that its IDs are not taken for those of the predecessor.
@@ -140,6 +149,7 @@ class AllocateProducerIdsResponse(msgspec.Struct, frozen=True):
     throttle_time_ms: int = 0
     founding_id: uuid.UUID | None = None
     succession: Succession | None = None
+    more: list[FurtherBlock] = msgspec.field(default_factory=list)
 
 
 class AllocatedBlock(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from typing import Any
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -26,6 +26,11 @@ class PendingRequests:
     def __len__(self) -> int:
         return len(self._deadlines)
 
+    @property
+    def room(self) -> int:
+        """How many more may wait."""
+        return self._limit - len(self._deadlines)
+
     def check_room(self) -> None:
         """Raises RequestError (THROTTLING_QUOTA_EXCEEDED) when `limit` requests wait already."""
         if len(self._deadlines) >= self._limit:
@@ -34,11 +39,36 @@ class PendingRequests:
 
     async def wait(self, answer: Awaitable[Any], now_ns: int) -> Any:
         """The result of `answer`. Raises what it raises, and REQUEST_TIMED_OUT once it has expired."""
+        return await self._result(self._enter(answer, now_ns))
+
+    async def wait_for_all(self, answers: Iterable[Awaitable[Any]], now_ns: int) -> list[Any]:
+        """The results of all, in order, with the RequestError in place of the result where one raises that.
+
+        There has to be `room` for them.
+        """
+        futures = [self._enter(answer, now_ns) for answer in answers]
+        try:
+            return [await self._result_or_refusal(future) for future in futures]
+        finally:
+            for future in futures:
+                self._deadlines.pop(future, None)
+                if not future.cancel() and not future.cancelled():
+                    future.exception()  # else asyncio would log what nobody waited for
+
+    def _enter(self, answer: Awaitable[Any], now_ns: int) -> asyncio.Future[Any]:
         future = asyncio.ensure_future(answer)
-        if future.done():
-            return future.result()
-        assert len(self._deadlines) < self._limit, f"{len(self._deadlines)} requests wait, the limit is {self._limit}"
-        self._deadlines[future] = now_ns + self._timeout_ns
+        if not future.done():
+            assert self.room > 0, f"{len(self._deadlines)} requests wait, the limit is {self._limit}"
+            self._deadlines[future] = now_ns + self._timeout_ns
+        return future
+
+    async def _result_or_refusal(self, future: asyncio.Future[Any]) -> Any:
+        try:
+            return await self._result(future)
+        except RequestError as refusal:
+            return refusal
+
+    async def _result(self, future: asyncio.Future[Any]) -> Any:
         try:
             return await future
         except asyncio.CancelledError:

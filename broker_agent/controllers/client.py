@@ -122,8 +122,10 @@ class ControllerClient:
     async def unregister(self, broker_id: int, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
         return await self._call(f"/v1/brokers/{broker_id}/unregister", request, UnregisterBrokerResponse)
 
-    async def allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
-        return await self._call("/v1/producer-ids/allocate", request, AllocateProducerIdsResponse)
+    async def allocate(self, request: AllocateProducerIdsRequest, blocks: int = 1) -> AllocateProducerIdsResponse:
+        """`blocks`: how many are asked for, at most MAX_BLOCKS_AT_ONCE. In the query, so earlier builds give one."""
+        query = "" if blocks == 1 else f"?blocks={blocks}"
+        return await self._call(f"/v1/producer-ids/allocate{query}", request, AllocateProducerIdsResponse)
 
     async def brokers(self) -> BrokersResponse:
         return await self._call("/v1/brokers", None, BrokersResponse)

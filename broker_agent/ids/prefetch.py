@@ -1,10 +1,9 @@
 """When to ask the controller for blocks, and for how many (KIP-730, "Broker"). Pure: time and chance are arguments.
 
-One *round* asks for n blocks at once, waits for all n answers, sorts the blocks by start and offers them in that
-order. Answers overtake one another (they come over several connections, and one of them may have followed a change of
-leader), while the reserve takes rising blocks only: offered as they arrive, an overtaken block would be thrown away.
-Rounds never overlap, so every block of a round was allocated after every block of the rounds before. An answer that
-was given up on is never offered: its block is a gap.
+One *round* is one request for n blocks, whose answer has n of them or fewer: a quota may end within it, and earlier
+builds give one. Rounds never overlap, so every block of a round was allocated after every block of the rounds before,
+as the reserve wants it, which takes rising blocks only. An answer that was given up on is never offered: its blocks are
+gaps.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import msgspec
 
 from pidkeeper.broker_agent.backoff import Random, backoff_seconds
 from pidkeeper.broker_agent.ids.reserve import ASK_FRACTION, BlockReserve
-from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCKS_AT_ONCE
 
 RESERVE_SECONDS: Final = 5.0
 """Supply at the measured rate. A leader election took < 0.9 s when measured, finding the new leader up to 0.5 s more
@@ -33,7 +32,7 @@ MAX_RESERVE_BLOCKS: Final = 1000
 
 MAX_BURST: Final = 8
 """Blocks asked for in one round. Eight an answer time of 5 ms are 1600 blocks/s, three times what the controller
-grants by default, so more would only be throttled; and a lost round leaks at most eight blocks."""
+grants by default, so more would only be throttled; and an attempt that is lost leaks at most eight blocks."""
 
 MIN_BLOCKS: Final = 2
 """Blocks of the first fill: the current one, and one behind it."""
@@ -120,28 +119,28 @@ class PrefetchPolicy:
             wanted = max(wanted, 1)
         if not self.is_filled(reserve):
             wanted = max(wanted, settings.min_blocks - reserve.blocks_accepted)
-        # After a failure a single request finds out whether the controller is back: what is lost then is one block.
+        # After a failure a single block finds out whether the controller is back: what is lost then is one block.
         burst = 1 if self.failures_in_a_row else settings.max_burst
-        return max(0, min(wanted, burst, settings.max_reserve_blocks - reserve.blocks_held))
+        return max(0, min(wanted, burst, MAX_BLOCKS_AT_ONCE, settings.max_reserve_blocks - reserve.blocks_held))
 
     def seconds_to_wait(self, now: float) -> float:
         """Seconds left of the back-off; 0 when none runs."""
         return max(0.0, self._not_before - now)
 
     def round_succeeded(self) -> None:
-        """Note a round in which every request was answered with a block that the reserve took."""
+        """Note a round whose blocks the reserve took."""
         self.failures_in_a_row = 0
         self._not_before = -math.inf
 
     def round_failed(self, now: float) -> None:
-        """Note a round in which at least one request failed; the next one waits for the back-off."""
+        """Note a round that failed; the next one waits for the back-off."""
         self.failures_in_a_row += 1
         self._not_before = now + backoff_seconds(
             self.failures_in_a_row, self._rng, base=BACKOFF_BASE_SECONDS, maximum=BACKOFF_MAX_SECONDS
         )
 
     def round_throttled(self, now: float, throttle_time_ms: int) -> None:
-        """Note a round that was refused by quota alone; the next one waits as long as the controller said.
+        """Note a round that was refused by quota; the next one waits as long as the controller said.
 
         No failure: a back-off on top would leave granted quota unused, and starve a load that the quota carries.
         """

@@ -97,20 +97,21 @@ class Prefetcher:
             self._starved_since = _now()
 
     async def _round(self, wanted: int) -> None:
-        """Ask for `wanted` blocks at once, wait for every answer, offer the blocks in order."""
+        """Ask for `wanted` blocks, offer what the answer brings in order."""
         session = self._session
         epoch = session.broker_epoch
         assert epoch is not None, "rounds begin after the registration"
         began = _now()
         request = AllocateProducerIdsRequest(session.broker_id, epoch, session.cluster_id, session.held())
-        answers = await asyncio.gather(*(self._client.allocate(request) for _ in range(wanted)), return_exceptions=True)
-        errors = [answer for answer in answers if isinstance(answer, BaseException)]
-        blocks = [answer for answer in answers if isinstance(answer, AllocateProducerIdsResponse)]
-        accepted = self._offer(blocks, epoch)
+        try:
+            answer = await self._client.allocate(request, wanted)
+        except RequestError as refusal:
+            self.on_round(_now() - began, 0)
+            await self._handle_refusal(refusal, epoch)
+            return
+        accepted, rejected = self._offer(answer, epoch, wanted)
         self.on_round(_now() - began, accepted)
-        if errors:
-            await self._handle_failures(errors, epoch)
-        elif accepted < wanted:
+        if rejected:
             # Asked again at once, a controller that is wrong would be asked as fast as it answers.
             self.rounds["failed"] += 1
             self.policy.round_failed(_now())
@@ -118,57 +119,53 @@ class Prefetcher:
             self.rounds["ok"] += 1
             self.policy.round_succeeded()
 
-    def _offer(self, answers: list[AllocateProducerIdsResponse], epoch: int) -> int:
-        """Offer the blocks in order; how many were accepted. Another becomes a gap; what is at hand is untouched."""
-        for answer in answers:
-            self._session.meet(answer.founding_id, answer.succession)
+    def _offer(self, answer: AllocateProducerIdsResponse, epoch: int, wanted: int) -> tuple[int, int]:
+        """Offer the blocks in order; how many were accepted, and how many were not.
+
+        What is not becomes a gap; what is at hand is untouched.
+        """
+        self._session.meet(answer.founding_id, answer.succession)
+        first = answer.producer_id_start, answer.producer_id_len
+        blocks = sorted([first, *((one.producer_id_start, one.producer_id_len) for one in answer.more)])
         accepted = 0
-        for answer in sorted(answers, key=lambda one: one.producer_id_start):
+        for place, block in enumerate(blocks):
             try:
-                self._check(answer, epoch)
-                self.reserve.offer(ProducerIdBlock(answer.producer_id_start, answer.producer_id_len))
+                self._check(answer.error_code, block, epoch)
+                if place >= wanted:
+                    raise ValueError(f"{len(blocks)} blocks came, {wanted} were asked for")
+                self.reserve.offer(ProducerIdBlock(*block))
             except ValueError as error:  # RejectedBlockError included
-                self.blocks_rejected += 1
                 _log.error("a block from the controller is thrown away: %s", error)
                 continue
             accepted += 1
+        rejected = len(blocks) - accepted
         self.blocks_received += accepted
+        self.blocks_rejected += rejected
         if self._starved_since is not None and self.reserve.remaining:
             self._starved_seconds += _now() - self._starved_since
             self._starved_since = None
-        return accepted
+        return accepted, rejected
 
-    def _check(self, answer: AllocateProducerIdsResponse, epoch: int) -> None:
-        """Raise ValueError for an answer, asked for under `epoch`, whose block may not be offered."""
+    def _check(self, error_code: int, block: tuple[int, int], epoch: int) -> None:
+        """Raise ValueError for a block, start and length, asked for under `epoch`, that may not be offered."""
         if epoch != self._session.broker_epoch:
             raise ValueError(f"A5: it was granted to epoch {epoch}, in force is {self._session.broker_epoch}")
-        if answer.error_code != 0 or answer.producer_id_len > MAX_BLOCK_SIZE:
-            raise ValueError(f"error code {answer.error_code}, {answer.producer_id_len} IDs")
+        if error_code != 0 or block[1] > MAX_BLOCK_SIZE:
+            raise ValueError(f"error code {error_code}, {block[1]} IDs")
 
-    async def _handle_failures(self, errors: list[BaseException], epoch: int) -> None:
-        refusals = []
-        for error in errors:
-            if not isinstance(error, RequestError):
-                raise error
-            raise_if_fatal(error)
-            refusals.append(error)
-        if all(error.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED for error in refusals):
+    async def _handle_refusal(self, refusal: RequestError, epoch: int) -> None:
+        raise_if_fatal(refusal)
+        if refusal.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
             self.rounds["throttled"] += 1
-            self.policy.round_throttled(_now(), max(error.throttle_time_ms for error in refusals))
+            self.policy.round_throttled(_now(), refusal.throttle_time_ms)
             return
         self.rounds["failed"] += 1
         self.policy.round_failed(_now())
-        if any(error.code is ErrorCode.PRODUCER_IDS_EXHAUSTED for error in refusals):
+        if refusal.code is ErrorCode.PRODUCER_IDS_EXHAUSTED:
             self.reserve.exhaust()
-        _log.warning(
-            "%d of a round's requests for blocks failed, %d IDs left: %s",
-            len(refusals),
-            self.reserve.remaining,
-            refusals[0],
-        )
-        stale = next((error for error in refusals if error.code in STALE), None)
-        if stale is not None:
-            await self._session.register_anew(stale, epoch)
+        _log.warning("a request for blocks failed, %d IDs left: %s", self.reserve.remaining, refusal)
+        if refusal.code in STALE:
+            await self._session.register_anew(refusal, epoch)
 
 
 def _now() -> float:

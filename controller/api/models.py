@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from pidkeeper.controller.raft.messages import NodeId
-from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
 from pidkeeper.protocol.records import BrokerId, ProducerId
 from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH, TransactionalId
 
@@ -38,6 +38,12 @@ class VoterPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The member in `/v1/quorum/voters/{id}`."""
 
     id: NodeId
+
+
+class AllocateQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`blocks`: how many blocks are asked for. No field of the body, which earlier builds would refuse."""
+
+    blocks: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCKS_AT_ONCE)] = 1
 
 
 class HeartbeatQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

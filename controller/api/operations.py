@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.member_port import Member
 from pidkeeper.controller.api.metrics import AllocationMetrics
 from pidkeeper.controller.api.models import (
+    AllocateQuery,
     BlocksQuery,
     BrokerPath,
     HeartbeatQuery,
@@ -54,6 +57,7 @@ from pidkeeper.protocol.messages import (
     FinalizeMigrationRequest,
     FoundQuorumRequest,
     FoundQuorumResponse,
+    FurtherBlock,
     InitProducerIdResponse,
     MigrationDescription,
     MigrationOrderRequest,
@@ -114,17 +118,35 @@ class Operations:
         self._inits = Throttle(limits.broker_transactional_inits, limits.cluster_transactional_inits)
         self._transactions = Throttle(limits.broker_transactions, limits.cluster_transactions)
 
-    async def allocate(self, call: Call[None, None, AllocateProducerIdsRequest]) -> AllocateProducerIdsResponse:
-        """Give the broker the next block."""
+    async def allocate(
+        self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest]
+    ) -> AllocateProducerIdsResponse:
+        """Give the broker the next block, or the next few: as many as it asks for, and has tokens for."""
         body = call.body
         self._check_cluster(body.cluster_id)
         _check_epoch(body.broker_epoch)
         check_broker(call.principal, body.broker_id)
         started = self._admit(self._allocations, body.broker_id)
         request = AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
-        response: AllocateProducerIdsResponse = await self.pending.wait(self.member.submit(request), started)
+        first = self.member.submit(request)
+        response: AllocateProducerIdsResponse
+        if call.query.blocks == 1:
+            response = await self.pending.wait(first, started)
+        else:
+            answers = [first, *self._submit_further(request, call.query.blocks - 1, started)]
+            response = _as_one(await self.pending.wait_for_all(answers, started))
         self._metrics.duration.observe(self._clock_ns() - started, call.trace_id)
         return response
+
+    def _submit_further(self, request: AllocateProducerIds, most: int, now_ns: int) -> Iterator[Any]:
+        """The same again, until a bound is met: who asked has its first block, and need not be told."""
+        for _ in range(min(most, self.pending.room - 1)):
+            if self._allocations.admit(request.broker_id, now_ns) is not None:
+                return
+            try:
+                yield self.member.submit(request)
+            except RequestError:
+                return
 
     async def register(self, call: Call[BrokerPath, None, RegisterBrokerRequest]) -> RegisterBrokerResponse:
         """Register a broker incarnation."""
@@ -371,6 +393,15 @@ class Operations:
         if leader[0] != self.member.node_id:
             detail = f"node {self.member.node_id} is not the leader; ask node {leader[0]} at {leader[1]}"
             raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
+
+
+def _as_one(answers: Sequence[AllocateProducerIdsResponse | RequestError]) -> AllocateProducerIdsResponse:
+    """All blocks in one answer. Raises the first RequestError if there are none."""
+    granted = [answer for answer in answers if isinstance(answer, AllocateProducerIdsResponse)]
+    if not granted:
+        raise next(answer for answer in answers if isinstance(answer, RequestError))
+    more = [FurtherBlock(one.producer_id_start, one.producer_id_len) for one in granted[1:]]
+    return replace(granted[0], more=more)
 
 
 def _check_force(principal: Principal, force: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pidkeeper.controller.api.models import (
+    AllocateQuery,
     BlocksQuery,
     BrokerPath,
     HeartbeatQuery,
@@ -82,9 +83,10 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         method="POST",
         path="/v1/producer-ids/allocate",
         name="allocate_producer_ids",
-        summary="Allocate the next block of producer IDs to a registered broker (KIP-730).",
+        summary="Allocate the next block of producer IDs to a registered broker (KIP-730), or the next few.",
         access=Access.BROKER,
         handler=Operations.allocate,
+        query_model=AllocateQuery,
         request=AllocateProducerIdsRequest,
         response=AllocateProducerIdsResponse,
         errors=(

@@ -79,16 +79,17 @@ class Story:
 
     def _take(self, entry: Entry) -> None:
         """Many thousands are of a kind, so of those no more is kept than is looked at."""
-        if (made := _operation(entry)) is None:
+        if not (made := _operations(entry)):
             self.others.append(entry)
             if entry.kind == INIT:
                 self.inits[entry.arguments["transactional_id"]].append(_init(entry))
             return
-        self.operations.append(made)
+        self.operations += made
         self.stale_refused += entry.code == ErrorCode.STALE_BROKER_EPOCH.name
-        if isinstance(made.answer, AllocateProducerIdsResponse) and entry.returned is not None:
+        granted = sum(isinstance(one.answer, AllocateProducerIdsResponse) for one in made)
+        if granted and entry.returned is not None:
             member = sys.intern(entry.arguments["member"])
-            self.grants.append(Grant(entry.returned, member, entry.arguments["broker_id"]))
+            self.grants += [Grant(entry.returned, member, entry.arguments["broker_id"])] * granted
 
     def _holes(self) -> Iterator[tuple[int, int]]:
         next_id = 0
@@ -186,22 +187,29 @@ def _record(block: AllocatedBlock) -> Record:
     )
 
 
-def _operation(entry: Entry) -> Operation | None:
-    """An operation for a block or a floor; None for others, and for what is no such request at all."""
+def _operations(entry: Entry) -> list[Operation]:
+    """Operations for blocks, each for one, or for a floor; none for others, and for what is no such request at all."""
     asked = entry.arguments
-    if entry.kind == ALLOCATE:
-        request: requests.Request = requests.AllocateProducerIds(asked["broker_id"], asked["broker_epoch"])
-    elif entry.kind == RAISE_FLOOR:
-        request = requests.RaiseFloor(asked["at_least"])
-    else:
-        return None
+    if entry.kind == RAISE_FLOOR:
+        answer = None
+        if entry.outcome is Outcome.OK:
+            answer = RaiseFloorResponse(entry.result["next_producer_id"], entry.result["raised"])
+        return [_made(entry, requests.RaiseFloor(asked["at_least"]), answer)]
+    if entry.kind != ALLOCATE:
+        return []
+    request = requests.AllocateProducerIds(asked["broker_id"], asked["broker_epoch"])
+    granted = [entry.result, *entry.result.get("more", [])] if entry.outcome is Outcome.OK else []
+    answers = [AllocateProducerIdsResponse(0, one["producer_id_start"], one["producer_id_len"]) for one in granted]
+    # Nobody was told what became of those that were asked for and are not in the answer.
+    missing = [None] * (asked.get("blocks", 1) - len(answers))
+    return [_made(entry, request, answer) for answer in (*answers, *missing)]
+
+
+def _made(entry: Entry, request: requests.Request, answer: object) -> Operation:
     made = Operation(request, entry.invoked)
-    made.returned = entry.returned
     made.refused = entry.outcome is Outcome.REFUSED
-    if entry.outcome is Outcome.OK and entry.kind == ALLOCATE:
-        made.answer = AllocateProducerIdsResponse(0, entry.result["producer_id_start"], entry.result["producer_id_len"])
-    elif entry.outcome is Outcome.OK:
-        made.answer = RaiseFloorResponse(entry.result["next_producer_id"], entry.result["raised"])
+    made.answer = answer
+    made.returned = entry.returned if answer is not None or entry.outcome is not Outcome.OK else None
     return made
 
 

@@ -34,8 +34,8 @@ class Told:
         number = self.journal.invoke(REGISTER, broker_id=BROKER, member="a")
         self.journal.ok(number, {"broker_epoch": EPOCH})
 
-    def asked(self) -> int:
-        return self.journal.invoke(ALLOCATE, broker_id=BROKER, broker_epoch=EPOCH, member="a")
+    def asked(self, **arguments: int) -> int:
+        return self.journal.invoke(ALLOCATE, broker_id=BROKER, broker_epoch=EPOCH, member="a", **arguments)
 
     def granted(self, first: int) -> None:
         """A block is asked for, given, and in the log."""
@@ -80,6 +80,38 @@ def test_a_block_that_nobody_holds_is_explained_by_a_request_without_an_outcome(
     told.journal.unknown(number, "gone")
     told.granted(20)
     assert told.verdict().violations == []
+
+
+def granted_several(told: Told, *firsts: int, blocks: int) -> None:
+    ranges = [{"producer_id_start": first, "producer_id_len": 10} for first in firsts]
+    told.journal.ok(told.asked(blocks=blocks), {**ranges[0], "more": ranges[1:]})
+
+
+def test_each_block_of_an_answer_is_somebodys(told: Told) -> None:
+    for first in range(0, 50, 10):
+        told.committed(first)
+    granted_several(told, 0, 10, 20, blocks=3)
+    granted_several(told, 30, blocks=2)
+    told.granted(50)
+    verdict = told.verdict()
+    assert (verdict.violations, verdict.blocks_checked) == ([], 5), "the second one is explained by what was not told"
+
+
+def test_a_request_for_several_blocks_explains_no_more_than_it_asked_for(told: Told) -> None:
+    number = told.asked(blocks=2)
+    for first in (0, 10, 20):
+        told.committed(first)
+    told.journal.unknown(number, "gone")
+    told.granted(30)
+    assert rules(told.verdict()) == {"unexplained-gap"}
+
+
+@pytest.mark.parametrize(("more", "rule"), [([10, 10], "duplicate"), ([10, 40], "lost")])
+def test_a_further_block_of_an_answer_is_checked_like_the_first(told: Told, more: list[int], rule: str) -> None:
+    for first in (0, 10, 20):
+        told.committed(first)
+    granted_several(told, 0, *more, blocks=3)
+    assert rule in rules(told.verdict())
 
 
 def test_a_request_without_an_outcome_explains_no_block_of_before(told: Told) -> None:

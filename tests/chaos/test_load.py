@@ -203,6 +203,7 @@ def test_blocks_are_given_before_and_after_the_death_of_the_leader(run: Run) -> 
     members = {one.arguments["member"] for one in given}
     assert min(one.invoked for one in given) < run.leader_killed
     assert len(members) > 1, "one member alone has given blocks"
+    assert any(one.result["more"] for one in given), "nobody was given several"
 
 
 def test_claims_fail_while_their_agent_is_dead_or_paused_and_say_so(run: Run) -> None:

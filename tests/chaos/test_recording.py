@@ -85,6 +85,11 @@ async def test_only_who_says_that_nothing_was_done_is_believed(
     assert (entry.result.get("producer_id_start") == 7000) is (outcome is Outcome.OK)
 
 
+async def test_how_many_blocks_are_asked_for_is_kept(tmp_path: Path) -> None:
+    entry = await recorded(tmp_path, (200, ALLOCATED), "/v1/producer-ids/allocate?blocks=3")
+    assert (entry.kind, entry.arguments["blocks"]) == (ALLOCATE, 3)
+
+
 async def test_the_broker_of_a_registration_is_that_of_its_path(tmp_path: Path) -> None:
     entry = await recorded(tmp_path, (200, b'{"broker_epoch":3}'), "/v1/brokers/9/register")
     assert (entry.kind, entry.arguments["broker_id"], entry.result["broker_epoch"]) == (REGISTER, 9, 3)

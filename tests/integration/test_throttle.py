@@ -8,10 +8,13 @@ from tests.support.cluster import (
     CONTROLLER_OPTIONS,
     UNLIMITED,
     allocate,
+    followers,
     labelled,
+    ledger,
     quorum,
     register,
     running_cluster,
+    wait_until,
 )
 from tests.support.http_calls import call
 
@@ -43,6 +46,24 @@ def test_a_broker_over_its_rate_waits_alone(tmp_path: Path) -> None:
             ("2",): BURST,
             ("other",): 0,
         }
+
+
+def test_blocks_of_one_request_are_one_entry_and_cost_a_token_each(tmp_path: Path) -> None:
+    narrow = {"broker_allocations": {"per_second": 0.01, "burst": 70}}
+    options = {"limits": CONTROLLER_OPTIONS["limits"] | narrow}
+    with running_cluster(tmp_path, controller_options=options) as cluster:
+        leader = cluster.leader()
+        epoch = register(leader, 1, "several").json()["broker_epoch"]
+        before = quorum(leader)["commit_index"]
+        answer = allocate(leader, 1, epoch, blocks=64).json()
+        assert quorum(leader)["commit_index"] == before + 1
+        assert [one["producer_id_start"] for one in (answer, *answer["more"])] == list(range(0, 64_000, 1000))
+        assert len(allocate(leader, 1, epoch, blocks=64).json()["more"]) == 5, "70 tokens there were"
+        assert allocate(leader, 1, epoch, blocks=2).status == 429
+        follower = followers(cluster, leader)[0]
+        assert allocate(follower, 1, epoch, blocks=2).json()["code"] == "NOT_CONTROLLER"
+        wait_until(lambda: len(ledger(cluster)) == 70, "all blocks in the history of all members")
+        assert {block["broker_epoch"] for block in ledger(cluster)} == {epoch}
 
 
 def test_all_brokers_together_have_a_rate(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -38,6 +39,7 @@ from tests.simulation.client_link import ELSEWHERE, ClientLink, refusal_in
 from tests.simulation.history import NOBODY, Operation
 from tests.simulation.liar import Liar
 from tests.simulation.member import base_url
+from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.cluster import Cluster
@@ -93,23 +95,41 @@ class AgentTransport:
         self, node: int, request: HttpRequest, wanted: requests.Request | None, answer: _Answer, lied: bool
     ) -> None:
         if wanted is None:
-            self._link.exchange(node, request, None, partial(_deliver, answer))
+            self._link.exchange(node, request, (), partial(_deliver, answer))
             return
-        operation = self._cluster.history.invoke(wanted, PRODUCER.get())
+        history, times = self._cluster.history, int(request.url.query.get("blocks", "1"))
+        operations = [history.invoke(wanted, PRODUCER.get()) for _ in range(times)]
         if not lied:
-            self._observe(operation)
-        self._link.exchange(node, request, operation, partial(self._answered, operation, answer))
+            for operation in operations:
+                self._observe(operation)
+        self._link.exchange(node, request, operations, partial(self._answered, operations, answer))
 
-    def _answered(self, operation: Operation, answer: _Answer, response: HttpResponse | None) -> None:
+    def _answered(self, operations: list[Operation], answer: _Answer, response: HttpResponse | None) -> None:
         if answer.done():
             return
         if response is not None and response.status == ErrorCode.NONE.http_status:
-            result: object = msgspec.json.decode(response.body, type=_RESPONSES[type(operation.request)])
-            self._cluster.history.acknowledge(operation, result)
-            self._observe(operation)
+            result: object = msgspec.json.decode(response.body, type=_RESPONSES[type(operations[0].request)])
+            parts = _one_by_one(result)
+            if len(parts) > len(operations):
+                raise Violation("more-than-asked", f"{len(operations)} blocks were asked for, the answer is {result}")
+            for operation, part in zip(operations, parts, strict=False):
+                self._cluster.history.acknowledge(operation, part)
+                self._observe(operation)
         elif response is not None and (error := refusal_in(response)).code not in UNANSWERED:
-            self._cluster.history.refuse(operation, error)
+            for operation in operations:
+                self._cluster.history.refuse(operation, error)
         _deliver(answer, response)
+
+
+def _one_by_one(result: object) -> list[object]:
+    """An answer with several blocks as if each had come in one of its own."""
+    if not isinstance(result, AllocateProducerIdsResponse):
+        return [result]
+    further = (
+        replace(result, producer_id_start=one.producer_id_start, producer_id_len=one.producer_id_len, more=[])
+        for one in result.more
+    )
+    return [replace(result, more=[]), *further]
 
 
 def _deliver(answer: _Answer, response: HttpResponse | None) -> None:

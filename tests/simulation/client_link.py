@@ -7,7 +7,7 @@ does not wait.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -58,14 +58,14 @@ class ClientLink:
         self,
         node: int,
         request: HttpRequest,
-        operation: Operation | None,
+        operations: Sequence[Operation],
         answered: Callable[[HttpResponse | None], None],
     ) -> None:
-        """Send a request of HTTP to a member, in which `operation` is asked for.
+        """Send a request of HTTP to a member, in which `operations` are asked for.
 
         `answered(response)` is called once or never, with None where no member runs.
         """
-        self.travel(self._deliver, node, request, operation, answered)
+        self.travel(self._deliver, node, request, operations, answered)
 
     def travel(self, arrive: Callable[..., None], *args: Any) -> None:
         """Let `arrive` happen at the other end: in a while, late or never."""
@@ -104,25 +104,25 @@ class ClientLink:
         self,
         node: int,
         request: HttpRequest,
-        operation: Operation | None,
+        operations: Sequence[Operation],
         answered: Callable[[HttpResponse | None], None],
     ) -> None:
         process = self._cluster.members[node].process
         if process is None:
-            if operation is not None:
+            for operation in operations:
                 operation.refused = True
             self.travel(answered, None)
             return
-        if not process.runs(self._deliver, node, request, operation, answered):
+        if not process.runs(self._deliver, node, request, operations, answered):
             return
 
         def served(response: HttpResponse) -> None:
-            if operation is not None and response.status != ErrorCode.NONE.http_status:
-                error = refusal_in(response)
-                operation.refused = not operation.taken or error.code not in _MAY_HAVE_DONE
+            done = response.status == ErrorCode.NONE.http_status or refusal_in(response).code in _MAY_HAVE_DONE
+            for operation in operations:
+                operation.refused = not operation.taken or not done
             self.travel(answered, response)
 
-        process.serve(request, operation, served)
+        process.serve(request, operations, served)
 
 
 def refusal_in(response: HttpResponse) -> RequestError:

@@ -155,7 +155,7 @@ class Floors:
             headers["Authorization"] = f"Bearer {self.operator_token}"
         body = msgspec.json.encode(RaiseFloorRequest(at_least, force))
         request = HttpRequest("POST", URL(PATH), headers, body)
-        self._link.exchange(process.node_id, request, operation, partial(self._answered, operation, verdict))
+        self._link.exchange(process.node_id, request, (operation,), partial(self._answered, operation, verdict))
 
     def _target(self) -> Process | None:
         leader = self._cluster.leader()

@@ -150,7 +150,7 @@ class FullDisks:
             if room.changed == as_of:
                 self._check_told(room, response)
 
-        process.serve(READYZ, None, served)
+        process.serve(READYZ, (), served)
 
     def _check_told(self, room: Room, response: HttpResponse) -> None:
         told, process = NO_ROOM in response.body, room.process

@@ -33,7 +33,7 @@ FIRST_WITNESS: Final = 800
 
 NOBODY: Final = -1
 
-SERVED: Final[ContextVar[Operation | None]] = ContextVar("SERVED", default=None)
+SERVED: Final[ContextVar[Sequence[Operation]]] = ContextVar("SERVED", default=())
 """The operation that a member's HTTP interface is serving."""
 
 

@@ -102,10 +102,11 @@ def _observe_requests(process: Process) -> None:
                 facts = f"member {process.node_id} refuses {request} with {refusal}, and counts it as a sign of life"
                 raise Violation("session-without-request", facts) from refusal
             raise
-        if (operation := SERVED.get()) is not None:
+        if asked := SERVED.get():
+            operation = next((one for one in asked if not one.taken), None)
+            if operation is None or request != operation.request:
+                raise Violation("request-changed", f"asked for was {[one.request for one in asked]}, then {request}")
             operation.taken = True
-            if request != operation.request:
-                raise Violation("request-changed", f"asked for was {operation.request}, submitted is {request}")
         if process.node.stopping:
             raise Violation("taken-while-stopping", f"member {process.node_id}, which stops, takes {request}")
         return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
@@ -296,8 +296,10 @@ class Process:
         if log.memberships.version != self.seen_memberships:
             member.monitor.reconfigured(self)
 
-    def serve(self, request: HttpRequest, operation: Operation | None, served: Callable[[HttpResponse], None]) -> None:
-        """Answer a request of HTTP, in which `operation` is asked for; never if the process ends before."""
+    def serve(
+        self, request: HttpRequest, operations: Sequence[Operation], served: Callable[[HttpResponse], None]
+    ) -> None:
+        """Answer a request of HTTP, in which `operations` are asked for; never if the process ends before."""
 
         def done(task: asyncio.Task[HttpResponse]) -> None:
             response = task.result()
@@ -306,7 +308,7 @@ class Process:
             served(response)
 
         context = copy_context()
-        context.run(SERVED.set, operation)
+        context.run(SERVED.set, operations)
         self.loop.create_task(self.app.dispatch(request), context=context).add_done_callback(done)
 
     def submit(self, request: requests.Request) -> asyncio.Future[Any]:

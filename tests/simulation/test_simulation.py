@@ -27,7 +27,7 @@ from tests.support.side_by_side import share
 pytestmark = pytest.mark.timeout(800)
 """In a parallel run the known seeds have one core, half of it at worst, and machines differ by a factor of three."""
 
-FRESH_SEEDS = 20
+FRESH_SEEDS = 12
 KNOWN_SEEDS = range(1, 31)
 RARE_SEEDS = (2010, 2016, 20014)
 """A file is refused in the first two, and a copy restored in the last, as in few others; every other kind of fault

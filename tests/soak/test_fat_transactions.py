@@ -10,7 +10,7 @@ import pytest
 from tests.soak.fat_transactions import MAX_RESTART_SECONDS, Report, soak
 from tests.soak.members import MIB
 
-SECONDS: Final = 30
+SECONDS: Final = 20
 BESIDE_OTHERS: Final = 5
 """Times as long as by itself a restart may take in a parallel run, in which others want both cores."""
 

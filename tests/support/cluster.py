@@ -180,10 +180,10 @@ def register(member: Member, broker_id: int, incarnation_id: str) -> Answer:
     return call(member.http, "POST", f"/v1/brokers/{broker_id}/register", {"incarnation_id": incarnation_id})
 
 
-def allocate(member: Member, broker_id: int, broker_epoch: int) -> Answer:
-    """Ask one member for one block."""
+def allocate(member: Member, broker_id: int, broker_epoch: int, blocks: int = 1) -> Answer:
+    """Ask one member for one block, or for several."""
     body = {"broker_id": broker_id, "broker_epoch": broker_epoch}
-    return call(member.http, "POST", "/v1/producer-ids/allocate", body)
+    return call(member.http, "POST", f"/v1/producer-ids/allocate?blocks={blocks}", body)
 
 
 def pidkeeper(*arguments: str | Path, timeout: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:

@@ -17,6 +17,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import PREPARED
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
@@ -26,6 +27,7 @@ from pidkeeper.protocol.messages import (
     BrokerHeartbeatResponse,
     BrokersResponse,
     EndTxnRequest,
+    FurtherBlock,
     HeldIds,
     Problem,
     RegisterBrokerRequest,
@@ -93,7 +95,7 @@ class StubMember:
             if quorum.token is not None and request.headers.get("Authorization") != f"Bearer {quorum.token}":
                 raise RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "bad token")
             quorum.queries.append(request.query_string)
-            answer = quorum.answer(request.path, await request.read())
+            answer = quorum.answer(request.path, await request.read(), int(request.query.get("blocks", "1")))
         except RequestError as error:
             return self._problem(error)
         if quorum.delays:
@@ -147,6 +149,7 @@ class StubQuorum:
     `completes`: whether an ended transaction is completed at once. `others`: brokers beside those that registered here.
     `tells`: the metadata version in the answers to registrations and heartbeats; a build before version 6 tells none.
     `founding_id`, `succession`: likewise. `held`: what the signs of life said of IDs that were held, in turn.
+    `most_blocks`: in one answer, however many were asked for; earlier builds give one. `unasked`: blocks on top.
     `takes_addresses`: not so before metadata version 3 is in force; who then registers to leave one keeps its epoch.
     """
 
@@ -169,6 +172,8 @@ class StubQuorum:
         self.delays: deque[float] = deque()
         self.kafka: dict[int, str | None] = {}
         self.takes_addresses = True
+        self.most_blocks = MAX_BLOCKS_AT_ONCE
+        self.unasked = 0
         self.tells = BASE
         self.founding_id: uuid.UUID | None = None
         self.succession: Succession | None = None
@@ -196,12 +201,14 @@ class StubQuorum:
     def urls(self) -> tuple[str, ...]:
         return tuple(member.url for member in self.members)
 
-    def answer(self, path: str, body: bytes) -> msgspec.Struct:
-        """Decide one request. Raises RequestError."""
+    def answer(self, path: str, body: bytes, blocks: int = 1) -> msgspec.Struct:
+        """Decide one request, `blocks` of its query. Raises RequestError."""
         if self.refusals:
             raise self.refusals.popleft()
         if path == "/v1/producer-ids/allocate":
-            return self._allocate(_decode(body, AllocateProducerIdsRequest))
+            return self._allocate(
+                _decode(body, AllocateProducerIdsRequest), min(blocks, self.most_blocks) + self.unasked
+            )
         if path.startswith("/v1/transactions/"):
             return self._decide(_transactional(path, body))
         _, _, _, broker, verb = path.split("/")
@@ -242,19 +249,18 @@ class StubQuorum:
             self.epochs[broker_id], self.cluster_id, self.tells, self.founding_id, self.succession
         )
 
-    def _allocate(self, request: AllocateProducerIdsRequest) -> AllocateProducerIdsResponse:
+    def _allocate(self, request: AllocateProducerIdsRequest, blocks: int) -> AllocateProducerIdsResponse:
         self._check_cluster(request.cluster_id)
         if self.allocate_refusals and (refusal := self.allocate_refusals.popleft()) is not None:
             raise refusal
         self._check_epoch(request.broker_id, request.broker_epoch)
         self.held.append(request.held)
         self.offset += 1
-        first = self.next_producer_id
-        self.next_producer_id += self.block_size
-        self.blocks.append((request.broker_id, first))
-        return AllocateProducerIdsResponse(
-            0, first, self.block_size, founding_id=self.founding_id, succession=self.succession
-        )
+        firsts = [self.next_producer_id + place * self.block_size for place in range(blocks)]
+        self.next_producer_id += blocks * self.block_size
+        self.blocks += [(request.broker_id, first) for first in firsts]
+        more = [FurtherBlock(first, self.block_size) for first in firsts[1:]]
+        return AllocateProducerIdsResponse(0, firsts[0], self.block_size, 0, self.founding_id, self.succession, more)
 
     def ask(self, path: str, request: msgspec.Struct) -> msgspec.Struct:
         """Decide one request as if it had come by HTTP. Raises RequestError."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.ids.prefetch import MAX_BURST
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AllocateProducerIdsRequest, RegisterBrokerRequest
 from pidkeeper.service.tls import Tls
@@ -17,6 +18,8 @@ from tests.chaos.load.recording import RecordingTransport
 
 PACE_SECONDS: Final = 0.02
 STALE_PACE_SECONDS: Final = 0.05
+SEVERAL: Final = 0.05
+"""Of the requests: those for more than one block, as agents make them."""
 REQUESTS_PER_EPOCH: Final = 20
 """So many requests the stale one makes with an epoch before it takes another one."""
 
@@ -64,7 +67,8 @@ class Allocator(Actor):
         """Register, and allocate as long as that goes. Raises RequestError."""
         epoch = await self.registered(client)
         while True:
-            await client.allocate(AllocateProducerIdsRequest(self.broker_id, epoch))
+            blocks = self.rng.randint(2, MAX_BURST) if self.rng.random() < SEVERAL else 1
+            await client.allocate(AllocateProducerIdsRequest(self.broker_id, epoch), blocks)
             await asyncio.sleep(self.pace)
 
     async def registered(self, client: ControllerClient) -> int:

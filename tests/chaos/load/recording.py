@@ -45,7 +45,7 @@ class RecordingTransport:
         self, method: str, base_url: str, path: str, body: bytes | None, timeout_seconds: float
     ) -> tuple[int, bytes]:
         """As `Transport.exchange`."""
-        kind = self._kind or _KINDS.get(path.rpartition("/")[2], path)
+        kind = self._kind or _KINDS.get(path.partition("?")[0].rpartition("/")[2], path)
         arguments = _arguments(path, body) if kind in _KINDS.values() else {"path": path} | _arguments(path, body)
         number = self._journal.invoke(kind, **arguments, member=base_url)
         try:
@@ -87,6 +87,9 @@ def _arguments(path: str, body: bytes | None) -> dict[str, Any]:
             asked |= msgspec.json.decode(body[:MAX_BODY_BYTES], type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             asked["body"] = body[:KEPT_BYTES].decode("latin-1")
+    path, _, query = path.partition("?")
+    if query.startswith("blocks="):
+        asked["blocks"] = int(query.removeprefix("blocks="))
     words = path.split("/")
     if words[1:3] == ["v1", "brokers"] and len(words) > 3:
         asked["broker_id"] = int(words[3]) if words[3].isdecimal() else words[3]

@@ -230,7 +230,7 @@ async def test_registers_anew_when_the_epoch_is_refused(quorum: StubQuorum, code
 async def test_a_round_refused_for_its_epoch_registers_once(quorum: StubQuorum) -> None:
     async with running(quorum) as (agent, task):
         await until(lambda: agent.reserve.remaining == 4000, task)
-        quorum.allocate_refusals.extend(RequestError(ErrorCode.STALE_BROKER_EPOCH) for _ in range(4))
+        quorum.allocate_refusals.append(RequestError(ErrorCode.STALE_BROKER_EPOCH))
         for _ in range(4000):
             agent.reserve.claim()
         await until(lambda: agent.reserve.remaining >= 4000, task)
@@ -308,7 +308,7 @@ async def test_a_controller_that_went_back_is_not_asked_as_fast_as_it_answers(qu
 async def test_a_block_of_the_registration_before_is_thrown_away(quorum: StubQuorum) -> None:
     async with running(quorum, heartbeat_seconds=600.0, attempt_seconds=5.0) as (agent, task):
         await until(lambda: agent.reserve.remaining == 4000, task)
-        quorum.delays.extend([0.3] * 4)
+        quorum.delays.append(0.3)
         for _ in range(4000):
             agent.reserve.claim()
         await until(lambda: len(quorum.blocks) == 8, task)
@@ -321,12 +321,30 @@ async def test_a_block_of_the_registration_before_is_thrown_away(quorum: StubQuo
         assert agent.reserve.claim() >= 8000
 
 
-async def test_a_part_of_a_round_that_was_answered_is_used(quorum: StubQuorum) -> None:
-    quorum.allocate_refusals.extend([None, RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), None])
+async def test_a_round_is_one_request(quorum: StubQuorum) -> None:
     async with running(quorum) as (agent, task):
-        await until(lambda: agent.reserve.remaining >= 4000, task)
-        assert (agent.prefetcher.rounds["failed"], agent.prefetcher.blocks_rejected) == (1, 0)
-    assert agent.prefetcher.blocks_received == len(quorum.blocks)
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        assert agent.prefetcher.rounds["ok"] == 1
+    assert [query for query in quorum.queries if query.startswith("blocks")] == ["blocks=4"]
+
+
+async def test_controllers_that_give_fewer_blocks_are_asked_for_the_rest(quorum: StubQuorum) -> None:
+    """As earlier builds, which do not look at how many are asked for, and as a quota that ends within a round."""
+    quorum.most_blocks = 1
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        assert (agent.prefetcher.rounds["ok"], agent.prefetcher.rounds["failed"]) == (4, 0)
+        claimed = [agent.reserve.claim() for _ in range(4000)]
+    assert claimed == list(range(4000))
+
+
+async def test_blocks_that_nobody_asked_for_are_thrown_away(quorum: StubQuorum) -> None:
+    quorum.unasked = 2
+    async with running(quorum) as (agent, task):
+        await until(lambda: agent.reserve.remaining == 4000, task)
+        assert (agent.prefetcher.rounds["failed"], agent.prefetcher.blocks_rejected) == (1, 2)
+        claimed = [agent.reserve.claim() for _ in range(4000)]
+    assert claimed == list(range(4000))
 
 
 async def test_a_throttled_round_is_no_failure(quorum: StubQuorum) -> None:

@@ -75,3 +75,50 @@ async def test_no_room_above_the_limit() -> None:
     future.set_result(1)
     await task
     pending.check_room()
+
+
+async def started_all(pending: PendingRequests, futures: list[asyncio.Future[int]]) -> asyncio.Task[list[object]]:
+    task = asyncio.create_task(pending.wait_for_all(futures, 0))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_all_answers_of_a_request_are_waited_for_and_a_refusal_is_one() -> None:
+    pending, futures = PendingRequests(3, 100), [new_future() for _ in range(3)]
+    task = await started_all(pending, futures)
+    assert (len(pending), pending.room) == (3, 0)
+    refusal = RequestError(ErrorCode.NOT_CONTROLLER)
+    futures[2].set_result(3)
+    futures[1].set_exception(refusal)
+    futures[0].set_result(1)
+    assert await task == [1, refusal, 3]
+    assert (len(pending), pending.room) == (0, 3)
+
+
+async def test_all_answers_of_a_request_expire_together() -> None:
+    pending, futures = PendingRequests(2, 100), [new_future() for _ in range(2)]
+    task = await started_all(pending, futures)
+    pending.expire(100 * MILLISECOND)
+    assert [error.code for error in await task if isinstance(error, RequestError)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert all(future.cancelled() for future in futures)
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+async def test_a_fault_of_one_answer_leaves_nobody_waiting(failed: int) -> None:
+    pending, futures = PendingRequests(2, 100), [new_future() for _ in range(2)]
+    task = await started_all(pending, futures)
+    futures[1 - failed].set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
+    futures[failed].set_exception(OSError("the disk is gone"))
+    with pytest.raises(OSError, match="gone"):
+        await task
+    assert len(pending) == 0
+
+
+async def test_a_caller_of_several_that_hangs_up_leaves_nobody_waiting() -> None:
+    pending, futures = PendingRequests(2, 100), [new_future() for _ in range(2)]
+    task = await started_all(pending, futures)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(pending) == 0
+    assert all(future.cancelled() for future in futures)

@@ -56,6 +56,7 @@ async def test_register_and_allocate_and_find_the_owner(api: Api, member: Memory
         "throttle_time_ms": 0,
         "founding_id": None,
         "succession": None,
+        "more": [],
     }
     assert second.json()["producer_id_start"] == 1000
     assert second.content_type == "application/json"

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from pidkeeper.controller.api.limits import ApiLimits
-from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import AllocateProducerIdsResponse
 from pidkeeper.service.throttle import Rate
 from tests.support.memory_member import MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Clock, Serve
@@ -15,8 +16,16 @@ from tests.unit.controller.api.conftest import Answer, Api, Clock, Serve
 ALLOCATE = "/v1/producer-ids/allocate"
 
 
-async def allocate(api: Api, broker_id: int) -> Answer:
-    return await api.call("POST", ALLOCATE, json={"broker_id": broker_id, "broker_epoch": 1})
+async def allocate(api: Api, broker_id: int, blocks: int | None = None) -> Answer:
+    query = "" if blocks is None else f"?blocks={blocks}"
+    return await api.call("POST", ALLOCATE + query, json={"broker_id": broker_id, "broker_epoch": 1})
+
+
+def firsts(answer: Answer) -> list[int]:
+    assert answer.status == 200, answer.text
+    document = answer.json()
+    assert {one["producer_id_len"] for one in (document, *document["more"])} == {1000}
+    return [one["producer_id_start"] for one in (document, *document["more"])]
 
 
 async def until(condition: object, attempts: int = 2000) -> None:
@@ -113,3 +122,85 @@ async def test_a_request_without_an_answer_times_out_as_unknown(
     answer = await task
     assert (answer.status, answer.json()["code"]) == (504, ErrorCode.REQUEST_TIMED_OUT.name)
     assert registered.held[0].cancelled()
+
+
+async def test_one_request_brings_as_many_blocks_as_it_asks_for(serve: Serve, registered: MemoryMember) -> None:
+    api = await serve()
+    assert firsts(await allocate(api, 1)) == [0]
+    assert firsts(await allocate(api, 1, 1)) == [1000]
+    assert firsts(await allocate(api, 1, 3)) == [2000, 3000, 4000]
+    assert len(registered.submitted) == 5
+
+
+async def test_all_blocks_of_a_request_are_taken_before_the_first_one_is_there(
+    serve: Serve, registered: MemoryMember
+) -> None:
+    """So that one batch of the log carries them."""
+    api = await serve()
+    registered.hold = True
+    task = asyncio.create_task(allocate(api, 1, 8))
+    await until(lambda: registered.held)
+    assert len(registered.held) == 8
+    for place, future in enumerate(registered.held):
+        future.set_result(AllocateProducerIdsResponse(0, place * 1000, 1000))
+    assert firsts(await task) == list(range(0, 8000, 1000))
+
+
+@pytest.mark.parametrize("blocks", ["0", "65", "-1", "x", "1.5", ""])
+async def test_no_number_of_blocks_is_refused(serve: Serve, registered: MemoryMember, blocks: str) -> None:
+    answer = await (await serve()).call("POST", f"{ALLOCATE}?blocks={blocks}", json={"broker_id": 1, "broker_epoch": 1})
+    assert (answer.status, answer.json()["code"]) == (400, "INVALID_REQUEST")
+    assert "blocks" in answer.json()["detail"]
+    assert registered.submitted == []
+
+
+async def test_each_block_of_a_request_costs_a_token_and_a_quota_ends_within_it(
+    serve: Serve, clock: Clock, registered: MemoryMember
+) -> None:
+    api = await serve(limits=ApiLimits(broker_allocations=Rate(1.0, 3)))
+    assert firsts(await allocate(api, 1, 2)) == [0, 1000]
+    assert firsts(await allocate(api, 1, 2)) == [2000]
+    throttled(await allocate(api, 1, 2), 1000)
+    clock.advance(1.0)
+    assert firsts(await allocate(api, 1, 64)) == [3000]
+    assert len(registered.submitted) == 4
+
+
+async def test_a_request_for_blocks_takes_no_more_room_than_there_is(serve: Serve, registered: MemoryMember) -> None:
+    api = await serve(limits=ApiLimits(max_pending=3))
+    registered.hold = True
+    task = asyncio.create_task(allocate(api, 1, 8))
+    await until(lambda: registered.held)
+    assert len(registered.held) == 3
+    throttled(await allocate(api, 2, 8), 100)
+    for place, future in enumerate(registered.held):
+        future.set_result(AllocateProducerIdsResponse(0, place * 1000, 1000))
+    assert firsts(await task) == [0, 1000, 2000]
+
+
+async def test_blocks_that_were_granted_are_told_whatever_became_of_the_others(
+    serve: Serve, registered: MemoryMember
+) -> None:
+    api = await serve()
+    registered.hold = True
+    lost = RequestError(ErrorCode.NOT_CONTROLLER, "the lead is gone")
+    for granted in ([1], [0, 2], []):
+        registered.held.clear()
+        task = asyncio.create_task(allocate(api, 1, 3))
+        await until(lambda: len(registered.held) == 3)
+        for place, future in enumerate(registered.held):
+            if place in granted:
+                future.set_result(AllocateProducerIdsResponse(0, place * 1000, 1000))
+            else:
+                future.set_exception(lost)
+        if granted:
+            assert firsts(await task) == [place * 1000 for place in granted]
+        else:
+            assert ((await task).status, (await task).json()["code"]) == (421, "NOT_CONTROLLER")
+
+
+async def test_a_broker_with_a_stale_epoch_gets_no_block_of_several(serve: Serve, registered: MemoryMember) -> None:
+    registered.epochs[1] = 2
+    answer = await allocate(await serve(), 1, 4)
+    assert answer.json()["code"] == "STALE_BROKER_EPOCH"
+    assert registered.history == []
