@@ -1,4 +1,4 @@
-"""What a crowd of idle and slow connections on every listener costs a good client, at two limits of open files."""
+"""What crowds of slow and idle connections on every listener cost a good client, at two limits of open files."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ CLIENT_START_SECONDS: Final = 30.0
 
 
 class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`rounds` at each limit: `seconds` without a crowd, and `seconds` with one of `idle` and `slow` connections and
-    `malformed` requests a second at each listener.
+    """`rounds` at each limit: `seconds` without a crowd, as many with `slow` connections and `malformed` requests
+    a second at each listener, and as many with `idle` connections on top.
     """
 
     rounds: int
@@ -53,35 +53,41 @@ class CrowdBench:
         self.notes: list[str] = []
 
     def measure(self, name: str, files: tuple[int, int]) -> list[Row]:
-        """Rows for one limit. Raises RuntimeError if a member ends."""
+        """Rows for one limit, of both crowds. Raises RuntimeError if a member ends."""
         cluster = LimitedFilesCluster(
             self._directory, files=files, controllers=3, agents=1, controller_options=RAISED_OPTIONS
         )
         calm: list[GoodResult] = []
-        pressed: list[GoodResult] = []
+        crowds = {"slow": 0, "slow and idle": self._plan.idle}
+        pressed: dict[str, list[GoodResult]] = {kind: [] for kind in crowds}
         try:
             cluster.start()
             cluster.wait_ready()
             for _ in range(self._plan.rounds):
                 calm.append(self._ask(cluster))
-                with crowded(self._targets(cluster)) as crowd:
-                    pressed.append(self._ask(cluster))
-                    self._note_crowd(name, crowd.begun, crowd.disperse())
+                for kind, idle in crowds.items():
+                    with crowded(self._targets(cluster, idle)) as crowd:
+                        pressed[kind].append(self._ask(cluster))
+                        self._note_crowd(f"{name}, {kind}", crowd.begun, crowd.disperse())
             if dead := cluster.dead():
                 raise RuntimeError(f"{name}: {dead} ended under the crowd")
         finally:
             unclean = {member: code for member, code in cluster.stop().items() if code != 0}
             if unclean:
                 self.notes.append(f"{name}: did not stop cleanly: {unclean}")
-        self._check(name, [*calm, *pressed])
-        return [self._row(name, number, calm, pressed) for number in range(len(calm[0].served))]
+        self._check(name, [*calm, *(one for results in pressed.values() for one in results)])
+        return [
+            self._row(f"{name}, {kind}", number, calm, results)
+            for kind, results in pressed.items()
+            for number in range(len(calm[0].served))
+        ]
 
     def _ask(self, cluster: LimitedFilesCluster) -> GoodResult:
         spec = GoodSpec(_asks(cluster), self._plan.seconds, PAUSE_SECONDS)
         return run_load("bench.good_clients", spec, GoodResult, self._plan.seconds + CLIENT_START_SECONDS)
 
-    def _targets(self, cluster: LimitedFilesCluster) -> list[Target]:
-        count = (self._plan.idle, self._plan.slow, self._plan.malformed)
+    def _targets(self, cluster: LimitedFilesCluster, idle: int) -> list[Target]:
+        count = (idle, self._plan.slow, self._plan.malformed)
         targets = [target(member.http, "http", *count) for member in cluster.members()]
         targets += [target(address, "http", *count) for address in cluster.probes.values()]
         targets += [target(controller.peer, "peer", *count) for controller in cluster.layout.controllers]

@@ -109,9 +109,9 @@ class Prefetcher:
             self.on_round(_now() - began, 0)
             await self._handle_refusal(refusal, epoch)
             return
-        accepted, rejected = self._offer(answer, epoch, wanted)
+        accepted = self._offer(answer, epoch, wanted)
         self.on_round(_now() - began, accepted)
-        if rejected:
+        if accepted < 1 + len(answer.more):
             # Asked again at once, a controller that is wrong would be asked as fast as it answers.
             self.rounds["failed"] += 1
             self.policy.round_failed(_now())
@@ -119,11 +119,8 @@ class Prefetcher:
             self.rounds["ok"] += 1
             self.policy.round_succeeded()
 
-    def _offer(self, answer: AllocateProducerIdsResponse, epoch: int, wanted: int) -> tuple[int, int]:
-        """Offer the blocks in order; how many were accepted, and how many were not.
-
-        What is not becomes a gap; what is at hand is untouched.
-        """
+    def _offer(self, answer: AllocateProducerIdsResponse, epoch: int, wanted: int) -> int:
+        """Offer the blocks in order; how many were accepted. Another becomes a gap; what is at hand is untouched."""
         self._session.meet(answer.founding_id, answer.succession)
         first = answer.producer_id_start, answer.producer_id_len
         blocks = sorted([first, *((one.producer_id_start, one.producer_id_len) for one in answer.more)])
@@ -138,13 +135,12 @@ class Prefetcher:
                 _log.error("a block from the controller is thrown away: %s", error)
                 continue
             accepted += 1
-        rejected = len(blocks) - accepted
         self.blocks_received += accepted
-        self.blocks_rejected += rejected
+        self.blocks_rejected += len(blocks) - accepted
         if self._starved_since is not None and self.reserve.remaining:
             self._starved_seconds += _now() - self._starved_since
             self._starved_since = None
-        return accepted, rejected
+        return accepted
 
     def _check(self, error_code: int, block: tuple[int, int], epoch: int) -> None:
         """Raise ValueError for a block, start and length, asked for under `epoch`, that may not be offered."""

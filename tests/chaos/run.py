@@ -208,7 +208,7 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command: exit code 0 where every promise was kept, 1 where one was broken, 2 without a run."""
+    """The command: exit code 0 where every promise was kept, 1 where one was broken, 2 without a run, 130 on Ctrl-C."""
     options = parse(arguments)
     if options.against is None:
         own_network.enter()
@@ -218,6 +218,9 @@ def main(arguments: Sequence[str]) -> int:
     except (CommandError, RuntimeError) as error:
         print(f"no run: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print(f"stopped; what was told until then: python -m tests.chaos.checker {options.directory / 'journal'}")
+        return 130
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2))
     print_report(report, Console(highlight=False, soft_wrap=True))

@@ -46,6 +46,14 @@ AGENT_BUGS: Final = (
         (_UNIT + "test_agent.py",),
     ),
     Planted(
+        "a-round-offered-beyond-what-was-asked-for",
+        "an agent takes what it asked for",
+        "an answer of any length fills the reserve beyond its bound",
+        (delete(AGENT, "Prefetcher._offer", "if place >= wanted:"),),
+        (_UNIT + "test_agent.py",),
+        unseen="its controllers give what is asked for",
+    ),
+    Planted(
         "block-offered-after-a-newer-registration",
         "A5: a block is offered only under the registration that it was asked for under",
         "KAFKA-14694: an answer of an older epoch is taken as if nothing had happened since",
@@ -72,7 +80,7 @@ AGENT_BUGS: Final = (
         "KAFKA-9144: a broker goes on under a registration that is gone",
         (
             delete(AGENT, "Session.heartbeat_forever", "await self.register_anew(_, _)"),
-            delete(AGENT, "Prefetcher._handle_failures", "await self._session.register_anew(_, _)"),
+            delete(AGENT, "Prefetcher._handle_refusal", "await self._session.register_anew(_, _)"),
         ),
         (_UNIT + "test_agent.py",),
     ),
@@ -96,7 +104,7 @@ AGENT_BUGS: Final = (
         "rejected-block-counts-as-success",
         "a failed round waits before the next",
         "KAFKA-20031's class: a controller that went back is asked as fast as it answers",
-        (replace(AGENT, "Prefetcher._round", "accepted < wanted", "False"),),
+        (replace(AGENT, "Prefetcher._round", "accepted < _", "False"),),
         (_UNIT + "test_agent.py",),
         unseen="asking too often breaks no promise",
     ),

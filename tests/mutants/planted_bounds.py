@@ -65,7 +65,7 @@ FLOOR_BUGS: Final = (
         "any-failure-taken-for-the-end",
         _END,
         "an error that no client survives, while a leader is elected",
-        (replace(AGENT, "Prefetcher._handle_failures", "any(_.code is _ for _ in _)", "True"),),
+        (replace(AGENT, "Prefetcher._handle_refusal", "_.code is ErrorCode.PRODUCER_IDS_EXHAUSTED", "True"),),
     ),
     Planted(
         "last-tenth-untold",

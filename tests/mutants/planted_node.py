@@ -14,6 +14,20 @@ _SKIPPED: Final = "KAFKA-14274 and many others: a periodic task that is not run 
 
 NODE_BUGS: Final = (
     Planted(
+        "first-block-of-an-answer-told-twice",
+        "no ID twice",
+        "KAFKA-14694's class: what is asked for at once is mixed up",
+        (replace("controller/api", "_as_one", "granted[1:]", "granted"),),
+    ),
+    Planted(
+        "further-blocks-cost-no-token",
+        "a broker over its rate waits",
+        "a quota of requests, where one request brings many blocks",
+        (replace("controller/api", "Operations._submit_further", "self._allocations.admit(_, _)", "None"),),
+        ("tests/unit/controller/api/test_operations.py",),
+        unseen="its quotas are out of the way",
+    ),
+    Planted(
         "silent-brokers-never-fenced",
         "a broker that is silent is fenced",
         _SKIPPED,

@@ -11,6 +11,7 @@ from pidkeeper.broker_agent.backoff import backoff_seconds
 from pidkeeper.broker_agent.ids.prefetch import (
     BACKOFF_BASE_SECONDS,
     BACKOFF_MAX_SECONDS,
+    MAX_BURST,
     RATE_FALL_SECONDS,
     RATE_WINDOW_SECONDS,
     PrefetchPolicy,
@@ -115,6 +116,27 @@ def test_a_round_is_bounded_by_the_burst_and_by_what_may_be_held() -> None:
     assert policy.blocks_to_ask(reserve, now=0.0) == 0
 
 
+def test_a_round_is_a_tenth_of_the_supply_at_least_and_there_is_so_much_more_at_hand() -> None:
+    policy, reserve = make(min_reserve_ids=50_000)
+    fill(reserve, 49)
+    assert policy.blocks_to_ask(reserve, now=0.0) == 5
+    fill(reserve, 5)
+    for _ in range(4000):
+        reserve.claim()
+        assert policy.blocks_to_ask(reserve, now=0.0) == 0, "what was asked for beyond the supply is used up first"
+    reserve.claim()
+    assert policy.blocks_to_ask(reserve, now=0.0) == 5
+
+
+def test_where_no_more_may_be_held_a_round_waits_until_there_is_room_for_all_of_it() -> None:
+    policy, reserve = make(min_reserve_ids=10**6, max_reserve_blocks=50)
+    fill(reserve, 46)
+    assert policy.blocks_to_ask(reserve, now=0.0) == 0
+    for _ in range(1001):
+        reserve.claim()
+    assert policy.blocks_to_ask(reserve, now=0.0) == 5
+
+
 def test_after_a_failure_one_request_finds_out_whether_the_controller_is_back() -> None:
     policy, reserve = make(min_reserve_ids=10**6)
     policy.round_failed(now=10.0)
@@ -122,7 +144,7 @@ def test_after_a_failure_one_request_finds_out_whether_the_controller_is_back() 
     later = 10.0 + BACKOFF_BASE_SECONDS
     assert policy.blocks_to_ask(reserve, later) == 1
     policy.round_succeeded()
-    assert policy.blocks_to_ask(reserve, later) == 8
+    assert policy.blocks_to_ask(reserve, later) == MAX_BURST
 
 
 def test_failures_are_counted_until_a_round_succeeds_which_ends_the_back_off() -> None:
@@ -134,14 +156,14 @@ def test_failures_are_counted_until_a_round_succeeds_which_ends_the_back_off() -
     assert policy.blocks_to_ask(reserve, now=10.0) == 0
     policy.round_succeeded()
     assert policy.failures_in_a_row == 0
-    assert policy.blocks_to_ask(reserve, now=10.0) == 8
+    assert policy.blocks_to_ask(reserve, now=10.0) == MAX_BURST
 
 
 def test_a_throttled_round_after_a_failure_is_followed_by_a_full_one() -> None:
     policy, reserve = make(min_reserve_ids=10**6)
     policy.round_failed(now=10.0)
     policy.round_throttled(now=10.0, throttle_time_ms=100)
-    assert policy.blocks_to_ask(reserve, now=11.0) == 8
+    assert policy.blocks_to_ask(reserve, now=11.0) == MAX_BURST
 
 
 @pytest.mark.parametrize(("rng", "seconds"), [(Lowest(), 0.7), (Highest(), 0.77)])
@@ -155,7 +177,7 @@ def test_a_throttled_round_waits_as_told_and_is_no_failure() -> None:
     policy, reserve = make(min_reserve_ids=10**6)
     policy.round_throttled(now=10.0, throttle_time_ms=700)
     assert policy.blocks_to_ask(reserve, 10.69) == 0
-    assert policy.blocks_to_ask(reserve, 10.0 + 0.7 * 1.1) == 8
+    assert policy.blocks_to_ask(reserve, 10.0 + 0.7 * 1.1) == MAX_BURST
 
 
 def test_the_rate_rises_at_once_and_falls_slowly() -> None:
