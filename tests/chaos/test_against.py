@@ -30,6 +30,9 @@ from tests.chaos.stage import Stage
 from tests.clients.java_witness import why_no_java
 from tests.integration.test_dev import dev
 
+# aiokafka waits for nobody when it hangs up: what it has left may be found only by a later test.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
 PATIENCE_SECONDS: Final = 60.0
 
 LIBRARIES_HERE: Final = frozenset(LIBRARIES) - (frozenset() if why_no_java() is None else {JAVA})
@@ -154,11 +157,10 @@ def test_a_certificate_of_no_use_is_told_before_the_run(lacking: Callable[..., P
         FoundCluster(path)
 
 
-@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def test_a_password_that_is_not_in_force_is_told_before_the_run(
     lacking: Callable[..., Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    # aiokafka waits for nobody when it hangs up, and its log would keep the sockets.
+    # The log of aiokafka would keep its sockets.
     caplog.set_level(logging.CRITICAL, "aiokafka")
     path = lacking()
     client = path.parent / CLIENT

@@ -93,7 +93,7 @@ def everybody(cluster: LocalCluster, directory: Path, operator: QuorumOperator) 
     agents = cluster.layout.agents
     libraries = [library for library in LIBRARIES if library != "Java" or why_no_java() is None]
     return [
-        Allocator("allocator", directory, controllers, ALLOCATOR),
+        Allocator("allocator", directory, controllers, ALLOCATOR, several=0.5),
         StaleAllocator("stale", directory, controllers, STALE),
         MaliciousBroker("malicious", directory, controllers, MALICIOUS, QUOTA, interval=0.5),
         *(WireClaimer(f"wire-{one.id}", directory, one.id, always(one.kafka), RATE) for one in agents),

@@ -19,7 +19,6 @@ from tests.chaos.load.recording import RecordingTransport
 PACE_SECONDS: Final = 0.02
 STALE_PACE_SECONDS: Final = 0.05
 SEVERAL: Final = 0.05
-"""Of the requests: those for more than one block, as agents make them."""
 REQUESTS_PER_EPOCH: Final = 20
 """So many requests the stale one makes with an epoch before it takes another one."""
 
@@ -28,6 +27,8 @@ _ANEW: Final = frozenset({ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_
 
 class Allocator(Actor):
     """Has one block after the other, every `pace` seconds; the times of its answers show the gaps in service.
+
+    `several`: the share of requests for more than one block, as agents make them.
 
     `tls`: with the files of somebody who may act for the broker, where the controllers want certificates.
     """
@@ -42,10 +43,12 @@ class Allocator(Actor):
         route: Route = directly,
         tls: Tls | None = None,
         pace: float = PACE_SECONDS,
+        several: float = SEVERAL,
     ) -> None:
         super().__init__(name, directory)
         self.broker_id = broker_id
         self.pace = pace
+        self.several = several
         self._controllers = controllers
         self._route = route
         self._tls = tls
@@ -67,7 +70,7 @@ class Allocator(Actor):
         """Register, and allocate as long as that goes. Raises RequestError."""
         epoch = await self.registered(client)
         while True:
-            blocks = self.rng.randint(2, MAX_BURST) if self.rng.random() < SEVERAL else 1
+            blocks = self.rng.randint(2, MAX_BURST) if self.rng.random() < self.several else 1
             await client.allocate(AllocateProducerIdsRequest(self.broker_id, epoch), blocks)
             await asyncio.sleep(self.pace)
 
