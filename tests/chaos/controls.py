@@ -99,8 +99,12 @@ def _claimed(name: str, ids: array[int], directory: Path) -> Control:
 # Lies in a copy.
 
 
+class AbsentError(Exception):
+    """The run has nothing of the kind that a lie needs."""
+
+
 class Copy:
-    """The files of a run, to be changed. Each raises LookupError where the run has nothing of the kind."""
+    """The files of a run, to be changed. Each raises AbsentError where the run has nothing of the kind."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -136,7 +140,7 @@ class Copy:
             with self.operations(actor) as pairs:
                 if len(_like(pairs, kind, outcome, code)) >= at_least:
                     return actor
-        raise LookupError(f"nobody has {at_least} of {kind} that are {outcome}")
+        raise AbsentError(f"nobody has {at_least} of {kind} that are {outcome}")
 
     def claim(self, producer_id: int) -> None:
         """Somebody has this ID from an agent, too."""
@@ -210,8 +214,9 @@ def two_histories(copy: Copy) -> None:
 
 def overlap(copy: Copy) -> None:
     with copy.ledgers() as ledgers:
+        met = _newest(ledgers)
         for blocks in ledgers:
-            blocks[1] = replace(blocks[1], first=blocks[1].first - 1)
+            blocks[:] = [replace(block, first=block.first - 1) if block == met else block for block in blocks]
 
 
 def reordered(copy: Copy) -> None:
@@ -230,7 +235,7 @@ def unexplained_gap(copy: Copy) -> None:
 def unexplained_floor(copy: Copy) -> None:
     """A hole in the newest part of the history, which all know: nobody asked for IDs to be left out there."""
     with copy.ledgers() as ledgers:
-        hole = max(ledgers, key=lambda blocks: blocks[-1].first)[-2]
+        hole = _newest(ledgers)
         for blocks in ledgers:
             blocks[:] = [block for block in blocks if block != hole]
 
@@ -282,6 +287,11 @@ def unfenced(copy: Copy) -> None:
         _give(pairs, _like(pairs, ZOMBIE, Outcome.REFUSED)[0], None)
 
 
+def _newest(ledgers: list[list[AllocatedBlock]]) -> AllocatedBlock:
+    """The last but one in the newest part of the history, which all know."""
+    return max(ledgers, key=lambda blocks: blocks[-1].first if len(blocks) > 1 else -1)[-2]
+
+
 def _of_one_id(pairs: list[tuple[Invoked, Returned]]) -> tuple[int, int]:
     """Two instances of one transactional id."""
     seen: dict[str, int] = {}
@@ -290,7 +300,7 @@ def _of_one_id(pairs: list[tuple[Invoked, Returned]]) -> tuple[int, int]:
         if transactional_id in seen:
             return seen[transactional_id], place
         seen[transactional_id] = place
-    raise LookupError("no transactional id had two instances")
+    raise AbsentError("no transactional id had two instances")
 
 
 PLANTED: Final[dict[Callable[[Copy], None], str]] = {
@@ -316,23 +326,27 @@ PLANTED: Final[dict[Callable[[Copy], None], str]] = {
 
 
 def planted(lie: Callable[[Copy], None], kept: Path, scratch: Path) -> Control:
-    """Put a lie into a copy of the run that was kept, made in `scratch`. Raises LookupError if the run has no such."""
+    """Put a lie into a copy of the run that was kept, made in `scratch`. Raises AbsentError if the run has no such."""
     directory = scratch / lie.__name__
     shutil.copytree(kept, directory)
-    lie(Copy(directory))
     try:
+        lie(Copy(directory))
         return _control(lie.__name__, check(directory), PLANTED[lie])
     finally:
         shutil.rmtree(directory)
 
 
-async def all_controls(kept: Path, scratch: Path) -> list[Control]:
-    """Every control that can be had, on allocators and in copies of the run in `kept`; made in `scratch`."""
+async def all_controls(kept: Path, scratch: Path) -> tuple[list[Control], dict[str, str]]:
+    """Every control, on allocators and in copies of the run in `kept`; and why some cannot be had."""
     await asyncio.to_thread(scratch.mkdir)
-    found = [await mock_cluster(scratch)]
-    if why_no_raftos() is None:
+    found, absent = [await mock_cluster(scratch)], {}
+    if (reason := why_no_raftos()) is None:
         found.append(await asyncio.to_thread(raftos, scratch))
+    else:
+        absent["control raftos"] = reason
     for lie in PLANTED:
-        with contextlib.suppress(LookupError):
+        try:
             found.append(await asyncio.to_thread(planted, lie, kept, scratch))
-    return found
+        except AbsentError as error:
+            absent[f"control {lie.__name__}"] = str(error)
+    return found, absent

@@ -106,9 +106,10 @@ def test_one_command_founds_the_quorum_and_refuses_to_do_it_again(blank: LocalCl
 def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have_decided(tmp_path: Path) -> None:
     """They were a new cluster at ID 0, healthy, and the agents that knew better said nothing."""
     with running_cluster(tmp_path, agents=2, controller_options={"founding_hearing_ms": 2_000}) as cluster:
-        first, second = cluster.layout.agents
+        given = {agent.id: claim(agent) for agent in cluster.layout.agents}
+        # The one that lives on holds the highest: nobody knows what dies with the other.
+        second, first = sorted(cluster.layout.agents, key=lambda agent: given[agent.id])
         wait_until(lambda: "the quorum is of founding" in log_of(cluster, first), "an agent that knows the founding")
-        given = [claim(first), claim(second)]
         before = ledger(cluster)
         controllers = cluster.layout.controllers
         old = wait_until(lambda: quorum(cluster.leader())["founding_id"], "a founding")
@@ -119,7 +120,7 @@ def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have
         wait_until(lambda: all(len(quorum(one)["reasons"]) == 1 for one in controllers), "blank members")
         assert_nobody_hands_out(cluster)
         more = claim(first)
-        assert given[0] < more <= before[-1]["last"], "what the agent holds it goes on to hand out"
+        assert given[first.id] < more <= before[-1]["last"], "what the agent holds it goes on to hand out"
 
         # An agent is started again, knows nothing, and asks for a block all the time. An operator founds the quorum
         # anew, and has forgotten the floor.
@@ -129,7 +130,7 @@ def test_members_whose_disks_were_all_lost_hand_out_nothing_until_operators_have
         evidence = wait_until(lambda: quorum(leader)["evidence"], "the evidence of the agent")
         assert [(one["broker_id"], one["founding_id"], one["open"]) for one in evidence] == [(first.id, old, True)]
         highest = evidence[0]["highest_producer_id"]
-        assert highest >= max(more, *given)
+        assert highest >= max(more, *given.values())
         assert ledger(cluster) == [], "nobody has a block of the new quorum"
         told = pidkeeper("health", "--cluster", cluster.directory)
         assert told.returncode == ExitCode.UNHEALTHY
