@@ -12,6 +12,7 @@ import msgspec
 from pidkeeper.cli.local_cluster import Controller, Member, member_name
 from tests.chaos.fault import Fault, FaultKind
 from tests.chaos.ledgers import LedgerKeeper
+from tests.chaos.looking import described
 from tests.chaos.plan import SETTLING_SECONDS, Act, Planned, Target
 from tests.chaos.stage import Stage
 
@@ -122,7 +123,11 @@ class Course:
             await asyncio.to_thread(self._keeper.look, member)
 
     async def whole(self) -> float:
-        """Wait until all members are ready and one leads; gives the time. Raises NotWholeError."""
+        """Wait until all members are ready, one leads, and the quorum can do without as many as ever; gives the time.
+
+        A member that has just lost the end of its log is ready, and counts in no majority until it has all of it again.
+        Raises NotWholeError.
+        """
         deadline = time.monotonic() + WHOLE_SECONDS
         waiting = self._stage.members()
         while waiting := [member for member, ready in await self._look(waiting) if not ready]:
@@ -130,9 +135,18 @@ class Course:
                 names = ", ".join(member_name(member) for member in waiting)
                 raise NotWholeError(f"not ready {WHOLE_SECONDS:g} s after the faults were healed: {names}")
             await asyncio.sleep(LOOK_SECONDS)
-        now = time.monotonic()
-        self._stage.leader_id = (await asyncio.to_thread(self._stage.cluster.leader)).id
-        return now
+        while not await asyncio.to_thread(self._has_its_leader_and_all_votes):
+            if time.monotonic() > deadline:
+                raise NotWholeError(f"not every voter counts {WHOLE_SECONDS:g} s after the faults were healed")
+            await asyncio.sleep(LOOK_SECONDS)
+        return time.monotonic()
+
+    def _has_its_leader_and_all_votes(self) -> bool:
+        leader = self._stage.cluster.leader()
+        self._stage.leader_id = leader.id
+        told = described(self._stage.cluster, leader)
+        tolerance = told.get("failure_tolerance")
+        return tolerance is not None and tolerance >= (len(told["voters"]) - 1) // 2
 
     async def _look(self, members: list[Member]) -> list[tuple[Member, bool]]:
         ready = await asyncio.gather(*(asyncio.to_thread(self._stage.cluster.ready, member) for member in members))

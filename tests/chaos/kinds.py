@@ -40,24 +40,24 @@ ALL: Final[tuple[FaultKind, ...]] = tuple(
     for kind in module.KINDS
 )
 
-RARE: Final = 7.0
+RARE: Final = 6.0
 """In an hour: of what is not named in WANTED."""
 
 WANTED: Final[dict[str, float]] = {
-    "kill": 220,
+    "kill": 255,
     "kill_several": 14,
     "kill_all": 6,
-    "pause": 135,
+    "pause": 150,
     "pause_several": 6,
-    "rolling_restart": 28,
-    "clock_jump": 60,
+    "rolling_restart": 30,
+    "clock_jump": 30,
     "clock_leap": 20,
-    "full_disk": 82,
-    "fsync_fails": 82,
-    "fsync_stalls": 82,
-    "fsync_hangs": 80,
-    "voter_replaced": 12,
-    **dict.fromkeys(("partition", "deaf", "mute", "cut", "cut_one_way"), 57),
+    "full_disk": 118,
+    "fsync_fails": 110,
+    "fsync_stalls": 110,
+    "fsync_hangs": 100,
+    "voter_replaced": 6,
+    **dict.fromkeys(("partition", "deaf", "mute", "cut", "cut_one_way"), 64),
 }
 """Of the other kinds. A run has fewer or more of all, as its time allows; of those that take nobody down more, since
 they fit in beside any other."""

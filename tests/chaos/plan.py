@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-TOGETHER: Final = (8, 11)
+TOGETHER: Final = (9, 12)
 """How many faults overlap in an act that is not measured, fewest and most."""
 
 OVERLAP_SECONDS: Final = 10.0
@@ -23,7 +23,7 @@ OVERLAP_SECONDS: Final = 10.0
 SETTLING_SECONDS: Final = 1.0
 """From the moment when all is whole to the next act."""
 
-MEASURED_SHARE: Final = 0.35
+MEASURED_SHARE: Final = 0.33
 """Of all acts."""
 
 LEADER_SHARE: Final = 0.6

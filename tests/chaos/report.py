@@ -148,9 +148,11 @@ def _figures(report: Report) -> list[tuple[str, str]]:
 
 
 def _grown(resources: list[Resources]) -> tuple[str, str]:
-    """Over how long growth was judged, of which processes; one that is in no pool either was not."""
+    """Over how long growth was judged, and of which processes it was not."""
     judged = {one.process: one.minutes for one in resources if one.growth is not None}
-    names = {name for process in judged for name in process.split(", ")}
-    unjudged = sorted({name for one in resources for name in one.process.split(", ")} - names)
-    rest = f"; {', '.join(unjudged)} lived too briefly" if unjudged else ""
-    return f"{sum(judged.values()):.0f}", f"minutes of the lives of {len(names)} processes were judged for growth{rest}"
+    brief = sorted({one.process for one in resources} - judged.keys())
+    rest = f"; {', '.join(brief)} lived too briefly" if brief else ""
+    return (
+        f"{sum(judged.values()):.0f}",
+        f"minutes of the lives of {len(judged)} processes were judged for growth{rest}",
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import median
@@ -149,28 +149,19 @@ def judge(
 ) -> list[Verdict]:  # fmt: skip
     """A verdict for each process and bar. `warm_up`, `shortest`: seconds, as WARM_UP_SECONDS and the other one.
 
-    Growth is judged where all lives of a process have `least_minutes` together. Processes of one kind that have less,
-    because they were killed too often, are judged as one as well: they run the same program under the same load.
+    Growth is judged where all lives of a process have `least_minutes` together.
     """
-
-    def one(process: str, own: Sequence[Life], bar: Bar) -> Verdict:
-        series = [_series(life, bar.quantity) for life in own]
-        warm = [_after(points, warm_up) for points in series]
-        judged = [points for points in warm if points and points[-1][0] - points[0][0] >= shortest]
-        minutes = sum(points[-1][0] - points[0][0] for points in judged) / 60
-        highest = max((value for points in series for _, value in points), default=0.0)
-        return Verdict(process, bar, _growth(judged) if minutes >= least_minutes else None, minutes, highest)
-
-    verdicts = [one(process, own, bar) for process, own in lives.items() for bar in bars]
-    brief = [verdict.process for verdict in verdicts if verdict.growth is None]
-    return verdicts + [one(*pool, bar) for pool in _pools(lives, brief) for bar in bars]
-
-
-def _pools(lives: Mapping[str, Sequence[Life]], brief: Container[str]) -> list[tuple[str, list[Life]]]:
-    """Those of `brief` whose names differ in their numbers alone, as `controller-1, controller-2`, with all lives."""
-    names = sorted(name for name in lives if name in brief)
-    kinds = [list(kind) for _, kind in groupby(names, key=lambda name: name.rpartition("-")[0])]
-    return [(", ".join(kind), [life for name in kind for life in lives[name]]) for kind in kinds if len(kind) > 1]
+    verdicts = []
+    for process, own in lives.items():
+        for bar in bars:
+            series = [_series(life, bar.quantity) for life in own]
+            warm = [_after(points, warm_up) for points in series]
+            judged = [points for points in warm if points and points[-1][0] - points[0][0] >= shortest]
+            minutes = sum(points[-1][0] - points[0][0] for points in judged) / 60
+            highest = max((value for points in series for _, value in points), default=0.0)
+            growth = _growth(judged) if minutes >= least_minutes else None
+            verdicts.append(Verdict(process, bar, growth, minutes, highest))
+    return verdicts
 
 
 Points = list[tuple[float, float]]

@@ -53,10 +53,16 @@ ACTS_PER_MINUTE: Final = 30
 
 THREADS: Final = 64
 
-WARM_UP_SECONDS: Final = 60.0
-JUDGED_MINUTES: Final = 10.0
+WARM_UP_SECONDS: Final = 240.0
+"""Under 50 blocks a second a controller takes 5 MB more in its first three and a half minutes, and no more after."""
+JUDGED_MINUTES: Final = 5.0
 """Whether what a process takes grows is judged by so many minutes of its lives, warm-ups aside: a fault at the end of a
 single life looks like a leak. So runs of few minutes judge nobody."""
+
+CALM_FROM_MINUTES: Final = 30.0
+CALM_SHARE: Final = 1 / 6
+"""Of a run that long or longer, for which the load goes on when the faults are over: voters are killed too often before
+to live as long as they are judged by."""
 
 FIRST_IDS_SECONDS: Final = 2.0
 """Of load on a cluster that is whole, before the first fault."""
@@ -119,16 +125,21 @@ async def _play(stage: Stage, journal: Path, keeper: LedgerKeeper, options: Opti
     course = Course(stage, kinds, keeper, narrator.show)
     elections, sampler = Elections(stage), members_of(stage.cluster)
     broken: list[str] = []
-    begun = time.monotonic()
+    begun = ended = time.monotonic()
     try:
         async with watched(elections.watch()), watched(sampler.run()), watched(keeper.keep()), at_work(everybody):
             await asyncio.sleep(FIRST_IDS_SECONDS)
             begun = time.monotonic()
-            with narrator.playing():
-                await course.play(plan, begun + options.minutes * 60)
+            try:
+                with narrator.playing():
+                    await course.play(plan, begun + options.minutes * 60)
+            finally:
+                ended = time.monotonic()
+            if options.minutes >= CALM_FROM_MINUTES:
+                narrator.say(f"load without faults for {options.minutes * CALM_SHARE:.0f} minutes: does anything grow?")
+                await asyncio.sleep(options.minutes * CALM_SHARE * 60)
     except* AssertionError as group:
         broken += _told(group)
-    ended = time.monotonic()
     return Played(
         begun,
         ended,

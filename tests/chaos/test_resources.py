@@ -153,17 +153,6 @@ def test_growth_is_judged_by_all_lives_together_and_not_by_too_little_of_them() 
     assert not failed({"a": lives}, least_minutes=minutes + 0.1)
 
 
-def test_processes_of_one_kind_that_lived_too_briefly_are_judged_as_one() -> None:
-    leaks = [life([50 + place * 0.2 for place in range(60)], begin=200.0 * turn, pid=turn) for turn in range(6)]
-    lives = {"controller-1": leaks[:2], "controller-2": leaks[2:4], "agent-1": leaks[4:]}
-    minutes = 2 * (118 - 30) / 60
-    assert failed(lives, least_minutes=2 * minutes - 0.1) == {
-        ("controller-1, controller-2", quantity) for quantity in QUANTITIES
-    }
-    assert not failed(lives, least_minutes=2 * minutes + 0.1)
-    assert {one.process for one in judge(lives)} == set(lives), "each has been judged by its own"
-
-
 def test_a_process_that_tells_no_tasks_is_judged_by_the_rest() -> None:
     silent = life([50 + place * 0.2 for place in range(600)])
     silent.samples = [Sample(one.at, one.memory, one.files, one.threads, None) for one in silent.samples]
