@@ -54,7 +54,7 @@ ACTS_PER_MINUTE: Final = 30
 THREADS: Final = 64
 
 WARM_UP_SECONDS: Final = 240.0
-"""Under 50 blocks a second a controller takes 5 MB more in its first three and a half minutes, and no more after."""
+"""Under 50 blocks a second a controller took 5 MB more in its first three and a half minutes, none in the sixth."""
 JUDGED_MINUTES: Final = 5.0
 """Whether what a process takes grows is judged by so many minutes of its lives, warm-ups aside: a fault at the end of a
 single life looks like a leak. So runs of few minutes judge nobody."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from pidkeeper.cli.failures import CommandError
 from tests.chaos.against import FoundCluster
@@ -16,7 +18,7 @@ from tests.chaos.judgement import failed_claims, served, voter_changes
 from tests.chaos.load.journal import Entry, Outcome
 from tests.chaos.load.kinds import ALLOCATE, CHANGE, CLAIM
 from tests.chaos.plan import Planned, Target
-from tests.chaos.report import Gap, Report, delays, promises
+from tests.chaos.report import Gap, Report, delays, print_report, promises
 from tests.chaos.resources import Bar, Verdict
 from tests.chaos.run import MARK, make_anew
 
@@ -149,3 +151,11 @@ def test_against_what_is_no_cluster_nothing_is_done(tmp_path: Path) -> None:
         with pytest.raises(CommandError, match=r"is no cluster\.json"):
             FoundCluster(path)
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+def test_the_table_says_of_whom_growth_was_not_judged() -> None:
+    brief = Verdict("controller-1", Bar("memory", 10.0, 1.0, 100.0), None, 0.5, 50.0)
+    console = Console(width=200, file=io.StringIO())
+    print_report(replace(GOOD, resources=[*GOOD.resources, brief]), console)
+    assert isinstance(console.file, io.StringIO)
+    assert "controller-1 lived too briefly" in console.file.getvalue()

@@ -183,7 +183,8 @@ def register(member: Member, broker_id: int, incarnation_id: str) -> Answer:
 def allocate(member: Member, broker_id: int, broker_epoch: int, blocks: int = 1) -> Answer:
     """Ask one member for one block, or for several."""
     body = {"broker_id": broker_id, "broker_epoch": broker_epoch}
-    return call(member.http, "POST", f"/v1/producer-ids/allocate?blocks={blocks}", body)
+    query = "" if blocks == 1 else f"?blocks={blocks}"
+    return call(member.http, "POST", f"/v1/producer-ids/allocate{query}", body)
 
 
 def pidkeeper(*arguments: str | Path, timeout: float = WAIT_SECONDS) -> subprocess.CompletedProcess[str]:
