@@ -96,10 +96,12 @@ def browser() -> Iterator[Any]:
 def visiting(browser: Any, **options: Any) -> Iterator[Visit]:
     """A visitor of one member, whose page asks no other one and complains of nothing."""
     context = browser.new_context(viewport={"width": DESK[0], "height": DESK[1]}, **options)
-    visit = Visit(context.new_page())
-    yield visit
-    home = "{0.scheme}://{0.netloc}".format(urlsplit(visit.page.url))
-    context.close()
+    try:
+        visit = Visit(context.new_page())
+        yield visit
+        home = "{0.scheme}://{0.netloc}".format(urlsplit(visit.page.url))
+    finally:
+        context.close()
     assert visit.asked == {home}
     assert [complaint for complaint in visit.complaints if NETWORK not in complaint] == []
 
@@ -275,10 +277,13 @@ def test_a_page_that_nobody_sees_leaves_its_member_alone(browser: Any, cluster: 
 
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(browser: Any, cluster: LocalCluster) -> None:
     leader = cluster.leader()
-    begin_transaction(leader, register(leader, 34), "seen-by-axe")
+    broker = register(leader, 34)
+    begin_transaction(leader, broker, "seen-by-axe")
     with visiting(browser) as visit:
         page = visit.page
         visit.open(leader)
+        visit.shows("#state", "live")
+        visit.shows("#events", f"{allocate(leader, broker):,}")
         visit.shows("#transactions", "seen-by-axe")
         page.fill("#owner-id", "1")
         page.click("#owner-form button")

@@ -34,7 +34,7 @@ from pidkeeper.protocol.messages import (
 )
 from pidkeeper.service.refreshing import Refreshed
 from tests.support.stub_controller import StubQuorum
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_SECONDS, until
 from tests.support.whole_agent import controller_client
 
 REGISTER = RegisterBrokerRequest("incarnation")
@@ -76,7 +76,7 @@ async def test_a_member_that_hangs_is_not_asked_again_on_the_word_of_its_followe
 
 async def test_follows_the_named_leader_and_stays_with_it(quorum: StubQuorum) -> None:
     quorum.leader = quorum.members[2]
-    async with client_of(quorum) as client:
+    async with client_of(quorum, attempt_seconds=PATIENCE_SECONDS) as client:
         for _ in range(3):
             await client.register(7, REGISTER)
         assert client.leader == quorum.members[2].url
@@ -87,7 +87,7 @@ async def test_finds_the_leader_though_nobody_names_it(quorum: StubQuorum) -> No
     quorum.leader = quorum.members[2]
     for member in quorum.members:
         member.names_leader = False
-    async with client_of(quorum) as client:
+    async with client_of(quorum, attempt_seconds=PATIENCE_SECONDS) as client:
         await client.register(7, REGISTER)
     assert [member.requests for member in quorum.members] == [1, 1, 1]
 
