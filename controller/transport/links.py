@@ -10,9 +10,6 @@ import asyncio
 import logging
 import os
 import random
-import socket
-import ssl
-import sys
 import uuid
 from collections.abc import Mapping
 from typing import Final, Protocol, cast
@@ -20,6 +17,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from pidkeeper.controller.raft.messages import Message
+from pidkeeper.controller.transport.connections import HANDSHAKE_SECONDS, certified_by, notice_silence
 from pidkeeper.controller.transport.frames import (
     NONCE_BYTES,
     PROTOCOL_VERSION,
@@ -32,27 +30,20 @@ from pidkeeper.controller.transport.frames import (
     dialler_mac,
     frame,
     handshake_reader,
-    hello_frame,
     message_reader,
     same_mac,
 )
-from pidkeeper.controller.transport.identity import SEE, Identity, Peer, of_two_foundings
+from pidkeeper.controller.transport.identity import Identity, Peer, of_two_foundings
+from pidkeeper.controller.transport.outbound import OutboundLink
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.records import QuorumMember
-from pidkeeper.service.certified import controllers_in
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.listening import Listener
 from pidkeeper.service.places import Places
 from pidkeeper.service.protection import UNPROTECTED, Protection
 
 logger = logging.getLogger(__name__)
-
-MAX_UNSENT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes waiting in one link: a full inflight window of small appends, or some large ones. Above it messages drop."""
-
-HANDSHAKE_SECONDS: Final = 2.0
-"""A connection that has not shaken hands by then is closed; a healthy one takes two round trips."""
 
 HANDSHAKE_SPREAD: Final = 0.5
 """Up to this share later: 64 that came together would stop the event loop for 20 ms if they were closed together."""
@@ -65,15 +56,8 @@ CLOSING_TURNS: Final = 8
 """Turns of the event loop until every socket is given back: an accept in progress becomes a connection in four, which
 is then refused and closed in two."""
 
-SILENT_SECONDS: Final = 5
-"""A connection whose other host answers nothing for so long is given up: the kernel alone would try for minutes. Raft
-does not wait for it, it only lets a link be dialled again soon after a host or a network came back."""
-
 MAX_GUESTS: Final = 16
 """Connected peers that are no members: new ones that are ahead of our log, and removed ones that were not stopped."""
-
-DIAL_BACKOFF_SECONDS: Final = (0.02, 0.4)
-"""Pause between attempts to dial: first and longest. Doubled each time, with full jitter."""
 
 
 class LinkEvents(Protocol):
@@ -223,6 +207,10 @@ class PeerLinks:
     def count_failure(self, peer: int, reason: str) -> None:
         """Count a failed dial, a refusal or a drop for the metrics."""
         self.failures[peer, reason] = self.failures.get((peer, reason), 0) + 1
+
+    def came_up(self, peer: int) -> None:
+        """Messages can be sent to `peer` from now on."""
+        self.events.link_up(peer)
 
     # What inbound connections call.
 
@@ -394,162 +382,6 @@ class InboundLink(asyncio.Protocol):
         self._links.established(self, hello)
 
 
-class OutboundLink(asyncio.Protocol):
-    """The connection on which we send to one peer; dialled again whenever it breaks."""
-
-    def __init__(self, links: PeerLinks, peer: int, host: str, port: int) -> None:
-        self._links = links
-        self._peer = peer
-        self.address = (host, port)
-        self._transport: asyncio.Transport | None = None
-        self._reader = handshake_reader()
-        self._hello: Hello | None = None
-        self._lost = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._jitter = random.Random()
-        self._told: str | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._plainly = False
-        self._certified = False
-        self.up = False
-
-    def start(self) -> None:
-        """Begin to dial."""
-        self._task = asyncio.get_running_loop().create_task(self._dial_for_ever(), name=f"dial-{self._peer}")
-
-    async def stop(self) -> None:
-        """Close the link and stop dialling."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-        if self._transport is not None:
-            self._transport.close()
-
-    def redial(self) -> None:
-        """Break the connection, so that it is dialled anew."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def write(self, data: bytes) -> None:
-        """Send `data`, or drop it if the link is down or full."""
-        if not self.up or self._transport is None:
-            return
-        if self._transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            self._links.count_failure(self._peer, "full")
-            return
-        self._transport.write(data)
-
-    async def _dial_for_ever(self) -> None:
-        first, longest = DIAL_BACKOFF_SECONDS
-        backoff = first
-        while True:
-            self._lost.clear()
-            context = self._next_context()
-            try:
-                async with asyncio.timeout(HANDSHAKE_SECONDS):
-                    await asyncio.get_running_loop().create_connection(lambda: self, *self.address, ssl=context)
-            except (OSError, TimeoutError, ValueError) as error:  # ValueError: a host that cannot be a DNS name
-                self._links.count_failure(self._peer, "connect")
-                self._plainly = context is not None and isinstance(error, ssl.SSLError | ConnectionResetError)
-                if isinstance(error, ssl.SSLError):
-                    self._tell(logging.WARNING, f"no TLS with member {self._peer}: {error.reason or error}")
-            else:
-                await self._lost.wait()
-                if self.up:
-                    backoff = first
-                self._plainly = context is not None and not self.up
-                self.up = False
-            await asyncio.sleep(backoff * self._jitter.random())
-            backoff = min(backoff * 2, longest)
-
-    def _next_context(self) -> ssl.SSLContext | None:
-        """With TLS where there is any. Where it is optional, without behind an attempt with it that came to nothing."""
-        protection = self._links.protection
-        if protection.tls is None or (self._plainly and not protection.required):
-            return None
-        return protection.tls.contexts.dialler
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast("asyncio.Transport", transport)
-        notice_silence(transport)
-        identity = self._links.identity
-        certified = certified_by(transport, identity.cluster_id)
-        self._certified = certified is not None
-        if certified is not None and self._peer not in certified:
-            self._tell(logging.ERROR, f"what answers for member {self._peer} has not its certificate: {SEE}")
-            self._links.count_failure(self._peer, "certificate")
-            transport.abort()
-            return
-        self._reader = handshake_reader()
-        self._hello = Hello(
-            version=PROTOCOL_VERSION,
-            cluster_id=identity.cluster_id,
-            sender=identity.node_id,
-            to=self._peer,
-            directory_id=identity.directory_id,
-            nonce=os.urandom(NONCE_BYTES),
-            address=identity.address,
-            metadata_version=identity.metadata_version,
-            founding_id=identity.founding_id,
-            blank=identity.blank,
-            succession=identity.succession,
-            voters=identity.voters,
-        )
-        transport.write(hello_frame(self._hello))
-        self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, transport.abort)
-
-    def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
-        try:
-            self._reader.push(data)
-            while (value := self._reader.pop()) is not None:
-                self._shake_hands(value)
-        except FrameError as error:
-            self._tell(logging.WARNING, f"closing the link to member {self._peer}: {error}")
-            self._links.count_failure(self._peer, "malformed")
-            self._transport.abort()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._transport = None
-        self._lost.set()
-
-    def _shake_hands(self, value: Hello | Welcome | Refused | Proof) -> None:
-        assert self._transport is not None and self._hello is not None
-        if isinstance(value, Refused):
-            self._links.count_failure(self._peer, "refused")
-            host, port = self.address
-            self._tell(logging.ERROR, f"member {self._peer} at {host}:{port} refuses us: {value.reason}")
-            self._transport.close()
-            return
-        if self.up or not isinstance(value, Welcome) or value.sender != self._peer:
-            raise FrameError(f"unexpected {type(value).__name__} in a handshake")
-        key = self._key_of(self._hello, value)
-        self._transport.write(frame(Proof(dialler_mac(key, self._hello, value.sender, value.nonce))))
-        if self._deadline is not None:
-            self._deadline.cancel()
-        self._told = None
-        self.up = True
-        self._links.events.link_up(self._peer)
-
-    def _key_of(self, hello: Hello, welcome: Welcome) -> bytes | None:
-        """The key that the acceptor proves to know. Raises FrameError if it is none of ours.
-
-        None over TLS: there the certificates are the proof.
-        """
-        for key in (None,) if self._certified else self._links.identity.keys:
-            if same_mac(welcome.mac, acceptor_mac(key, hello, welcome.sender, welcome.nonce)):
-                return key
-        raise FrameError(f"member {self._peer} does not know the cluster key")
-
-    def _tell(self, level: int, what: str) -> None:
-        """Log what keeps the link from coming up: once, not with every attempt."""
-        if what != self._told:
-            logger.log(level, "%s", what)
-            self._told = what
-
-
 def _parsed(address: str) -> tuple[str, int] | None:
     """The (host, port) that a dialler gave; None if it gave none that can be dialled."""
     try:
@@ -557,21 +389,3 @@ def _parsed(address: str) -> tuple[str, int] | None:
     except AddressError:
         return None
     return parsed.host, parsed.port
-
-
-def certified_by(transport: asyncio.Transport, cluster_id: str) -> frozenset[int] | None:
-    """The members of the cluster that the certificate of the other side names; None of a link without TLS."""
-    if transport.get_extra_info("ssl_object") is None:
-        return None
-    return controllers_in(transport.get_extra_info("peercert") or {}, cluster_id)
-
-
-def notice_silence(transport: asyncio.Transport) -> None:
-    """Have the kernel break the connection when the other host is silent for SILENT_SECONDS, sending or idle."""
-    connection = transport.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if sys.platform == "linux":
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_SECONDS * 1000)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENT_SECONDS - 3)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

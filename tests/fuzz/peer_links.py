@@ -25,7 +25,8 @@ from pidkeeper.controller.transport.frames import (
     dialler_mac,
 )
 from pidkeeper.controller.transport.identity import Identity
-from pidkeeper.controller.transport.links import MAX_GUESTS, InboundLink, OutboundLink, PeerLinks
+from pidkeeper.controller.transport.links import MAX_GUESTS, InboundLink, PeerLinks
+from pidkeeper.controller.transport.outbound import OutboundConnection, OutboundLink
 from tests.fuzz.mutator import Parts
 from tests.fuzz.raft_core import frame_parts
 from tests.fuzz.target import Target, Violation
@@ -135,7 +136,7 @@ class HandshakeTarget(Target):
     steps_per_byte = 3
 
     def __init__(self) -> None:
-        logger = logging.getLogger("pidkeeper.controller.transport.links")
+        logger = logging.getLogger("pidkeeper.controller.transport")
         logger.propagate = False
         self._log = _LastLine()
         logger.handlers = [self._log]
@@ -189,11 +190,11 @@ class HandshakeTarget(Target):
         return link._peer
 
     def _dial(self, links: PeerLinks, transport: Any, data: bytes) -> int | None:
-        link = OutboundLink(links, 2, "127.0.0.1", 1)
+        link = OutboundConnection(OutboundLink(links, 2, "127.0.0.1", 1))
         link.connection_made(transport)
         link._hello = self._said
         _send(link, transport, data)
-        if link.up and acceptor_mac(_KEY, self._said, 2, _NONCE) not in data:
+        if link.was_up and acceptor_mac(_KEY, self._said, 2, _NONCE) not in data:
             raise Violation("a link is up to a member that did not prove itself")
         link.connection_lost(None)
         return None

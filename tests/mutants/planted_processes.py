@@ -83,7 +83,7 @@ KEY_BUGS: Final = (
         "only-the-first-key-believed",
         _ROLLED,
         "the new key is known, and whoever shows it is a stranger",
-        (replace(TRANSPORT, "OutboundLink._key_of", "self._links.identity.keys", "self._links.identity.keys[:1]"),),
+        (replace(TRANSPORT, "OutboundConnection._key_of", "_.member.identity.keys", "_.member.identity.keys[:1]"),),
         _LINKS,
         unseen=_NO_KEYS,
     ),

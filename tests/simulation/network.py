@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
 
 REDIAL = (1 * MILLISECOND, 400 * MILLISECOND)
-"""As `links.DIAL_BACKOFF_SECONDS`, with its full jitter."""
+"""As `outbound.DIAL_BACKOFF_SECONDS`, with its full jitter."""
 
 SPIKE = (20 * MILLISECOND, 600 * MILLISECOND)
 """A message that got stuck; everything behind it on the same connection waits too."""

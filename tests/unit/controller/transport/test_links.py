@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.raft.messages import Heartbeat, Message, TimeoutNow
 from pidkeeper.controller.transport import links as links_module
+from pidkeeper.controller.transport import outbound as outbound_module
 from pidkeeper.controller.transport.frames import (
     MAX_FRAME_BYTES,
     NONCE_BYTES,
@@ -649,7 +650,7 @@ async def test_a_silent_dialler_is_closed_at_the_deadline(net: Net, monkeypatch:
 
 
 async def test_a_silent_acceptor_is_dialled_again_at_the_deadline(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(outbound_module, "HANDSHAKE_SECONDS", 0.05)
     dialled = asyncio.Queue[Raw]()
     server = await asyncio.start_server(lambda r, w: dialled.put_nowait(Raw(r, w)), HOST, 0)
     net.ports[2] = server.sockets[0].getsockname()[1]
@@ -667,13 +668,13 @@ async def test_a_silent_acceptor_is_dialled_again_at_the_deadline(net: Net, monk
 
 
 async def test_a_full_link_drops_and_counts(net: Net, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links_module, "MAX_UNSENT_BYTES", -1)
+    monkeypatch.setattr(outbound_module, "MAX_UNSENT_BYTES", -1)
     one, events = await net.member(net.identity(1), [2])
     _, others = await net.member(net.identity(2), [1])
     await events.until(lambda: events.up == [2])
     one.send(heartbeats(1, 2, 1))
     assert one.failures[2, "full"] == 1
-    monkeypatch.setattr(links_module, "MAX_UNSENT_BYTES", 1 << 20)
+    monkeypatch.setattr(outbound_module, "MAX_UNSENT_BYTES", 1 << 20)
     one.send(heartbeats(1, 2, 1, first=5))
     await others.until(lambda: bool(others.messages))
     assert others.messages == heartbeats(1, 2, 1, first=5)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import itertools
+import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pidkeeper.controller.raft.messages import TimeoutNow
+from pidkeeper.controller.transport import outbound as outbound_module
 from pidkeeper.controller.transport.identity import Identity
 from pidkeeper.controller.transport.links import PeerLinks
 from pidkeeper.service.protection import UNPROTECTED, Level, Protection
@@ -71,8 +75,8 @@ def is_linked(events: Events) -> bool:
 
 def speaks_tls(links: PeerLinks) -> bool:
     (link,) = links._outbound.values()
-    assert link._transport is not None
-    return link._transport.get_extra_info("ssl_object") is not None
+    assert link._connection is not None
+    return link._connection.certified
 
 
 async def test_members_that_show_their_certificates_are_linked(net: Net, certified: Certified) -> None:
@@ -158,3 +162,57 @@ async def test_a_guest_with_the_certificate_of_a_member_needs_no_key(net: Net, c
     guest = await net.member(identity, [1], protection=certified.of(3))
     await guest[1].until(partial(is_linked, guest[1]))
     assert list(one[0].peers) == [3]
+
+
+class Muffled:
+    """In front of a member: stops the whole process when the member's first answer is on its way, and keeps back
+    all that follows it on that connection."""
+
+    def __init__(self, port: int, stop_seconds: float) -> None:
+        self._port = port
+        self._stop_seconds = stop_seconds
+        self.connections = 0
+        self.given_up = asyncio.Event()
+        """Set when the dialler has ended the connection."""
+
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        muffled = self.connections == 1
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._pump(reader, back, self.given_up if muffled else asyncio.Event()))
+            tasks.create_task(self._muffle(there, writer) if muffled else self._pump(there, writer, asyncio.Event()))
+
+    async def _muffle(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(await there.read(1 << 16))
+        time.sleep(self._stop_seconds)  # noqa: ASYNC251 - as SIGSTOP does
+        await self.given_up.wait()
+        writer.close()
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, end: asyncio.Event) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        writer.close()
+        end.set()
+
+
+async def test_a_connection_that_stands_when_its_time_is_over_leaves_the_next_one_alone(
+    net: Net, certified: Certified, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that was stopped finds the handshake of TLS done and its time over in one turn of the event loop."""
+    monkeypatch.setattr(outbound_module, "HANDSHAKE_SECONDS", 0.5)
+    muffled = Muffled(net.ports[2], stop_seconds=0.6)
+    server = await asyncio.start_server(muffled.relay, "127.0.0.1", 0)
+    _, others = await net.member(net.identity(2), [1], protection=certified.of(2))
+    net.ports[2] = server.sockets[0].getsockname()[1]
+    one, events = await net.member(net.identity(1), [2], protection=certified.of(1))
+    await events.until(lambda: events.up == [2])
+    await muffled.given_up.wait()
+    sent = [TimeoutNow(sender=1, to=2, term=term) for term in range(50)]
+    for message in sent:
+        one.send([message])
+        await asyncio.sleep(0.005)
+    await others.until(lambda: others.messages == sent)
+    assert muffled.connections == 2
+    server.close()

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from pidkeeper.controller.transport.links import SILENT_SECONDS, notice_silence
+from pidkeeper.controller.transport.connections import SILENT_SECONDS, notice_silence
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="TCP_USER_TIMEOUT is Linux's")
