@@ -59,9 +59,12 @@ def allocate(
         RegisterBrokerRequest(incarnation_id=f"cli-{uuid.uuid4()}"),
     )
     request = AllocateProducerIdsRequest(broker, registered.broker_epoch, registered.cluster_id)
-    answers = [
-        members.ask(AllocateProducerIdsResponse, "POST", "/v1/producer-ids/allocate", request) for _ in range(blocks)
-    ]
+    answers: list[AllocateProducerIdsResponse] = []
+    for _ in range(blocks):
+        answer = members.ask(AllocateProducerIdsResponse, "POST", "/v1/producer-ids/allocate", request)
+        if answers:
+            _ascends(answers[-1], answer)
+        answers.append(answer)
     if output != TABLE:
         print_document(answers, output)
     else:
@@ -208,6 +211,19 @@ def raise_floor(
         click.echo(
             f"next producer ID: {answer.next_producer_id}"
             + ("" if answer.raised else " (unchanged: it was there already)")
+        )
+
+
+def _ascends(before: AllocateProducerIdsResponse, after: AllocateProducerIdsResponse) -> None:
+    """Raises CommandError if the later block is not above the earlier one, as a quorum's always is."""
+    if after.producer_id_start < before.producer_id_start + before.producer_id_len:
+        first, second = (
+            f"{one.producer_id_start} to {one.producer_id_start + one.producer_id_len - 1}" for one in (before, after)
+        )
+        raise CommandError(
+            f"IDs {second} were given out after {first}, and a quorum never goes back: IDs may be given out twice. "
+            "Stop its agents, keep the members' directories, and compare them with `pidkeeper audit run`",
+            ExitCode.UNHEALTHY,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -9,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "helm" / "pidkeeper"
+SCHEMAS = Path(__file__).parent / "schemas"
 KUBE_VERSION = "1.31.0"
 HELM_TIMEOUT = 60.0
 
@@ -41,6 +44,30 @@ class Rendered:
 
 
 Render = Callable[..., Rendered]
+
+
+def started_with(rendered: Rendered, name: str, ordinal: int, directory: Path) -> tuple[Path, dict[str, str]]:
+    """The configuration file and the environment that the pod with this ordinal starts with."""
+    file = directory / f"{name}.toml"
+    file.write_text(rendered.one("ConfigMap", f"pidkeeper-{name}")["data"][file.name])
+    (container,) = rendered.one("StatefulSet", f"pidkeeper-{name}")["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == [name, "run", "--config", f"/etc/pidkeeper/{file.name}"]
+    fields = {
+        "metadata.name": f"pidkeeper-{name}-{ordinal}",
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal),
+    }
+    environment: dict[str, str] = {}
+    for entry in container["env"]:
+        value = entry["value"] if "value" in entry else fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        environment[entry["name"]] = value.replace("$(POD_NAME)", environment.get("POD_NAME", ""))
+    return file, environment
+
+
+def valid(manifest: Manifest) -> Manifest:
+    """A custom resource that is as its kind's own definition wants it, as far as the chart uses it."""
+    schema = json.loads((SCHEMAS / f"{manifest['kind'].lower()}.json").read_text())
+    jsonschema.validate(manifest, schema, jsonschema.Draft7Validator)
+    return manifest
 
 
 @pytest.fixture(scope="session")

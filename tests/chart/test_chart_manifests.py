@@ -46,6 +46,15 @@ VARIANTS: dict[str, tuple[str, ...]] = {
         "controller.zookeeper.digestSecret=ids-zookeeper",
         "agent.firstBrokerId=1000000",
         "agent.nodeSelector.zone=a",
+        "agent.antiAffinity=hard",
+        "agent.zoneSpread=hard",
+        "controller.zoneSpread=none",
+        "metrics.dashboards.enabled=true",
+        "metrics.dashboards.annotations.grafana_folder=pidkeeper",
+        "networkPolicy.clients[0].namespaceSelector.matchLabels.team=shop",
+        "networkPolicy.scrapers[0].ipBlock.cidr=10.0.0.0/8",
+        "networkPolicy.extraEgress[0].ports[0].port=4318",
+        "test.brokerId=7",
         "metrics.scrapeAnnotations=false",
     ),
 }
@@ -61,11 +70,16 @@ def stateful_sets(rendered: Any) -> list[dict[str, Any]]:
 
 
 def with_pods(rendered: Any) -> list[dict[str, Any]]:
-    return [manifest for manifest in rendered.all() if manifest["kind"] in {"StatefulSet", "Job"}]
+    return [manifest for manifest in rendered.all() if manifest["kind"] in {"StatefulSet", "Job", "Pod"}]
 
 
-def containers(stateful_set: dict[str, Any]) -> list[dict[str, Any]]:
-    pod = stateful_set["spec"]["template"]["spec"]
+def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = manifest["spec"] if manifest["kind"] == "Pod" else manifest["spec"]["template"]["spec"]
+    return found
+
+
+def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:
+    pod = pod_of(manifest)
     return [*pod.get("initContainers", []), *pod["containers"]]
 
 
@@ -80,9 +94,7 @@ def controller_config(rendered: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("kubernetes", ["1.28", "1.37"])
 def test_every_manifest_is_valid_for_kubernetes(render: Any, variant: str, kubernetes: str) -> None:
-    manifests = render(*VARIANTS[variant]).all()
-    assert len(manifests) == (10 if "controller.found=false" in VARIANTS[variant] else 11)
-    for manifest in manifests:
+    for manifest in render(*VARIANTS[variant]).all():
         kubernetes_validate.validate(manifest, kubernetes, strict=True)
 
 
@@ -108,10 +120,11 @@ def test_templates_ask_neither_the_cluster_nor_chance() -> None:
         assert not forbidden.search(actions), f"{template.name}: {forbidden.search(actions)}"
 
 
-def test_there_is_no_subchart_and_no_hook(render: Any) -> None:
+def test_there_is_no_subchart_and_no_hook_but_the_test(render: Any) -> None:
     assert "dependencies" not in yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert not (CHART / "charts").exists()
-    assert "helm.sh/hook" not in render().text
+    hooks = [one["metadata"].get("annotations", {}).get("helm.sh/hook") for one in render().all()]
+    assert [hook for hook in hooks if hook is not None] == ["test"]
 
 
 def test_controllers_start_together_and_keep_their_volumes(render: Any) -> None:
@@ -146,11 +159,58 @@ def test_not_ready_members_can_find_each_other(render: Any) -> None:
     assert headless["selector"] == clients["selector"] == spec["selector"]["matchLabels"]
 
 
-def test_one_disruption_at_a_time(render: Any) -> None:
-    rendered = render()
-    spec = rendered.one("PodDisruptionBudget", "pidkeeper-controller")["spec"]
-    assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, "IfHealthyBudget")
-    assert spec["selector"] == rendered.one("StatefulSet", "pidkeeper-controller")["spec"]["selector"]
+@pytest.mark.parametrize("replicas", [3, 5])
+def test_one_disruption_at_a_time(render: Any, replicas: int) -> None:
+    rendered = render(f"controller.replicas={replicas}")
+    for name, of_the_broken in (("controller", "IfHealthyBudget"), ("agent", "AlwaysAllow")):
+        spec = rendered.one("PodDisruptionBudget", f"pidkeeper-{name}")["spec"]
+        assert (spec["maxUnavailable"], spec["unhealthyPodEvictionPolicy"]) == (1, of_the_broken)
+        assert spec["selector"] == rendered.one("StatefulSet", f"pidkeeper-{name}")["spec"]["selector"]
+
+
+def test_one_of_its_kind_stops_no_drain(render: Any) -> None:
+    """There is nothing to protect: a budget would only keep its node from being emptied."""
+    single = render("controller.replicas=1", "agent.replicas=1").all()
+    assert not [one for one in single if one["kind"] == "PodDisruptionBudget"]
+
+
+@pytest.mark.parametrize("name", ["controller", "agent"])
+def test_pods_are_spread_over_nodes_and_zones(render: Any, name: str) -> None:
+    def placement(*values: str) -> tuple[Any, Any, Any]:
+        spec = render(*values).one("StatefulSet", f"pidkeeper-{name}")["spec"]
+        pod = spec["template"]["spec"]
+        affinity, spread = pod["affinity"]["podAntiAffinity"], pod.get("topologySpreadConstraints")
+        return affinity, spread, spec["selector"]
+
+    affinity, (spread,), selector = placement()
+    (preferred,) = affinity["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert preferred["podAffinityTerm"] == {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    assert (spread["topologyKey"], spread["maxSkew"]) == ("topology.kubernetes.io/zone", 1)
+    assert (spread["whenUnsatisfiable"], spread["labelSelector"]) == ("ScheduleAnyway", selector)
+    affinity, (spread,), _ = placement(f"{name}.antiAffinity=hard", f"{name}.zoneSpread=hard")
+    (required,) = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required == {"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}
+    assert spread["whenUnsatisfiable"] == "DoNotSchedule"
+    assert placement(f"{name}.zoneSpread=none")[1] is None
+
+
+def test_helm_test_asks_for_two_blocks(render: Any) -> None:
+    pod = render("test.brokerId=7").one("Pod", "pidkeeper-test")
+    (describe,), (allocate,) = pod["spec"]["initContainers"], pod["spec"]["containers"]
+    assert describe["args"][:2] == ["quorum", "describe"]
+    assert allocate["args"][:4] == ["ids", "allocate", "--broker=7", "--blocks=2"]
+    assert describe["args"][2:] == allocate["args"][4:]
+    assert pod["spec"]["restartPolicy"] == "Never"
+
+
+def test_more_objects_are_templates(render: Any, tmp_path: Path) -> None:
+    as_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "{{ .Release.Namespace }}-map"}}
+    as_text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: {{ .Release.Name }}-text"
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump({"extraObjects": [as_map, as_text]}))
+    rendered = render(options=("--values", str(values)))
+    assert rendered.one("ConfigMap", "ids-map")
+    assert rendered.one("ConfigMap", "pidkeeper-text")
 
 
 @pytest.mark.parametrize("name", ["controller", "agent"])
@@ -180,14 +240,14 @@ def test_probes_and_scrapes_have_a_listener_of_their_own(render: Any, name: str)
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_pods_satisfy_the_restricted_standard(render: Any, variant: str) -> None:
-    for stateful_set in with_pods(render(*VARIANTS[variant])):
-        pod = stateful_set["spec"]["template"]["spec"]
+    for manifest in with_pods(render(*VARIANTS[variant])):
+        pod = pod_of(manifest)
         assert pod["automountServiceAccountToken"] is False
         assert pod["enableServiceLinks"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert pod["securityContext"]["runAsUser"] == 10001
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in containers(stateful_set):
+        for container in containers(manifest):
             assert container["securityContext"] == RESTRICTED_CONTAINER
             writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
             assert writable <= {"/var/lib/pidkeeper", "/tmp"}
@@ -215,7 +275,7 @@ def test_the_first_install_founds_the_quorum_and_no_upgrade_does(render: Any) ->
     pod = rendered.one("Job", "pidkeeper-founding")["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     urls = ",".join(voter["http"] for voter in controller_config(rendered)["voters"])
-    wanted = ["--voters=1,2,3,4,5", "--founding-id=$(FOUNDING_ID)", f"--controllers={urls}", "--wait=600"]
+    wanted = ["--voters=1,2,3,4,5", "--founding-id=$(FOUNDING_ID)", "--wait=600", f"--controllers={urls}"]
     assert container["args"] == ["quorum", "found", *wanted]
     assert "command" not in container
     assert pod["restartPolicy"] == "Never"
@@ -319,27 +379,6 @@ def test_long_release_names_stay_within_the_limits(render: Any) -> None:
     for manifest in render(release="a" * 53).all():
         limit = 52 if manifest["kind"] == "StatefulSet" else 63
         assert len(manifest["metadata"]["name"]) <= limit
-
-
-def test_service_monitor_only_where_its_kind_exists(render: Any) -> None:
-    wanted = ("metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.labels.release=prom")
-    assert "ServiceMonitor" not in {manifest["kind"] for manifest in render(*wanted).all()}
-    with_kind = render(*wanted, options=("--api-versions", "monitoring.coreos.com/v1"))
-    monitor = with_kind.one("ServiceMonitor", "pidkeeper")
-    assert monitor["metadata"]["labels"]["release"] == "prom"
-    wanted_labels = monitor["spec"]["selector"]["matchLabels"].items()
-    services = [
-        m for m in with_kind.all() if m["kind"] == "Service" and wanted_labels <= m["metadata"]["labels"].items()
-    ]
-    assert {s["metadata"]["name"] for s in services} == {"pidkeeper-controller-headless", "pidkeeper-agent-headless"}
-    assert [endpoint["port"] for endpoint in monitor["spec"]["endpoints"]] == ["probe"]
-    for endpoint in monitor["spec"]["endpoints"]:
-        assert all(endpoint["port"] in {port["name"] for port in s["spec"]["ports"]} for s in services)
-
-
-def test_scrape_annotations_can_be_left_out(render: Any) -> None:
-    assert "prometheus.io/scrape" in render().text
-    assert "prometheus.io/" not in render("metrics.scrapeAnnotations=false").text
 
 
 def test_controllers_without_a_key_are_refused_with_what_to_set(render: Any) -> None:

@@ -14,6 +14,7 @@ import yaml
 from pidkeeper.broker_agent.config import load_config as load_agent_config
 from pidkeeper.controller.config import load_config as load_controller_config
 from pidkeeper.controller.node.settings import ZooKeeperSettings
+from tests.chart.conftest import started_with
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -76,23 +77,6 @@ def test_the_example_agent_is_accepted_and_knows_the_example_controllers() -> No
     agent = load_agent_config(DEPLOY / "agent.toml", environment={})
     controller = load_controller_config(DEPLOY / "controller.toml", {})
     assert list(agent.controllers) == [voter.http for voter in controller.voters]
-
-
-def started_with(rendered: Any, name: str, ordinal: int, directory: Path) -> tuple[Path, dict[str, str]]:
-    """The configuration file and the environment that the pod with this ordinal starts with."""
-    file = directory / f"{name}.toml"
-    file.write_text(rendered.one("ConfigMap", f"pidkeeper-{name}")["data"][file.name])
-    (container,) = rendered.one("StatefulSet", f"pidkeeper-{name}")["spec"]["template"]["spec"]["containers"]
-    assert container["args"] == [name, "run", "--config", f"/etc/pidkeeper/{file.name}"]
-    fields = {
-        "metadata.name": f"pidkeeper-{name}-{ordinal}",
-        "metadata.labels['apps.kubernetes.io/pod-index']": str(ordinal),
-    }
-    environment: dict[str, str] = {}
-    for entry in container["env"]:
-        value = entry["value"] if "value" in entry else fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
-        environment[entry["name"]] = value.replace("$(POD_NAME)", environment.get("POD_NAME", ""))
-    return file, environment
 
 
 @pytest.mark.parametrize("ordinal", [1, 2, 3])

@@ -22,10 +22,15 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Of every pod of the release, and of none besides. */}}
+{{- define "pidkeeper.releaseLabels" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
 {{/* What selectors and claim templates hold: immutable, so no chart version. Takes a dict of root and component. */}}
 {{- define "pidkeeper.selectorLabels" -}}
-app.kubernetes.io/name: {{ .root.Chart.Name }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{ include "pidkeeper.releaseLabels" .root }}
 app.kubernetes.io/component: {{ .component }}
 {{- end -}}
 
@@ -40,10 +45,97 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "pidkeeper.commonLabels" .root }}
 {{- end -}}
 
-{{/* Base URL of controller `id`, by its name in the headless service: it resolves before the pod is ready. */}}
+{{/* Host of controller `id`, by its name in the headless service: it resolves before the pod is ready. */}}
 {{- define "pidkeeper.controllerHost" -}}
 {{- $name := include "pidkeeper.fullname" .root -}}
 {{- printf "%s-controller-%v.%s-controller-headless.%s.svc" $name .id $name .root.Release.Namespace -}}
+{{- end -}}
+
+{{/* Base URLs of all controllers under `scheme`, with commas between them. */}}
+{{- define "pidkeeper.controllerUrls" -}}
+{{- $urls := list -}}
+{{- range $id := untilStep 1 (int (add1 .root.Values.controller.replicas)) 1 -}}
+{{- $urls = append $urls (printf "%s://%s:8080" $.scheme (include "pidkeeper.controllerHost" (dict "root" $.root "id" $id))) -}}
+{{- end -}}
+{{- join "," $urls -}}
+{{- end -}}
+
+{{/* What controllers call themselves, and are called by the jobs of this chart. */}}
+{{- define "pidkeeper.scheme" -}}
+{{- eq .Values.tls.controllers "required" | ternary "https" "http" -}}
+{{- end -}}
+
+{{/* Name of the Secret with the certificate of a component (controller, agent, operator); empty if there is none. */}}
+{{- define "pidkeeper.tlsSecret" -}}
+{{- $named := index .root.Values.tls (printf "%sSecret" .component) -}}
+{{- if $named -}}
+{{- $named -}}
+{{- else if .root.Values.tls.certManager.issuer.name -}}
+{{- printf "%s-%s-tls" (include "pidkeeper.fullname" .root) .component -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The files of TLS in the settings of a component. */}}
+{{- define "pidkeeper.tlsSettings" -}}
+[tls]
+certificate_file = "/etc/pidkeeper-secrets/tls/tls.crt"
+key_file = "/etc/pidkeeper-secrets/tls/tls.key"
+ca_file = "/etc/pidkeeper-secrets/tls/ca.crt"
+{{- end -}}
+
+{{- define "pidkeeper.tlsMount" -}}
+- name: tls
+  mountPath: /etc/pidkeeper-secrets/tls
+  readOnly: true
+{{- end -}}
+
+{{- define "pidkeeper.tlsVolume" -}}
+- name: tls
+  secret:
+    secretName: {{ include "pidkeeper.tlsSecret" . | required (printf "tls.%sSecret: name a Secret with tls.crt, tls.key and ca.crt, or set tls.certManager.issuer.name" .component) }}
+    defaultMode: 0440
+{{- end -}}
+
+{{/* Where TLS is required jobs of this chart show an operator's certificate, with its CA; elsewhere they bring a token. */}}
+{{- define "pidkeeper.jobsCertified" -}}
+{{- if eq .Values.tls.controllers "required" }}yes{{ end -}}
+{{- end -}}
+
+{{/* Arguments by which a job reaches and convinces the controllers, as a JSON list. Takes root and token (a Secret). */}}
+{{- define "pidkeeper.jobArguments" -}}
+{{- $arguments := list (printf "--controllers=%s" (include "pidkeeper.controllerUrls" (dict "root" .root "scheme" (include "pidkeeper.scheme" .root)))) -}}
+{{- if include "pidkeeper.jobsCertified" .root -}}
+{{- $arguments = concat $arguments (list "--ca-file=/etc/pidkeeper-secrets/tls/ca.crt" "--certificate-file=/etc/pidkeeper-secrets/tls/tls.crt" "--key-file=/etc/pidkeeper-secrets/tls/tls.key") -}}
+{{- else if .token -}}
+{{- $arguments = append $arguments "--token-file=/etc/pidkeeper-secrets/token/token" -}}
+{{- end -}}
+{{- toJson $arguments -}}
+{{- end -}}
+
+{{- define "pidkeeper.jobMounts" -}}
+- name: tmp
+  mountPath: /tmp
+{{- if include "pidkeeper.jobsCertified" .root }}
+{{ include "pidkeeper.tlsMount" .root }}
+{{- else if .token }}
+- name: token
+  mountPath: /etc/pidkeeper-secrets/token
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "pidkeeper.jobVolumes" -}}
+- name: tmp
+  emptyDir:
+    sizeLimit: 16Mi
+{{- if include "pidkeeper.jobsCertified" .root }}
+{{ include "pidkeeper.tlsVolume" (dict "root" .root "component" "operator") }}
+{{- else if .token }}
+- name: token
+  secret:
+    secretName: {{ .token }}
+    defaultMode: 0440
+{{- end }}
 {{- end -}}
 
 {{- define "pidkeeper.podAnnotations" -}}
@@ -52,7 +144,54 @@ checksum/config: {{ include (print .root.Template.BasePath "/" .component "-conf
 prometheus.io/scrape: "true"
 prometheus.io/port: "8081"
 prometheus.io/path: /metrics
+{{- if eq (index .root.Values.tls (printf "%ss" .component)) "required" }}
+prometheus.io/scheme: https
 {{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* Who may scrape; probes come from the node, to which no policy applies. Takes the values of the policies. */}}
+{{- define "pidkeeper.scrapers" -}}
+- ports:
+    - port: 8081
+  {{- with .scrapers }}
+  from:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end -}}
+
+{{/* Over the zones, as evenly as may be. Takes the values and labels of a component. */}}
+{{- define "pidkeeper.zoneSpread" -}}
+{{- if ne .values.zoneSpread "none" -}}
+topologySpreadConstraints:
+  - topologyKey: topology.kubernetes.io/zone
+    maxSkew: 1
+    whenUnsatisfiable: {{ eq .values.zoneSpread "hard" | ternary "DoNotSchedule" "ScheduleAnyway" }}
+    labelSelector:
+      matchLabels:
+        {{- include "pidkeeper.selectorLabels" .labels | nindent 8 }}
+{{- end -}}
+{{- end -}}
+
+{{/* On nodes of their own. Takes the values and labels of a component. */}}
+{{- define "pidkeeper.antiAffinity" -}}
+affinity:
+  podAntiAffinity:
+    {{- if eq .values.antiAffinity "hard" }}
+    requiredDuringSchedulingIgnoredDuringExecution:
+      - topologyKey: kubernetes.io/hostname
+        labelSelector:
+          matchLabels:
+            {{- include "pidkeeper.selectorLabels" .labels | nindent 12 }}
+    {{- else }}
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 100
+        podAffinityTerm:
+          topologyKey: kubernetes.io/hostname
+          labelSelector:
+            matchLabels:
+              {{- include "pidkeeper.selectorLabels" .labels | nindent 14 }}
+    {{- end }}
 {{- end -}}
 
 {{/* The pod settings that controllers and agents share; they satisfy the restricted Pod Security Standard. */}}
@@ -97,12 +236,15 @@ securityContext:
 {{- end -}}
 
 {{/* Liveness is local only: a member without a leader must not be restarted, or no quorum can form again. Probes have a
-port of their own, which callers of the other ports cannot fill. */}}
+port of their own, which callers of the other ports cannot fill. Takes what the port speaks. */}}
 {{- define "pidkeeper.probes" -}}
 startupProbe:
   httpGet:
     path: /livez
     port: probe
+    {{- if eq . "required" }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 90
@@ -110,6 +252,9 @@ livenessProbe:
   httpGet:
     path: /livez
     port: probe
+    {{- if eq . "required" }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
@@ -117,6 +262,9 @@ readinessProbe:
   httpGet:
     path: /readyz
     port: probe
+    {{- if eq . "required" }}
+    scheme: HTTPS
+    {{- end }}
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 2

@@ -23,10 +23,12 @@ from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import (
     AllocatedBlock,
     AllocatedBlocksPage,
+    AllocateProducerIdsResponse,
     Problem,
     QuorumDescription,
     RaiseFloorRequest,
     RaiseFloorResponse,
+    RegisterBrokerResponse,
 )
 
 GOOD = (200, RaiseFloorResponse(1000, True))
@@ -346,3 +348,17 @@ def test_what_is_no_token(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "token").write_bytes(content)
     with pytest.raises(click.BadParameter, match="does not hold one token in one line"):
         Controllers(NOWHERE, None, 1.0, tmp_path / "token")
+
+
+@pytest.mark.parametrize("second", [0, 999, 1000])
+def test_blocks_that_do_not_ascend_end_the_command(servers: type[Server], second: int) -> None:
+    """`helm test` allocates two: what it must notice is a quorum that hands out IDs again."""
+    blocks = [(200, AllocateProducerIdsResponse(0, first, 1000)) for first in (0, second)]
+    server = servers((200, RegisterBrokerResponse(1, "c")), *blocks)
+    asked = ["ids", "allocate", "--broker", "9", "--blocks", "2", "--controllers", server.url]
+    done = CliRunner().invoke(cli, asked)
+    if second == 1000:
+        assert done.exit_code == ExitCode.GOOD, done.output
+    else:
+        assert done.exit_code == ExitCode.UNHEALTHY
+        assert f"IDs {second} to {second + 999} were given out after 0 to 999" in done.output
