@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards fix sim soak chaos chaos-faults migration crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -90,6 +90,10 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
 
 dashboards: $(VENV)/.dev  ## write deploy/grafana/dashboards again from the code beside them
 	$(BIN)/python -m deploy.grafana.build
+
+chart: $(VENV)/.dev  ## write the table of the chart's values and its golden renders again; needs helm
+	$(BIN)/python -m deploy.chart_readme
+	$(BIN)/python -m tests.chart.goldens
 
 fix: $(VENV)/.dev  ## what can be mended by itself
 	$(BIN)/ruff check --fix .

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.conftest import valid
+from tests.chart.rendering import valid
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 OPERATOR = ("--api-versions", "monitoring.coreos.com/v1")

@@ -10,7 +10,7 @@ import pytest
 
 from pidkeeper.broker_agent.config import load_config as load_agent_config
 from pidkeeper.controller.config import load_config as load_controller_config
-from tests.chart.conftest import started_with, valid
+from tests.chart.rendering import started_with, valid
 from tests.support.certificates import CertificateAuthority
 
 CERT_MANAGER = ("--api-versions", "cert-manager.io/v1")

@@ -14,7 +14,7 @@ import yaml
 from pidkeeper.broker_agent.config import load_config as load_agent_config
 from pidkeeper.controller.config import load_config as load_controller_config
 from pidkeeper.controller.node.settings import ZooKeeperSettings
-from tests.chart.conftest import started_with
+from tests.chart.rendering import started_with
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

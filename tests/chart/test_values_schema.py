@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 import json
-from pathlib import Path
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 import yaml
 
-CHART = Path(__file__).resolve().parents[2] / "helm" / "pidkeeper"
+from deploy.chart_readme import CHART, README, rendered, values
+
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 
@@ -79,13 +79,13 @@ BAD: list[tuple[str, Any]] = [
 
 
 def with_value(path: str, value: Any) -> dict[str, Any]:
-    values: dict[str, Any] = copy.deepcopy(VALUES)
+    changed: dict[str, Any] = copy.deepcopy(VALUES)
     *parents, last = path.split(".")
-    here = values
+    here = changed
     for parent in parents:
         here = here[parent]
     here[last] = value
-    return values
+    return changed
 
 
 def test_the_schema_is_one() -> None:
@@ -105,23 +105,24 @@ def test_bad_values_are_refused(path: str, value: Any) -> None:
 
 
 def test_every_value_has_a_comment_and_a_schema_entry() -> None:
-    lines = (CHART / "values.yaml").read_text().splitlines()
-    commented = {lines[i + 1].strip().split(":")[0] for i, line in enumerate(lines) if line.strip().startswith("# -- ")}
-    continued = {
-        lines[i + 1].strip().split(":")[0]
-        for i, line in enumerate(lines[:-1])
-        if line.strip().startswith("#") and not lines[i + 1].strip().startswith("#")
-    }
-    assert leaf_keys(VALUES, SCHEMA) <= commented | continued
+    described = {value.path for value in values((CHART / "values.yaml").read_text())}
+    assert leaf_keys(VALUES, SCHEMA) == described
 
 
-def leaf_keys(values: dict[str, Any], schema: dict[str, Any]) -> set[str]:
-    """The keys that the schema does not describe further; asserts that it knows every one."""
+def test_the_readme_has_every_value_as_it_is() -> None:
+    assert README.read_text() == rendered(), "run `make chart`"
+
+
+def leaf_keys(here: dict[str, Any], schema: dict[str, Any], prefix: str = "") -> set[str]:
+    """The paths that lead to no further defaults; asserts that the schema knows every one."""
     keys: set[str] = set()
-    for key, value in values.items():
+    for key, value in here.items():
         assert key in schema["properties"], f"{key} is not in values.schema.json"
         below = schema["properties"][key]
-        keys |= leaf_keys(value, below) if below.get("properties") else {key}
+        if below.get("properties") and value:
+            keys |= leaf_keys(value, below, f"{prefix}{key}.")
+        else:
+            keys.add(prefix + key)
     return keys
 
 
