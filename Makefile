@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults migration crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -118,6 +118,11 @@ CHAOS_MINUTES := $(if $(filter command line environment,$(origin MINUTES)),$(MIN
 chaos: $(VENV)/.dev  ## faults of all kinds in real processes under load, and a check of it all; MINUTES=n, SEED=n, AGAINST=cluster.json
 	$(chaos_tools)
 	$(BIN)/python -m tests.chaos.run --minutes $(CHAOS_MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(AGAINST),--against $(AGAINST))
+
+CASE ?= production
+ROLLS ?= 10
+pods: $(VENV)/.dev  ## the chart's pods as processes, rolled ROLLS times under load; CASE=n of helm/pidkeeper/ci; needs root and helm
+	$(BIN)/python -m tests.pods.run $(CASE) --rolls $(ROLLS)
 
 chaos-faults: $(VENV)/.dev  ## each kind of fault alone on a small cluster, and that it bites
 	$(chaos_tools)

@@ -1,0 +1,59 @@
+"""Who claims IDs of agents all the time, and writes down what he was told."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Final, Self
+
+PERIOD_SECONDS: Final = 0.01
+ANSWER_SECONDS: Final = 5.0
+
+
+def connect(address: str, context: ssl.SSLContext | None) -> http.client.HTTPConnection:
+    """A connection to the HTTP port of a pod, over TLS if there is a context."""
+    if context is None:
+        return http.client.HTTPConnection(address, 8080, timeout=ANSWER_SECONDS)
+    return http.client.HTTPSConnection(address, 8080, timeout=ANSWER_SECONDS, context=context)
+
+
+class Claims:
+    """Claims one ID after the other of each address, over connections that stay. `failed`: what went wrong."""
+
+    def __init__(self, addresses: Sequence[str], context: ssl.SSLContext | None) -> None:
+        self._context = context
+        self.ids: list[int] = []
+        self.failed: list[str] = []
+        self._end = threading.Event()
+        self._threads = [threading.Thread(target=self._claim, args=(one,), daemon=True) for one in addresses]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._end.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _claim(self, address: str) -> None:
+        connection = connect(address, self._context)
+        while not self._end.is_set():
+            try:
+                connection.request("POST", "/v1/init-producer-id", "{}", {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                body = answer.read()
+                if answer.status == 200:
+                    self.ids.append(json.loads(body)["producer_id"])
+                else:
+                    self.failed.append(f"{address}: {answer.status} {body[:200]!r}")
+            except (OSError, http.client.HTTPException) as error:
+                self.failed.append(f"{address}: {error!r}")
+                connection.close()
+            time.sleep(PERIOD_SECONDS)

@@ -1,0 +1,269 @@
+"""One pod: its containers started as the specification says, asked by its probes, and ended as a kubelet ends them."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import shutil
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tests.pods import image
+from tests.pods.launch import Container, Mount
+from tests.pods.network import Network
+
+Manifest = dict[str, Any]
+
+_UNSHARE: Final = (
+    *("unshare", "--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child"),
+    *("--propagation", "private"),
+)
+_REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
+INIT_SECONDS: Final = 60.0
+WAIT_SECONDS: Final = 120.0
+
+
+class PodError(Exception):
+    """A pod did what it must not: its message says what, and has the end of its log."""
+
+
+class Pod:
+    """A pod by its specification.
+
+    `objects`: the ConfigMaps and Secrets of its namespace by kind and name, as directories. `directory`: what a node
+    keeps of it, with its log, for one life; volumes that are claimed last longer.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        specification: Manifest,
+        labels: Mapping[str, str],
+        *,
+        network: Network,
+        objects: Mapping[tuple[str, str], Path],
+        claims: Mapping[str, Path],
+        directory: Path,
+    ) -> None:
+        self.name = name
+        self.specification = specification
+        self.labels = labels
+        self.address = network.address()
+        self.ready = False
+        self.hosts = directory / "hosts"
+        self._network = network
+        self._objects = objects
+        self._claims = claims
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lives = 0
+        directory.mkdir(parents=True)
+        self.hosts.touch()
+
+    def start(self) -> None:
+        """Run the init containers to their ends, and start the container. Raises PodError."""
+        for container in self.specification.get("initContainers", []):
+            process = self._launch(container)
+            if (code := process.wait(INIT_SECONDS)) != 0:
+                raise PodError(f"{self.name}: init container {container['name']} ended with {code}\n{self.log()}")
+        (container,) = self.specification["containers"]
+        self._process = self._launch(container)
+
+    def wait_ready(self, seconds: float = WAIT_SECONDS) -> None:
+        """Ask the startup probe, and then the readiness probe, in their periods. Raises PodError."""
+        (container,) = self.specification["containers"]
+        for probe in (container["startupProbe"], container["readinessProbe"]):
+            self._probe_until_good(probe, container, seconds)
+        self.ready = True
+
+    def is_ready(self) -> bool:
+        """What the readiness probe finds now."""
+        (container,) = self.specification["containers"]
+        self.ready = self._asked(container["readinessProbe"], container)
+        return self.ready
+
+    def wait(self, seconds: float) -> int:
+        """The exit code of a pod that ends by itself. Raises TimeoutExpired."""
+        assert self._process is not None
+        return self._process.wait(seconds)
+
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def delete(self) -> float:
+        """End it as a kubelet does: preStop, SIGTERM, and SIGKILL after the grace. Returns the seconds it took.
+
+        Raises PodError if it had to be killed.
+        """
+        self.ready = False
+        assert self._process is not None
+        begun = time.monotonic()
+        grace = float(self.specification["terminationGracePeriodSeconds"])
+        (container,) = self.specification["containers"]
+        if (hook := container.get("lifecycle", {}).get("preStop")) is not None:
+            self._run_in(container, hook["exec"]["command"], grace)
+        self._signal(signal.SIGTERM)
+        try:
+            self._process.wait(max(grace - (time.monotonic() - begun), 0.0))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise PodError(f"{self.name} did not end within {grace:g} s of grace\n{self.log()}") from None
+        return time.monotonic() - begun
+
+    def kill(self) -> None:
+        """End it at once, as a node that is lost does."""
+        self.ready = False
+        if self._process is not None and self._process.poll() is None:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def log(self, lines: int = 40) -> str:
+        return "\n".join((self._directory / "log").read_text(errors="replace").splitlines()[-lines:])
+
+    def _launch(self, container: Manifest) -> subprocess.Popen[bytes]:
+        self._lives += 1
+        root = self._directory / f"root-{self._lives}"
+        root.mkdir()
+        security = self.specification["securityContext"]
+        variables = self._environment(container)
+        spec = Container(
+            root=str(root),
+            host=self.name,
+            address=self.address,
+            mounts=[*image.mounts(), Mount(str(self.hosts), "/etc/hosts"), *self._mounts(container)],
+            command=self._command(container, variables),
+            environment=variables,
+            user=security["runAsUser"],
+            group=security["runAsGroup"],
+            directory=image.DIRECTORY,
+        )
+        file = self._directory / f"container-{self._lives}.json"
+        file.write_bytes(msgspec.json.encode(spec))
+        with (self._directory / "log").open("ab") as log:
+            process = subprocess.Popen(
+                (*_UNSHARE, sys.executable, "-m", "tests.pods.launch", str(file)),
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=image.ROOT,
+            )
+        _await(lambda: _network_of(process.pid) != _network_of("self"), 10.0, f"a network for {self.name}")
+        self._network.connect(process.pid)
+        assert process.stdin is not None
+        process.stdin.write(b"go\n")
+        process.stdin.close()
+        return process
+
+    def _command(self, container: Manifest, variables: Mapping[str, str]) -> list[str]:
+        command = container.get("command", image.entrypoint())
+        return [_REFERENCE.sub(lambda one: variables[one[1]], word) for word in [*command, *container.get("args", [])]]
+
+    def _environment(self, container: Manifest) -> dict[str, str]:
+        fields = {"metadata.name": self.name}
+        fields |= {f"metadata.labels['{key}']": value for key, value in self.labels.items()}
+        variables = image.environment()
+        for entry in container.get("env", []):
+            value = entry["value"] if "value" in entry else fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+            variables[entry["name"]] = _REFERENCE.sub(lambda one: variables.get(one[1], one[0]), value)
+        return variables
+
+    def _mounts(self, container: Manifest) -> list[Mount]:
+        volumes = {one["name"]: one for one in self.specification["volumes"]}
+        found = []
+        for mount in container["volumeMounts"]:
+            read_only = bool(mount.get("readOnly", False))
+            found.append(Mount(self._source(mount["name"], volumes.get(mount["name"])), mount["mountPath"], read_only))
+        return found
+
+    def _source(self, name: str, volume: Manifest | None) -> str:
+        if volume is None:
+            return str(self._claims[name])
+        if "emptyDir" in volume:
+            return ""
+        if "configMap" in volume:
+            return str(self._objects["ConfigMap", volume["configMap"]["name"]])
+        return str(self._objects["Secret", volume["secret"]["secretName"]])
+
+    def _probe_until_good(self, probe: Manifest, container: Manifest, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not self._asked(probe, container):
+            if not self.running():
+                raise PodError(f"{self.name} ended\n{self.log()}")
+            if time.monotonic() > end:
+                raise PodError(
+                    f"{self.name}: {probe['httpGet']['path']} was not good within {seconds:g} s\n{self.log()}"
+                )
+            time.sleep(min(probe["periodSeconds"], 0.5))
+
+    def _asked(self, probe: Manifest, container: Manifest) -> bool:
+        get = probe["httpGet"]
+        port = next(one["containerPort"] for one in container["ports"] if one["name"] == get["port"])
+        timeout = float(probe.get("timeoutSeconds", 1))
+        if get.get("scheme") == "HTTPS":  # A kubelet looks at no certificate.
+            blind = ssl.create_default_context()
+            blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
+            connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                self.address, port, timeout=timeout, context=blind
+            )
+        else:
+            connection = http.client.HTTPConnection(self.address, port, timeout=timeout)
+        try:
+            connection.request("GET", get["path"])
+            return 200 <= connection.getresponse().status < 400
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _signal(self, number: int) -> None:
+        """To the container's first process: signals to `unshare` itself would end it alone."""
+        assert self._process is not None
+        subprocess.run(("kill", f"-{number}", str(self._first_process())), check=False)
+
+    def _first_process(self) -> int:
+        assert self._process is not None
+        pid = self._process.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+    def _run_in(self, container: Manifest, command: list[str], seconds: float) -> None:
+        """What preStop orders: in the namespaces of the container, as its user, with its environment."""
+        variables = self._environment(container)
+        security = self.specification["securityContext"]
+        entry = image.entrypoint() if command[0] == "pidkeeper" else [command[0]]
+        subprocess.run(
+            (
+                *("nsenter", "--target", str(self._first_process()), "--all", "--root", "--wd"),
+                *("--setgid", str(security["runAsGroup"]), "--setuid", str(security["runAsUser"])),
+                *(*entry, *command[1:]),
+            ),
+            env=variables,
+            timeout=seconds,
+            check=False,
+        )
+
+    def forget(self) -> None:
+        """Remove what the node keeps of it. Its namespaces, and what was mounted in them, went with its processes."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _network_of(process: int | str) -> str:
+    try:
+        return str(Path(f"/proc/{process}/ns/net").readlink())
+    except OSError:
+        return "gone"
+
+
+def _await(condition: Callable[[], bool], seconds: float, what: str) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise PodError(f"not within {seconds:g} s: {what}")
+        time.sleep(0.005)

@@ -1,0 +1,54 @@
+"""The chart's pods, run as processes: what a kubelet would make of the templates holds under load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pods.namespaces import why_not
+
+ROOT = Path(__file__).resolve().parents[2]
+NO_PODS = why_not()
+pytestmark = pytest.mark.skipif(NO_PODS is not None, reason=f"no pods: {NO_PODS}")
+RUN_SECONDS = 400.0
+OF_THE_IMAGE = {"bin", "dev", "etc", "lib", "lib64", "opt", "proc", "usr", "var", Path(sys.base_prefix).parts[1]}
+
+
+def run(module: str, *arguments: str | Path) -> Any:
+    """The JSON document that a module prints, in a network of its own."""
+    command = [sys.executable, "-m", f"tests.pods.{module}", *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=RUN_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return json.loads(done.stdout)
+
+
+def test_a_container_sees_what_its_specification_says_and_no_more(tmp_path: Path) -> None:
+    seen = run("looking_around", tmp_path)
+    assert seen["ids"] == [10001, 10001, [10001]]
+    assert seen["pid"] == 1
+    assert set(seen["capabilities"]) == {"0" * 16}
+    assert seen["no_new_privileges"] == "1"
+    assert (seen["host"], seen["directory"]) == ("looks-3", "/var/lib/pidkeeper")
+    assert {name for name, answer in seen["writable"].items() if answer == "yes"} == {"/tmp", "/data"}
+    assert set(seen["root"]) <= OF_THE_IMAGE | {"settings", "data", "tmp"}
+    assert seen["settings"] == "a setting"
+    assert seen["environment"] == {"MY_NAME": "looks-3", "MY_URL": "http://looks-3.svc", "MY_INDEX": "3"}
+    assert seen["argument"] == "looks-3"
+    assert seen["me"].startswith("10.244.")
+
+
+def test_a_production_release_is_founded_tested_and_rolled_under_load(tmp_path: Path) -> None:
+    """TLS alone, with certificates as cert-manager makes them; three rolls of a member each, and no claim fails."""
+    told = run("run", "production", "--rolls", "1", "--directory", tmp_path)
+    assert "Healthy           yes" in told["test"]
+    assert told["test"].count(" 2147483647 ") == 2, "the blocks of `helm test`"
+    (roll,) = told["rolls"]
+    assert sorted(roll["ends"]) == [f"pidkeeper-controller-{number}" for number in (1, 2, 3)]
+    assert roll["moves"] >= 1, "the leader was rolled, too"
+    assert (told["twice"], told["failed"]) == (0, [])
+    assert told["ids"] > 1000
