@@ -1,9 +1,10 @@
-"""`pidkeeper quorum`: found it, describe it, transfer its leadership, add and remove voters."""
+"""`pidkeeper quorum`: found it, describe it, transfer its leadership, check, add and remove voters."""
 
 from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterable
 from typing import Final
 
 import click
@@ -35,7 +36,7 @@ STEP_SECONDS: Final = 0.1
 
 @click.group()
 def quorum() -> None:
-    """Found the quorum, describe it, transfer its leadership, add and remove voters."""
+    """Found the quorum, describe it, transfer its leadership, check, add and remove voters."""
 
 
 @quorum.command()
@@ -96,6 +97,29 @@ def describe(
             )
     if not description.healthy:
         raise click.exceptions.Exit(ExitCode.UNHEALTHY)
+
+
+@quorum.command("check-voters")
+@click.option("--among", required=True, metavar="ID,ID,…", help="The members that stay.")
+@asks_controllers
+def check_voters(among: str, members: Controllers) -> None:
+    """Refuse, with exit code 5, if a voter is not among these members: before all others are stopped for good.
+
+    The chart asks before each upgrade. A founded quorum counts its voters, whatever its members' files say.
+    """
+    stay = voter_ids(among, "--among")
+    described = describe_best(members)
+    voters = sorted(voter.id for voter in described.voters)
+    if described.founding_id is None and described.commit_index == 0:
+        click.echo("nobody has founded the quorum yet: no member is a voter")
+        return
+    if left_out := [voter for voter in voters if voter not in stay]:
+        raise CommandError(
+            f"voters are {_listed(voters)}, and only {_listed(stay)} would stay: the quorum would count "
+            f"{_listed(left_out)} for ever. Remove them first, one after the other: pidkeeper quorum remove-voter ID",
+            ExitCode.REFUSED,
+        )
+    click.echo(f"voters {_listed(voters)} are among {_listed(stay)}")
 
 
 @quorum.command()
@@ -164,12 +188,16 @@ def remove_voter(member_id: int, members: Controllers) -> None:
     click.echo(f"member {member_id} is removed: stop its process now")
 
 
-def voter_ids(text: str) -> list[int]:
+def _listed(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, ids))
+
+
+def voter_ids(text: str, option: str = "--voters") -> list[int]:
     """The ids in a list such as 1,2,3. Raises BadParameter."""
     try:
         return msgspec.convert(text.split(","), list[MemberId], strict=False)
     except msgspec.ValidationError as error:
-        raise click.BadParameter(f"{text!r} is no list of ids like 1,2,3: {error}", param_hint="--voters") from error
+        raise click.BadParameter(f"{text!r} is no list of ids like 1,2,3: {error}", param_hint=option) from error
 
 
 def _url_of(member_id: int, members: Controllers, deadline: float) -> str:

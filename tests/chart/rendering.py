@@ -62,10 +62,10 @@ def template(helm: str, *options: str, release: str = "pidkeeper") -> Rendered:
     return Rendered(done.returncode, done.stderr, done.stdout)
 
 
-def render_file(helm: str, values: Path) -> Rendered:
+def render_file(helm: str, values: Path, *options: str) -> Rendered:
     """The chart with values of a file, on a cluster that knows all custom resources."""
     known = [word for version in API_VERSIONS for word in ("--api-versions", version)]
-    return template(helm, "--values", str(values), *known)
+    return template(helm, "--values", str(values), *known, *options)
 
 
 def started_with(rendered: Rendered, name: str, ordinal: int, directory: Path) -> tuple[Path, dict[str, str]]:

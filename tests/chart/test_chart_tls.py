@@ -180,6 +180,11 @@ def test_jobs_show_an_operators_certificate_or_bring_a_token(render: Any) -> Non
         assert "--ca-file=/etc/pidkeeper-secrets/tls/ca.crt" in args
         assert not [one for one in args if one.startswith("--token-file")]
         assert any(one.startswith("--controllers=https://") for one in args)
+    introduced = ("tls.controllers=optional", *ISSUED, "auth.tokenSecret=t")
+    upgrade = render(*introduced, options=("--is-upgrade", *CERT_MANAGER)).one("Job", "pidkeeper-upgrade-check")
+    volumes = upgrade["spec"]["template"]["spec"]["volumes"]
+    assert "ids-operator-tls" not in str(volumes), "cert-manager makes it in this very upgrade"
+    assert {volume["name"] for volume in volumes} == {"tmp", "token"}
     for args in arguments("auth.tokenSecret=t"):
         assert args[-1] == "--token-file=/etc/pidkeeper-secrets/token/token"
         assert not [one for one in args if "tls" in one]

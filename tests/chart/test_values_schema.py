@@ -66,6 +66,7 @@ BAD: list[tuple[str, Any]] = [
     ("tls.certManager.issuer", {"name": "ids-ca", "secret": "x"}),
     ("tls.certManager.duration", "90d"),
     ("controller.zoneSpread", "yes"),
+    ("controller.checkUpgrade", "no"),
     ("agent.antiAffinity", "none"),
     ("networkPolicy.clients", {"podSelector": {}}),
     ("networkPolicy.clients", [{}]),

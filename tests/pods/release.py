@@ -76,6 +76,17 @@ class Release:
             pod.kill()
             del self.pods[pod.name]
 
+    def upgrade(self, manifests: Iterable[Manifest]) -> str:
+        """What `helm upgrade` does: run its hook, and only then take the manifests for what is wanted.
+
+        Returns the hook's log. Raises PodError, and nothing has changed, if it refuses.
+        """
+        wanted = list(manifests)
+        (hook,) = [one for one in wanted if "pre-upgrade" in str(one["metadata"].get("annotations"))]
+        log = self.run_job(hook)
+        self.apply(one for one in wanted if one is not hook)
+        return log
+
     def test(self) -> str:
         """What `helm test` does; returns the log. Raises PodError."""
         (pod,) = self._of("Pod")

@@ -47,6 +47,10 @@ class Told(msgspec.Struct, frozen=True):
     """What came of a run."""
 
     test: str
+    upgrade: str
+    """What the hook of an upgrade said that keeps all members."""
+    refused: str
+    """What it said to one that leaves a single member of them."""
     rolls: list[Rolled]
     ids: int
     twice: int
@@ -98,6 +102,15 @@ def _term(address: str, context: ssl.SSLContext | None) -> int:
         connection.close()
 
 
+def refusal(release: Release, rendered: Rendered) -> str:
+    """Why an upgrade that must not begin does not. Raises PodError if it would."""
+    try:
+        release.upgrade(rendered.all())
+    except PodError as error:
+        return str(error)
+    raise PodError("an upgrade that leaves voters without pods was not refused")
+
+
 def run(case: str, rolls: int, directory: Path) -> Told:
     """Install, test, and roll the controllers so many times under load."""
     helm = find_helm()
@@ -109,14 +122,16 @@ def run(case: str, rolls: int, directory: Path) -> Told:
     try:
         release.install()
         tested = release.test()
+        refused = refusal(release, render_file(helm, VALUES[case], "--is-upgrade", "--set", "controller.replicas=1"))
         done = []
         with Claims([pod.address for pod in release.named("agent")], around.context) as claims:
+            upgrade = release.upgrade(render_file(helm, VALUES[case], "--is-upgrade").all())
             for _ in range(rolls):
                 before = term(release, around.context)
                 ends = release.roll("pidkeeper-controller")
                 done.append(Rolled(term(release, around.context) - before, ends))
         twice = sum(count - 1 for count in Counter(claims.ids).values())
-        return Told(tested, done, len(claims.ids), twice, claims.failed)
+        return Told(tested, upgrade, refused, done, len(claims.ids), twice, claims.failed)
     finally:
         release.stop()
 

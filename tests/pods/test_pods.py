@@ -47,6 +47,9 @@ def test_a_production_release_is_founded_tested_and_rolled_under_load(tmp_path: 
     told = run("run", "production", "--rolls", "1", "--directory", tmp_path)
     assert "Healthy           yes" in told["test"]
     assert told["test"].count(" 2147483647 ") == 2, "the blocks of `helm test`"
+    assert "voters 1, 2, 3 are among 1, 2, 3" in told["upgrade"]
+    assert "ended with 5" in told["refused"]
+    assert "the quorum would count 2, 3 for ever" in told["refused"].replace("\n", " ")
     (roll,) = told["rolls"]
     assert sorted(roll["ends"]) == [f"pidkeeper-controller-{number}" for number in (1, 2, 3)]
     assert roll["moves"] >= 1, "the leader was rolled, too"

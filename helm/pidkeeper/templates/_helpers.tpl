@@ -96,14 +96,20 @@ ca_file = "/etc/pidkeeper-secrets/tls/ca.crt"
     defaultMode: 0440
 {{- end -}}
 
-{{/* Where TLS is required jobs of this chart show an operator's certificate, with its CA; elsewhere they bring a token. */}}
+{{/* Where TLS is required jobs of this chart show an operator's certificate, with its CA; elsewhere they bring a token.
+Not where it is optional: before the upgrade that makes it so there is no certificate yet. */}}
 {{- define "pidkeeper.jobsCertified" -}}
 {{- if eq .Values.tls.controllers "required" }}yes{{ end -}}
 {{- end -}}
 
-{{/* Arguments by which a job reaches and convinces the controllers, as a JSON list. Takes root and token (a Secret). */}}
+{{/* Arguments by which a job reaches and convinces the controllers, as a JSON list. Takes root, token (a Secret), and
+before, if it asks those that run before an upgrade: these may not speak yet, or still, what they will. */}}
 {{- define "pidkeeper.jobArguments" -}}
-{{- $arguments := list (printf "--controllers=%s" (include "pidkeeper.controllerUrls" (dict "root" .root "scheme" (include "pidkeeper.scheme" .root)))) -}}
+{{- $urls := include "pidkeeper.controllerUrls" (dict "root" .root "scheme" (include "pidkeeper.scheme" .root)) -}}
+{{- if and .before (include "pidkeeper.jobsCertified" .root) -}}
+{{- $urls = printf "%s,%s" (include "pidkeeper.controllerUrls" (dict "root" .root "scheme" "https")) (include "pidkeeper.controllerUrls" (dict "root" .root "scheme" "http")) -}}
+{{- end -}}
+{{- $arguments := list (printf "--controllers=%s" $urls) -}}
 {{- if include "pidkeeper.jobsCertified" .root -}}
 {{- $arguments = concat $arguments (list "--ca-file=/etc/pidkeeper-secrets/tls/ca.crt" "--certificate-file=/etc/pidkeeper-secrets/tls/tls.crt" "--key-file=/etc/pidkeeper-secrets/tls/tls.key") -}}
 {{- else if .token -}}

@@ -29,6 +29,7 @@ from pidkeeper.protocol.messages import (
     RaiseFloorRequest,
     RaiseFloorResponse,
     RegisterBrokerResponse,
+    VoterStatus,
 )
 
 GOOD = (200, RaiseFloorResponse(1000, True))
@@ -362,3 +363,35 @@ def test_blocks_that_do_not_ascend_end_the_command(servers: type[Server], second
     else:
         assert done.exit_code == ExitCode.UNHEALTHY
         assert f"IDs {second} to {second + 999} were given out after 0 to 999" in done.output
+
+
+def of_voters(*ids: int, commit_index: int = 9) -> tuple[int, QuorumDescription]:
+    status, described = description(1, leads=True, commit_index=commit_index)
+    voters = [VoterStatus(one, f"http://c{one}:8080") for one in ids]
+    return status, msgspec.structs.replace(described, voters=voters)
+
+
+@pytest.mark.parametrize(
+    ("described", "among", "code", "says"),
+    [
+        (of_voters(1, 2, 3), "1,2,3", ExitCode.GOOD, "voters 1, 2, 3 are among 1, 2, 3"),
+        (of_voters(1, 2, 3), "1,2,3,4,5", ExitCode.GOOD, "voters 1, 2, 3 are among 1, 2, 3, 4, 5"),
+        (of_voters(1, 2, 3), "1", ExitCode.REFUSED, "and only 1 would stay: the quorum would count 2, 3 for ever"),
+        (of_voters(1, 4), "1,2,3", ExitCode.REFUSED, "quorum remove-voter ID"),
+        (of_voters(1, 2, 3, commit_index=0), "1", ExitCode.GOOD, "nobody has founded the quorum yet"),
+        (of_voters(1), "1,x", ExitCode.USAGE, "--among"),
+        (problem(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "1", ExitCode.NOT_AUTHORISED, "detail of"),
+    ],
+)
+def test_members_are_stopped_for_good_only_if_no_voter_is_among_them(
+    servers: type[Server], described: tuple[int, Any], among: str, code: ExitCode, says: str
+) -> None:
+    server = servers(described)
+    done = CliRunner().invoke(cli, ["quorum", "check-voters", "--among", among, "--controllers", server.url])
+    assert done.exit_code == code, done.output
+    assert says in done.output
+
+
+def test_voters_that_nobody_tells_of_are_not_taken_for_fit() -> None:
+    done = CliRunner().invoke(cli, ["quorum", "check-voters", "--among", "1", "--controllers", NOWHERE])
+    assert done.exit_code == ExitCode.UNREACHABLE, done.output
