@@ -141,3 +141,45 @@ def test_prometheus_scrapes_the_example_hosts() -> None:
     assert targets["pidkeeper-controller"] == [f"{host}:{port}" for host in hosts]
     port = tomllib.loads((DEPLOY / "agent.toml").read_text())["probe_listen"].partition(":")[2]
     assert targets["pidkeeper-agent"] == [f"agent-1:{port}", f"agent-2:{port}"]
+
+
+def composition() -> dict[str, Any]:
+    services: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return services
+
+
+def test_the_composition_mounts_files_that_are_there() -> None:
+    for name, service in composition().items():
+        for source, *_ in (volume.split(":") for volume in service.get("volumes", [])):
+            assert "/" not in source or (DEPLOY / source).exists(), f"{name}: {source}"
+
+
+def test_the_composition_has_the_hosts_of_the_examples() -> None:
+    services = composition()
+    config = yaml.safe_load(PROMETHEUS.read_text())
+    scraped = {target for job in config["scrape_configs"] for one in job["static_configs"] for target in one["targets"]}
+    assert {target.partition(":")[0] for target in scraped} <= services.keys()
+    voters = tomllib.loads((DEPLOY / "controller.toml").read_text())["voters"]
+    for voter in voters:
+        environment = services[f"controller-{voter['id']}"]["environment"]
+        assert environment["PIDKEEPER__NODE_ID"] == str(voter["id"])
+        assert environment["PIDKEEPER__HTTP_ADVERTISED"] == voter["http"]
+    source = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yaml").read_text())
+    assert [one["url"] for one in source["datasources"]] == ["http://prometheus:9090"]
+
+
+def test_nothing_of_the_composition_is_open_to_other_machines() -> None:
+    ports = [port for service in composition().values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports), "there is no TLS in it"
+
+
+def test_the_composition_hardens_whatever_is_ours() -> None:
+    for name, service in composition().items():
+        if service["image"].startswith("pidkeeper:"):
+            hardened = {key: service[key] for key in ("read_only", "cap_drop", "security_opt")}
+            assert hardened == {
+                "read_only": True,
+                "cap_drop": ["ALL"],
+                "security_opt": ["no-new-privileges:true"],
+            }, name

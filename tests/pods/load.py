@@ -22,6 +22,13 @@ def connect(address: str, context: ssl.SSLContext | None) -> http.client.HTTPCon
     return http.client.HTTPSConnection(address, 8080, timeout=ANSWER_SECONDS, context=context)
 
 
+def claim(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
+    """Ask for one ID; status and body of the answer. Raises OSError or HTTPException."""
+    connection.request("POST", "/v1/init-producer-id", "{}", {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
 class Claims:
     """Claims one ID after the other of each address, over connections that stay. `failed`: what went wrong."""
 
@@ -46,13 +53,11 @@ class Claims:
         connection = connect(address, self._context)
         while not self._end.is_set():
             try:
-                connection.request("POST", "/v1/init-producer-id", "{}", {"Content-Type": "application/json"})
-                answer = connection.getresponse()
-                body = answer.read()
-                if answer.status == 200:
+                status, body = claim(connection)
+                if status == 200:
                     self.ids.append(json.loads(body)["producer_id"])
                 else:
-                    self.failed.append(f"{address}: {answer.status} {body[:200]!r}")
+                    self.failed.append(f"{address}: {status} {body[:200]!r}")
             except (OSError, http.client.HTTPException) as error:
                 self.failed.append(f"{address}: {error!r}")
                 connection.close()

@@ -188,6 +188,8 @@ class Pod:
             return str(self._claims[name])
         if "emptyDir" in volume:
             return ""
+        if "hostPath" in volume:
+            return str(volume["hostPath"]["path"])
         if "configMap" in volume:
             return str(self._objects["ConfigMap", volume["configMap"]["name"]])
         return str(self._objects["Secret", volume["secret"]["secretName"]])

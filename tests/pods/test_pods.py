@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pidkeeper.cli.failures import ExitCode
 from tests.pods.namespaces import why_not
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,15 @@ def test_a_container_sees_what_its_specification_says_and_no_more(tmp_path: Path
     assert seen["environment"] == {"MY_NAME": "looks-3", "MY_URL": "http://looks-3.svc", "MY_INDEX": "3"}
     assert seen["argument"] == "looks-3"
     assert seen["me"].startswith("10.244.")
+
+
+def test_the_composition_is_founded_once_and_hands_out_ids(tmp_path: Path) -> None:
+    told = run("composed", tmp_path)
+    codes = told["codes"]
+    assert codes.pop("found again") == ExitCode.REFUSED, "with each `up` it is tried again"
+    assert set(codes.values()) == {ExitCode.GOOD}, codes
+    assert len(codes) == 5
+    assert len(set(told["ids"].values())) == 2
 
 
 def test_a_production_release_is_founded_tested_and_rolled_under_load(tmp_path: Path) -> None:
