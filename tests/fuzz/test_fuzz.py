@@ -28,7 +28,7 @@ from tests.fuzz.storage_files import ReadOnlyFiles, SnapshotTarget
 from tests.fuzz.target import StepCount, Target, Violation
 
 PINNED: Final = Path(__file__).with_name("pinned")
-SLICE: Final = 150_000
+SLICE: Final = 100_000
 DEEP: Final = 20_000
 """Deeper than every Python lets C code nest: 3.13 takes 5000 without a word."""
 

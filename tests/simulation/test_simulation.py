@@ -27,8 +27,8 @@ from tests.support.side_by_side import share
 pytestmark = pytest.mark.timeout(800)
 """In a parallel run the known seeds have one core, half of it at worst, and machines differ by a factor of three."""
 
-FRESH_SEEDS = 12
-KNOWN_SEEDS = range(1, 31)
+FRESH_SEEDS = 8
+KNOWN_SEEDS = range(1, 21)
 RARE_SEEDS = (2010, 2016, 20014)
 """A file is refused in the first two, and a copy restored in the last, as in few others; every other kind of fault
 fires in more of the known seeds."""
