@@ -11,7 +11,7 @@ from typing import Final
 from tests.chaos import own_network
 from tests.chart.rendering import find_helm
 
-TOOLS: Final = ("ip", "unshare", "nsenter")
+TOOLS: Final = ("ip", "unshare")
 TRIAL_SECONDS: Final = 10.0
 _TRIAL: Final = "ip link add pods type bridge && ip link add near type veth peer name far"
 _UNSHARE: Final = ("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")

@@ -99,7 +99,7 @@ class Pod:
         return self._process is not None and self._process.poll() is None
 
     def delete(self) -> float:
-        """End it as a kubelet does: preStop, SIGTERM, and SIGKILL after the grace. Returns the seconds it took.
+        """End it as a kubelet does: SIGTERM, and SIGKILL after the grace. Returns the seconds it took.
 
         Raises PodError if it had to be killed.
         """
@@ -107,12 +107,9 @@ class Pod:
         assert self._process is not None
         begun = time.monotonic()
         grace = float(self.specification["terminationGracePeriodSeconds"])
-        (container,) = self.specification["containers"]
-        if (hook := container.get("lifecycle", {}).get("preStop")) is not None:
-            self._run_in(container, hook["exec"]["command"], grace)
         self._signal(signal.SIGTERM)
         try:
-            self._process.wait(max(grace - (time.monotonic() - begun), 0.0))
+            self._process.wait(grace)
         except subprocess.TimeoutExpired:
             self.kill()
             raise PodError(f"{self.name} did not end within {grace:g} s of grace\n{self.log()}") from None
@@ -234,22 +231,6 @@ class Pod:
         assert self._process is not None
         pid = self._process.pid
         return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
-
-    def _run_in(self, container: Manifest, command: list[str], seconds: float) -> None:
-        """What preStop orders: in the namespaces of the container, as its user, with its environment."""
-        variables = self._environment(container)
-        security = self.specification["securityContext"]
-        entry = image.entrypoint() if command[0] == "pidkeeper" else [command[0]]
-        subprocess.run(
-            (
-                *("nsenter", "--target", str(self._first_process()), "--all", "--root", "--wd"),
-                *("--setgid", str(security["runAsGroup"]), "--setuid", str(security["runAsUser"])),
-                *(*entry, *command[1:]),
-            ),
-            env=variables,
-            timeout=seconds,
-            check=False,
-        )
 
     def forget(self) -> None:
         """Remove what the node keeps of it. Its namespaces, and what was mounted in them, went with its processes."""

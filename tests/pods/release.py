@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.pods.network import Network
-from tests.pods.pod import Pod, PodError
+from tests.pods.pod import WAIT_SECONDS, Pod, PodError
 
 Manifest = dict[str, Any]
 
 NAMESPACE: Final = "ids"
 GROUP: Final = 10001
 JOB_SECONDS: Final = 120.0
+PROBE_SECONDS: Final = 0.5
 _INDEX: Final = "apps.kubernetes.io/pod-index"
 _JOB: Final = "batch.kubernetes.io/controller-uid"
 
@@ -172,11 +173,14 @@ class Release:
     def _stays_ready(self, pod: Pod, seconds: float) -> None:
         """As `minReadySeconds` has it: whoever is not ready in between begins again."""
         end = time.monotonic() + seconds
+        give_up = end + WAIT_SECONDS
         while time.monotonic() < end:
-            time.sleep(0.5)
+            time.sleep(PROBE_SECONDS)
             if not pod.is_ready():
                 pod.wait_ready()
                 end = time.monotonic() + seconds
+            if time.monotonic() > give_up:
+                raise PodError(f"{pod.name} does not stay ready for {seconds:g} s\n{pod.log()}")
 
     def _written(self, kind: str, name: str, entries: Mapping[str, str]) -> Path:
         """Files as a kubelet makes them: owned by root, readable for the group of the pod."""
