@@ -21,7 +21,7 @@ from pidkeeper.service.tls_files import TlsFiles
 from tests.integration.test_peer_keys import Claims, roll
 from tests.integration.test_tokens import Tokens
 from tests.support.certificates import CertificateAuthority
-from tests.support.cluster import CONTROLLER_OPTIONS, labelled, log_of, running_cluster, wait_until
+from tests.support.cluster import CONTROLLER_OPTIONS, SOON_ANOTHER, labelled, log_of, running_cluster, wait_until
 from tests.support.http_calls import address_of, call
 
 ALLOCATE = "/v1/producer-ids/allocate"
@@ -95,7 +95,7 @@ def test_tokens_of_an_agent_and_of_operators_are_rolled_under_load(tmp_path: Pat
         operators,
         agents=1,
         controller_options=CONTROLLER_OPTIONS,
-        agent_options={"token_file": str(own)},
+        agent_options={"token_file": str(own), **SOON_ANOTHER},
     )
     controllers, (agent,) = cluster.layout.controllers, cluster.layout.agents
 
@@ -218,7 +218,7 @@ def signed_by_second(member: Member, context: ssl.SSLContext) -> bool:
 
 def test_certificates_and_their_ca_are_rolled_under_load(tmp_path: Path) -> None:
     """The second CA is trusted beside the first, signs for one member after the other, and is trusted alone then."""
-    with running_cluster(tmp_path / "cluster", agents=1, secure=True) as cluster:
+    with running_cluster(tmp_path / "cluster", agents=1, agent_options=SOON_ANOTHER, secure=True) as cluster:
         (agent,), members = cluster.layout.agents, cluster.members()
         authority = SecondAuthority(cluster, tmp_path)
         old = cluster.context

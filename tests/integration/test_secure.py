@@ -34,6 +34,7 @@ from tests.integration.test_peer_keys import Claims, roll
 from tests.support.certificates import NOW, CertificateAuthority
 from tests.support.cluster import (
     CONTROLLER_OPTIONS,
+    SOON_ANOTHER,
     assert_healthy,
     exit_code,
     log_of,
@@ -395,7 +396,9 @@ class Changing(LocalCluster):
 
 
 def test_a_quorum_changes_from_a_key_to_certificates_under_load(tmp_path: Path) -> None:
-    cluster = Changing(tmp_path, agents=1, controller_options=dict(CONTROLLER_OPTIONS))
+    cluster = Changing(
+        tmp_path, agents=1, controller_options=dict(CONTROLLER_OPTIONS), agent_options=dict(SOON_ANOTHER)
+    )
     cluster.certify()
     (agent,) = cluster.layout.agents
     try:
@@ -403,7 +406,7 @@ def test_a_quorum_changes_from_a_key_to_certificates_under_load(tmp_path: Path) 
         cluster.wait_ready()
         with Claims(agent) as claims:
             roll(cluster, security="optional")
-            wait_until(lambda: len(claims.claimed) > 3000, "claims over more than two blocks")
+            wait_until(lambda: len(claims.claimed) > 2500, "claims over more than two blocks")
         assert claims.failed == []
         # The agent speaks TLS from here on; it still lets others in without.
         cluster.signal(agent, signal.SIGTERM)
@@ -416,7 +419,7 @@ def test_a_quorum_changes_from_a_key_to_certificates_under_load(tmp_path: Path) 
         with Claims(agent) as claims:
             roll(cluster, security="required", peer_key_file=None)
             before = len(claims.claimed)
-            wait_until(lambda: len(claims.claimed) > before + 3000, "claims over more than two blocks")
+            wait_until(lambda: len(claims.claimed) > before + 2500, "claims over more than two blocks")
         assert claims.failed == []
         # The last step. Whoever still comes without TLS is let in no more.
         cluster.signal(agent, signal.SIGTERM)

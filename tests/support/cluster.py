@@ -44,6 +44,9 @@ CONTROLLER_OPTIONS: Final[dict[str, Any]] = {
 
 Found = TypeVar("Found")
 
+SOON_ANOTHER: Final[dict[str, Any]] = {"max_reserve_blocks": 2, "min_reserve_ids": 1000}
+"""A reserve of which a thousand claims make an agent ask for more: a slow machine takes a minute for six thousand."""
+
 
 @contextlib.contextmanager
 def running_cluster(
