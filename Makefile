@@ -121,7 +121,7 @@ chaos: $(VENV)/.dev  ## faults of all kinds in real processes under load, and a 
 
 CASE ?= production
 ROLLS ?= 10
-pods: $(VENV)/.dev  ## the chart's pods as processes, rolled ROLLS times under load; CASE=n of helm/pidkeeper/ci; needs root and helm
+pods: $(VENV)/.dev  ## the chart's pods as processes, rolled ROLLS times under load; CASE=default or production; needs root and helm
 	$(BIN)/python -m tests.pods.run $(CASE) --rolls $(ROLLS)
 
 chaos-faults: $(VENV)/.dev  ## each kind of fault alone on a small cluster, and that it bites

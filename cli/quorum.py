@@ -105,7 +105,8 @@ def describe(
 def check_voters(among: str, members: Controllers) -> None:
     """Refuse, with exit code 5, if a voter is not among these members: before all others are stopped for good.
 
-    The chart asks before each upgrade. A founded quorum counts its voters, whatever its members' files say.
+    The chart asks before each upgrade. A founded quorum counts its voters, whatever its members' files say. Exits 3 if
+    no leader is known.
     """
     stay = voter_ids(among, "--among")
     described = describe_best(members)
@@ -113,6 +114,8 @@ def check_voters(among: str, members: Controllers) -> None:
     if described.founding_id is None and described.commit_index == 0:
         click.echo("nobody has founded the quorum yet: no member is a voter")
         return
+    if described.leader_id is None:
+        raise NobodyError("no member that answers knows a leader, so who votes is not known for sure: ask again")
     if left_out := [voter for voter in voters if voter not in stay]:
         raise CommandError(
             f"voters are {_listed(voters)}, and only {_listed(stay)} would stay: the quorum would count "

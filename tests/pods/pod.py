@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
+import os
 import re
 import shutil
 import signal
@@ -225,12 +227,10 @@ class Pod:
     def _signal(self, number: int) -> None:
         """To the container's first process: signals to `unshare` itself would end it alone."""
         assert self._process is not None
-        subprocess.run(("kill", f"-{number}", str(self._first_process())), check=False)
-
-    def _first_process(self) -> int:
-        assert self._process is not None
         pid = self._process.pid
-        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It ended by itself meanwhile.
+            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+                os.kill(int(child), number)
 
     def forget(self) -> None:
         """Remove what the node keeps of it. Its namespaces, and what was mounted in them, went with its processes."""

@@ -365,8 +365,8 @@ def test_blocks_that_do_not_ascend_end_the_command(servers: type[Server], second
         assert f"IDs {second} to {second + 999} were given out after 0 to 999" in done.output
 
 
-def of_voters(*ids: int, commit_index: int = 9) -> tuple[int, QuorumDescription]:
-    status, described = description(1, leads=True, commit_index=commit_index)
+def of_voters(*ids: int, commit_index: int = 9, leader: int | None = 1) -> tuple[int, QuorumDescription]:
+    status, described = description(1, leads=leader == 1, commit_index=commit_index, leader_id=leader)
     voters = [VoterStatus(one, f"http://c{one}:8080") for one in ids]
     return status, msgspec.structs.replace(described, voters=voters)
 
@@ -379,6 +379,7 @@ def of_voters(*ids: int, commit_index: int = 9) -> tuple[int, QuorumDescription]
         (of_voters(1, 2, 3), "1", ExitCode.REFUSED, "and only 1 would stay: the quorum would count 2, 3 for ever"),
         (of_voters(1, 4), "1,2,3", ExitCode.REFUSED, "quorum remove-voter ID"),
         (of_voters(1, 2, 3, commit_index=0), "1", ExitCode.GOOD, "nobody has founded the quorum yet"),
+        (of_voters(1, 2, 3, leader=None), "1,2,3", ExitCode.UNREACHABLE, "who votes is not known for sure"),
         (of_voters(1), "1,x", ExitCode.USAGE, "--among"),
         (problem(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), "1", ExitCode.NOT_AUTHORISED, "detail of"),
     ],
