@@ -48,11 +48,11 @@ class RenewedCertificate(Fault):
 
     async def begin(self) -> None:
         """Make another one."""
-        await asyncio.to_thread(issue, self.stage.cluster, self._member, self.days)
+        await self.stage.in_turn(issue, self.stage.cluster, self._member, self.days)
 
     async def end(self) -> None:
         """Make one that lasts."""
-        await asyncio.to_thread(issue, self.stage.cluster, self._member, CERTIFICATE_DAYS)
+        await self.stage.in_turn(issue, self.stage.cluster, self._member, CERTIFICATE_DAYS)
 
     async def bites(self) -> int:
         """Whether the process tells the end of the last one. Waits for that."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
@@ -52,20 +54,22 @@ def faketime() -> Path | None:
 
 
 class Clocks:
-    """A clock for each process, whose offset is in a file of its own in `directory`."""
+    """A clock for each process, whose offset is in a file of its own in `directory`. May be set from any thread."""
 
     def __init__(self, library: Path, directory: Path) -> None:
         self.library = library
         self._directory = directory
+        self._offsets: defaultdict[str, list[float]] = defaultdict(list)
+        self._turn = threading.Lock()
         directory.mkdir(parents=True, exist_ok=True)
 
     def variables(self, process: str) -> dict[str, str]:
         """The environment of a process, whose clock goes right until it is set."""
         forget_the_dead()
-        if not self._file(process).exists():
-            self.set(process, 0.0)
+        with self._turn:
+            self._write(process)
         return {
-            "FAKETIME_TIMESTAMP_FILE": str(self._file(process)),
+            "FAKETIME_TIMESTAMP_FILE": str(self._directory / process),
             "FAKETIME_CACHE_DURATION": str(CACHE_SECONDS),
             "FAKETIME_DONT_FAKE_MONOTONIC": "1",
             # Else a wait for a condition by the monotonic clock polls: ten times the CPU for each turn of two threads.
@@ -74,15 +78,26 @@ class Clocks:
             "NO_FAKE_STAT": "1",
         }
 
-    def set(self, process: str, offset: float) -> None:
-        """Put the clock of a process ahead by `offset` seconds; it shows within CACHE_SECONDS."""
+    def shift(self, process: str, offset: float) -> None:
+        """Put the clock of a process ahead by `offset` seconds; it shows within CACHE_SECONDS.
+
+        The last of several shifts holds, and with its end the one before it.
+        """
+        with self._turn:
+            self._offsets[process].append(offset)
+            self._write(process)
+
+    def shift_back(self, process: str, offset: float) -> None:
+        """End such a shift. Raises ValueError if there is none."""
+        with self._turn:
+            self._offsets[process].remove(offset)
+            self._write(process)
+
+    def _write(self, process: str) -> None:
         # As a whole: the library reads at any time.
         written = self._directory / f".{process}"
-        written.write_text(f"{offset:+.0f}\n")
-        written.replace(self._file(process))
-
-    def _file(self, process: str) -> Path:
-        return self._directory / process
+        written.write_text(f"{[0.0, *self._offsets[process]][-1]:+.0f}\n")
+        written.replace(self._directory / process)
 
 
 class ClockJump(Fault):
@@ -100,7 +115,7 @@ class ClockJump(Fault):
 
     async def begin(self) -> None:
         """Set it, and look meanwhile what the process takes for the time."""
-        await asyncio.to_thread(self._clocks().set, self.victims[0], self.offset)
+        await asyncio.to_thread(self._clocks().shift, self.victims[0], self.offset)
         self._watch = asyncio.create_task(self._look(), name="look at a clock")
 
     async def end(self) -> None:
@@ -109,7 +124,7 @@ class ClockJump(Fault):
         self._watch.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._watch
-        await asyncio.to_thread(self._clocks().set, self.victims[0], 0.0)
+        await asyncio.to_thread(self._clocks().shift_back, self.victims[0], self.offset)
 
     async def bites(self) -> int:
         """Whether the process told the wrong time."""

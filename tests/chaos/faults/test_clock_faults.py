@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,7 @@ def test_what_waits_by_the_monotonic_clock_waits_as_long_while_the_wall_clock_le
             began = float(process.stdout.readline())
             told = []
             for offset in (LEAP, -LEAP, 0.0, 300.0, -LEAP, LEAP, 0.0, -300.0, 0.0, LEAP):
-                clocks.set("waiter", offset)
+                clocks.shift("waiter", offset)
                 told.append(float(process.stdout.readline()))
             ended = float(process.stdout.readline())
         finally:
@@ -156,6 +158,31 @@ async def test_an_agents_clock_jumps_and_it_stays_ready(cluster: ChaosCluster) -
     assert await until(lambda: fault.seen, WAIT_SECONDS)
     await fault.end()
     assert await fault.bites() == 1
+
+
+async def test_of_two_jumps_of_one_clock_the_second_holds_and_at_its_end_the_first(cluster: ChaosCluster) -> None:
+    stage = stage_of(cluster)
+    first, second = (clock_fault(stage, "clock_jump", Target.AGENT, strength=strength) for strength in (1.0, 0.5))
+    for fault in (first, second):
+        await fault.begin()
+        assert await until(partial(_is_off, victim(fault), fault.offset), WAIT_SECONDS)
+    await second.end()
+    assert await until(lambda: _is_off(victim(first), first.offset), WAIT_SECONDS)
+    await first.end()
+    assert await until(lambda: _is_off(victim(first), 0.0), WAIT_SECONDS)
+
+
+def test_a_clock_may_be_set_by_several_at_once(tmp_path: Path) -> None:
+    clocks = Clocks(tmp_path / "unused.so", tmp_path)
+
+    def shift_and_back(offset: float) -> None:
+        for _ in range(100):
+            clocks.shift("somebody", offset)
+            clocks.shift_back("somebody", offset)
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(shift_and_back, (60.0, 120.0, 180.0, 240.0)))
+    assert (tmp_path / "somebody").read_text() == "+0\n"
 
 
 async def test_a_jump_of_a_process_that_tells_no_time_did_not_bite(cluster: ChaosCluster) -> None:
