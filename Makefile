@@ -91,9 +91,11 @@ check: $(VENV)/.dev  ## ruff, mypy --strict, import contracts; changes nothing
 dashboards: $(VENV)/.dev  ## write deploy/grafana/dashboards again from the code beside them
 	$(BIN)/python -m deploy.grafana.build
 
-chart: $(VENV)/.dev  ## write the table of the chart's values and its golden renders again; needs helm
+chart: $(VENV)/.dev  ## write again what is made from the chart: schema, table, golden renders, bases; needs helm
+	$(BIN)/python -m deploy.chart_schema
 	$(BIN)/python -m deploy.chart_readme
 	$(BIN)/python -m tests.chart.goldens
+	$(BIN)/python -m tests.chart.kustomize
 
 fix: $(VENV)/.dev  ## what can be mended by itself
 	$(BIN)/ruff check --fix .

@@ -19,7 +19,7 @@ SCHEMAS = Path(__file__).parent / "schemas"
 KUBE_VERSION = "1.31.0"
 HELM_TIMEOUT = 60.0
 
-API_VERSIONS = ("cert-manager.io/v1", "monitoring.coreos.com/v1")
+API_VERSIONS = ("cert-manager.io/v1", "keda.sh/v1alpha1", "monitoring.coreos.com/v1", "sparkoperator.k8s.io/v1beta2")
 """Of the custom resources that the chart makes where the cluster knows them."""
 
 PEER_KEY = "auth.peerKeySecret=ids-peer"

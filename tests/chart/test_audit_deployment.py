@@ -1,4 +1,4 @@
-"""The image and the manifests of deploy/audit are valid, and the command line and the chart know what they name."""
+"""The image of deploy/audit and the chart's audit are valid, and the command line knows what they name."""
 
 from __future__ import annotations
 
@@ -13,70 +13,40 @@ from pathlib import Path
 from typing import Any
 
 import click
-import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate
 import pytest
-import yaml
 
 from pidkeeper.cli.main import cli
+from tests.chart.policies import lets_through
+from tests.chart.rendering import Render, Rendered, valid
 
 ROOT = Path(__file__).resolve().parents[2]
 AUDIT = ROOT / "deploy" / "audit"
 IMAGE = "pidkeeper-audit:0.1.0"
 MEMBERS = (1, 2, 3)
 
-# By the types of kubeflow/spark-operator, api/v1beta2: fields without `omitempty` are required.
-POD = ("cores", "coreRequest", "memory", "memoryOverhead", "serviceAccount", "env", "envFrom", "securityContext")
-QUANTITY = {"type": "string", "pattern": r"^\d+[kmgtKMGT]?$"}
-POD_TYPES = {"cores": {"type": "integer", "minimum": 1}, "memory": QUANTITY, "memoryOverhead": QUANTITY}
+BUCKET = ("audit.enabled=true", "audit.archive=s3://BUCKET/members", "audit.out=s3://BUCKET/audit")
+ON_SPARK = (*BUCKET, "audit.bucketSecret=ids-bucket", "audit.spark.serviceAccount=spark")
+SPARK_OPERATOR = ("--api-versions", "sparkoperator.k8s.io/v1beta2")
 
 
-def pod(*more: str) -> dict[str, Any]:
-    known = {name: POD_TYPES.get(name, {}) for name in (*POD, *more)}
-    return {"type": "object", "properties": known, "additionalProperties": False}
+@pytest.fixture(scope="session")
+def rendered(render: Render) -> Rendered:
+    """A release whose archives go to a bucket."""
+    return render("clusterId=CLUSTER_ID", *BUCKET, "audit.bucketSecret=ids-bucket")
 
 
-SPARK_APPLICATION = {
-    "type": "object",
-    "required": ["apiVersion", "kind", "metadata", "spec"],
-    "additionalProperties": False,
-    "properties": {
-        "apiVersion": {"const": "sparkoperator.k8s.io/v1beta2"},
-        "kind": {"const": "SparkApplication"},
-        "metadata": {"type": "object", "required": ["name"]},
-        "spec": {
-            "type": "object",
-            "required": ["type", "sparkVersion", "mainApplicationFile", "driver", "executor"],
-            "additionalProperties": False,
-            "properties": {
-                "type": {"enum": ["Java", "Python", "Scala", "R"]},
-                "pythonVersion": {"enum": ["2", "3"]},
-                "mode": {"enum": ["cluster", "client"]},
-                "sparkVersion": {"type": "string"},
-                "image": {"type": "string"},
-                "imagePullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
-                "mainApplicationFile": {"type": "string"},
-                "arguments": {"type": "array", "items": {"type": "string"}},
-                "sparkConf": {"type": "object", "additionalProperties": {"type": "string"}},
-                "restartPolicy": {"type": "object", "properties": {"type": {"enum": ["Never", "Always", "OnFailure"]}}},
-                "timeToLiveSeconds": {"type": "integer"},
-                "driver": pod("podName", "javaOptions"),
-                "executor": pod("instances", "javaOptions", "deleteOnTermination"),
-            },
-        },
-    },
-}
-
-
-@pytest.fixture(scope="module")
-def jobs() -> dict[str, Any]:
+@pytest.fixture(scope="session")
+def jobs(rendered: Rendered) -> dict[str, Any]:
     """The CronJobs by name."""
-    return {one["metadata"]["name"]: one for one in yaml.safe_load_all((AUDIT / "cronjobs.yaml").read_text())}
+    return {one["metadata"]["name"]: one for one in rendered.all() if one["kind"] == "CronJob"}
 
 
-@pytest.fixture(scope="module")
-def application() -> Any:
-    return yaml.safe_load((AUDIT / "spark-application.yaml").read_text())
+@pytest.fixture(scope="session")
+def application(render: Render) -> Any:
+    """The audit where there is an operator for Spark."""
+    on_spark = render("clusterId=CLUSTER_ID", *ON_SPARK, options=SPARK_OPERATOR)
+    return valid(on_spark.one("ScheduledSparkApplication", "pidkeeper-audit"))
 
 
 @pytest.fixture(scope="module")
@@ -206,25 +176,41 @@ def test_the_image_is_driver_and_executor_of_spark(command: Any) -> None:
 # The CronJobs.
 
 
-def test_the_cron_jobs_are_valid(jobs: dict[str, Any]) -> None:
+def test_without_an_audit_there_is_none_and_with_one_it_must_know_its_bucket(render: Render) -> None:
+    assert not [one for one in render().all() if one["kind"] == "CronJob"]
+    for lacking in BUCKET[1:]:
+        refused = render(*(one for one in BUCKET if one != lacking))
+        assert refused.returncode != 0
+        assert f"/{lacking.partition('=')[0].replace('.', '/')}" in refused.stderr, refused.stderr
+
+
+def test_each_member_is_shipped_and_the_bucket_is_audited(jobs: dict[str, Any]) -> None:
     assert list(jobs) == [*(f"pidkeeper-ship-{member}" for member in MEMBERS), "pidkeeper-audit"]
+    assert len({job["spec"]["schedule"] for job in jobs.values()}) == len(jobs)
     for job in jobs.values():
-        kubernetes_validate.validate(job, "1.31", strict=True)
-
-
-def test_the_jobs_have_no_rights_and_no_root(jobs: dict[str, Any]) -> None:
-    for job in jobs.values():
-        spec = pod_of(job)
-        (container,) = spec["containers"]
-        assert spec["automountServiceAccountToken"] is False
-        assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001)
-        assert container["securityContext"] == {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        }
+        spec = job["spec"]
+        assert (spec["concurrencyPolicy"], spec["jobTemplate"]["spec"]["backoffLimit"]) == ("Forbid", 0)
+        (container,) = pod_of(job)["containers"]
         assert {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")} == {"/tmp"}
         assert container["image"] == IMAGE
+        assert container["envFrom"] == [{"secretRef": {"name": "ids-bucket"}}]
+
+
+def test_a_service_account_may_have_the_credentials_instead(render: Render) -> None:
+    for job in (one for one in render(*BUCKET).all() if one["kind"] == "CronJob"):
+        assert "envFrom" not in pod_of(job)["containers"][0]
+
+
+def test_the_jobs_reach_the_bucket_and_nobody_else_of_the_release_does(rendered: Rendered) -> None:
+    policies = [one for one in rendered.all() if one["kind"] == "NetworkPolicy"]
+    elsewhere = {"app": "somebody's bucket"}
+    for one in rendered.all():
+        if one["kind"] == "CronJob":
+            labels = one["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+            assert lets_through(policies, labels, elsewhere, 443)
+            assert not lets_through(policies, labels, elsewhere, 80)
+        elif one["kind"] == "StatefulSet":
+            assert not lets_through(policies, one["spec"]["template"]["metadata"]["labels"], elsewhere, 443)
 
 
 def test_the_audit_reads_what_the_others_ship(jobs: dict[str, Any]) -> None:
@@ -235,8 +221,8 @@ def test_the_audit_reads_what_the_others_ship(jobs: dict[str, Any]) -> None:
     assert [f"{target}/CLUSTER_ID/*" for target in targets] == list(audit["data"])
 
 
-def test_each_member_is_shipped_from_its_own_volume_on_its_own_node(jobs: dict[str, Any], render: Any) -> None:
-    controller = render().one("StatefulSet", "pidkeeper-controller")
+def test_each_member_is_shipped_from_its_own_volume_on_its_own_node(jobs: dict[str, Any], rendered: Rendered) -> None:
+    controller = rendered.one("StatefulSet", "pidkeeper-controller")
     (claim,) = [one["metadata"]["name"] for one in controller["spec"]["volumeClaimTemplates"]]
     name = controller["metadata"]["name"]
     (place,) = {
@@ -245,7 +231,7 @@ def test_each_member_is_shipped_from_its_own_volume_on_its_own_node(jobs: dict[s
         for mount in container["volumeMounts"]
         if mount["name"] == claim
     }
-    data = tomllib.loads(render().one("ConfigMap", name)["data"]["controller.toml"])["data_dir"]
+    data = tomllib.loads(rendered.one("ConfigMap", name)["data"]["controller.toml"])["data_dir"]
     assert controller["spec"]["replicas"] == len(MEMBERS)
     for member in MEMBERS:
         spec = pod_of(jobs[f"pidkeeper-ship-{member}"])
@@ -262,17 +248,19 @@ def test_each_member_is_shipped_from_its_own_volume_on_its_own_node(jobs: dict[s
 # The SparkApplication.
 
 
-def test_the_spark_application_is_valid(application: Any) -> None:
-    jsonschema.validate(application, SPARK_APPLICATION)
-    for field in SPARK_APPLICATION["properties"]["spec"]["required"]:  # type: ignore[index]
-        lacking = {**application, "spec": {name: value for name, value in application["spec"].items() if name != field}}
-        with pytest.raises(jsonschema.ValidationError, match=field):
-            jsonschema.validate(lacking, SPARK_APPLICATION)
+def test_executors_are_used_where_there_is_an_operator_for_them(render: Render, application: Any) -> None:
+    with_operator = render(*ON_SPARK, options=SPARK_OPERATOR).all()
+    assert "pidkeeper-audit" not in {one["metadata"]["name"] for one in with_operator if one["kind"] == "CronJob"}
+    assert application["spec"]["schedule"] == "30 4 * * *"
+    kinds = [one["kind"] for one in render(*ON_SPARK).all() if one["metadata"]["name"] == "pidkeeper-audit"]
+    assert sorted(kinds) == ["CronJob", "NetworkPolicy"], "without the operator"
+    kinds = [one["kind"] for one in render(*BUCKET, options=SPARK_OPERATOR).all()]
+    assert "ScheduledSparkApplication" not in kinds, "without an account that may make pods"
 
 
 def test_its_containers_are_valid_ones(application: Any) -> None:
     for role in ("driver", "executor"):
-        found = application["spec"][role]
+        found = application["spec"]["template"][role]
         container = {
             "name": role,
             "image": IMAGE,
@@ -284,7 +272,7 @@ def test_its_containers_are_valid_ones(application: Any) -> None:
 
 
 def test_it_runs_the_audit_of_this_image(application: Any, jobs: dict[str, Any]) -> None:
-    spec = application["spec"]
+    spec = application["spec"]["template"]
     audit = parsed(pod_of(jobs["pidkeeper-audit"])["containers"][0]["args"])
     told = parsed(spec["arguments"])
     assert (told["data"], told["out"], spec["image"]) == (audit["data"], audit["out"], IMAGE)
@@ -297,4 +285,4 @@ def test_it_runs_the_audit_of_this_image(application: Any, jobs: dict[str, Any])
 
 def test_it_names_the_spark_that_the_lock_has(application: Any) -> None:
     (locked,) = re.findall(r"(?m)^pyspark==(\S+)", (ROOT / "requirements" / "audit.txt").read_text())
-    assert application["spec"]["sparkVersion"] == locked
+    assert application["spec"]["template"]["sparkVersion"] == locked

@@ -35,12 +35,18 @@ def stateful_sets(rendered: Any) -> list[dict[str, Any]]:
 
 
 def with_pods(rendered: Any) -> list[dict[str, Any]]:
-    return [manifest for manifest in rendered.all() if manifest["kind"] in {"StatefulSet", "Job", "Pod"}]
+    return [
+        manifest
+        for manifest in rendered.all()
+        if manifest["kind"] in {"StatefulSet", "DaemonSet", "CronJob", "Job", "Pod"}
+    ]
 
 
 def pod_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = manifest["spec"] if manifest["kind"] == "Pod" else manifest["spec"]["template"]["spec"]
-    return found
+    found: dict[str, Any] = manifest["spec"]
+    if manifest["kind"] == "CronJob":
+        found = found["jobTemplate"]["spec"]
+    return found if manifest["kind"] == "Pod" else found["template"]["spec"]
 
 
 def containers(manifest: dict[str, Any]) -> list[dict[str, Any]]:

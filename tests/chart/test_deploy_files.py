@@ -16,6 +16,7 @@ import yaml
 from pidkeeper.broker_agent.config import load_config as load_agent_config
 from pidkeeper.controller.config import load_config as load_controller_config
 from pidkeeper.controller.node.settings import ZooKeeperSettings
+from pidkeeper.service.throttle import Rate
 from tests.chart.rendering import started_with
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -120,6 +121,41 @@ def test_secrets_come_from_the_files_that_the_chart_names(render: Any, tmp_path:
     agent = load_agent_config(file, environment=environment)
     assert agent.token_file == controller.token_file == "/etc/pidkeeper-secrets/api/token"
     assert controller.operator_token_file == "/etc/pidkeeper-secrets/operator/token"
+
+
+def test_callers_and_users_come_from_the_files_that_the_chart_names(render: Any, tmp_path: Path) -> None:
+    named = ("tokensSecret=t", "agentTokensSecret=at", "usersSecret=u", "aclsSecret=a")
+    rendered = render(*(f"auth.{one}" for one in named))
+    controller = load_controller_config(*started_with(rendered, "controller", 1, tmp_path))
+    file, environment = started_with(rendered, "agent", 1, tmp_path)
+    agent = load_agent_config(file, environment=environment)
+    for program, secrets in (
+        ("controller", {"t": controller.tokens_file}),
+        ("agent", {"at": agent.tokens_file, "u": agent.users_file, "a": agent.acls_file}),
+    ):
+        pod = rendered.one("StatefulSet", f"pidkeeper-{program}")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        mounted = {one["secret"]["secretName"]: mounts[one["name"]] for one in pod["volumes"] if "secret" in one}
+        for secret, path in secrets.items():
+            assert path is not None and path.rpartition("/")[0] == mounted[secret]
+
+
+def test_every_other_setting_reaches_the_programs(render: Any, tmp_path: Path, peer_key: dict[str, str]) -> None:
+    values = tmp_path / "values.yaml"
+    limits = {"broker_allocations": {"per_second": 12.5, "burst": 100}, "max_pending": 64}
+    settings = {"snapshot_entries": 1_000_000, "profile": "wan", "log_format": "json", "limits": limits}
+    of_agents = {"min_reserve_ids": 5_000_000, "ask_fraction": 0.25, "kafka_idle_timeout_seconds": 30}
+    values.write_text(yaml.safe_dump({"controller": {"settings": settings}, "agent": {"settings": of_agents}}))
+    rendered = render(options=("--values", str(values)))
+    file, environment = started_with(rendered, "controller", 1, tmp_path)
+    controller = load_controller_config(file, environment | peer_key)
+    assert (controller.snapshot_entries, controller.profile, controller.log_format) == (1_000_000, "wan", "json")
+    assert (controller.limits.broker_allocations, controller.limits.max_pending) == (Rate(12.5, 100), 64)
+    file, environment = started_with(rendered, "agent", 1, tmp_path)
+    agent = load_agent_config(file, environment=environment)
+    assert (agent.min_reserve_ids, agent.ask_fraction) == (5_000_000, 0.25)
+    assert agent.kafka_idle_timeout_seconds == 30
 
 
 def test_a_controller_pod_finds_zookeeper(render: Any, tmp_path: Path, peer_key: dict[str, str]) -> None:

@@ -7,10 +7,14 @@ import json
 from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
+import msgspec
 import pytest
 import yaml
 
+from deploy import chart_schema
 from deploy.chart_readme import CHART, README, rendered, values
+from pidkeeper.broker_agent.config import AgentConfig
+from pidkeeper.controller.config import ControllerConfig
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -40,6 +44,33 @@ BAD: list[tuple[str, Any]] = [
     ("agent.replicas", 1.5),
     ("agent.firstBrokerId", -1),
     ("agent.firstBrokerId", 2**31),
+    ("controller.settings", {"snapshot_entries": 9}),
+    ("controller.settings", {"snapshot_entires": 1000}),
+    ("controller.settings", {"profile": "moon"}),
+    ("controller.settings", {"limits": {"broker_allocations": {"per_second": 0, "burst": 1}}}),
+    ("controller.settings", {"limits": {"broker_allocation": {"per_second": 1, "burst": 1}}}),
+    ("agent.settings", {"min_reserve_ids": -1}),
+    ("agent.settings", {"ask_fraction": 1.5}),
+    ("agent.nodes", {"Node_A": 1}),
+    ("agent.nodes", {"node-a": -1}),
+    ("agent.nodes", {"node-a": "1"}),
+    ("agent.autoscaling.by", "memory"),
+    ("agent.autoscaling.minReplicas", 0),
+    ("agent.autoscaling.maxReplicas", 1001),
+    ("agent.autoscaling.cpu", "2"),
+    ("agent.autoscaling.prometheus", "prometheus:9090"),
+    ("agent.autoscaling.claimsPerSecond", 0),
+    ("agent.autoscaling.reserveMissingPercent", 100),
+    ("audit.archive", "bucket/members"),
+    ("audit.archive", "file:///tmp"),
+    ("audit.out", 's3://a"b'),
+    ("audit.schedule", "daily"),
+    ("audit.schedule", "30 4 * *"),
+    ("audit.memory", "2Gi"),
+    ("audit.ports", []),
+    ("audit.bucketSecret", {"AWS_ACCESS_KEY_ID": "in the values file"}),
+    ("audit.spark.serviceAccount", "Has Space"),
+    ("audit.spark.executors", 0),
     ("clusterId", "with space"),
     ("clusterId", "x" * 65),
     ("clusterId", 'a"\nnode_id = 9'),
@@ -110,6 +141,21 @@ def test_every_value_has_a_comment_and_a_schema_entry() -> None:
     assert leaf_keys(VALUES, SCHEMA) == described
 
 
+def test_the_schema_of_settings_is_that_of_the_programs() -> None:
+    assert chart_schema.SCHEMA.read_text() == chart_schema.rendered(), "run `make chart`"
+
+
+@pytest.mark.parametrize(("program", "model"), [("controller", ControllerConfig), ("agent", AgentConfig)])
+def test_every_setting_is_given_by_the_chart_or_through_it(program: str, model: type[msgspec.Struct]) -> None:
+    free = SCHEMA["definitions"][model.__name__]["properties"].keys()
+    assert free | chart_schema.SET_BY_THE_CHART[model] == set(model.__struct_fields__)
+    assert not free & chart_schema.SET_BY_THE_CHART[model]
+    for owned in chart_schema.SET_BY_THE_CHART[model]:
+        settings = with_value(f"{program}.settings", {owned: "x"})
+        with pytest.raises(jsonschema.ValidationError, match=owned):
+            jsonschema.validate(settings, SCHEMA, jsonschema.Draft7Validator)
+
+
 def test_the_readme_has_every_value_as_it_is() -> None:
     assert README.read_text() == rendered(), "run `make chart`"
 
@@ -132,10 +178,17 @@ def test_connect_strings_are_good(connect: str) -> None:
     jsonschema.validate(with_value("controller.zookeeper.connect", connect), SCHEMA, jsonschema.Draft7Validator)
 
 
-def test_who_begins_in_zookeeper_has_to_say_where_it_is() -> None:
-    with pytest.raises(jsonschema.ValidationError) as refusal:
-        jsonschema.validate(with_value("controller.mode", "zookeeper"), SCHEMA, jsonschema.Draft7Validator)
-    assert list(refusal.value.absolute_path) == ["controller", "zookeeper", "connect"]
+@pytest.mark.parametrize(
+    ("path", "value", "needed"),
+    [
+        ("controller.mode", "zookeeper", ["controller.zookeeper.connect"]),
+        ("agent.autoscaling.by", "claims", ["agent.autoscaling.prometheus"]),
+        ("audit.enabled", True, ["audit.archive", "audit.out"]),
+    ],
+)
+def test_who_wants_something_has_to_say_where_it_is(path: str, value: Any, needed: list[str]) -> None:
+    errors = jsonschema.Draft7Validator(SCHEMA).iter_errors(with_value(path, value))
+    assert sorted(".".join(map(str, error.absolute_path)) for error in errors) == needed
 
 
 def test_helm_refuses_an_even_quorum(render: Any) -> None:

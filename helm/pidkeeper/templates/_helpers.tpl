@@ -14,11 +14,12 @@
 {{- .Values.clusterId | default (printf "%s/%s" .Release.Namespace .Release.Name | sha256sum | trunc 22) -}}
 {{- end -}}
 
-{{- define "pidkeeper.image" -}}
-{{- if .Values.image.digest -}}
-{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{/* Takes a dict of root and image. */}}
+{{- define "pidkeeper.imageOf" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" .image.repository .image.digest -}}
 {{- else -}}
-{{- printf "%s:%s" .Values.image.repository (.Values.image.tag | default .Chart.AppVersion) -}}
+{{- printf "%s:%s" .image.repository (.image.tag | default .root.Chart.AppVersion) -}}
 {{- end -}}
 {{- end -}}
 
@@ -81,6 +82,103 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 certificate_file = "/etc/pidkeeper-secrets/tls/tls.crt"
 key_file = "/etc/pidkeeper-secrets/tls/tls.key"
 ca_file = "/etc/pidkeeper-secrets/tls/ca.crt"
+{{- end -}}
+
+{{/* What the configuration files of all agents have in common. */}}
+{{- define "pidkeeper.agentSettings" -}}
+controllers = [
+{{- range splitList "," (include "pidkeeper.controllerUrls" (dict "root" . "scheme" (eq .Values.tls.agents "off" | ternary "http" "https"))) }}
+  {{ quote . }},
+{{- end }}
+]
+http_listen = "0.0.0.0:8080"
+probe_listen = "0.0.0.0:8081"
+kafka_listen = "0.0.0.0:9092"
+{{- if ne .Values.tls.agents "off" }}
+security = {{ .Values.tls.agents | quote }}
+{{- end }}
+{{- if .Values.auth.tokenSecret }}
+token_file = "/etc/pidkeeper-secrets/api/token"
+{{- end }}
+{{- if .Values.auth.agentTokensSecret }}
+tokens_file = "/etc/pidkeeper-secrets/tokens/tokens"
+{{- end }}
+{{- if .Values.auth.usersSecret }}
+users_file = "/etc/pidkeeper-secrets/users/users"
+{{- end }}
+{{- if .Values.auth.aclsSecret }}
+acls_file = "/etc/pidkeeper-secrets/acls/acls"
+{{- end }}
+{{- with include "pidkeeper.settings" .Values.agent.settings | trim }}
+{{- . | nindent 0 }}
+{{- end }}
+{{- if ne .Values.tls.agents "off" }}
+{{- include "pidkeeper.tlsSettings" . | nindent 0 }}
+{{- end }}
+{{- end -}}
+
+{{/* Settings as lines of TOML. A number is as JSON writes it: whole ones stay whole. */}}
+{{- define "pidkeeper.settings" -}}
+{{- range $key, $value := . }}
+{{ $key }} = {{ include "pidkeeper.toml" $value }}
+{{- end }}
+{{- end -}}
+
+{{/* A value of TOML on one line. */}}
+{{- define "pidkeeper.toml" -}}
+{{- if kindIs "map" . -}}
+{{- $pairs := list -}}
+{{- range $key, $value := . -}}
+{{- $pairs = append $pairs (printf "%s = %s" $key (include "pidkeeper.toml" $value)) -}}
+{{- end -}}
+{{- printf "{ %s }" (join ", " $pairs) -}}
+{{- else -}}
+{{- toJson . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The Secrets of a component, each with a volume and a directory, as a JSON list. Takes root and component. */}}
+{{- define "pidkeeper.secrets" -}}
+{{- $auth := .root.Values.auth -}}
+{{- $named := list (dict "volume" "api-token" "directory" "api" "secret" $auth.tokenSecret) -}}
+{{- if eq .component "controller" -}}
+{{- $named = concat $named (list
+  (dict "volume" "operator-token" "directory" "operator" "secret" $auth.operatorTokenSecret)
+  (dict "volume" "tokens" "directory" "tokens" "secret" $auth.tokensSecret)
+  (dict "volume" "peer-key" "directory" "peer" "secret" $auth.peerKeySecret)
+  (dict "volume" "zookeeper-digest" "directory" "zookeeper" "secret" .root.Values.controller.zookeeper.digestSecret)
+) -}}
+{{- else -}}
+{{- $named = concat $named (list
+  (dict "volume" "tokens" "directory" "tokens" "secret" $auth.agentTokensSecret)
+  (dict "volume" "users" "directory" "users" "secret" $auth.usersSecret)
+  (dict "volume" "acls" "directory" "acls" "secret" $auth.aclsSecret)
+) -}}
+{{- end -}}
+{{- $found := list -}}
+{{- range $named -}}
+{{- if .secret -}}
+{{- $found = append $found . -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end -}}
+
+{{- define "pidkeeper.secretMounts" -}}
+{{- range include "pidkeeper.secrets" . | fromJsonArray }}
+- name: {{ .volume }}
+  mountPath: /etc/pidkeeper-secrets/{{ .directory }}
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "pidkeeper.secretVolumes" -}}
+{{- range include "pidkeeper.secrets" . | fromJsonArray }}
+- name: {{ .volume }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+{{- end }}
 {{- end -}}
 
 {{- define "pidkeeper.tlsMount" -}}
@@ -232,13 +330,71 @@ tolerations:
 {{- end -}}
 
 {{- define "pidkeeper.container" -}}
-image: {{ include "pidkeeper.image" . }}
+image: {{ include "pidkeeper.imageOf" (dict "root" . "image" .Values.image) }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{ include "pidkeeper.confined" . }}
+{{- end -}}
+
+{{- define "pidkeeper.confined" -}}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities:
     drop: [ALL]
+{{- end -}}
+
+{{- define "pidkeeper.auditContainer" -}}
+image: {{ include "pidkeeper.imageOf" (dict "root" . "image" .Values.audit.image) }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+{{ include "pidkeeper.confined" . }}
+{{- include "pidkeeper.bucketEnvironment" . }}
+{{- end -}}
+
+{{/* The credentials of the bucket, as environment variables, on a line of their own. */}}
+{{- define "pidkeeper.bucketEnvironment" -}}
+{{- with .Values.audit.bucketSecret }}
+envFrom:
+  - secretRef:
+      name: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* What driver and executors of Spark have in common. */}}
+{{- define "pidkeeper.sparkPod" -}}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  allowPrivilegeEscalation: false
+  capabilities:
+    drop: [ALL]
+{{- include "pidkeeper.bucketEnvironment" . }}
+{{- end -}}
+
+{{/* The broker ids of all agents that there may be, as a JSON list. */}}
+{{- define "pidkeeper.brokerIds" -}}
+{{- $agent := .Values.agent -}}
+{{- $ids := list -}}
+{{- if $agent.nodes -}}
+{{- range $agent.nodes -}}
+{{- $ids = append $ids (int .) -}}
+{{- end -}}
+{{- else -}}
+{{- $first := int $agent.firstBrokerId -}}
+{{- $most := empty $agent.autoscaling.by | ternary $agent.replicas $agent.autoscaling.maxReplicas -}}
+{{- $ids = untilStep $first (add $first $most | int) 1 -}}
+{{- end -}}
+{{- toJson $ids -}}
+{{- end -}}
+
+{{/* Up at once, down one by one: what an agent holds when it goes is handed out by nobody. */}}
+{{- define "pidkeeper.scalingBehavior" -}}
+scaleDown:
+  stabilizationWindowSeconds: 600
+  policies:
+    - type: Pods
+      value: 1
+      periodSeconds: 60
 {{- end -}}
 
 {{/* Liveness is local only: a member without a leader must not be restarted, or no quorum can form again. Probes have a
