@@ -19,7 +19,7 @@ OF_HELM: Final = frozenset({"helm.sh/chart", "app.kubernetes.io/managed-by"})
 
 def bases(helm: str) -> dict[Path, str]:
     """The text of each file that is written. What is a hook of Helm's is nobody's here."""
-    rendered = template(helm, "--namespace", NAMESPACE, *VALUES)
+    rendered = template(helm, *VALUES, namespace=NAMESPACE)
     manifests = [one for one in rendered.all() if "helm.sh/hook" not in one["metadata"].get("annotations", {})]
     founding = [one for one in manifests if one["kind"] == "Job"]
     rest = [one for one in manifests if one["kind"] != "Job"]

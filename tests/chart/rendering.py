@@ -55,9 +55,10 @@ def find_helm() -> str | None:
     return str(own) if own.exists() else shutil.which("helm")
 
 
-def template(helm: str, *options: str, release: str = "pidkeeper") -> Rendered:
-    """The chart as a release in namespace `ids`."""
-    command = [helm, "template", release, str(CHART), "--namespace", "ids", "--kube-version", KUBE_VERSION, *options]
+def template(helm: str, *options: str, release: str = "pidkeeper", namespace: str = "ids") -> Rendered:
+    """The chart as a release in a namespace."""
+    place = ["--namespace", namespace, "--kube-version", KUBE_VERSION]
+    command = [helm, "template", release, str(CHART), *place, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HELM_TIMEOUT)
     return Rendered(done.returncode, done.stderr, done.stdout)
 

@@ -57,7 +57,8 @@ def test_by_claims_prometheus_is_asked_for_claims_and_for_what_is_missing(render
         f"100 * (1 - min(pidkeeper_agent_reserve_ids{{{series}}} / pidkeeper_agent_reserve_target_ids{{{series}}}))"
     )
     assert (claims["metricType"], missing["metricType"]) == ("AverageValue", "Value")
-    assert scaled["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
+    # Builds of KEDA before 2.18 refuse one beside a metric of type Value.
+    assert "fallback" not in scaled["spec"]
 
 
 def test_without_keda_it_is_refused_for_nobody_would_count_agents(render: Render) -> None:

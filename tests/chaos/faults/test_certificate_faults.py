@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pidkeeper.cli.controllers import CERTIFICATES
 from tests.chaos.fault import FaultKind
 from tests.chaos.faults import clocks
 from tests.chaos.faults.certificates import ENDS, KINDS, ExpiringCertificate, ends, why_no_certificates
@@ -39,6 +42,17 @@ async def test_a_certificate_that_is_made_anew_is_used(cluster: ChaosCluster, ta
     await fault.end()
     assert await fault.bites() == 1
     assert sample(cluster, victim(fault), ENDS) == ends(cluster, victim(fault)) > before
+
+
+async def test_of_certificates_that_are_made_at_once_one_stays_with_its_own_key(cluster: ChaosCluster) -> None:
+    stage = stage_of(cluster)
+    faults = [fault_of(stage, kind_of(KINDS, "certificate_renewed"), Target.AGENT) for _ in range(8)]
+    for _ in range(5):
+        await asyncio.gather(*(fault.begin() for fault in faults))
+        of_the_agent = cluster.directory / CERTIFICATES / faults[0].victims[0]
+        # Raises ssl.SSLError if it is another one's key.
+        ssl.create_default_context().load_cert_chain(f"{of_the_agent}.pem", f"{of_the_agent}.key")
+    assert await faults[0].bites() == 1
 
 
 async def test_a_certificate_runs_out_and_nobody_is_let_in_until_there_is_another(cluster: ChaosCluster) -> None:
