@@ -66,9 +66,10 @@ def run_tlc(
             shutil.copy(module, work)
         for name, text in files.items():
             (work / name).write_text(text)
-        command = ["java", *java, "-cp", str(jar), "tlc2.TLC", "-workers", workers, "-deadlock"]
+        # It unpacks its standard modules into the temporary folder, where another TLC would meet them half written.
+        command = ["java", *java, f"-Djava.io.tmpdir={folder}", "-cp", str(jar), "tlc2.TLC", "-workers", workers]
         return subprocess.run(
-            [*command, "-metadir", str(work / "states"), "Root"],
+            [*command, "-deadlock", "-metadir", str(work / "states"), "Root"],
             cwd=work,
             capture_output=True,
             text=True,
