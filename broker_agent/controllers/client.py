@@ -160,6 +160,8 @@ class ControllerClient:
         last_failure = "no attempt was answered"
         attempt_seconds = self._attempt_seconds
         attempt = 0
+        # Whether a leader that is named may be asked at once: two members that name each other are not asked in a row.
+        rested = True
         try:
             async with asyncio.timeout(self._call_seconds):
                 while True:
@@ -175,13 +177,12 @@ class ControllerClient:
                         if failure.timed_out:
                             attempt_seconds *= 2
                             self._suspect = (member, asyncio.get_running_loop().time() + SUSPECT_SECONDS)
-                        if self._move_on(member, failure.leader) and attempt == 0:
-                            attempt += 1
-                            continue
+                        rested = not (self._move_on(member, failure.leader) and rested)
                     attempt += 1
-                    await asyncio.sleep(
-                        backoff_seconds(attempt, self._rng, base=BACKOFF_BASE_SECONDS, maximum=BACKOFF_MAX_SECONDS)
-                    )
+                    if rested:
+                        await asyncio.sleep(
+                            backoff_seconds(attempt, self._rng, base=BACKOFF_BASE_SECONDS, maximum=BACKOFF_MAX_SECONDS)
+                        )
         except TimeoutError:
             detail = f"{path}: no leader answered within {self._call_seconds} s; last: {last_failure}"
             return RequestError(ErrorCode.REQUEST_TIMED_OUT, detail), attempt + 1

@@ -88,6 +88,10 @@ from pidkeeper.service.throttle import Throttle
 MAX_OFFSET: Final = 2**63 - 1
 """Offsets are Kafka's int64; a broker epoch is an offset."""
 
+ELECTION_SECONDS: Final = 0.15
+"""How long a broker's call waits for a leader that is missed. Half of an agent's first attempt, which must not run out:
+it would pass this member over, and it may be the next leader."""
+
 _QUOTAS: Final = {
     "broker": "this broker asks more often than its quota allows",
     "cluster": "all brokers together ask more often than the quota of the cluster allows",
@@ -126,6 +130,7 @@ class Operations:
         self._check_cluster(body.cluster_id)
         _check_epoch(body.broker_epoch)
         check_broker(call.principal, body.broker_id)
+        await self.member.leader_known(ELECTION_SECONDS)
         started = self._admit(self._allocations, body.broker_id)
         request = AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
         first = self.member.submit(request)
@@ -357,6 +362,7 @@ class Operations:
     async def _submit_for(self, broker_id: int, principal: Principal, throttle: Throttle, request: Request) -> Any:
         """Submit what a broker asks, in the name of this caller."""
         check_broker(principal, broker_id)
+        await self.member.leader_known(ELECTION_SECONDS)
         return await self._submit(request, self._admit(throttle, broker_id))
 
     async def _submit(self, request: Request, now_ns: int) -> Any:

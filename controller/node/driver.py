@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from pidkeeper.controller.answers import Loop, not_controller
 from pidkeeper.controller.node.election_clock import ElectionClock
 from pidkeeper.controller.node.happenings import Happenings
+from pidkeeper.controller.node.leader_wait import LeaderWait
 from pidkeeper.controller.node.operator_warnings import implausible_terms
 from pidkeeper.controller.node.proposals import Proposals
 from pidkeeper.controller.node.round_trips import RoundTrips
@@ -101,6 +102,9 @@ class Directory(Protocol):
 class LeaderSide(Protocol):
     """What this member does while it leads. `Leadership` is one."""
 
+    def misses_leader(self) -> bool:
+        """Whether one is to be expected shortly."""
+
     def observe(self) -> None:
         """The core may have come to lead, or lead no more."""
 
@@ -158,6 +162,7 @@ class Driver:
         self.election_clock = ElectionClock(core.tally, clock_ns)
         self.happenings = Happenings()
         self.led_by_another = asyncio.Event()
+        self.leader_wait = LeaderWait(leadership.misses_leader)
         self._leader = core.leader_id
         self._memberships_version = core.memberships_version
         self._pump_scheduled = False
@@ -243,6 +248,7 @@ class Driver:
         if not self.faulted:
             self.faulted = True
             self._leadership.fail(RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "this member stops after a fault"))
+            self.leader_wait.look()
             self._on_fault(error)
 
     def _drain(self) -> None:
@@ -253,6 +259,7 @@ class Driver:
             self._watch_leader()
             self.election_clock.look()
             self._leadership.observe()
+            self.leader_wait.look()
             if not self._leadership.decide():
                 return
 

@@ -53,6 +53,10 @@ class MemberInterface:
         """The leader's id and base URL, as far as this member knows."""
         return self._leader.find()
 
+    async def leader_known(self, seconds: float) -> None:
+        """Wait while a leader is missed, so long at most."""
+        await self._member.driver.leader_wait.over(seconds)
+
     def describe(self) -> QuorumDescription:
         """The quorum as this member sees it."""
         return describe(self._member)

@@ -139,6 +139,13 @@ class Leadership:
         stopping."""
         return self._core.serving and self._core.transferring is None and not self.closed
 
+    def misses_leader(self) -> bool:
+        """Whether one is to be expected shortly: by a voter that hears none, or by a leader that does not serve yet or
+        hands over."""
+        if self.closed:
+            return False
+        return self._core.misses_leader if self._core.leadership is None else not self.serving()
+
     def submit(self, request: requests.Request) -> Any:
         """Decide `request` in the next batch, once its IDs are claimed in ZooKeeper if need be.
 

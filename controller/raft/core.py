@@ -86,6 +86,9 @@ __all__ = [
     "Role",
 ]
 
+MISSED_HEARTBEATS: Final = 3
+"""After so many an election is to be expected, while a busy machine has let one or two be late."""
+
 _NOBODY: Final[Mapping[int, Progress]] = MappingProxyType({})
 """What a member that does not lead knows of the others' progress."""
 
@@ -233,6 +236,13 @@ class RaftCore:
     def serving(self) -> bool:
         """Whether this is a leader that has applied the empty entry of its own term, so all that came before it."""
         return self.leadership is not None and self.log.applied >= self.leadership.noop_index
+
+    @property
+    def misses_leader(self) -> bool:
+        """Whether this is a voter that knows no leader, or has not heard from it for MISSED_HEARTBEATS."""
+        if self.leadership is not None or not self._may_campaign:
+            return False
+        return self._following is None or self._timer.elapsed > MISSED_HEARTBEATS * self.config.heartbeat_ticks
 
     @property
     def progress(self) -> Mapping[int, Progress]:

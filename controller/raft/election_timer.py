@@ -25,6 +25,11 @@ class ElectionTimer:
         self.draw()
 
     @property
+    def elapsed(self) -> int:
+        """Ticks since the last sign of a leader, or since whatever else began the wait for one."""
+        return self._elapsed
+
+    @property
     def below_minimum(self) -> bool:
         """Whether less than the minimum election timeout has passed."""
         return self._elapsed < self._minimum

@@ -189,6 +189,9 @@ class MemoryMember:
         """Whoever `leader_id` names."""
         return None if self.leader_id is None else (self.leader_id, URLS[self.leader_id])
 
+    async def leader_known(self, seconds: float) -> None:
+        """At once: here nobody is elected."""
+
     def describe(self) -> QuorumDescription:
         """A healthy quorum of three."""
         return QuorumDescription(

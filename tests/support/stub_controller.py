@@ -49,7 +49,8 @@ _Request = TypeVar("_Request")
 class StubMember:
     """One member's address.
 
-    `hangs`: accepts requests and never answers; `answers_after`: seconds; `names_leader`: says who leads.
+    `hangs`: accepts requests and never answers; `answers_after`: seconds; `names_leader`: says who leads;
+    `names`: whom it names in that one's place.
     """
 
     def __init__(self, quorum: StubQuorum, number: int) -> None:
@@ -58,6 +59,7 @@ class StubMember:
         self.hangs = False
         self.answers_after = 0.0
         self.names_leader = True
+        self.names: str | None = None
         self.requests = 0
         self.port = 0
         self._runner: web.AppRunner | None = None
@@ -126,7 +128,7 @@ class StubMember:
         return web.Response(body=msgspec.json.encode(self.quorum.brokers()), content_type="application/json")
 
     def _problem(self, error: RequestError) -> web.Response:
-        leader = self.quorum.leader
+        leader = None if self.quorum.leader is None else self.quorum.leader.url
         problem = Problem(
             type="about:blank",
             title=error.code.meaning,
@@ -135,7 +137,7 @@ class StubMember:
             code=error.code.name,
             error_code=error.code.kafka_code,
             retryable=error.code.retriable,
-            leader=leader.url if leader is not None and self.names_leader else None,
+            leader=self.names or (leader if self.names_leader else None),
             throttle_time_ms=error.throttle_time_ms,
         )
         body = msgspec.json.encode(problem)

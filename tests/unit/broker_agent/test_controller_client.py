@@ -83,6 +83,48 @@ async def test_follows_the_named_leader_and_stays_with_it(quorum: StubQuorum) ->
     assert [member.requests for member in quorum.members] == [1, 0, 3]
 
 
+class Watched(random.Random):
+    """Chance for back-offs, which says how many requests each of them came behind."""
+
+    def __init__(self, quorum: StubQuorum) -> None:
+        super().__init__(1)
+        self.rests: list[int] = []
+        self._quorum = quorum
+
+    def uniform(self, a: float, b: float) -> float:
+        self.rests.append(sum(member.requests for member in self._quorum.members))
+        return super().uniform(a, b)
+
+
+async def test_a_leader_that_is_named_after_an_election_is_asked_at_once(quorum: StubQuorum) -> None:
+    rng = Watched(quorum)
+    quorum.leader = None
+    async with AiohttpTransport() as transport:
+        client = ControllerClient(quorum.urls, transport, rng, attempt_seconds=PATIENCE_SECONDS)
+        asking = asyncio.create_task(client.register(7, REGISTER))
+        await until(lambda: len(rng.rests) == 3)
+        # The next one to be asked is the first member again, and names it.
+        quorum.leader = quorum.members[2]
+        await asking
+    assert rng.rests == [1, 2, 3]
+    assert [member.requests for member in quorum.members] == [2, 1, 2]
+
+
+async def test_members_that_name_each_other_are_asked_twice_between_two_rests(quorum: StubQuorum) -> None:
+    rng = Watched(quorum)
+    first, second, third = quorum.members
+    quorum.leader = third
+    first.names, second.names = second.url, first.url
+    async with AiohttpTransport() as transport:
+        client = ControllerClient(quorum.urls[:2], transport, rng, attempt_seconds=PATIENCE_SECONDS)
+        asking = asyncio.create_task(client.register(7, REGISTER))
+        await until(lambda: len(rng.rests) == 3)
+        first.names = second.names = None
+        quorum.leader = first
+        await asking
+    assert rng.rests[:3] == [2, 4, 6]
+
+
 async def test_finds_the_leader_though_nobody_names_it(quorum: StubQuorum) -> None:
     quorum.leader = quorum.members[2]
     for member in quorum.members:
