@@ -126,7 +126,7 @@ def check_voters(among: str, members: Controllers) -> None:
 
 
 @quorum.command()
-@click.option("--to", "target", type=int, help="Node id of the next leader. Default: the most caught-up voter.")
+@click.option("--to", "target", type=int, help="Node id of the next leader. Default: the lowest that keeps up.")
 @asks_controllers
 def transfer(target: int | None, members: Controllers) -> None:
     """Transfer leadership to another voter."""
@@ -134,7 +134,7 @@ def transfer(target: int | None, members: Controllers) -> None:
     members.ask(dict, "POST", "/v1/quorum/transfer", {"target": target})
     click.echo(
         f"member {before.leader_id} transfers leadership to "
-        f"{target if target is not None else 'the most caught-up voter'}"
+        f"{target if target is not None else 'the lowest id that keeps up'}"
     )
 
 

@@ -143,7 +143,7 @@ class ClusterMember:
         self.storage.directory.close()
 
     async def hand_over(self) -> None:
-        """Stop serving and, as leader, make the most caught-up voter the next one; bounded by HANDOVER_SECONDS."""
+        """Stop serving and, as leader, hand over to another voter; bounded by HANDOVER_SECONDS."""
         self.stopping = True
         self.leadership.close()
         core = self.core

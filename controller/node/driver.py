@@ -209,7 +209,7 @@ class Driver:
         self._guarded(self._send_chunk, request, data, done)
 
     def transfer_leadership(self, target: int | None) -> None:
-        """Hand over to `target`, or to the most caught-up voter. Raises RequestError if this member does not lead."""
+        """As `RaftCore.transfer_leadership`. Raises RequestError, too if this member does not lead."""
         try:
             self._core.transfer_leadership(target)
         except NotLeader as error:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from pidkeeper.controller.raft.messages import MAX_CHUNK_BYTES, MAX_ENTRIES_PER_MESSAGE
+
+MISSED_HEARTBEATS: Final = 3
+"""Whoever was not heard for so many is likely to be gone, while a busy machine has let one or two be late."""
 
 
 class RaftConfig(msgspec.Struct, frozen=True):

@@ -34,7 +34,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from pidkeeper.controller.raft.config import RaftConfig
+from pidkeeper.controller.raft.config import MISSED_HEARTBEATS, RaftConfig
 from pidkeeper.controller.raft.disk_pace import DiskPace
 from pidkeeper.controller.raft.election_tally import ElectionCause, ElectionOutcome, ElectionTally, LossCause
 from pidkeeper.controller.raft.election_timer import ElectionTimer
@@ -85,9 +85,6 @@ __all__ = [
     "Rng",
     "Role",
 ]
-
-MISSED_HEARTBEATS: Final = 3
-"""After so many an election is to be expected, while a busy machine has let one or two be late."""
 
 _NOBODY: Final[Mapping[int, Progress]] = MappingProxyType({})
 """What a member that does not lead knows of the others' progress."""
@@ -347,7 +344,7 @@ class RaftCore:
         return self._hard.term, leadership.append_configuration(encode_batch([record]))
 
     def transfer_leadership(self, target: int | None = None) -> None:
-        """Hand over to `target`, or to the most caught-up voter (dissertation, section 3.10).
+        """Hand over to `target`, or to the lowest id that keeps up (dissertation, section 3.10).
 
         Proposals are refused until it is done or an election timeout has passed. Raises NotLeader; ValueError if
         `target` is not another voter; ProposalRefused if `target`, or every other voter, is recovering.

@@ -7,9 +7,10 @@ of the quorum is in `membership_change.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from pidkeeper.controller.raft.commitment import Commitment
-from pidkeeper.controller.raft.config import RaftConfig
+from pidkeeper.controller.raft.config import MISSED_HEARTBEATS, RaftConfig
 from pidkeeper.controller.raft.durability_lag import DurabilityLag
 from pidkeeper.controller.raft.election_tally import LossCause
 from pidkeeper.controller.raft.hard_state import HardStateKeeper
@@ -27,6 +28,10 @@ from pidkeeper.controller.raft.progress import REPLICATE, SNAPSHOT, Progress
 from pidkeeper.controller.raft.quorum import majority
 from pidkeeper.controller.raft.refusals import ProposalRefused
 from pidkeeper.controller.raft.replication import Replication
+
+NEARLY_CAUGHT_UP: Final = 16
+"""Entries that may be on their way to a voter that keeps up. One whose disk stalls is further behind in a tenth of a
+second, if anything is asked for."""
 
 
 class LeadershipTransfer:
@@ -396,19 +401,32 @@ class Leadership:
     # The end of a leadership.
 
     def transfer_to(self, target: int | None, why: LossCause = LossCause.TRANSFER) -> None:
-        """Hand over to `target`, or to the most caught-up voter. Raises as `RaftCore.transfer_leadership` does."""
+        """Hand over to `target`, or to whom `_successor` says. Raises as `RaftCore.transfer_leadership` does."""
         others = sorted(self.voters - {self._node_id})
         if target is not None and target not in others:
             raise ValueError(f"{target} is not one of the other voters {others}")
         fit = [peer for peer in others if not self.progress[peer].recovery]
-        if target is None and fit:
-            target = max(fit, key=lambda peer: (self.progress[peer].match, self.progress[peer].heard, -peer))
+        if target is None:
+            target = self._successor(fit)
         if target not in fit or target is None:
             raise ProposalRefused("no member can take over: it lost data and has not caught up yet")
         if target != self.transferring:
             self._transfer = LeadershipTransfer(target, why)
             self._send_append(target, self.progress[target])
             self._hand_over_if_caught_up()
+
+    def _successor(self, fit: Sequence[int]) -> int | None:
+        """Who is to lead where nobody is named, of `fit` in ascending order; None if that is nobody."""
+        # Members are restarted one after the other, down or up their ids. So leadership moves twice at most: the lowest
+        # id is restarted last, or was restarted before.
+        for peer in fit:
+            if self._keeps_up(self.progress[peer]):
+                return peer
+        return max(fit, key=lambda peer: (self.progress[peer].match, self.progress[peer].heard, -peer), default=None)
+
+    def _keeps_up(self, progress: Progress) -> bool:
+        silent = self.now - progress.heard > MISSED_HEARTBEATS * self._config.heartbeat_ticks
+        return progress.counted > 0 and not silent and progress.match >= self._log.last_index - NEARLY_CAUGHT_UP
 
     def _yield_to(self, faster: Sequence[int]) -> None:
         """Our disk stalls: hand over to one of `faster`, if one can lead at once; else lead on."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, Role
+from pidkeeper.controller.raft.config import MISSED_HEARTBEATS
+from pidkeeper.controller.raft.core import NotLeader, ProposalRefused, RaftCore, Role
+from pidkeeper.controller.raft.leadership import NEARLY_CAUGHT_UP
 from pidkeeper.controller.raft.messages import (
     AppendEntries,
     HeartbeatReply,
@@ -12,7 +14,17 @@ from pidkeeper.controller.raft.messages import (
     RequestVoteReply,
     TimeoutNow,
 )
-from tests.support.raft_network import Cluster, accepted, append, flush, make_core, of, replicating_leader, tick
+from tests.support.raft_network import (
+    Cluster,
+    accepted,
+    append,
+    flush,
+    make_core,
+    make_leader,
+    of,
+    replicating_leader,
+    tick,
+)
 
 
 def test_to_an_up_to_date_member_at_once() -> None:
@@ -82,13 +94,62 @@ def test_after_a_snapshot() -> None:
     assert (cluster[3].role, cluster.nodes[3].applied[1]) == (Role.LEADER, (2, 1, b"a"))
 
 
-def test_the_most_caught_up_member_is_chosen() -> None:
-    core = replicating_leader()
-    core.propose(b"a")
-    core.step(accepted(core, 3, 2))
-    flush(core)
+def chosen(core: RaftCore) -> int | None:
+    """To whom a leader hands over if nobody is named."""
     core.transfer_leadership()
-    assert core.transferring == 3
+    return core.transferring
+
+
+def test_of_those_that_keep_up_the_lowest_id_is_chosen() -> None:
+    core = replicating_leader()
+    for _ in range(NEARLY_CAUGHT_UP):
+        core.propose(b"a")
+    core.step(accepted(core, 3, core.last_index))
+    assert chosen(core) == 2
+
+
+def test_a_voter_that_falls_behind_is_passed_over() -> None:
+    core = replicating_leader()
+    for _ in range(NEARLY_CAUGHT_UP + 1):
+        core.propose(b"a")
+    core.step(accepted(core, 3, core.last_index))
+    assert chosen(core) == 3
+
+
+def test_a_voter_that_is_silent_is_passed_over() -> None:
+    core = replicating_leader()
+    tick(core, MISSED_HEARTBEATS * core.config.heartbeat_ticks + 1)
+    core.step(HeartbeatReply(core.term, 3, 1, core.last_index))
+    assert chosen(core) == 3
+
+
+def test_if_nobody_keeps_up_the_most_caught_up_is_chosen() -> None:
+    core = replicating_leader()
+    for _ in range(2 * NEARLY_CAUGHT_UP + 2):
+        core.propose(b"a")
+    core.step(accepted(core, 2, 1 + NEARLY_CAUGHT_UP // 2))
+    core.step(accepted(core, 3, 1 + NEARLY_CAUGHT_UP))
+    assert chosen(core) == 3
+
+
+def test_a_new_leader_that_nobody_answered_chooses_nevertheless() -> None:
+    core = make_core(1)
+    make_leader(core)
+    assert chosen(core) == 2
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("members", [3, 5])
+def test_while_each_is_restarted_in_turn_leadership_moves_twice_at_most(members: int, descending: bool) -> None:
+    ids = tuple(range(1, members + 1))
+    for first in ids:
+        cluster = Cluster(ids)
+        begun = cluster.elect(first).term
+        for restarted in sorted(ids, reverse=descending):
+            if cluster[restarted].role is Role.LEADER:
+                cluster[restarted].transfer_leadership()
+                cluster.settle()
+        assert max(cluster[one].term for one in ids) - begun <= 2
 
 
 def test_proposals_are_refused_meanwhile() -> None:
