@@ -9,6 +9,8 @@ lock() {
         --no-annotate "$@" pyproject.toml requirements/build.in --output-file "requirements/$out"
 }
 lock runtime.txt
+uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate \
+    requirements/sbom.in --output-file requirements/sbom.txt
 lock demo.txt --extra demo
 lock audit.txt --extra demo --extra audit
 lock dev.txt --extra demo --extra audit --extra dev

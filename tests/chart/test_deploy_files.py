@@ -42,7 +42,7 @@ def test_the_image_installs_nothing_without_a_hash() -> None:
         part for name, rest in instructions() if name == "RUN" for part in rest.split("&&") if " install " in part
     ]
     pip = [part for part in installs if "/pip " in part]
-    assert len(pip) == 2
+    assert len(pip) == 3
     assert all("--require-hashes" in part or "--no-index" in part for part in pip)
     assert all("--no-deps" in part for part in pip)
 
@@ -50,14 +50,20 @@ def test_the_image_installs_nothing_without_a_hash() -> None:
 def test_the_base_image_is_pinned_and_of_our_python() -> None:
     pins = [rest for name, rest in instructions() if name == "ARG"]
     assert len(pins) == 1
-    assert re.fullmatch(r"PYTHON_IMAGE=python:3\.11\.\d+-slim-\w+", pins[0])
+    assert re.fullmatch(r"PYTHON_IMAGE=python:3\.11\.\d+-slim-\w+@sha256:[0-9a-f]{64}", pins[0])
 
 
 def test_everything_that_the_wheel_packs_is_sent_to_the_build() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     packages = {"pidkeeper", *(link.name for link in (ROOT / "pidkeeper").iterdir() if link.is_symlink())}
     sent = {line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[:1] == "!"}
-    files = {"pyproject.toml", "requirements/runtime.txt", project["readme"], *project["license-files"]}
+    files = {
+        "pyproject.toml",
+        "requirements/runtime.txt",
+        "requirements/sbom.txt",
+        project["readme"],
+        *project["license-files"],
+    }
     assert sent == packages | files
 
 

@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 LOCKS = ["runtime.txt", "demo.txt", "dev.txt"]
+IMAGES = ["audit.txt", "sbom.txt"]
 HASH = re.compile(r"--hash=sha256:[0-9a-f]{64}")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -39,7 +40,7 @@ def declared(*extras: str) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", LOCKS + IMAGES)
 def test_every_requirement_is_one_version_with_hashes(lock: str) -> None:
     lines = logical_lines(lock)
     assert len(lines) > 10
@@ -54,7 +55,7 @@ def test_every_requirement_is_one_version_with_hashes(lock: str) -> None:
     assert len(locked(lock)) == len(lines), "a name is locked twice"
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", LOCKS + IMAGES)
 def test_no_address_is_in_a_lock(lock: str) -> None:
     text = (ROOT / "requirements" / lock).read_text()
     for word in ("://", "index-url", "find-links", "trusted-host", " @ ", "-e ", "file:", "git+"):
