@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Final
 
@@ -25,15 +26,19 @@ LIMITS: Final = {
 }
 IDLE: Final = 5000
 SLOW: Final = 1000
+LISTENERS: Final = 12
+"""HTTP, probes and peers of three controllers; HTTP, probes and Kafka of an agent."""
 MALFORMED: Final = 100
-"""Requests a second at each of twelve listeners: 54,000 in three rounds of 15 s."""
+"""Requests a second at each listener: 54,000 in three rounds of 15 s."""
 PAUSE_SECONDS: Final = 0.02
 CLIENT_START_SECONDS: Final = 30.0
 
 
 class CrowdPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`rounds` at each limit: `seconds` without a crowd, as many with `slow` connections and `malformed` requests
-    a second at each listener, and as many with `idle` connections on top.
+    """`rounds` at each limit: `seconds` without a crowd, and as many with each of three.
+
+    All send `malformed` requests a second to each listener. The first has `slow` connections in all, the second so many
+    at each listener, and the third `idle` ones at each on top.
     """
 
     rounds: int
@@ -58,15 +63,20 @@ class CrowdBench:
             self._directory, files=files, controllers=3, agents=1, controller_options=RAISED_OPTIONS
         )
         calm: list[GoodResult] = []
-        crowds = {"slow": 0, "slow and idle": self._plan.idle}
+        plan = self._plan
+        crowds = {
+            "slow in all": (0, math.ceil(plan.slow / LISTENERS)),
+            "slow": (0, plan.slow),
+            "slow and idle": (plan.idle, plan.slow),
+        }
         pressed: dict[str, list[GoodResult]] = {kind: [] for kind in crowds}
         try:
             cluster.start()
             cluster.wait_ready()
             for _ in range(self._plan.rounds):
                 calm.append(self._ask(cluster))
-                for kind, idle in crowds.items():
-                    with crowded(self._targets(cluster, idle)) as crowd:
+                for kind, (idle, slow) in crowds.items():
+                    with crowded(self._targets(cluster, idle, slow)) as crowd:
                         pressed[kind].append(self._ask(cluster))
                         self._note_crowd(f"{name}, {kind}", crowd.begun, crowd.disperse())
             if dead := cluster.dead():
@@ -86,12 +96,14 @@ class CrowdBench:
         spec = GoodSpec(_asks(cluster), self._plan.seconds, PAUSE_SECONDS)
         return run_load("bench.good_clients", spec, GoodResult, self._plan.seconds + CLIENT_START_SECONDS)
 
-    def _targets(self, cluster: LimitedFilesCluster, idle: int) -> list[Target]:
-        count = (idle, self._plan.slow, self._plan.malformed)
+    def _targets(self, cluster: LimitedFilesCluster, idle: int, slow: int) -> list[Target]:
+        count = (idle, slow, self._plan.malformed)
         targets = [target(member.http, "http", *count) for member in cluster.members()]
         targets += [target(address, "http", *count) for address in cluster.probes.values()]
         targets += [target(controller.peer, "peer", *count) for controller in cluster.layout.controllers]
-        return targets + [target(agent.kafka, "kafka", *count) for agent in cluster.layout.agents]
+        targets += [target(agent.kafka, "kafka", *count) for agent in cluster.layout.agents]
+        assert len(targets) == LISTENERS
+        return targets
 
     def _note_crowd(self, name: str, begun: CrowdStatus, ended: CrowdStatus) -> None:
         self.notes.append(
