@@ -27,6 +27,8 @@ from pidkeeper.service.tls_files import TlsFiles
 
 DEFAULT_CONTROLLER: Final = "http://127.0.0.1:8080"
 ATTEMPT_SECONDS: Final = 2.0
+STEP_SECONDS: Final = 0.1
+"""Pause between two looks at what controllers bring about: two heartbeats."""
 AGENT_STATUS: Final = "/v1/status"
 """What an agent serves, and no controller."""
 AN_AGENT: Final = "that is a broker agent's address: name the controllers"

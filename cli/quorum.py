@@ -1,4 +1,4 @@
-"""`pidkeeper quorum`: found it, describe it, transfer its leadership, check, add and remove voters."""
+"""`pidkeeper quorum`: found it, describe it, transfer its leadership, check, add, remove and resize its voters."""
 
 from __future__ import annotations
 
@@ -10,33 +10,29 @@ from typing import Final
 import click
 import msgspec
 
-from pidkeeper.cli.controllers import Controllers, asks_controllers
+from pidkeeper.cli.controllers import STEP_SECONDS, Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
 from pidkeeper.cli.output import TABLE, described_succession, output_option, print_document, print_facts, print_table
+from pidkeeper.cli.resize import Place, Resize, make_voter, remove_member
 from pidkeeper.cli.watch import watch_option
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
-    AddVoterResponse,
     DismissEvidenceRequest,
     DismissEvidenceResponse,
     FoundQuorumRequest,
     FoundQuorumResponse,
     QuorumDescription,
-    RemoveVoterResponse,
 )
 from pidkeeper.protocol.records import MemberId
 
 FOUND_SECONDS: Final = 30.0
 """For how long a founding waits for its voters by default: until processes that start now have connected."""
 
-STEP_SECONDS: Final = 0.1
-"""Pause between two looks at a learner that catches up: two heartbeats."""
-
 
 @click.group()
 def quorum() -> None:
-    """Found the quorum, describe it, transfer its leadership, check, add and remove voters."""
+    """Found the quorum, describe it, transfer its leadership, check, add, remove and resize its voters."""
 
 
 @quorum.command()
@@ -110,12 +106,10 @@ def check_voters(among: str, members: Controllers) -> None:
     """
     stay = voter_ids(among, "--among")
     described = describe_best(members)
-    voters = sorted(voter.id for voter in described.voters)
     if described.founding_id is None and described.commit_index == 0:
         click.echo("nobody has founded the quorum yet: no member is a voter")
         return
-    if described.leader_id is None:
-        raise NobodyError("no member that answers knows a leader, so who votes is not known for sure: ask again")
+    voters = sorted(voter.id for voter in _with_leader(described).voters)
     if left_out := [voter for voter in voters if voter not in stay]:
         raise CommandError(
             f"voters are {_listed(voters)}, and only {_listed(stay)} would stay: the quorum would count "
@@ -167,19 +161,8 @@ def add_voter(
     member_id: int, peer: str, http: str, directory_id: str | None, wait: float, members: Controllers
 ) -> None:
     """Add a running member to the quorum: first as a learner; as a voter once it has caught up."""
-    request = AddVoterRequest(member_id, peer, http, directory_id)
-    deadline = time.monotonic() + wait
-    while True:
-        answer = members.ask(AddVoterResponse, "POST", "/v1/quorum/voters", request)
-        if answer.voting:
-            click.echo(f"member {member_id} is a voter")
-            return
-        if time.monotonic() > deadline:
-            raise CommandError(
-                f"member {member_id} is still a learner: {answer.waiting_for or 'catching up'}; "
-                "run the command again, or remove it with remove-voter"
-            )
-        time.sleep(STEP_SECONDS)
+    make_voter(AddVoterRequest(member_id, peer, http, directory_id), members, time.monotonic() + wait)
+    click.echo(f"member {member_id} is a voter")
 
 
 @quorum.command("remove-voter")
@@ -187,8 +170,62 @@ def add_voter(
 @asks_controllers
 def remove_voter(member_id: int, members: Controllers) -> None:
     """Remove a voter or a learner from the quorum. Stop its process afterwards."""
-    members.ask(RemoveVoterResponse, "DELETE", f"/v1/quorum/voters/{member_id}")
+    remove_member(member_id, members)
     click.echo(f"member {member_id} is removed: stop its process now")
+
+
+@quorum.command()
+@click.option("--voters", required=True, metavar="ID,ID,…", help="Who is to vote, and nobody else.")
+@click.option("--member", "places", multiple=True, metavar="ID=HOST:PORT,URL", help="Where a new member is reached.")
+@click.option("--remove-only", is_flag=True, help="Add nobody: before the processes of others are stopped.")
+@click.option("--wait", default=60.0, show_default=True, help="Seconds to wait for new members to answer and catch up.")
+@asks_controllers
+def resize(voters: str, places: tuple[str, ...], remove_only: bool, wait: float, members: Controllers) -> None:
+    """Make the voters those that are listed: add who is missing, then remove who is too many, one after the other.
+
+    New members must run, --controllers must name them, too, and nobody is added before all of them answer. Removed ones
+    may be stopped afterwards. Done twice, it changes nothing the second time.
+    """
+    deadline = time.monotonic() + wait
+    change = Resize(_led(members), voter_ids(voters))
+    if not remove_only:
+        known = dict(map(_place, places))
+        for one in change.additions:
+            if one not in known:
+                raise click.UsageError(f"--member {one}=HOST:PORT,URL is missing: where is member {one} reached?")
+            _url_of(one, members, deadline)
+        change.add(members, known, deadline, click.echo)
+    change.remove(members, click.echo)
+    click.echo(f"voters are {_listed(sorted(voter.id for voter in _led(members).voters))}")
+
+
+def _led(members: Controllers) -> QuorumDescription:
+    """As `describe_best`, with a leader: one that leaves has a successor soon. Raises NobodyError if not in time."""
+    deadline = time.monotonic() + members.timeout
+    while True:
+        try:
+            return _with_leader(describe_best(members))
+        except NobodyError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(STEP_SECONDS)
+
+
+def _with_leader(described: QuorumDescription) -> QuorumDescription:
+    """The same; raises NobodyError if it names no leader."""
+    if described.leader_id is None:
+        raise NobodyError("no member that answers knows a leader, so who votes is not known for sure: ask again")
+    return described
+
+
+def _place(text: str) -> tuple[int, Place]:
+    """The id and the addresses in 4=host:9090,http://host:8080. Raises BadParameter."""
+    member, _, addresses = text.partition("=")
+    peer, _, http = addresses.partition(",")
+    if not (peer and http):
+        raise click.BadParameter(f"{text!r} is not like 4=host:9090,http://host:8080", param_hint="--member")
+    (member_id,) = voter_ids(member, "--member")[:1]
+    return member_id, Place(peer, http)
 
 
 def _listed(ids: Iterable[int]) -> str:

@@ -10,10 +10,10 @@ from typing import Final
 import click
 import msgspec
 
-from pidkeeper.cli.controllers import Controllers, asks_controllers
+from pidkeeper.cli.controllers import STEP_SECONDS, Controllers, asks_controllers
 from pidkeeper.cli.failures import CommandError, ExitCode, failure_at
 from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts
-from pidkeeper.cli.quorum import FOUND_SECONDS, STEP_SECONDS, ask_to_found, voter_ids
+from pidkeeper.cli.quorum import FOUND_SECONDS, ask_to_found, voter_ids
 from pidkeeper.cli.run import CONFIG_OPTION, configured_member
 from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption

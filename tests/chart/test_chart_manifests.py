@@ -129,6 +129,23 @@ def test_an_upgrade_asks_the_quorum_first(render: Any) -> None:
     assert urls.count("https://") == urls.count("http://") == 3, "what runs may speak what it spoke before"
 
 
+def test_an_upgrade_that_resizes_removes_voters_before_and_adds_them_once_they_run(render: Any) -> None:
+    assert "Job" not in {one["kind"] for one in render("controller.resize=true", "controller.found=false").all()}
+    upgrade = render("controller.replicas=5", "controller.resize=true", options=("--is-upgrade",))
+    before, after = (_arguments(upgrade.one("Job", f"pidkeeper-{name}")) for name in ("upgrade-check", "resize-1"))
+    assert before[:4] == ["quorum", "resize", "--remove-only", "--voters=1,2,3,4,5"]
+    assert after[:3] == ["quorum", "resize", "--voters=1,2,3,4,5"]
+    host = "pidkeeper-controller-4.pidkeeper-controller-headless.ids.svc"
+    assert f"--member=4={host}:9090,http://{host}:8080" in after
+    assert "annotations" not in upgrade.one("Job", "pidkeeper-resize-1")["metadata"], "no hook"
+
+
+def _arguments(job: dict[str, Any]) -> list[str]:
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    arguments: list[str] = container["args"]
+    return arguments
+
+
 def test_controllers_start_together_and_keep_their_volumes(render: Any) -> None:
     spec = render().one("StatefulSet", "pidkeeper-controller")["spec"]
     assert spec["podManagementPolicy"] == "Parallel"

@@ -98,6 +98,7 @@ BAD: list[tuple[str, Any]] = [
     ("tls.certManager.duration", "90d"),
     ("controller.zoneSpread", "yes"),
     ("controller.checkUpgrade", "no"),
+    ("controller.resize", "no"),
     ("agent.antiAffinity", "none"),
     ("networkPolicy.clients", {"podSelector": {}}),
     ("networkPolicy.clients", [{}]),

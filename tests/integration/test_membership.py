@@ -10,6 +10,7 @@ from typing import Self
 
 import pytest
 
+from pidkeeper.cli.failures import ExitCode
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
 from tests.support.cluster import (
     allocate,
@@ -123,6 +124,53 @@ def test_a_fourth_and_a_fifth_voter_join_under_load_and_the_leader_leaves(cluste
     wait_until(lambda: quorum(old), "an answer of the removed member")
     check_history(cluster, load)
     assert not cluster.ready(old), "a removed member is not ready"
+
+
+def resize(cluster: LocalCluster, *wanted: int, options: tuple[str, ...] = ()) -> list[str]:
+    """What `quorum resize` says of these voters."""
+    listed = ",".join(map(str, wanted))
+    places = [f"--member={one.id}={one.peer},{one.http}" for one in cluster.layout.controllers]
+    done = pidkeeper(
+        "quorum", "resize", "--voters", listed, *places, *options, "--timeout", "20", "--cluster", cluster.directory
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_quorum_is_resized_there_and_back_and_there_again(cluster: LocalCluster) -> None:
+    for one in (cluster.add_controller(), cluster.add_controller()):
+        cluster.start(one)
+    joined = ["member 4 is a voter", "member 5 is a voter", "voters are 1, 2, 3, 4, 5"]
+    with Load(cluster) as load:
+        assert resize(cluster, 1, 2, 3, options=("--remove-only",)) == ["voters are 1, 2, 3"]
+        assert resize(cluster, 1, 2, 3, 4, 5) == joined
+        assert resize(cluster, 1, 2, 3, 4, 5) == joined[2:]
+        assert pidkeeper("quorum", "transfer", "--to", "4", "--cluster", cluster.directory).returncode == 0
+        wait_until(lambda: cluster.leader().id == 4, "member 4 leads")
+        gone = ["member 5 is removed", "member 4 is removed", "voters are 1, 2, 3"]
+        assert resize(cluster, 1, 2, 3, options=("--remove-only",)) == gone
+        load.progress()
+        added = cluster.layout.controllers[3:]
+        cluster.kill(*added)
+        cluster.start(*added)
+        assert resize(cluster, 1, 2, 3, 4, 5) == joined, "with the disks that they had"
+        cluster.wait_ready()
+        load.progress()
+    check_history(cluster, load)
+
+
+def test_a_resize_that_cannot_be_is_refused_and_changes_nothing(cluster: LocalCluster) -> None:
+    absent = ("--voters=1,2,4", "--member=4=127.0.0.1:1,http://127.0.0.1:1", "--wait=0.5")
+    for options, code, said in (
+        (("--voters=4,5",), ExitCode.REFUSED, "none of the voters 1, 2, 3 would stay"),
+        (("--voters=1,2,4",), ExitCode.USAGE, "where is member 4 reached?"),
+        (("--voters=1,2,4", "--member=4=here"), ExitCode.USAGE, "'4=here' is not like 4=host:9090,http://host:8080"),
+        (absent, ExitCode.UNREACHABLE, "no answer from member 4"),
+    ):
+        done = pidkeeper("quorum", "resize", *options, "--cluster", cluster.directory)
+        assert done.returncode == code, done.stderr
+        assert said in " ".join(done.stderr.split())
+    assert voters(cluster) == [1, 2, 3]
 
 
 def test_voters_that_were_added_are_still_there_after_all_were_killed(cluster: LocalCluster) -> None:
