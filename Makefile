@@ -2,7 +2,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods migration crash explore spec traces fuzz mutants methods bench peers lock clean
+.PHONY: setup demo audit run test audit-faults deployments check dashboards chart fix sim soak chaos chaos-faults pods kubernetes migration crash explore spec traces fuzz mutants methods bench peers lock clean
 
 define jars
 @if command -v mvn >/dev/null && command -v java >/dev/null && [ ! -d .tools/$(1) ]; then \
@@ -125,6 +125,12 @@ CASE ?= production
 ROLLS ?= 10
 pods: $(VENV)/.dev  ## the chart's pods as processes, rolled ROLLS times under load; CASE=default or production; needs root and helm
 	$(BIN)/python -m tests.pods.run $(CASE) --rolls $(ROLLS)
+
+kubernetes: $(VENV)/.dev  ## the chart on a real Kubernetes, rolled ROLLS times, drained, scaled, hurt; needs root, helm, and Go for the first time
+	@if command -v go >/dev/null && [ ! -x .tools/kubernetes/etcd ]; then \
+	    tools/fetch-kubernetes || echo "Kubernetes could not be built" >&2; fi
+	@if command -v go >/dev/null && ! command -v helm >/dev/null && [ ! -x .tools/bin/helm ]; then deploy/install-helm.sh; fi
+	$(BIN)/python -m tests.kubernetes.run --rolls $(ROLLS)
 
 chaos-faults: $(VENV)/.dev  ## each kind of fault alone on a small cluster, and that it bites
 	$(chaos_tools)

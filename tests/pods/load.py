@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 PERIOD_SECONDS: Final = 0.01
 ANSWER_SECONDS: Final = 5.0
@@ -27,6 +27,16 @@ def claim(connection: http.client.HTTPConnection) -> tuple[int, bytes]:
     connection.request("POST", "/v1/init-producer-id", "{}", {"Content-Type": "application/json"})
     answer = connection.getresponse()
     return answer.status, answer.read()
+
+
+def quorum(address: str, context: ssl.SSLContext | None = None) -> Any:
+    """The quorum as a controller describes it. Raises OSError or HTTPException."""
+    connection = connect(address, context)
+    try:
+        connection.request("GET", "/v1/quorum")
+        return json.loads(connection.getresponse().read())
+    finally:
+        connection.close()
 
 
 class Claims:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -22,6 +23,7 @@ class Network:
     """Gives addresses, connects namespaces, and keeps the files that stand in for the cluster's DNS."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._given = 0
         self._connected = 0
         run_ip("link", "add", BRIDGE, "type", "bridge")
@@ -30,13 +32,15 @@ class Network:
 
     def address(self) -> str:
         """One that nobody had yet: a pod that starts again is found by its name alone."""
-        self._given += 1
-        return str(FIRST + self._given)
+        with self._lock:
+            self._given += 1
+            return str(FIRST + self._given)
 
     def connect(self, process: int) -> None:
         """Put a device into the network of a process, at this bridge."""
-        self._connected += 1
-        near = f"pod{self._connected}"
+        with self._lock:
+            self._connected += 1
+            near = f"pod{self._connected}"
         run_ip("link", "add", near, "type", "veth", "peer", "name", "eth0", "netns", str(process))
         run_ip("link", "set", near, "master", BRIDGE, "up")
 

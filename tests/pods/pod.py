@@ -40,8 +40,9 @@ class PodError(Exception):
 class Pod:
     """A pod by its specification.
 
-    `objects`: the ConfigMaps and Secrets of its namespace by kind and name, as directories. `directory`: what a node
-    keeps of it, with its log, for one life; volumes that are claimed last longer.
+    `objects`: the ConfigMaps and Secrets of its namespace by kind and name, as directories. `claims`: those of its
+    volumes that last longer, by the name of the claim, or of its template. `directory`: what a node keeps of the pod,
+    with its log, for one life.
     """
 
     def __init__(
@@ -54,8 +55,10 @@ class Pod:
         objects: Mapping[tuple[str, str], Path],
         claims: Mapping[str, Path],
         directory: Path,
+        node: str = "",
     ) -> None:
         self.name = name
+        self.node = node
         self.specification = specification
         self.labels = labels
         self.address = network.address()
@@ -73,11 +76,24 @@ class Pod:
     def start(self) -> None:
         """Run the init containers to their ends, and start the container. Raises PodError."""
         for container in self.specification.get("initContainers", []):
-            process = self._launch(container)
-            if (code := process.wait(INIT_SECONDS)) != 0:
+            if (code := self.run_init(container)) != 0:
                 raise PodError(f"{self.name}: init container {container['name']} ended with {code}\n{self.log()}")
+        self.start_main()
+
+    def run_init(self, container: Manifest) -> int:
+        """Run an init container to its end; its exit code. Raises TimeoutExpired."""
+        self._process = self._launch(container)
+        return self._process.wait(INIT_SECONDS)
+
+    def start_main(self) -> None:
+        """Start the container, again if it ended."""
         (container,) = self.specification["containers"]
         self._process = self._launch(container)
+
+    def passes(self, probe: str) -> bool:
+        """What a probe finds now, by its name; true if there is none of that name."""
+        (container,) = self.specification["containers"]
+        return probe not in container or self._asked(container[probe], container)
 
     def wait_ready(self, seconds: float = WAIT_SECONDS) -> None:
         """Ask the startup probe, and then the readiness probe, in their periods. Raises PodError."""
@@ -88,8 +104,7 @@ class Pod:
 
     def is_ready(self) -> bool:
         """What the readiness probe finds now."""
-        (container,) = self.specification["containers"]
-        self.ready = self._asked(container["readinessProbe"], container)
+        self.ready = self.passes("readinessProbe")
         return self.ready
 
     def wait(self, seconds: float) -> int:
@@ -123,6 +138,14 @@ class Pod:
         if self._process is not None and self._process.poll() is None:
             self._signal(signal.SIGKILL)
             self._process.wait()
+
+    def peak_memory(self) -> int:
+        """The most memory that the container's first process has had, in bytes; 0 if it is gone."""
+        for child in self._children():
+            with contextlib.suppress(OSError):
+                status = Path(f"/proc/{child}/status").read_text()
+                return 1024 * int(status.partition("VmHWM:")[2].split()[0])
+        return 0
 
     def log(self, lines: int = 40) -> str:
         return "\n".join((self._directory / "log").read_text(errors="replace").splitlines()[-lines:])
@@ -166,7 +189,7 @@ class Pod:
         return [_REFERENCE.sub(lambda one: variables[one[1]], word) for word in [*command, *container.get("args", [])]]
 
     def _environment(self, container: Manifest) -> dict[str, str]:
-        fields = {"metadata.name": self.name}
+        fields = {"metadata.name": self.name, "spec.nodeName": self.node, "status.podIP": self.address}
         fields |= {f"metadata.labels['{key}']": value for key, value in self.labels.items()}
         variables = image.environment()
         for entry in container.get("env", []):
@@ -185,6 +208,8 @@ class Pod:
     def _source(self, name: str, volume: Manifest | None) -> str:
         if volume is None:
             return str(self._claims[name])
+        if "persistentVolumeClaim" in volume:
+            return str(self._claims[volume["persistentVolumeClaim"]["claimName"]])
         if "emptyDir" in volume:
             return ""
         if "hostPath" in volume:
@@ -226,11 +251,17 @@ class Pod:
 
     def _signal(self, number: int) -> None:
         """To the container's first process: signals to `unshare` itself would end it alone."""
+        for child in self._children():
+            with contextlib.suppress(ProcessLookupError):  # It ended by itself meanwhile.
+                os.kill(child, number)
+
+    def _children(self) -> list[int]:
         assert self._process is not None
         pid = self._process.pid
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # It ended by itself meanwhile.
-            for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-                os.kill(int(child), number)
+        try:
+            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        except (FileNotFoundError, ProcessLookupError):
+            return []
 
     def forget(self) -> None:
         """Remove what the node keeps of it. Its namespaces, and what was mounted in them, went with its processes."""

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from tests.chart.rendering import VALUES, Rendered, find_helm, render_file
-from tests.pods.load import Claims, connect
+from tests.pods.load import Claims, quorum
 from tests.pods.namespaces import enter
 from tests.pods.network import Network
 from tests.pods.pod import PodError
@@ -97,16 +97,7 @@ class Surroundings:
 
 def term(release: Release, context: ssl.SSLContext | None) -> int:
     """The term of the quorum, as far as any member knows it."""
-    return max(_term(pod.address, context) for pod in release.named("controller"))
-
-
-def _term(address: str, context: ssl.SSLContext | None) -> int:
-    connection = connect(address, context)
-    try:
-        connection.request("GET", "/v1/quorum")
-        return int(json.loads(connection.getresponse().read())["term"])
-    finally:
-        connection.close()
+    return max(int(quorum(pod.address, context)["term"]) for pod in release.named("controller"))
 
 
 def refusal(release: Release, rendered: Rendered) -> str:
