@@ -266,7 +266,8 @@ async def test_a_slow_close_delays_the_end(stand: Stand, stream: Stream) -> None
         begun = time.monotonic()
         writer.write_eof()
         assert await reader.read(1) == b""
-        assert time.monotonic() - begun >= 0.3
+        # The timers of an event loop count whole milliseconds, and may begin one early.
+        assert time.monotonic() - begun >= 0.298
 
 
 async def test_toxicity_is_the_share_of_connections_that_suffer(stand: Stand) -> None:
