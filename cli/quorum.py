@@ -224,8 +224,10 @@ def _place(text: str) -> tuple[int, Place]:
     peer, _, http = addresses.partition(",")
     if not (peer and http):
         raise click.BadParameter(f"{text!r} is not like 4=host:9090,http://host:8080", param_hint="--member")
-    (member_id,) = voter_ids(member, "--member")[:1]
-    return member_id, Place(peer, http)
+    ids = voter_ids(member, "--member")
+    if len(ids) != 1:
+        raise click.BadParameter(f"{text!r} names {len(ids)} members: one for each --member", param_hint="--member")
+    return ids[0], Place(peer, http)
 
 
 def _listed(ids: Iterable[int]) -> str:

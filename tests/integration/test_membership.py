@@ -165,6 +165,7 @@ def test_a_resize_that_cannot_be_is_refused_and_changes_nothing(cluster: LocalCl
         (("--voters=4,5",), ExitCode.REFUSED, "none of the voters 1, 2, 3 would stay"),
         (("--voters=1,2,4",), ExitCode.USAGE, "where is member 4 reached?"),
         (("--voters=1,2,4", "--member=4=here"), ExitCode.USAGE, "'4=here' is not like 4=host:9090,http://host:8080"),
+        (("--voters=1,2,4", "--member=4,5=h:1,http://h:2"), ExitCode.USAGE, "names 2 members: one for each --member"),
         (absent, ExitCode.UNREACHABLE, "no answer from member 4"),
     ):
         done = pidkeeper("quorum", "resize", *options, "--cluster", cluster.directory)

@@ -21,8 +21,8 @@ from tests.pods.network import Network
 NAMESPACE: Final = "ids"
 ZONES: Final = {f"node-{number}": f"zone-{'abc'[number % 3]}" for number in range(1, 7)}
 HELM_SECONDS: Final = 400.0
-CLASSES: Final = ("", "fast")
-"""Of volumes: those that name none, and those of the production values."""
+VOLUMES: Final = 8
+"""For five controllers, and some to spare."""
 
 
 class Cluster:
@@ -42,9 +42,8 @@ class Cluster:
         with ExitStack() as stack:
             stack.enter_context(self._plane)
             self._make_namespace()
-            for storage_class in CLASSES:
-                for _ in range(6):
-                    self.add_volume(storage_class)
+            for _ in range(VOLUMES):
+                self.add_volume()
             for part in (self.names, self.kubelets):
                 part.start()
                 stack.callback(part.stop)
@@ -65,7 +64,7 @@ class Cluster:
         """`helm install` or `helm upgrade` of the chart as the release `pidkeeper`."""
         return self.helm(verb, "pidkeeper", str(CHART), *options)
 
-    def add_volume(self, storage_class: str = "") -> None:
+    def add_volume(self) -> None:
         """One more empty volume for whoever claims one."""
         self._volumes += 1
         place = self._directory / "volumes" / str(self._volumes)
@@ -75,7 +74,6 @@ class Cluster:
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
             "hostPath": {"path": str(place)},
-            "storageClassName": storage_class,
         }
         name = {"name": f"volume-{self._volumes}"}
         volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": name, "spec": specification}

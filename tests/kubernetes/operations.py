@@ -37,11 +37,11 @@ class Operations:
         return {"seconds": round(time.monotonic() - begun, 1)}
 
     def test(self) -> dict[str, Any]:
-        """`helm test`."""
+        """`helm test`, which must succeed."""
         done = self._cluster.helm("test", "pidkeeper")
         if done.returncode != 0:
             raise OperationError(done.stdout + done.stderr)
-        return {"said": "Phase:          Succeeded" in done.stdout}
+        return {}
 
     def roll(self) -> dict[str, Any]:
         """An upgrade that restarts all controllers and agents; the moves of the leader."""
@@ -117,13 +117,14 @@ class Operations:
         self._settle()
         return {"voters": self._voters(), "seconds": round(time.monotonic() - begun, 1)}
 
-    def roll_back(self) -> dict[str, Any]:
-        """`helm rollback` to the revision before."""
+    def roll_back(self, controllers: int) -> dict[str, Any]:
+        """`helm rollback` to the revision before, which had so many controllers."""
         done = self._cluster.helm("rollback", "pidkeeper")
         if done.returncode != 0:
             raise OperationError(done.stderr)
+        until(lambda: len(self._voters()) == controllers, READY_SECONDS, f"{controllers} voters")
         self._settle()
-        return {}
+        return {"voters": self._voters()}
 
     def peak_memory(self) -> dict[str, int]:
         """The most memory that a pod of each component has had in its present life, in MiB."""

@@ -23,7 +23,7 @@ from tests.kubernetes.operations import AGENTS, OperationError, Operations
 from tests.pods.namespaces import enter
 from tests.pods.run import GIVEN, MOST_MOVES
 
-VALUES: Final = ["--set=auth.peerKeySecret=ids-peer", "--set=test.brokerId=2147483647"]
+VALUES: Final = ["--set=auth.peerKeySecret=ids-peer"]
 SIZES: Final = (5, 3, 5, 3)
 """Of the quorum, one after the other."""
 
@@ -46,7 +46,7 @@ def run(cluster: Cluster, rolls: int, *, briefly: bool = False) -> dict[str, Any
             for step in ("drain", "lose_pod", "lose_volume"):
                 told[step] = _noted(step, getattr(operations, step)())
             told["scale"] = [_noted("scale", operations.scale(controllers)) for controllers in SIZES]
-            told["roll_back"] = _noted("roll_back", operations.roll_back())
+            told["roll_back"] = _noted("roll_back", operations.roll_back(SIZES[-2]))
     told["peak memory, MiB"] = operations.peak_memory()
     told["uninstall"] = operations.uninstall()
     told["ids"] = len(claims.ids)
@@ -66,7 +66,9 @@ def is_good(told: dict[str, Any]) -> bool:
     if "scale" not in told:
         return kept
     held = told["drain"]["refusals"] > 0 and told["drain"]["fewest controllers ready"] >= 2
-    return kept and held and [one["voters"] for one in told["scale"]] == [[*range(1, size + 1)] for size in SIZES]
+    resized = [one["voters"] for one in (*told["scale"], told["roll_back"])]
+    wanted = [[*range(1, size + 1)] for size in (*SIZES, SIZES[-2])]
+    return kept and held and resized == wanted and len(told["uninstall"]["claims"]) == max(SIZES)
 
 
 def _noted(step: str, told: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import http.client
 import json
 import ssl
@@ -39,15 +40,14 @@ def quorum(address: str, context: ssl.SSLContext | None = None) -> Any:
         connection.close()
 
 
-class Claims:
-    """Claims one ID after the other of each address, over connections that stay. `failed`: what went wrong."""
+class Callers(abc.ABC):
+    """Threads that claim IDs from begin to end. `ids`: what was given; `failed`: what went wrong."""
 
-    def __init__(self, addresses: Sequence[str], context: ssl.SSLContext | None) -> None:
-        self._context = context
+    def __init__(self, count: int) -> None:
         self.ids: list[int] = []
         self.failed: list[str] = []
         self._end = threading.Event()
-        self._threads = [threading.Thread(target=self._claim, args=(one,), daemon=True) for one in addresses]
+        self._threads = [threading.Thread(target=self._claim, args=(one,), daemon=True) for one in range(count)]
 
     def __enter__(self) -> Self:
         for thread in self._threads:
@@ -59,7 +59,21 @@ class Claims:
         for thread in self._threads:
             thread.join()
 
-    def _claim(self, address: str) -> None:
+    @abc.abstractmethod
+    def _claim(self, number: int) -> None:
+        """What the caller with this number does until `_end` is set."""
+
+
+class Claims(Callers):
+    """Claims one ID after the other of each address, over connections that stay."""
+
+    def __init__(self, addresses: Sequence[str], context: ssl.SSLContext | None) -> None:
+        super().__init__(len(addresses))
+        self._addresses = addresses
+        self._context = context
+
+    def _claim(self, number: int) -> None:
+        address = self._addresses[number]
         connection = connect(address, self._context)
         while not self._end.is_set():
             try:

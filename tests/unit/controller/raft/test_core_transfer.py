@@ -136,6 +136,13 @@ def test_if_nobody_keeps_up_the_most_caught_up_is_chosen() -> None:
     assert chosen(core) == 3
 
 
+def test_a_voter_that_has_not_answered_in_this_term_is_passed_over() -> None:
+    core = make_core(1)
+    make_leader(core)
+    core.step(accepted(core, 3, core.last_index))
+    assert chosen(core) == 3
+
+
 def test_a_new_leader_that_nobody_answered_chooses_nevertheless() -> None:
     core = make_core(1)
     make_leader(core)
