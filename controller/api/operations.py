@@ -131,6 +131,7 @@ class Operations:
         _check_epoch(body.broker_epoch)
         check_broker(call.principal, body.broker_id)
         await self.member.leader_known(ELECTION_SECONDS)
+        _check_waits(call)
         started = self._admit(self._allocations, body.broker_id)
         request = AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
         first = self.member.submit(request)
@@ -161,7 +162,7 @@ class Operations:
             # What it holds is nothing to a cluster that it does not name.
             raise RequestError(ErrorCode.INVALID_REQUEST, "held: name the cluster_id that gave these IDs, too")
         request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka), body.held)
-        response: RegisterBrokerResponse = await self._submit_for(call.path.id, call.principal, self._sessions, request)
+        response: RegisterBrokerResponse = await self._submit_for(call.path.id, call, self._sessions, request)
         return response
 
     async def heartbeat(
@@ -170,18 +171,14 @@ class Operations:
         """Keep a registration unfenced."""
         _check_epoch(call.body.broker_epoch)
         request = BrokerHeartbeat(call.path.id, call.body.broker_epoch, call.body.held, call.query.reserve_ids)
-        response: BrokerHeartbeatResponse = await self._submit_for(
-            call.path.id, call.principal, self._sessions, request
-        )
+        response: BrokerHeartbeatResponse = await self._submit_for(call.path.id, call, self._sessions, request)
         return response
 
     async def unregister(self, call: Call[BrokerPath, None, UnregisterBrokerRequest]) -> UnregisterBrokerResponse:
         """End a registration."""
         _check_epoch(call.body.broker_epoch)
         request = UnregisterBroker(call.path.id, call.body.broker_epoch)
-        response: UnregisterBrokerResponse = await self._submit_for(
-            call.path.id, call.principal, self._sessions, request
-        )
+        response: UnregisterBrokerResponse = await self._submit_for(call.path.id, call, self._sessions, request)
         return response
 
     async def fence(self, call: Call[BrokerPath, None, FenceBrokerRequest]) -> FenceBrokerResponse:
@@ -233,7 +230,7 @@ class Operations:
             body.producer_epoch,
             body.candidate,
         )
-        response: InitProducerIdResponse = await self._submit_for(body.broker_id, call.principal, self._inits, request)
+        response: InitProducerIdResponse = await self._submit_for(body.broker_id, call, self._inits, request)
         return response
 
     async def add_partitions(self, call: Call[None, None, AddPartitionsToTxnRequest]) -> TransactionResponse:
@@ -244,7 +241,7 @@ class Operations:
         request = AddPartitionsToTxn(
             body.broker_id, body.broker_epoch, body.transactional_id, body.producer_id, body.producer_epoch, topics
         )
-        return await self._step(call.principal, request)
+        return await self._step(call, request)
 
     async def end_transaction(self, call: Call[None, None, EndTxnRequest]) -> TransactionResponse:
         """Commit or abort a transaction."""
@@ -258,7 +255,7 @@ class Operations:
             body.producer_epoch,
             body.committed,
         )
-        return await self._step(call.principal, request)
+        return await self._step(call, request)
 
     async def abort_transaction(self, call: Call[None, None, AbortTransactionRequest]) -> TransactionResponse:
         """Abort a transaction and fence its producer."""
@@ -353,16 +350,15 @@ class Operations:
         response: RemoveVoterResponse = await self.pending.wait(self.member.remove_voter(call.path.id), now)
         return response
 
-    async def _step(self, principal: Principal, request: AddPartitionsToTxn | EndTxn) -> TransactionResponse:
-        response: TransactionResponse = await self._submit_for(
-            request.broker_id, principal, self._transactions, request
-        )
+    async def _step(self, call: Call[Any, Any, Any], request: AddPartitionsToTxn | EndTxn) -> TransactionResponse:
+        response: TransactionResponse = await self._submit_for(request.broker_id, call, self._transactions, request)
         return response
 
-    async def _submit_for(self, broker_id: int, principal: Principal, throttle: Throttle, request: Request) -> Any:
+    async def _submit_for(self, broker_id: int, call: Call[Any, Any, Any], throttle: Throttle, request: Request) -> Any:
         """Submit what a broker asks, in the name of this caller."""
-        check_broker(principal, broker_id)
+        check_broker(call.principal, broker_id)
         await self.member.leader_known(ELECTION_SECONDS)
+        _check_waits(call)
         return await self._submit(request, self._admit(throttle, broker_id))
 
     async def _submit(self, request: Request, now_ns: int) -> Any:
@@ -434,3 +430,13 @@ def _address(kafka: str | None) -> str | None:
 def _check_epoch(broker_epoch: int) -> None:
     if broker_epoch > MAX_OFFSET:
         raise RequestError(ErrorCode.INVALID_REQUEST, f"broker_epoch must be <= {MAX_OFFSET}; nothing was changed")
+
+
+def _check_waits(call: Call[Any, Any, Any]) -> None:
+    """Refuse the attempt of a caller that has gone: it may have made another one since, and worked on with its answer.
+
+    A member that stood still finds such attempts in its sockets. Submitted behind the later one, an InitProducerId
+    would fence the producer that sent both.
+    """
+    if call.has_hung_up():
+        raise RequestError(ErrorCode.REQUEST_TIMED_OUT, "the caller has closed its connection: nothing was done")

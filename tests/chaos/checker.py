@@ -52,6 +52,7 @@ class Verdict(msgspec.Struct, frozen=True):
     them does not; `unseen`: those that lie in what no member could be asked about. `violations`: what was broken, in
     words; of each rule the first. `claim_errors`: claims that got no ID. `unknown`: operations that nobody knows the
     outcome of. `stale_refused`: requests with a stale epoch. `zombies_fenced`: producers that were replaced.
+    `fatal_errors`: what ended Kafka clients, in words.
     """
 
     ids_checked: int
@@ -63,6 +64,7 @@ class Verdict(msgspec.Struct, frozen=True):
     violations: list[str]
     claim_errors: int
     fatal_client_errors: int
+    fatal_errors: list[str]
     operations: int
     unknown: int
     stale_refused: int
@@ -87,6 +89,7 @@ class Checker:
     def verdict(self) -> Verdict:
         """The verdict."""
         story, entries = self.story, self.story.others
+        fatal = [entry for entry in entries if entry.kind == FATAL]
         self._check()
         return Verdict(
             ids_checked=sum(len(one.ids) for one in story.claimed) + len(story.transactional_ids()),
@@ -97,7 +100,8 @@ class Checker:
             unseen=len(self._unseen),
             violations=self._violations,
             claim_errors=sum(entry.arguments["count"] for entry in entries if entry.kind == CLAIM),
-            fatal_client_errors=sum(entry.kind == FATAL for entry in entries),
+            fatal_client_errors=len(fatal),
+            fatal_errors=[f"{entry.arguments['library']}: {entry.arguments['text']}" for entry in fatal],
             operations=story.outcomes.total(),
             unknown=story.outcomes[Outcome.UNKNOWN],
             stale_refused=story.stale_refused,

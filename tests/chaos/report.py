@@ -37,8 +37,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     `minutes`: of faults, without set-up and check. `duplicates`: IDs, or pairs of ID and epoch, that more than one got.
     `lost`: acknowledged blocks that a member's history lacks. `claim_errors`: claims that failed at agents with a
     filled reserve during the fault of a single member. `recovery_p99_s`: from the end of the last fault of an act to
-    the next block. `negative_control_flagged`: whether all controls that ran were found fault with. `broken`: every
-    promise that was not kept, in words; `slow`: the same of times; `missing`: what this machine cannot do.
+    the next block. `fatal_errors`: what ended Kafka clients, in words. `negative_control_flagged`: whether all controls
+    that ran were found fault with. `broken`: every promise that was not kept, in words; `slow`: the same of times;
+    `missing`: what this machine cannot do.
     """
 
     seed: int
@@ -51,6 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     claim_errors: int
     fatal_client_errors: int
+    fatal_errors: list[str]
     recovery_p99_s: float
     leader_gaps: dict[str, Gap]
     elections: int
@@ -71,7 +73,7 @@ def promises(report: Report) -> list[str]:
     for count, what in (
         (report.duplicates, "IDs were handed out twice"),
         (report.lost, "acknowledged blocks are lost"),
-        (report.fatal_client_errors, "fatal errors of Kafka clients"),
+        (report.fatal_client_errors, f"fatal errors of Kafka clients: {'; '.join(report.fatal_errors)}"),
         (report.claim_errors, "claims failed at a filled reserve during the fault of one member"),
     ):
         if count:

@@ -184,6 +184,7 @@ def _report(
         lost=verdict.lost,
         claim_errors=sum(entry.arguments["count"] for entry in failed_claims(told, played.happened)),
         fatal_client_errors=verdict.fatal_client_errors,
+        fatal_errors=verdict.fatal_errors,
         recovery_p99_s=round(quantile(recoveries(played.happened, service), 0.99), 3),
         leader_gaps={kind: Gap.of(seconds) for kind, seconds in sorted(gaps.items())},
         elections=len(played.elected),

@@ -267,9 +267,9 @@ def test_a_broker_gets_its_quota_and_no_more(told: Told, burst: int, found: set[
     assert rules(told.verdict()) == found
 
 
-def test_fatal_errors_of_clients_are_counted(told: Told) -> None:
+def test_fatal_errors_of_clients_are_counted_and_told(told: Told) -> None:
     told.journal.ok(told.journal.invoke(FATAL, library="x", text="it broke"))
-    assert told.verdict().fatal_client_errors == 1
+    assert (told.verdict().fatal_client_errors, told.verdict().fatal_errors) == (1, ["x: it broke"])
 
 
 def test_what_a_killed_writer_left_is_read_and_gone_on_with(tmp_path: Path) -> None:

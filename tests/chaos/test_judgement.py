@@ -85,6 +85,7 @@ GOOD = Report(
     lost=0,
     claim_errors=0,
     fatal_client_errors=0,
+    fatal_errors=[],
     recovery_p99_s=0.1,
     leader_gaps={"kill": Gap(3, 0.1, 0.2, 0.2)},
     elections=1,

@@ -1,6 +1,7 @@
-"""An agent that stood still finds old requests in its sockets: they must not undo what their callers did since.
+"""A process that stood still finds old requests in its sockets: they must not undo what their callers did since.
 
-An agent is stopped by SIGSTOP, its caller goes to the other one and works on there, and the first agent goes on.
+An agent is stopped by SIGSTOP, its caller goes to the other one and works on there, and the first agent goes on. A
+controller is stopped, its caller hangs up, and the controller goes on.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ import pytest
 from pidkeeper.broker_agent.coordinator.late_requests import AGENT_STOOD_STILL, CALLER_HUNG_UP
 from pidkeeper.cli.local_cluster import Agent, LocalCluster
 from pidkeeper.service.pulse import STILL_SECONDS
-from tests.support.cluster import labelled, log_of, pause, resume, running_cluster, wait_until
+from tests.support.cluster import labelled, log_of, pause, register, resume, running_cluster, wait_until
 from tests.support.http_calls import CALL_SECONDS, Answer, address_of, call
 from tests.support.kafka_oracles import kafka_python_request, kafka_python_response
 from tests.support.transactional_client import COME_AGAIN, code
 
 LOADING: Final = 14
+INIT_PATH: Final = "/v1/transactions/init-producer-id"
 CLAIM: Final = {"transactional_id": None, "transaction_timeout_ms": -1, "producer_id": -1, "producer_epoch": -1}
 
 Pair = dict[str, int]
@@ -177,6 +179,28 @@ def test_over_http_it_is_the_same(stopped: Stopped) -> None:
     assert (answer.status, json.loads(answer.read())["code"]) == (503, "COORDINATOR_LOAD_IN_PROGRESS")
     stopped.add("posts", pair)
     connection.close()
+
+
+def test_a_controller_drops_the_attempt_of_a_broker_that_has_gone(cluster: LocalCluster) -> None:
+    controller = cluster.layout.controllers[0]
+    broker = {"broker_id": 77, "broker_epoch": register(controller, 77, "gone").json()["broker_epoch"]}
+    producer = {"transaction_timeout_ms": 60_000, "producer_id": -1, "producer_epoch": -1, "candidate": -1}
+    connection = http.client.HTTPConnection(*address_of(controller.http), timeout=CALL_SECONDS)
+    connection.request("GET", "/v1/quorum")
+    assert connection.getresponse().read()
+    pause(cluster, controller)
+    try:
+        body = json.dumps({**broker, "transactional_id": "left", **producer})
+        connection.request("POST", INIT_PATH, body, {"Content-Type": "application/json"})
+        connection.close()
+    finally:
+        resume(cluster, controller)
+    describe = "/v1/transactions/describe?transactional_id="
+    answer = call(controller.http, "POST", INIT_PATH, {**broker, "transactional_id": "stayed", **producer})
+    assert answer.status == 200, answer
+    assert call(controller.http, "GET", f"{describe}left").status == 404
+    outcomes = labelled(controller, "pidkeeper_api_requests_total")
+    assert outcomes["REQUEST_TIMED_OUT", "init_producer_id"] == 1, "it was read"
 
 
 def _more(now: dict[str, float], before: dict[str, float]) -> dict[str, float]:
