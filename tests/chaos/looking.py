@@ -22,6 +22,8 @@ from tests.chaos.stage import ChaosCluster
 
 STOPPED: Final = "T"
 POLL_SECONDS: Final = 0.05
+START_SECONDS: Final = 10.0
+"""Within which a process that was just started listens."""
 CALL_SECONDS: Final = 1.0
 
 
@@ -90,6 +92,14 @@ async def until(condition: Callable[[], bool], seconds: float, every: float = PO
             return True
         await asyncio.sleep(every)
     return False
+
+
+async def started(member: Member) -> bool:
+    """Whether it listens, once it had time to come that far.
+
+    A process that is only starting ends where it finds its certificate expired, as it must, and nobody starts it again.
+    """
+    return await until(lambda: clock_offset(member) is not None, START_SECONDS)
 
 
 @functools.cache

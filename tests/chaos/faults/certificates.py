@@ -21,7 +21,7 @@ from pidkeeper.cli.dev_certificates import DevAuthority
 from pidkeeper.cli.local_cluster import CERTIFICATE_DAYS, HOST, Agent, Member, member_name
 from pidkeeper.service.certified import CertifiedName
 from tests.chaos.fault import Fault, FaultKind
-from tests.chaos.looking import sample, until
+from tests.chaos.looking import sample, started, until
 from tests.chaos.plan import Planned, Target
 from tests.chaos.stage import ChaosCluster, Stage
 
@@ -63,7 +63,7 @@ class RenewedCertificate(Fault):
 
 
 class ExpiringCertificate(RenewedCertificate):
-    """A certificate that lasts for SHORT_LIFE_SECONDS, and a good one at the end.
+    """A certificate that lasts for SHORT_LIFE_SECONDS, and a good one at the end, of a process that has started.
 
     `refused`: handshakes that failed because it had ended, of two a second.
     """
@@ -77,6 +77,7 @@ class ExpiringCertificate(RenewedCertificate):
 
     async def begin(self) -> None:
         """Make it, and call until the end."""
+        await started(self._member)
         await super().begin()
         self._caller = asyncio.create_task(self._call(), name="calls under a certificate that ends")
 

@@ -24,7 +24,7 @@ from cryptography import x509
 from pidkeeper.cli.controllers import CERTIFICATES
 from pidkeeper.cli.local_cluster import member_name
 from tests.chaos.fault import Fault, FaultKind
-from tests.chaos.looking import clock_offset, until
+from tests.chaos.looking import clock_offset, started, until
 from tests.chaos.plan import Planned, Target
 from tests.chaos.stage import ChaosCluster, Stage
 
@@ -152,7 +152,12 @@ class ClockJump(Fault):
 
 
 class ClockLeap(ClockJump):
-    """Ten years, ahead or back."""
+    """Ten years, ahead or back, of a process that has started."""
+
+    async def begin(self) -> None:
+        """Wait for the start."""
+        await started(self._member)
+        await super().begin()
 
     def _drawn(self) -> float:
         return -LEAP if self.planned.pick % 2 else LEAP

@@ -17,7 +17,7 @@ from tests.chaos.faults import clocks
 from tests.chaos.faults.certificates import ENDS, KINDS, ExpiringCertificate, ends, why_no_certificates
 from tests.chaos.faults.clocks import SHORTEST_JUMP, ClockJump, Clocks, certified_time, faketime, why_no_clocks
 from tests.chaos.faults.configuration import EDITS, NOT_ITS_NAME, Edit, EditedConfiguration
-from tests.chaos.looking import LogSince, sample, until
+from tests.chaos.looking import LogSince, clock_offset, sample, until
 from tests.chaos.plan import Target
 from tests.chaos.small_stage import fault_of, kind_of, ready, small_cluster, stage_of, victim
 from tests.chaos.stage import ChaosCluster, Stage
@@ -120,6 +120,21 @@ async def test_a_member_whose_clock_leaps_past_all_certificates_lets_nobody_in(c
     await fault.end()
     assert await until(lambda: cluster.ready(follower), WAIT_SECONDS)
     assert await fault.bites() == 1
+
+
+async def test_a_clock_does_not_leap_while_its_process_is_only_starting(cluster: ChaosCluster) -> None:
+    stage = stage_of(cluster)
+    if (reason := why_no_clocks(stage)) is not None:
+        pytest.skip(reason)
+    fault = fault_of(stage, kind_of(clocks.KINDS, "clock_leap"), Target.FOLLOWER, pick=0)
+    follower = victim(fault)
+    await stage.kill(follower)
+    await stage.start(follower)
+    await fault.begin()
+    ended = await until(lambda: clock_offset(follower) is not None or not cluster.running(follower), WAIT_SECONDS)
+    await fault.end()
+    assert ended
+    assert await until(lambda: cluster.ready(follower), WAIT_SECONDS)
 
 
 def test_a_cluster_without_tls_has_no_certificates(tmp_path: Path) -> None:
