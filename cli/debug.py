@@ -20,7 +20,7 @@ import msgspec
 
 from pidkeeper.cli.controllers import Controllers, asks_controllers, base_urls, in_cluster
 from pidkeeper.cli.failures import CommandError, ExitCode
-from pidkeeper.service.metrics import build_version
+from pidkeeper.service.build import build_version
 
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """Of one answer or settings file; the longest answer, of 1,000 blocks, has 200 KiB."""

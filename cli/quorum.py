@@ -25,6 +25,8 @@ from pidkeeper.protocol.messages import (
     QuorumDescription,
 )
 from pidkeeper.protocol.records import MemberId
+from pidkeeper.protocol.releases import may_meet
+from pidkeeper.service.build import build_version
 
 FOUND_SECONDS: Final = 30.0
 """For how long a founding waits for its voters by default: until processes that start now have connected."""
@@ -85,9 +87,9 @@ def describe(
             print_facts(_status(description))
         if view != "status":
             print_table(
-                ("NodeId", "State", "LogEndIndex", "Lag", "LastContactMs", "Http"),
+                ("NodeId", "State", "LogEndIndex", "Lag", "LastContactMs", "Release", "Http"),
                 [
-                    (v.id, v.state, v.match_index, v.lag, v.last_contact_ms, v.http)
+                    (v.id, v.state, v.match_index, v.lag, v.last_contact_ms, v.release, v.http)
                     for v in [*description.voters, *description.learners]
                 ],
             )
@@ -101,14 +103,16 @@ def describe(
 def check_voters(among: str, members: Controllers) -> None:
     """Refuse, with exit code 5, if a voter is not among these members: before all others are stopped for good.
 
-    The chart asks before each upgrade. A founded quorum counts its voters, whatever its members' files say. Exits 3 if
-    no leader is known.
+    So it does if a member's release is further than one minor from that of this command, which the chart runs from the
+    image of the upgrade, before it. A founded quorum counts its voters, whatever its members' files say. Exits 3 if no
+    leader is known.
     """
     stay = voter_ids(among, "--among")
     described = describe_best(members)
     if described.founding_id is None and described.commit_index == 0:
         click.echo("nobody has founded the quorum yet: no member is a voter")
         return
+    _check_releases(described)
     voters = sorted(voter.id for voter in _with_leader(described).voters)
     if left_out := [voter for voter in voters if voter not in stay]:
         raise CommandError(
@@ -216,6 +220,18 @@ def _with_leader(described: QuorumDescription) -> QuorumDescription:
     if described.leader_id is None:
         raise NobodyError("no member that answers knows a leader, so who votes is not known for sure: ask again")
     return described
+
+
+def _check_releases(described: QuorumDescription) -> None:
+    """Raise CommandError, REFUSED, if members of this build would not be let in: a roll would stop at the first one."""
+    mine = build_version()
+    for member in [*described.voters, *described.learners]:
+        if member.release is not None and not may_meet(mine, member.release):
+            raise CommandError(
+                f"member {member.id} runs release {member.release}, this is {mine}: members may be one minor release "
+                "apart, so upgrade, or go back, by one at a time",
+                ExitCode.REFUSED,
+            )
 
 
 def _place(text: str) -> tuple[int, Place]:

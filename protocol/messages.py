@@ -264,6 +264,7 @@ class VoterStatus(msgspec.Struct, frozen=True):
 
     `match_index`, `lag` (entries behind the leader's log end) and `last_contact_ms` are null where only the leader
     knows. `http` is the voter's base URL; `directory_id` the uuid of its data directory as of its adding, if known.
+    `release`: of its build; null while it is not connected to the answering member, or tells none.
     """
 
     id: int
@@ -273,6 +274,7 @@ class VoterStatus(msgspec.Struct, frozen=True):
     last_contact_ms: int | None = None
     state: str = "unknown"
     directory_id: str | None = None
+    release: str | None = None
 
 
 class EvidenceDescription(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from pidkeeper.service.access import Access
 from pidkeeper.service.authentication import Authenticator
+from pidkeeper.service.build import build_version
 from pidkeeper.service.content import JSON
 from pidkeeper.service.dispatch import Dispatcher
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
@@ -22,7 +23,6 @@ from pidkeeper.service.metrics import (
     ServerCounters,
     ServiceCollector,
     build_registry,
-    build_version,
     exposition,
 )
 from pidkeeper.service.openapi import Description, build_document

@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -13,6 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from pidkeeper.service.build import build_version
 from pidkeeper.service.histogram import Histogram, durations
 from pidkeeper.service.probes import Checks
 from pidkeeper.service.problems import DENIED
@@ -28,14 +28,6 @@ the certificate that it was made with has ended."""
 LAG_WINDOW: Final = 300
 """Measurements of the event loop's lag in half a minute, so that each is shown for that long at least, and for no more
 than about a minute: no scrape that comes every 30 s misses a spike, however many scrape."""
-
-
-def build_version() -> str:
-    """The version of the installed distribution; "unknown" when run from a source tree."""
-    try:
-        return version("pidkeeper")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class RequestCounters:

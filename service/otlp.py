@@ -26,8 +26,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.service.build import build_version
 from pidkeeper.service.logs import filter_each_line
-from pidkeeper.service.metrics import build_version
 from pidkeeper.service.settings import SettingsError
 from pidkeeper.service.tracing import SERVER_ERROR, Attributes
 

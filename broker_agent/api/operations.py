@@ -14,9 +14,9 @@ from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionResponse
+from pidkeeper.service.build import build_version
 from pidkeeper.service.call import Call
 from pidkeeper.service.health_check import HealthCheck
-from pidkeeper.service.metrics import build_version
 
 
 class Operations:

@@ -123,7 +123,10 @@ def _described(one: Evidence, next_id: int) -> EvidenceDescription:
 
 def _status(member: ClusterMember, one: QuorumMember) -> VoterStatus:
     core = member.core
-    status = VoterStatus(one.id, one.http, directory_id=one.directory_id)
+    links = member.links
+    of_build = links.identity if one.id == member.node_id else links.peers.get(one.id)
+    release = None if of_build is None else of_build.release or None
+    status = VoterStatus(one.id, one.http, directory_id=one.directory_id, release=release)
     if one.id == member.node_id:
         return replace(status, match_index=core.last_index, lag=0, last_contact_ms=0, state=core.role.value)
     progress = core.progress.get(one.id) if core.role is Role.LEADER else None

@@ -20,6 +20,7 @@ from pidkeeper.controller.raft.messages import Message, NodeId
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.metadata_version import BASE, MetadataVersion
 from pidkeeper.protocol.records import MAX_MEMBERS, QuorumMember
+from pidkeeper.protocol.releases import MAX_RELEASE_LENGTH
 
 _HELLO_TAG: Final = 101
 _PROVED_FIELDS: Final = 8
@@ -66,7 +67,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     blank or began without one. `blank`: of a directory that waits for a founding, what its configuration file says
     (docs/decisions/0026). `succession`: whose place the founding takes, if it takes any (docs/decisions/0027).
     `voters`: the newest that the dialler knows to be committed, for a blank acceptor, without the directories; empty
-    from earlier builds, and where they do not fit.
+    from earlier builds, and where they do not fit. `release`: of the dialler's build; empty from those that tell none.
     """
 
     version: int
@@ -81,6 +82,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=_HELLO_TAG):
     blank: FoundingTerms | None = None
     succession: Succession | None = None
     voters: Annotated[tuple[QuorumMember, ...], msgspec.Meta(max_length=MAX_MEMBERS)] = ()
+    release: Annotated[str, msgspec.Meta(max_length=MAX_RELEASE_LENGTH)] = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=102):

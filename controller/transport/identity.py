@@ -11,6 +11,7 @@ from pidkeeper.controller.transport.frames import FoundingTerms
 from pidkeeper.protocol.founding import Founded, Succession
 from pidkeeper.protocol.metadata_version import LATEST, SUCCESSION
 from pidkeeper.protocol.records import QuorumMember
+from pidkeeper.protocol.releases import may_meet
 
 SEE: Final = "see docs/operations.md, When something is wrong"
 
@@ -19,7 +20,7 @@ class Identity(msgspec.Struct, frozen=True):
     """Who this member is to its peers. `address`: host:port where they reach it. `metadata_version`: what it reads.
 
     `keys`: what peers may prove that they know, any of them; None among them stands for a peer that proves nothing.
-    Empty for a member without peers. `founding_id`, `blank`, `succession`, `voters`: as in `Hello`.
+    Empty for a member without peers. `founding_id`, `blank`, `succession`, `voters`, `release`: as in `Hello`.
     """
 
     cluster_id: str
@@ -32,12 +33,13 @@ class Identity(msgspec.Struct, frozen=True):
     blank: FoundingTerms | None = None
     succession: Succession | None = None
     voters: tuple[QuorumMember, ...] = ()
+    release: str = ""
 
 
 class Peer(msgspec.Struct, frozen=True):
     """What a connected peer says of itself: its data directory's uuid, and the newest metadata version it reads.
 
-    `founding_id`, `blank`, `succession`, `voters`: as in `Hello`.
+    `founding_id`, `blank`, `succession`, `voters`, `release`: as in `Hello`.
     """
 
     directory_id: str
@@ -46,6 +48,7 @@ class Peer(msgspec.Struct, frozen=True):
     blank: FoundingTerms | None = None
     succession: Succession | None = None
     voters: tuple[QuorumMember, ...] = ()
+    release: str = ""
 
 
 def of_two_foundings(mine: Founded, theirs: Founded) -> str | None:
@@ -69,6 +72,16 @@ def of_two_foundings(mine: Founded, theirs: Founded) -> str | None:
             f"of metadata version {other.metadata_version} does not understand: upgrade it"
         )
     return None
+
+
+def of_two_releases(mine: str, peer: int, theirs: str) -> str | None:
+    """Why members of these releases do not speak to each other; None if they do."""
+    if may_meet(mine, theirs):
+        return None
+    return (
+        f"member {peer} runs release {theirs}, this one {mine}: members may be one minor release apart, so upgrade, or "
+        "go back, by one at a time"
+    )
 
 
 def _described(succession: Succession | None) -> str:

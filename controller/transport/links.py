@@ -33,7 +33,7 @@ from pidkeeper.controller.transport.frames import (
     message_reader,
     same_mac,
 )
-from pidkeeper.controller.transport.identity import Identity, Peer, of_two_foundings
+from pidkeeper.controller.transport.identity import Identity, Peer, of_two_foundings, of_two_releases
 from pidkeeper.controller.transport.outbound import OutboundLink
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.founding import Succession
@@ -237,8 +237,9 @@ class PeerLinks:
             return f"this is member {mine.node_id} too: give one of the two another id"
         if certified is not None and hello.sender not in certified:
             return f"the certificate is not that of member {hello.sender} of cluster {mine.cluster_id}"
-        if (reason := of_two_foundings(mine, hello)) is not None:
-            return reason
+        apart = of_two_foundings(mine, hello) or of_two_releases(mine.release, hello.sender, hello.release)
+        if apart is not None:
+            return apart
         return None if hello.sender in self._members else self._judge_guest(hello.sender, certified is not None)
 
     def _judge_guest(self, sender: int, certified: bool) -> str | None:
@@ -268,6 +269,7 @@ class PeerLinks:
             hello.blank,
             hello.succession,
             hello.voters,
+            hello.release,
         )
         if before is not None:
             before.close()

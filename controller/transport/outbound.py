@@ -212,6 +212,7 @@ class OutboundConnection(asyncio.Protocol):
             blank=identity.blank,
             succession=identity.succession,
             voters=identity.voters,
+            release=identity.release,
         )
         transport.write(hello_frame(self._hello))
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_SECONDS, self.abort)

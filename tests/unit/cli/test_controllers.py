@@ -393,6 +393,27 @@ def test_members_are_stopped_for_good_only_if_no_voter_is_among_them(
     assert says in done.output
 
 
+@pytest.mark.parametrize(
+    ("releases", "code"),
+    [
+        (("0.1.0", None, "unknown"), ExitCode.GOOD),
+        (("0.2.0", "0.1.0", "0.1.0"), ExitCode.GOOD),
+        (("0.1.0", "0.3.0", "0.2.0"), ExitCode.REFUSED),
+    ],
+)
+def test_an_upgrade_over_several_minor_releases_is_refused(
+    servers: type[Server], monkeypatch: pytest.MonkeyPatch, releases: tuple[str | None, ...], code: ExitCode
+) -> None:
+    monkeypatch.setattr("pidkeeper.cli.quorum.build_version", lambda: "0.1.0")
+    status, described = of_voters(1, 2, 3)
+    told = zip(described.voters, releases, strict=True)
+    voters = [msgspec.structs.replace(voter, release=release) for voter, release in told]
+    server = servers((status, msgspec.structs.replace(described, voters=voters)))
+    done = CliRunner().invoke(cli, ["quorum", "check-voters", "--among", "1,2,3", "--controllers", server.url])
+    assert done.exit_code == code, done.output
+    assert ("member 2 runs release 0.3.0, this is 0.1.0" in done.output) is (code is ExitCode.REFUSED)
+
+
 def test_voters_that_nobody_tells_of_are_not_taken_for_fit() -> None:
     done = CliRunner().invoke(cli, ["quorum", "check-voters", "--among", "1", "--controllers", NOWHERE])
     assert done.exit_code == ExitCode.UNREACHABLE, done.output

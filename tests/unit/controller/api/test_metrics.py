@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pidkeeper.controller.api.limits import ApiLimits
-from pidkeeper.service.metrics import build_version
+from pidkeeper.service.build import build_version
 from pidkeeper.service.throttle import Rate
 from tests.support.memory_member import MemoryMember
 from tests.unit.controller.api.conftest import Api, Serve
