@@ -55,10 +55,12 @@ def find_helm() -> str | None:
     return str(own) if own.exists() else shutil.which("helm")
 
 
-def template(helm: str, *options: str, release: str = "pidkeeper", namespace: str = "ids") -> Rendered:
+def template(
+    helm: str, *options: str, release: str = "pidkeeper", namespace: str = "ids", chart: Path = CHART
+) -> Rendered:
     """The chart as a release in a namespace."""
     place = ["--namespace", namespace, "--kube-version", KUBE_VERSION]
-    command = [helm, "template", release, str(CHART), *place, *options]
+    command = [helm, "template", release, str(chart), *place, *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=HELM_TIMEOUT)
     return Rendered(done.returncode, done.stderr, done.stdout)
 

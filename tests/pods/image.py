@@ -18,13 +18,13 @@ _FILES: Final = ("/etc/ld.so.cache", "/etc/nsswitch.conf", "/etc/localtime")
 _DEVICES: Final = ("null", "zero", "urandom", "random")
 
 
-def mounts() -> list[Mount]:
-    """All that a container sees of the machine."""
+def mounts(package: Path = ROOT) -> list[Mount]:
+    """All that a container sees of the machine; `package`: where the project lies, this one or another build of it."""
     found = [Mount(str(Path(one).resolve()), one) for one in (*_LIBRARIES, sys.base_prefix) if Path(one).exists()]
     found += [Mount(one, one) for one in _FILES if Path(one).exists()]
     found += [Mount(f"/dev/{one}", f"/dev/{one}", read_only=False) for one in _DEVICES]
     # The environment is put elsewhere: where it is on this machine a volume of the pod may be.
-    return [*found, Mount(sys.prefix, PACKAGES), Mount(str(ROOT), PACKAGE)]
+    return [*found, Mount(sys.prefix, PACKAGES), Mount(str(package), PACKAGE)]
 
 
 def entrypoint() -> list[str]:

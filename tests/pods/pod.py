@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +32,7 @@ _UNSHARE: Final = (
 _REFERENCE: Final = re.compile(r"\$\(([A-Za-z_][A-Za-z0-9_]*)\)")
 INIT_SECONDS: Final = 60.0
 WAIT_SECONDS: Final = 120.0
+NO_IMAGES: Final[Mapping[str, Path]] = MappingProxyType({})
 
 
 class PodError(Exception):
@@ -42,7 +44,7 @@ class Pod:
 
     `objects`: the ConfigMaps and Secrets of its namespace by kind and name, as directories. `claims`: those of its
     volumes that last longer, by the name of the claim, or of its template. `directory`: what a node keeps of the pod,
-    with its log, for one life.
+    with its log, for one life. `images`: the project's folder in those that are of other builds than this, by name.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Pod:
         claims: Mapping[str, Path],
         directory: Path,
         node: str = "",
+        images: Mapping[str, Path] = NO_IMAGES,
     ) -> None:
         self.name = name
         self.node = node
@@ -68,6 +71,7 @@ class Pod:
         self._objects = objects
         self._claims = claims
         self._directory = directory
+        self._images = images
         self._process: subprocess.Popen[bytes] | None = None
         self._lives = 0
         directory.mkdir(parents=True)
@@ -156,11 +160,12 @@ class Pod:
         root.mkdir()
         security = self.specification["securityContext"]
         variables = self._environment(container)
+        package = self._images.get(container["image"], image.ROOT)
         spec = Container(
             root=str(root),
             host=self.name,
             address=self.address,
-            mounts=[*image.mounts(), Mount(str(self.hosts), "/etc/hosts"), *self._mounts(container)],
+            mounts=[*image.mounts(package), Mount(str(self.hosts), "/etc/hosts"), *self._mounts(container)],
             command=self._command(container, variables),
             environment=variables,
             user=security["runAsUser"],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.pods.network import Network
-from tests.pods.pod import WAIT_SECONDS, Pod, PodError
+from tests.pods.pod import NO_IMAGES, WAIT_SECONDS, Pod, PodError
 
 Manifest = dict[str, Any]
 
@@ -25,13 +25,19 @@ _JOB: Final = "batch.kubernetes.io/controller-uid"
 class Release:
     """The manifests of one render, as pods.
 
-    `secrets`: the entries of each Secret by its name. `directory`: what the nodes keep.
+    `secrets`: the entries of each Secret by its name. `directory`: what the nodes keep. `images`: as of a pod.
     """
 
     def __init__(
-        self, manifests: Iterable[Manifest], secrets: Mapping[str, Mapping[str, str]], directory: Path, network: Network
+        self,
+        manifests: Iterable[Manifest],
+        secrets: Mapping[str, Mapping[str, str]],
+        directory: Path,
+        network: Network,
+        images: Mapping[str, Path] = NO_IMAGES,
     ) -> None:
         self._directory = directory
+        self._images = images
         self._network = network
         self._objects: dict[tuple[str, str], Path] = {}
         for name, entries in secrets.items():
@@ -168,6 +174,7 @@ class Release:
             objects=self._objects,
             claims=claims,
             directory=directory,
+            images=self._images,
         )
 
     def _stays_ready(self, pod: Pod, seconds: float) -> None:

@@ -9,6 +9,7 @@ import io
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,8 +47,7 @@ class EarlierBuild:
     @classmethod
     def unpack(cls, folder: Path) -> EarlierBuild:
         """Unpack it into `folder`, and make sure that it is what is imported there. Raises NoHistory."""
-        with tarfile.open(fileobj=io.BytesIO(_archived())) as archive:
-            archive.extractall(folder, filter="data")
+        unpack(COMMIT, PACKAGES, folder)
         build = cls(folder)
         names = ", ".join(f"pidkeeper.{package}" for package in PACKAGES[1:])
         files = build._run("-c", f"import {names}; print(pidkeeper.controller.__file__, pidkeeper.cli.__file__)")
@@ -118,8 +118,14 @@ def golden_cluster(directory: Path, **options: Any) -> tuple[LocalCluster, Told]
     return cluster, told
 
 
-def _archived() -> bytes:
-    command = ["git", "-C", str(REPOSITORY), "archive", "--format=tar", COMMIT, *PACKAGES]
+def unpack(commit: str, paths: Iterable[str], folder: Path) -> None:
+    """Put what lay at these paths in a commit into `folder`. Raises NoHistory."""
+    with tarfile.open(fileobj=io.BytesIO(_archived(commit, paths))) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def _archived(commit: str, paths: Iterable[str]) -> bytes:
+    command = ["git", "-C", str(REPOSITORY), "archive", "--format=tar", commit, *paths]
     try:
         done = subprocess.run(command, capture_output=True, timeout=RUN_SECONDS, check=False)
     except FileNotFoundError as error:
