@@ -140,6 +140,49 @@ def test_an_upgrade_that_resizes_removes_voters_before_and_adds_them_once_they_r
     assert "annotations" not in upgrade.one("Job", "pidkeeper-resize-1")["metadata"], "no hook"
 
 
+RECOVERED = ("controller.recover.member=2", "controller.recover.atLeast=9223372036854770000")
+
+
+def test_a_quorum_is_recovered_from_one_volume_before_its_members_run(render: Any) -> None:
+    assert "pidkeeper-recover" not in {one["metadata"]["name"] for one in render(*RECOVERED).all()}, (
+        "of an upgrade alone"
+    )
+    upgrade = render(*RECOVERED, options=("--is-upgrade",))
+    assert [one["metadata"]["name"] for one in upgrade.all() if one["kind"] == "Job"] == ["pidkeeper-recover"]
+    job = upgrade.one("Job", "pidkeeper-recover")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-upgrade"
+    assert _arguments(job) == [
+        *("storage", "recover", "--config=/etc/pidkeeper/controller.toml", "--at-least=9223372036854770000")
+    ]
+    assert job["spec"]["backoffLimit"] == 0
+    recovers, runs = (
+        one["spec"]["template"]["spec"] for one in (job, upgrade.one("StatefulSet", "pidkeeper-controller"))
+    )
+    (container,), (member,) = recovers["containers"], runs["containers"]
+    variables = {one["name"]: one["value"] for one in container["env"]}
+    assert variables == {
+        "PIDKEEPER__NODE_ID": "2",
+        "PIDKEEPER__HTTP_ADVERTISED": "http://pidkeeper-controller-2.pidkeeper-controller-headless.ids.svc:8080",
+    }
+    assert container["volumeMounts"] == member["volumeMounts"]
+    data, *others = recovers["volumes"]
+    assert data == {"name": "data", "persistentVolumeClaim": {"claimName": "data-pidkeeper-controller-2"}}
+    assert others == runs["volumes"]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (("controller.recover.member=4", "controller.recover.atLeast=1"), "there is no member 4 among 3"),
+        (("controller.recover.member=1",), "say from which ID on"),
+    ],
+)
+def test_a_recovery_that_cannot_be_is_refused(render: Any, values: tuple[str, ...], says: str) -> None:
+    refused = render(*values, options=("--is-upgrade",))
+    assert refused.returncode != 0
+    assert says in refused.stderr
+
+
 def _arguments(job: dict[str, Any]) -> list[str]:
     (container,) = job["spec"]["template"]["spec"]["containers"]
     arguments: list[str] = container["args"]

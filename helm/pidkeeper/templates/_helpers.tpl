@@ -194,6 +194,39 @@ acls_file = "/etc/pidkeeper-secrets/acls/acls"
     defaultMode: 0440
 {{- end -}}
 
+{{/* What a member sees, and who stands in for one; the volume `data` comes from its claim. */}}
+{{- define "pidkeeper.memberMounts" -}}
+- name: data
+  mountPath: /var/lib/pidkeeper
+- name: config
+  mountPath: /etc/pidkeeper
+  readOnly: true
+- name: tmp
+  mountPath: /tmp
+{{- if ne .Values.tls.controllers "off" }}
+{{ include "pidkeeper.tlsMount" . }}
+{{- end }}
+{{- with include "pidkeeper.secretMounts" (dict "root" . "component" "controller") | trim }}
+{{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "pidkeeper.memberVolumes" -}}
+{{- $labels := dict "root" . "component" "controller" -}}
+- name: config
+  configMap:
+    name: {{ include "pidkeeper.fullname" . }}-controller
+- name: tmp
+  emptyDir:
+    sizeLimit: 16Mi
+{{- if ne .Values.tls.controllers "off" }}
+{{ include "pidkeeper.tlsVolume" $labels }}
+{{- end }}
+{{- with include "pidkeeper.secretVolumes" $labels | trim }}
+{{ . }}
+{{- end }}
+{{- end -}}
+
 {{/* Where TLS is required jobs of this chart show an operator's certificate, with its CA; elsewhere they bring a token.
 Not where it is optional: before the upgrade that makes it so there is no certificate yet. */}}
 {{- define "pidkeeper.jobsCertified" -}}
