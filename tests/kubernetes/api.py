@@ -17,7 +17,7 @@ WATCH_SECONDS: Final = 120.0
 """Without a word, bookmarks included, which come every minute; then the watch is begun again where it was."""
 AGAIN_SECONDS: Final = 0.2
 CHUNK_BYTES: Final = 1 << 16
-_PLURALS: Final = {"NetworkPolicy": "networkpolicies"}
+_PLURALS: Final = {"NetworkPolicy": "networkpolicies", "StorageClass": "storageclasses"}
 
 
 class ApiError(Exception):

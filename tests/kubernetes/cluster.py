@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tests.chart.rendering import CHART, find_helm
-from tests.kubernetes.api import Api, ApiError, Manifest, in_namespace
+from tests.kubernetes.api import Api, ApiError, Manifest, collection, in_namespace
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelets
 from tests.kubernetes.service_names import ServiceNames
@@ -21,8 +21,10 @@ from tests.pods.network import Network
 NAMESPACE: Final = "ids"
 ZONES: Final = {f"node-{number}": f"zone-{'abc'[number % 3]}" for number in range(1, 7)}
 HELM_SECONDS: Final = 400.0
-VOLUMES: Final = 8
+VOLUMES: Final = 10
 """For five controllers, and some to spare."""
+STORAGE_CLASS: Final = "grows"
+"""Of all volumes. Whoever has claimed one may ask for more."""
 
 
 class Cluster:
@@ -42,6 +44,7 @@ class Cluster:
         with ExitStack() as stack:
             stack.enter_context(self._plane)
             self._make_namespace()
+            self._make_storage_class()
             for _ in range(VOLUMES):
                 self.add_volume()
             for part in (self.names, self.kubelets):
@@ -73,6 +76,7 @@ class Cluster:
             "capacity": {"storage": "8Gi"},
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": STORAGE_CLASS,
             "hostPath": {"path": str(place)},
         }
         name = {"name": f"volume-{self._volumes}"}
@@ -92,6 +96,13 @@ class Cluster:
         found = self.api.list(in_namespace("Pod", NAMESPACE), labelSelector=f"app.kubernetes.io/component={component}")
         return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
 
+    def job_log(self, name: str) -> str:
+        """What the newest pod of a Job said."""
+        pods = self.api.list(in_namespace("Pod", NAMESPACE), labelSelector=f"batch.kubernetes.io/job-name={name}")
+        metadata = max((pod["metadata"] for pod in pods), key=lambda one: str(one["creationTimestamp"]))
+        kept = self._directory / "nodes" / f"{metadata['name']}-{metadata['uid'][:8]}"
+        return "\n".join(log.read_text(errors="replace") for log in sorted(kept.glob("*/log")))
+
     def is_rolled_out(self, name: str) -> bool:
         """Whether a StatefulSet has all the pods that it wants, of its newest revision, ready for long enough."""
         found = self.stateful_set(name)
@@ -109,6 +120,11 @@ class Cluster:
         self.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         # Without its account the namespace takes no pods.
         until(self._has_account, 60.0, "a service account of the namespace")
+
+    def _make_storage_class(self) -> None:
+        kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": STORAGE_CLASS}}
+        body = {**kind, "provisioner": "kubernetes.io/no-provisioner", "allowVolumeExpansion": True}
+        self.api.create(collection("storage.k8s.io/v1", "StorageClass"), body)
 
     def _has_account(self) -> bool:
         try:

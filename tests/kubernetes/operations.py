@@ -14,6 +14,8 @@ READY_SECONDS: Final = 240.0
 DRAIN_SECONDS: Final = 300.0
 CONTROLLERS: Final = "pidkeeper-controller"
 AGENTS: Final = "pidkeeper-agent"
+MARGIN: Final = 1_000_000
+"""IDs to skip where a quorum is recovered."""
 
 
 class OperationError(Exception):
@@ -122,9 +124,58 @@ class Operations:
         done = self._cluster.helm("rollback", "pidkeeper")
         if done.returncode != 0:
             raise OperationError(done.stderr)
+        self._values = [*self._values, f"--set=controller.replicas={controllers}"]
         until(lambda: len(self._voters()) == controllers, READY_SECONDS, f"{controllers} voters")
         self._settle()
         return {"voters": self._voters()}
+
+    def grow_volumes(self, size: str) -> dict[str, Any]:
+        """More room for each controller, as docs/operations.md has it; no pod may be restarted for it.
+
+        `refused`: what is said to an upgrade that does no more than ask for it.
+        """
+        before, wanted = self._uids(), f"--set=controller.storage.size={size}"
+        alone = self._cluster.put("upgrade", *self._values, wanted)
+        if alone.returncode == 0:
+            raise OperationError("the API server takes another size in the template of claims")
+        for claim in self._claims():
+            # Who provisions volumes would make room. Here there is nobody, and the request is all there is to see.
+            self._api.merge(claim, {"spec": {"resources": {"requests": {"storage": size}}}})
+        orphaned = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Orphan"}
+        self._api.delete(in_namespace("StatefulSet", NAMESPACE, CONTROLLERS, "apps/v1"), orphaned)
+        until(self._is_unowned, READY_SECONDS, "pods without an owner")
+        self._values = [*self._values, wanted]
+        self._must("upgrade", *self._values)
+        self._settle()
+        asked = [self._api.get(claim)["spec"]["resources"]["requests"]["storage"] for claim in self._claims()]
+        return {"asked": asked, "restarted": sorted(self._uids() - before), "refused": alone.stderr.strip()[:300]}
+
+    def recover(self) -> dict[str, Any]:
+        """All volumes but one are gone, and the quorum goes on from that one, as docs/operations.md has it.
+
+        Before that a recovery of a member that runs is refused, and one from an ID on that was handed out.
+        """
+        described = quorum(self._addresses()[0])
+        at_least, kept = int(described["next_producer_id"]) + MARGIN, len(described["voters"]) - 1
+        refused = [self._refused_recovery(kept, at_least)]
+        self._api.merge(in_namespace("StatefulSet", NAMESPACE, CONTROLLERS, "apps/v1"), {"spec": {"replicas": 0}})
+        until(lambda: not self._cluster.pods("controller"), READY_SECONDS, "no controllers")
+        for claim in self._claims():
+            if not claim.endswith(f"-{kept}"):
+                self._cluster.add_volume()
+                self._api.delete(claim)
+        refused.append(self._refused_recovery(kept, at_least=1))
+        begun = time.monotonic()
+        self._must("upgrade", *self._values, *_recovery(kept, at_least))
+        self._settle()
+        now = quorum(self._addresses()[0])
+        return {
+            "refused": refused,
+            "seconds": round(time.monotonic() - begun, 1),
+            "voters": self._voters(),
+            "floor": now["succession"]["floor"] - at_least,
+            "of": now["succession"]["predecessor"] == described["founding_id"],
+        }
 
     def peak_memory(self) -> dict[str, int]:
         """The most memory that a pod of each component has had in its present life, in MiB."""
@@ -165,6 +216,26 @@ class Operations:
     def _voters(self) -> list[int]:
         return sorted(voter["id"] for voter in quorum(self._addresses()[0])["voters"])
 
+    def _refused_recovery(self, member: int, at_least: int) -> str:
+        """What a recovery says that must not be."""
+        done = self._cluster.put("upgrade", *self._values, *_recovery(member, at_least))
+        if done.returncode == 0:
+            raise OperationError(f"a recovery of member {member} from ID {at_least} on was not refused")
+        return self._cluster.job_log("pidkeeper-recover")
+
+    def _claims(self) -> list[str]:
+        """The paths of the claims of controllers."""
+        found = self._api.list(in_namespace("PersistentVolumeClaim", NAMESPACE))
+        names = [str(one["metadata"]["name"]) for one in found]
+        return [in_namespace("PersistentVolumeClaim", NAMESPACE, one) for one in names if CONTROLLERS in one]
+
+    def _uids(self) -> set[str]:
+        return {str(pod["metadata"]["uid"]) for pod in self._cluster.pods("controller")}
+
+    def _is_unowned(self) -> bool:
+        """Whether the StatefulSet of the controllers is gone, and its pods are nobody's."""
+        return not any("ownerReferences" in pod["metadata"] for pod in self._cluster.pods("controller"))
+
     def _ready(self, name: str) -> bool:
         try:
             return _is_ready(self._api.get(in_namespace("Pod", NAMESPACE, name)))
@@ -202,6 +273,10 @@ class Operations:
 def _is_ready(pod: Manifest) -> bool:
     conditions = pod["status"].get("conditions", [])
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+def _recovery(member: int, at_least: int) -> list[str]:
+    return [f"--set=controller.recover.member={member}", f"--set=controller.recover.atLeast={at_least}"]
 
 
 def _lives(pod: Manifest) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.kubernetes.api import ApiError
-from tests.kubernetes.cluster import Cluster, NotInTimeError
+from tests.kubernetes.cluster import STORAGE_CLASS, Cluster, NotInTimeError
 from tests.kubernetes.control_plane import ControlPlaneError, why_no_programs
 from tests.kubernetes.dry_run import know_custom_resources, refusals
 from tests.kubernetes.load import ServiceClaims
@@ -23,7 +23,9 @@ from tests.kubernetes.operations import AGENTS, OperationError, Operations
 from tests.pods.namespaces import enter
 from tests.pods.run import GIVEN, MOST_MOVES
 
-VALUES: Final = ["--set=auth.peerKeySecret=ids-peer"]
+VALUES: Final = ["--set=auth.peerKeySecret=ids-peer", f"--set=controller.storage.className={STORAGE_CLASS}"]
+GROWN: Final = "2Gi"
+"""What volumes are to have in the end."""
 SIZES: Final = (5, 3, 5, 3)
 """Of the quorum, one after the other."""
 
@@ -47,6 +49,8 @@ def run(cluster: Cluster, rolls: int, *, briefly: bool = False) -> dict[str, Any
                 told[step] = _noted(step, getattr(operations, step)())
             told["scale"] = [_noted("scale", operations.scale(controllers)) for controllers in SIZES]
             told["roll_back"] = _noted("roll_back", operations.roll_back(SIZES[-2]))
+            told["grow_volumes"] = _noted("grow_volumes", operations.grow_volumes(GROWN))
+            told["recover"] = _noted("recover", operations.recover())
     told["peak memory, MiB"] = operations.peak_memory()
     told["uninstall"] = operations.uninstall()
     told["ids"] = len(claims.ids)
@@ -66,8 +70,12 @@ def is_good(told: dict[str, Any]) -> bool:
     if "scale" not in told:
         return kept
     held = told["drain"]["refusals"] > 0 and told["drain"]["fewest controllers ready"] >= 2
-    resized = [one["voters"] for one in (*told["scale"], told["roll_back"])]
-    wanted = [[*range(1, size + 1)] for size in (*SIZES, SIZES[-2])]
+    grown, recovered = told["grow_volumes"], told["recover"]
+    kept &= set(grown["asked"]) == {GROWN} and not grown["restarted"] and recovered["of"] and recovered["floor"] == 0
+    running, low = recovered["refused"]
+    kept &= "in use by another process" in running and "is too low" in low
+    resized = [one["voters"] for one in (*told["scale"], told["roll_back"], recovered)]
+    wanted = [[*range(1, size + 1)] for size in (*SIZES, SIZES[-2], SIZES[-2])]
     return kept and held and resized == wanted and len(told["uninstall"]["claims"]) == max(SIZES)
 
 
