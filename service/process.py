@@ -35,6 +35,8 @@ wait for it, some 40 MiB."""
 
 Config = TypeVar("Config")
 
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
 _log = logging.getLogger(__name__)
 
 
@@ -111,10 +113,24 @@ def run_service(
 
 
 def on_stop_signal(request_stop: Callable[[], None]) -> None:
-    """Have SIGTERM and SIGINT call `request_stop` from now on; before, they end the process at once."""
+    """Have SIGTERM and SIGINT call `request_stop` from now on; before, they end the process at once.
+
+    So does a second one, with FAILED, as if it had crashed. Not by the default of the signal, which the first process
+    of a container does not have.
+    """
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, request_stop)
+
+    def stop() -> None:
+        for number in _STOP_SIGNALS:
+            loop.add_signal_handler(number, leave)
+        request_stop()
+
+    def leave() -> None:
+        _log.warning("told to stop for a second time: leaving at once")
+        os._exit(FAILED)
+
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop)
 
 
 def on_violation(fail: Callable[[BaseException], None]) -> None:

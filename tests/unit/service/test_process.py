@@ -40,6 +40,9 @@ async def service(how):
         loop.call_later(0.01, lambda: loop.call_exception_handler({"message": "m", "exception": AssertionError("R7")}))
     say(f"started {type(loop).__module__} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]}")
     yield ending
+    if how == "linger":
+        say("stopping")
+        await asyncio.sleep(60)
     if how == "hang in a pool":
         pool.shutdown()
     say("stopped gracefully")
@@ -84,6 +87,19 @@ def test_a_signal_stops_it_gracefully(number: signal.Signals) -> None:
     out, log = process.communicate(timeout=30)
     assert (process.returncode, out) == (0, "stopped gracefully\n")
     assert log.endswith("INFO own stopped\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_signal_ends_it_at_once(number: signal.Signals) -> None:
+    process = start("linger")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "started uvloop 300\n"
+    process.send_signal(signal.SIGTERM)
+    assert process.stdout.readline() == "stopping\n"
+    process.send_signal(number)
+    out, log = process.communicate(timeout=30)
+    assert (process.returncode, out) == (1, "")
+    assert log.endswith("told to stop for a second time: leaving at once\n")
 
 
 @pytest.mark.parametrize(("how", "said"), [("hang", "stopped gracefully\n"), ("hang in a pool", "")])
