@@ -16,6 +16,8 @@ from tests.packaging.test_locks import locked, version
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 COMMAND_SECONDS = 300.0
+MEASURED_MIB = 68.0
+"""Of /opt/pidkeeper. deploy/README.md tells it."""
 
 
 def build_stage() -> list[tuple[str, str]]:
@@ -90,6 +92,11 @@ def test_its_bill_of_materials_lists_what_it_has(environment: Path) -> None:
     assert bill["bomFormat"] == "CycloneDX"
     listed = {one["name"].lower().replace("_", "-"): one["version"] for one in bill["components"]}
     assert listed == distributions(environment)
+
+
+def test_it_adds_no_more_to_its_base_than_was_measured(environment: Path) -> None:
+    found = [path.stat().st_size for path in environment.rglob("*") if path.is_file() and not path.is_symlink()]
+    assert sum(found) < MEASURED_MIB * 1.25 * 2**20, f"{sum(found) / 2**20:.1f} MiB"
 
 
 def _is_for_us(name: str) -> bool:
