@@ -188,12 +188,20 @@ class Operations:
 
     def uninstall(self) -> dict[str, Any]:
         """`helm uninstall`: pods go, claims stay."""
+        founding = quorum(self._addresses()[0])["founding_id"]
         done = self._cluster.helm("uninstall", "pidkeeper", "--wait")
         if done.returncode != 0:
             raise OperationError(done.stderr)
         until(lambda: not self._cluster.pods("controller"), 60.0, "no controllers")
         claims = self._api.list(in_namespace("PersistentVolumeClaim", NAMESPACE))
-        return {"claims": sorted(one["metadata"]["name"] for one in claims)}
+        return {"claims": sorted(one["metadata"]["name"] for one in claims), "founding": founding}
+
+    def reinstall(self) -> dict[str, Any]:
+        """`helm install` once more, on the claims that are left: the quorum goes on, and is no new one."""
+        self._must("install", *self._values, "--set=controller.found=false", "--wait", f"--timeout={READY_SECONDS:g}s")
+        self._settle()
+        described = quorum(self._addresses()[0])
+        return {"founding": described["founding_id"], "voters": self._voters()}
 
     def _must(self, verb: str, *options: str) -> None:
         done = self._cluster.put(verb, *options)

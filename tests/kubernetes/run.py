@@ -52,7 +52,9 @@ def run(cluster: Cluster, rolls: int, *, briefly: bool = False) -> dict[str, Any
             told["grow_volumes"] = _noted("grow_volumes", operations.grow_volumes(GROWN))
             told["recover"] = _noted("recover", operations.recover())
     told["peak memory, MiB"] = operations.peak_memory()
-    told["uninstall"] = operations.uninstall()
+    told["uninstall"] = _noted("uninstall", operations.uninstall())
+    if not briefly:
+        told["reinstall"] = _noted("reinstall", operations.reinstall())
     told["ids"] = len(claims.ids)
     told["twice"] = sum(count - 1 for count in Counter(claims.ids).values())
     told["failed"] = claims.failed
@@ -72,10 +74,11 @@ def is_good(told: dict[str, Any]) -> bool:
     held = told["drain"]["refusals"] > 0 and told["drain"]["fewest controllers ready"] >= 2
     grown, recovered = told["grow_volumes"], told["recover"]
     kept &= set(grown["asked"]) == {GROWN} and not grown["restarted"] and recovered["of"] and recovered["floor"] == 0
+    kept &= told["reinstall"]["founding"] == told["uninstall"]["founding"]
     running, low = recovered["refused"]
     kept &= "in use by another process" in running and "is too low" in low
-    resized = [one["voters"] for one in (*told["scale"], told["roll_back"], recovered)]
-    wanted = [[*range(1, size + 1)] for size in (*SIZES, SIZES[-2], SIZES[-2])]
+    resized = [one["voters"] for one in (*told["scale"], told["roll_back"], recovered, told["reinstall"])]
+    wanted = [[*range(1, size + 1)] for size in (*SIZES, *[SIZES[-2]] * 3)]
     return kept and held and resized == wanted and len(told["uninstall"]["claims"]) == max(SIZES)
 
 
