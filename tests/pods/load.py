@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -83,6 +84,6 @@ class Claims(Callers):
                 else:
                     self.failed.append(f"{address}: {status} {body[:200]!r}")
             except (OSError, http.client.HTTPException) as error:
-                self.failed.append(f"{address}: {error!r}")
+                self.failed.append(f"{datetime.now(UTC):%H:%M:%S} {address}: {error!r}")
                 connection.close()
             time.sleep(PERIOD_SECONDS)

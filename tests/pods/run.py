@@ -151,7 +151,7 @@ def main() -> int:
         print(f"{error}\nWhat the nodes kept is in {directory}", file=sys.stderr)
         return 1
     print(json.dumps(msgspec.to_builtins(told), indent=2))
-    if options.directory is None:
+    if told.good and options.directory is None:
         shutil.rmtree(directory)
     return 0 if told.good else 1
 
