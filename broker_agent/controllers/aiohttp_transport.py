@@ -43,7 +43,8 @@ class AiohttpTransport:
         self._session: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=_MAX_CONNECTIONS_PER_MEMBER)
+        # A pod that is started again has another address. Connections last, so names are seldom asked for.
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=_MAX_CONNECTIONS_PER_MEMBER, use_dns_cache=False)
         self._session = aiohttp.ClientSession(connector=connector, headers={"Content-Type": "application/json"})
         return self
 
