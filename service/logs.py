@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
+
+from pidkeeper.service.log_writer import LogWriter
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
@@ -75,7 +78,8 @@ class EventFormatter(logging.Formatter):
 
 def start_logging(level: LogLevel, form: LogFormat) -> None:
     """Have the whole process log to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+    # Not sys.stderr itself: at its end Python waits for whoever writes to that.
+    handler = LogWriter(os.fdopen(sys.stderr.fileno(), "w", encoding="utf-8", errors="backslashreplace", closefd=False))
     handler.setFormatter(EventFormatter(form))
     handler.addFilter(OftenRepeated())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import uvloop
 
+from pidkeeper.service.log_writer import flush_log
 from pidkeeper.service.logs import LogFormat, LogLevel, start_logging
 from pidkeeper.service.memory import give_back_what_is_freed
 from pidkeeper.service.settings import SettingsError, require_assertions
@@ -127,6 +128,7 @@ def on_stop_signal(request_stop: Callable[[], None]) -> None:
 
     def leave() -> None:
         _log.warning("told to stop for a second time: leaving at once")
+        flush_log()
         os._exit(FAILED)
 
     for number in _STOP_SIGNALS:
