@@ -151,9 +151,10 @@ async def test_latency_delays_what_passes_and_no_longer_once_it_is_removed(stand
         await echoed(reader, writer)
         async with stand.suffering(ToxicKind.LATENCY, stream, latency=200, jitter=0):
             assert await echoed(reader, writer) >= 0.2
-        writer.write(b"more")
-        assert await reader.readexactly(4) == b"more"
-        assert min([await echoed(reader, writer) for _ in range(5)]) < 0.2
+        # What was on its way may still be late, and a busy machine is late by itself: it is so once.
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while await echoed(reader, writer) >= 0.2:
+                pass
 
 
 async def test_latency_is_no_limit_of_what_passes_in_a_second(stand: Stand) -> None:
