@@ -160,7 +160,7 @@ class Pod:
         root.mkdir()
         security = self.specification["securityContext"]
         variables = self._environment(container)
-        package = self._images.get(container["image"], image.ROOT)
+        package = self._images.get(container.get("image", ""), image.ROOT)
         spec = Container(
             root=str(root),
             host=self.name,
