@@ -14,8 +14,14 @@ FLUSH_SECONDS: Final = 1.0
 """How long the end of the process, and whoever logs what is critical, waits for the log."""
 
 
+LINGER_SECONDS: Final = 0.02
+"""How long a line is waited for: most are written by then, so a process that is killed has told what it did."""
+
+
 class LogWriter(logging.Handler):
-    """Makes a line where it is logged, and writes it to `stream` later, in order.
+    """Makes a line where it is logged, and has it written to `stream`, in order.
+
+    No line is waited for while an earlier one is not written.
 
     The first line behind some that were left out says how many, as `unwritten`.
     """
@@ -30,7 +36,7 @@ class LogWriter(logging.Handler):
         threading.Thread(target=self._write_for_ever, name="log", daemon=True).start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Have it written. Returns at once; of what is critical, when it is written, or after FLUSH_SECONDS."""
+        """Have it written: within LINGER_SECONDS, or later; of what is critical, within FLUSH_SECONDS, or later."""
         with self._changed:
             if len(self._waiting) >= MAX_WAITING:
                 self._unwritten += 1
@@ -43,16 +49,22 @@ class LogWriter(logging.Handler):
             self.handleError(record)
             return
         with self._changed:
+            keeps_pace = self._is_done()
             self._unwritten = 0
             self._waiting.append(f"{line}\n")
             self._changed.notify_all()
-        if record.levelno >= logging.CRITICAL:
-            self.flush()
+            if record.levelno >= logging.CRITICAL:
+                self._changed.wait_for(self._is_done, FLUSH_SECONDS)
+            elif keeps_pace:
+                self._changed.wait_for(self._is_done, LINGER_SECONDS)
 
     def flush(self) -> None:
         """Wait until all is written, FLUSH_SECONDS at most."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._waiting and not self._is_writing, FLUSH_SECONDS)
+            self._changed.wait_for(self._is_done, FLUSH_SECONDS)
+
+    def _is_done(self) -> bool:
+        return not self._waiting and not self._is_writing
 
     def _write_for_ever(self) -> None:
         while True:

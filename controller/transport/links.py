@@ -237,8 +237,9 @@ class PeerLinks:
             return f"this is member {mine.node_id} too: give one of the two another id"
         if certified is not None and hello.sender not in certified:
             return f"the certificate is not that of member {hello.sender} of cluster {mine.cluster_id}"
-        apart = of_two_foundings(mine, hello) or of_two_releases(mine.release, hello.sender, hello.release)
-        if apart is not None:
+        if (reason := of_two_foundings(mine, hello)) is not None:
+            return reason
+        if (apart := of_two_releases(mine.release, hello.sender, hello.release)) is not None:
             return apart
         return None if hello.sender in self._members else self._judge_guest(hello.sender, certified is not None)
 

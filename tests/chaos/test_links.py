@@ -150,7 +150,8 @@ async def test_latency_delays_what_passes_and_no_longer_once_it_is_removed(stand
     async with stand.connection() as (reader, writer):
         await echoed(reader, writer)
         async with stand.suffering(ToxicKind.LATENCY, stream, latency=200, jitter=0):
-            assert await echoed(reader, writer) >= 0.2
+            # A timer of the event loop may be early by a millisecond.
+            assert await echoed(reader, writer) > 0.19
         # What was on its way may still be late, and a busy machine is late by itself: it is so once.
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await echoed(reader, writer) >= 0.2:
