@@ -8,17 +8,18 @@ from typing import Any
 
 
 class Gate:
-    """Every thread but the main one waits here before each changing call; at most one of them is under way."""
+    """Every thread but the event loop's waits here before each changing call; at most one of them is under way."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._of_loop = threading.current_thread()
         self._parked = asyncio.Event()
         self._permit = threading.Semaphore(0)
         self._open = False
 
     def wait_turn(self) -> None:
-        """Wait for `step`, unless this is the main thread."""
-        if threading.current_thread() is not threading.main_thread() and not self._open:
+        """Wait for `step`, unless this is the thread of the event loop."""
+        if threading.current_thread() is not self._of_loop and not self._open:
             self._loop.call_soon_threadsafe(self._parked.set)
             self._permit.acquire()
 

@@ -11,9 +11,10 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePath
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from pidkeeper.snapshots.files import OsFiles
 
@@ -22,9 +23,13 @@ _SHUTDOWN: Final = 0x8004587D
 _NO_LOG_FLUSH: Final = (2).to_bytes(4, "little")
 PROBE_MEGABYTES: Final = 8
 _DETACH: Final = 2
+_NEW_MOUNTS: Final = 0x00020000
+_PRIVATE: Final = 0x4000 | 0x40000
+"""CLONE_NEWNS, and MS_REC with MS_PRIVATE."""
 _TOOLS: Final = ("mkfs.ext4", "losetup")
 _TOOL_SECONDS: Final = 30
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_Result = TypeVar("_Result")
 
 
 def why_not(directory: Path) -> str | None:
@@ -50,6 +55,22 @@ def why_not(directory: Path) -> str | None:
 def fast_directory() -> str | None:
     """Memory where there is some: the cut is the kernel's, and the device below it plays no part in that."""
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def in_own_mounts(work: Callable[[], _Result]) -> _Result:
+    """What `work` returns, done on a thread that has mounts of its own.
+
+    Whoever makes namespaces meanwhile, as for a container, takes a copy of all mounts that it sees, and so keeps a file
+    system alive that is taken off here: mounted again, it would still be the one whose power is gone.
+    """
+
+    def apart() -> _Result:
+        _system(_LIBC.unshare, _NEW_MOUNTS)
+        _system(_LIBC.mount, None, b"/", None, _PRIVATE, None)
+        return work()
+
+    with ThreadPoolExecutor(1, "mounts") as thread:
+        return thread.submit(apart).result()
 
 
 class LoopDisk:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.cluster_cuts import cut_cluster
-from tests.crash.loop_disk import fast_directory, why_not
+from tests.crash.loop_disk import fast_directory, in_own_mounts, why_not
 from tests.crash.power_cuts import cut_power
 
 CUTS = 200
@@ -30,18 +30,18 @@ def disks() -> Iterator[Path]:
 
 
 def test_a_member_keeps_all_that_it_acknowledged(disks: Path) -> None:
-    result = cut_power(disks, "disk", CUTS, 1)
+    result = in_own_mounts(lambda: cut_power(disks, "disk", CUTS, 1))
     assert not result.violations, "\n".join(result.violations)
     assert result.cuts >= CUTS // 2
     assert result.acknowledged > 0
 
 
 def test_a_member_whose_disk_never_syncs_is_found_out(disks: Path) -> None:
-    assert cut_power(disks, "disk", CONTROL_CUTS, 1, syncs=False).violations
+    assert in_own_mounts(lambda: cut_power(disks, "disk", CONTROL_CUTS, 1, syncs=False)).violations
 
 
 def test_a_quorum_goes_on_above_all_that_it_acknowledged(disks: Path) -> None:
-    result = cut_cluster(disks, CLUSTER_CUTS, 1)
+    result = in_own_mounts(lambda: cut_cluster(disks, CLUSTER_CUTS, 1))
     assert not result.violations, "\n".join(result.violations)
     assert result.cuts == CLUSTER_CUTS
     assert result.acknowledged > CLUSTER_CUTS
