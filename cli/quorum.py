@@ -191,8 +191,12 @@ def resize(voters: str, places: tuple[str, ...], remove_only: bool, wait: float,
     may be stopped afterwards. Done twice, it changes nothing the second time.
     """
     deadline = time.monotonic() + wait
-    change = Resize(_led(members), voter_ids(voters))
-    if not remove_only:
+    described = _led(members)
+    change = Resize(described, voter_ids(voters))
+    if remove_only:
+        # Before an upgrade, as `check-voters` is.
+        _check_releases(described)
+    else:
         known = dict(map(_place, places))
         for one in change.additions:
             if one not in known:

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 MAX_RELEASE_LENGTH: Final = 64
+"""Of what a member tells of its build; the rest, as of a local version, says nothing of the release."""
 
 _RELEASE: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?!\d)")
 

@@ -13,17 +13,15 @@ MAX_WAITING: Final = 1000
 FLUSH_SECONDS: Final = 1.0
 """How long the end of the process, and whoever logs what is critical, waits for the log."""
 
-
 LINGER_SECONDS: Final = 0.02
 """How long a line is waited for: most are written by then, so a process that is killed has told what it did."""
 
 
 class LogWriter(logging.Handler):
-    """Makes a line where it is logged, and has it written to `stream`, in order.
+    """Makes a line where it is logged, and has it written to `stream`, in order (decision 0042).
 
-    No line is waited for while an earlier one is not written.
-
-    The first line behind some that were left out says how many, as `unwritten`.
+    No line is waited for while an earlier one is not written. The first one behind some that were left out says how
+    many, as `unwritten`.
     """
 
     def __init__(self, stream: TextIO) -> None:

@@ -31,6 +31,7 @@ from pidkeeper.controller.transport.identity import Identity
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Founded
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
+from pidkeeper.protocol.releases import MAX_RELEASE_LENGTH
 from pidkeeper.service.build import build_version
 
 logger = logging.getLogger(__name__)
@@ -226,5 +227,5 @@ def _identity(settings: MemberSettings, storage: OpenedStorage, core: RaftCore) 
         succession=None if founding is None else founding.succession,
         blank=founding_terms(settings) if founding is None else None,
         voters=core.committed_voters,
-        release=build_version(),
+        release=build_version()[:MAX_RELEASE_LENGTH],
     )

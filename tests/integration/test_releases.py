@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pidkeeper.cli.local_cluster import Controller, LocalCluster, Member, member_name
+from pidkeeper.protocol.releases import MAX_RELEASE_LENGTH
 from pidkeeper.service.build import build_version
 from tests.support.cluster import allocate, bring_back, log_of, register, wait_until
 from tests.support.http_calls import call
@@ -73,9 +74,11 @@ def follower(cluster: MixedCluster) -> Controller:
 
 def test_a_neighbour_is_let_in_and_its_release_is_told(cluster: MixedCluster) -> None:
     member = follower(cluster)
-    cluster.restart(member, minor(1))
+    release = f"{minor(1)}+local.{'x' * MAX_RELEASE_LENGTH}"
+    cluster.restart(member, release)
     wait_until(lambda: cluster.ready(member), "the newer member")
-    assert wait_until(lambda: voters(cluster)[member.id]["release"], "its release") == minor(1)
+    told = wait_until(lambda: voters(cluster)[member.id]["release"], "its release")
+    assert told == release[:MAX_RELEASE_LENGTH]
     cluster.restart(member, None)
     wait_until(lambda: cluster.ready(member), "the member")
 

@@ -393,6 +393,7 @@ def test_members_are_stopped_for_good_only_if_no_voter_is_among_them(
     assert says in done.output
 
 
+@pytest.mark.parametrize("asks", [("check-voters", "--among"), ("resize", "--remove-only", "--voters")])
 @pytest.mark.parametrize(
     ("releases", "code"),
     [
@@ -402,14 +403,18 @@ def test_members_are_stopped_for_good_only_if_no_voter_is_among_them(
     ],
 )
 def test_an_upgrade_over_several_minor_releases_is_refused(
-    servers: type[Server], monkeypatch: pytest.MonkeyPatch, releases: tuple[str | None, ...], code: ExitCode
+    servers: type[Server],
+    monkeypatch: pytest.MonkeyPatch,
+    releases: tuple[str | None, ...],
+    code: ExitCode,
+    asks: tuple[str, ...],
 ) -> None:
     monkeypatch.setattr("pidkeeper.cli.quorum.build_version", lambda: "0.1.0")
     status, described = of_voters(1, 2, 3)
     told = zip(described.voters, releases, strict=True)
     voters = [msgspec.structs.replace(voter, release=release) for voter, release in told]
     server = servers((status, msgspec.structs.replace(described, voters=voters)))
-    done = CliRunner().invoke(cli, ["quorum", "check-voters", "--among", "1,2,3", "--controllers", server.url])
+    done = CliRunner().invoke(cli, ["quorum", *asks, "1,2,3", "--controllers", server.url])
     assert done.exit_code == code, done.output
     assert ("member 2 runs release 0.3.0, this is 0.1.0" in done.output) is (code is ExitCode.REFUSED)
 
