@@ -18,9 +18,9 @@ from pidkeeper.broker_agent.ids.prefetch import (
     PrefetchSettings,
 )
 from pidkeeper.broker_agent.ids.reserve import ASK_FRACTION
-from pidkeeper.broker_agent.kafka.listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, BrokerId
+from pidkeeper.service.kafka.listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
 from pidkeeper.service.logs import LogFormat, LogLevel
 from pidkeeper.service.protection import OFF, Level, Protection, check_urls, load_protection
 from pidkeeper.service.settings import load_settings

@@ -16,7 +16,7 @@ from pidkeeper.broker_agent.config import AgentConfig
 from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.controllers.traced_transport import TracedTransport
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
+from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.traced_transactions import TracedTransactions
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls, TransactionResponder
@@ -25,9 +25,11 @@ from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.broker_agent.session.refusals import FatalAgentError
 from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.service.access import Access
 from pidkeeper.service.app import App
 from pidkeeper.service.boot_clock import boot_seconds
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.logs import tell_with_each_line
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import Ending, ServiceError, on_stop_signal, on_violation, run_service
@@ -116,7 +118,8 @@ async def _running(
             tell_with_each_line(lambda: {"broker": config.broker_id, "epoch": agent.session.broker_epoch})
             responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
-            await listener.serve(responder, TransactionResponder(transactions).answer)
+            ask = TransactionResponder(transactions).answer
+            await listener.serve(AgentApplication(responder, ask, callers.acls))
             app = build_app(
                 agent,
                 listener,
@@ -167,11 +170,11 @@ async def _bind_kafka(config: AgentConfig, callers: Callers, protection: Protect
     kafka, _, handshakes = _connections(config, protection)
     protection.fit(handshakes)
     listener = KafkaListener(
+        Access.PRODUCER,
         max_connections=kafka,
         idle_timeout=config.kafka_idle_timeout_seconds,
         protection=protection,
         sasl=None if callers.users is None else Sasl(callers.users),
-        acls=callers.acls,
     )
     try:
         port = await listener.bind(address.host, address.port)

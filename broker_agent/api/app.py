@@ -9,13 +9,13 @@ from pidkeeper.broker_agent.api.file_metrics import FileCollector
 from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.routes import ROUTES
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
 from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.service.app import App, Service
 from pidkeeper.service.authentication import Authenticator
 from pidkeeper.service.certificate_metrics import CertificateCollector
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.token_list import TokenList

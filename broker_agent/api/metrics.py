@@ -10,8 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from pidkeeper.broker_agent.agent import Agent
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.service.histogram import durations
+from pidkeeper.service.kafka.listener import KafkaListener
 
 PREFIX: Final = "pidkeeper_agent_"
 

@@ -1,1 +1,1 @@
-"""What Kafka clients connect to: sockets in `listener`, answers in `responder`, one table of APIs in `dispatch`."""
+"""What Kafka clients are answered: `responder` has the answers, `dispatch` the one table of APIs."""

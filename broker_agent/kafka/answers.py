@@ -7,24 +7,24 @@ from typing import Final
 
 from pidkeeper.broker_agent.coordinator.caller import Caller, MayUse
 from pidkeeper.broker_agent.coordinator.directory import Directory
-from pidkeeper.broker_agent.kafka.wire.api_versions import ApiVersionsRequest, api_versions_response
 from pidkeeper.broker_agent.kafka.wire.find_coordinator import (
     TRANSACTION,
     Coordinator,
     FindCoordinatorRequest,
     find_coordinator_response,
 )
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, metadata_response
-from pidkeeper.broker_agent.kafka.wire.sasl import (
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
+from pidkeeper.service.kafka.wire.api_versions import ApiVersionsRequest, api_versions_response
+from pidkeeper.service.kafka.wire.headers import RequestHeader
+from pidkeeper.service.kafka.wire.sasl import (
     AuthenticateRequest,
     HandshakeRequest,
     authenticate_response,
     handshake_response,
 )
-from pidkeeper.broker_agent.kafka.wire.versions import Versions
-from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH
+from pidkeeper.service.kafka.wire.versions import Versions
 
 MAX_LOOKUPS: Final = 64
 """Transactional ids looked up for one request; real clients ask for one. Where 256 agents live, the most known, that

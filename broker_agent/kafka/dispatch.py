@@ -10,17 +10,12 @@ import msgspec
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
-from pidkeeper.broker_agent.kafka.wire import (
-    api_versions,
-    find_coordinator,
-    init_producer_id,
-    metadata,
-    sasl,
-    transactions,
-)
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader
-from pidkeeper.broker_agent.kafka.wire.versions import (
+from pidkeeper.broker_agent.kafka.wire import find_coordinator, init_producer_id, metadata, transactions
+from pidkeeper.protocol.messages import InitProducerIdRequest
+from pidkeeper.service.kafka.wire import api_versions, sasl
+from pidkeeper.service.kafka.wire.headers import RequestHeader
+from pidkeeper.service.kafka.wire.primitives import Reader
+from pidkeeper.service.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
@@ -32,7 +27,6 @@ from pidkeeper.broker_agent.kafka.wire.versions import (
     SASL_HANDSHAKE,
     Versions,
 )
-from pidkeeper.protocol.messages import InitProducerIdRequest
 
 
 class TransactionalCall(msgspec.Struct, frozen=True):

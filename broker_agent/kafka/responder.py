@@ -12,16 +12,16 @@ from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
 from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED, TransactionalCall
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response, read_request_header
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import (
     CLASSIC_FRAME,
     FLEXIBLE_FRAME,
     VERSIONS,
     init_producer_id_frame,
 )
-from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
+from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 """Bytes of decoded requests' responses after which `respond` stops, so that a client that does not read cannot make

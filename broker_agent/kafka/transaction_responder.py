@@ -7,18 +7,18 @@ from typing import Final, Protocol
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.coordinator.requests import AddPartitionsToTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import init_producer_id_frame
-from pidkeeper.broker_agent.kafka.wire.primitives import int32
 from pidkeeper.broker_agent.kafka.wire.transactions import add_partitions_to_txn_response, error_response
-from pidkeeper.broker_agent.kafka.wire.versions import (
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response
+from pidkeeper.service.kafka.wire.primitives import int32
+from pidkeeper.service.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
     INIT_PRODUCER_ID,
 )
-from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 
 _KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """The first version of each API whose clients know PRODUCER_FENCED (KIP-588)."""

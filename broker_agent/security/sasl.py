@@ -8,33 +8,28 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
-from typing import Final, NamedTuple
+from collections.abc import Hashable
+from typing import Final
 
 from scramp import ScramException, ScramMechanism
 
 from pidkeeper.broker_agent.security.user_list import DEFAULT_ITERATIONS, MECHANISMS, User, UserList, Verifier
+from pidkeeper.service.access import Access, Principal
+from pidkeeper.service.kafka.mechanisms import (
+    PLAIN,
+    Challenge,
+    PasswordCheck,
+    Proven,
+    RefusedError,
+    read_plain,
+    text_of,
+)
 
-PLAIN: Final = "PLAIN"
-
-MAX_MESSAGE_BYTES: Final = 1024
-"""Of a client. The longest of real ones has 300: two nonces and a proof. Preparing a name of that length (RFC 4013)
-takes 2 ms."""
-
-
-class RefusedError(Exception):
-    """Why a client is not who it says it is. For the log: the client is told none of it."""
-
-
-class PasswordCheck(NamedTuple):
-    """A password that somebody sent. `matches` takes milliseconds, so it is for a thread."""
-
-    matches: Callable[[], bool]
-    user: User | None
+_PRODUCER: Final = frozenset({Access.PRODUCER})
 
 
 class Sasl:
-    """What a listener offers to users of a list."""
+    """What a listener offers to users of a list: `service.kafka.mechanisms.Mechanisms`."""
 
     def __init__(self, users: UserList) -> None:
         self.users: Final = users
@@ -47,6 +42,10 @@ class Sasl:
     def begin(self, mechanism: str) -> Plain | Scram:
         """An exchange by a mechanism that is offered."""
         return Plain(self) if mechanism == PLAIN else Scram(self, mechanism)
+
+    def stands(self, credential: Hashable) -> bool:
+        """Whether a user is there still, with the same password."""
+        return isinstance(credential, User) and self.users.has(credential)
 
     def verifier(self, user: User | None, name: str, mechanism: str) -> Verifier:
         """That of a user. If there is none, one that no password fits, the same whenever the name is asked for."""
@@ -65,12 +64,7 @@ class Plain:
 
     def step(self, message: bytes) -> PasswordCheck:
         """What is to be checked. Raises RefusedError."""
-        try:
-            acting_for, name, password = _text(message).split("\0")
-        except ValueError as error:
-            raise RefusedError(f"no message of PLAIN: {error}") from error
-        if acting_for not in {"", name}:
-            raise RefusedError(f"{name!r} wants to act for {acting_for!r}")
+        name, password = read_plain(message)
         user = self._sasl.users.find(name, *MECHANISMS)
         verifier = self._sasl.verifier(user, name, next(iter(MECHANISMS)))
 
@@ -80,34 +74,33 @@ class Plain:
             except ScramException:
                 return False
 
-        return PasswordCheck(matches, user)
+        return PasswordCheck(matches, None if user is None else _proven(user))
 
 
 class Scram:
-    """One exchange by a mechanism of SCRAM: the client's first message, and its final one. `user`: who it is, then."""
+    """One exchange by a mechanism of SCRAM: the client's first message, and its final one."""
 
     def __init__(self, sasl: Sasl, mechanism: str) -> None:
-        self.user: User | None = None
         self._sasl = sasl
         self._mechanism = mechanism
         self._claimed: User | None = None
         self._begun = False
         self._server = ScramMechanism(mechanism).make_server(self._look_up)
 
-    def step(self, message: bytes) -> bytes:
+    def step(self, message: bytes) -> Challenge | Proven:
         """The server's answer to the next message. Raises RefusedError."""
         try:
-            text = _text(message)
+            text = text_of(message)
             if not self._begun:
                 self._begun = True
                 self._server.set_client_first(text)
-                return str(self._server.get_server_first()).encode()
+                return Challenge(str(self._server.get_server_first()).encode())
             self._server.set_client_final(text)
         except (ScramException, ValueError) as error:
             who = "nobody that is known" if self._claimed is None else self._claimed.name
             raise RefusedError(f"{who}: {error}") from error
-        self.user = self._claimed
-        return str(self._server.get_server_final()).encode()
+        assert self._claimed is not None, "nobody has the keys of the verifier that stands for a user who is not there"
+        return _proven(self._claimed, str(self._server.get_server_final()).encode())
 
     def _look_up(self, name: str) -> tuple[bytes, bytes, bytes, int]:
         self._claimed = self._sasl.users.find(name, self._mechanism)
@@ -115,7 +108,5 @@ class Scram:
         return verifier.salt, verifier.stored_key, verifier.server_key, verifier.iterations
 
 
-def _text(message: bytes) -> str:
-    if len(message) > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a message of {len(message)} bytes")
-    return message.decode()
+def _proven(user: User, message: bytes = b"") -> Proven:
+    return Proven(Principal(user.name, _PRODUCER), user, message)

@@ -22,7 +22,6 @@ import msgspec
 
 from pidkeeper.broker_agent.api.app import build_app as build_agent_app
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
@@ -35,7 +34,9 @@ from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import MAX_MEMBERS
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
+from pidkeeper.service.access import Access
 from pidkeeper.service.app import App
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.server import HttpServer
 from pidkeeper.service.throttle import Rate
 from tests.fuzz.kafka_requests import Granting
@@ -420,7 +421,7 @@ class AgentHttpTarget(_HttpTarget):
         session = self._agent.session
         session.broker_epoch, session.cluster_id = 5, "memory-cluster"
         self._agent.reserve.offer(ProducerIdBlock(0, 2**40))
-        return build_agent_app(self._agent, KafkaListener())
+        return build_agent_app(self._agent, KafkaListener(Access.PRODUCER))
 
     def _state(self) -> Any:
         return self._agent.reserve.claimed, self._agent.reserve.remaining

@@ -21,16 +21,6 @@ from pidkeeper.broker_agent.ids.reserve import BlockReserve
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
-from pidkeeper.broker_agent.kafka.wire.primitives import WireError, array, int16, int32, int64, string, tags
-from pidkeeper.broker_agent.kafka.wire.versions import (
-    ADD_OFFSETS_TO_TXN,
-    ADD_PARTITIONS_TO_TXN,
-    API_VERSIONS,
-    END_TXN,
-    FIND_COORDINATOR,
-    INIT_PRODUCER_ID,
-    METADATA,
-)
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -39,6 +29,16 @@ from pidkeeper.protocol.messages import (
     InitProducerIdResponse,
     TransactionalInitRequest,
     TransactionResponse,
+)
+from pidkeeper.service.kafka.wire.primitives import WireError, array, int16, int32, int64, string, tags
+from pidkeeper.service.kafka.wire.versions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    END_TXN,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    METADATA,
 )
 from tests.fuzz.mutator import Parts
 from tests.fuzz.target import Target, Violation

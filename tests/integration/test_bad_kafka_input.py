@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pidkeeper.broker_agent.kafka.dispatch import SERVED
-from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES
 from pidkeeper.cli.kafka_load import ANSWER_BYTES, request_frame
 from pidkeeper.cli.local_cluster import Agent, LocalCluster
 from pidkeeper.service.content import MAX_BODY_BYTES
+from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES
 from tests.support.cluster import metrics
 from tests.support.http_calls import address_of, call, exchange
 

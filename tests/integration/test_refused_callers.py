@@ -24,7 +24,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pidkeeper.broker_agent.api.routes import ROUTES as AGENT_ROUTES
 from pidkeeper.broker_agent.config import AgentConfig
-from pidkeeper.broker_agent.kafka.wire.primitives import int16, int32, string
 from pidkeeper.cli.controllers import connect
 from pidkeeper.cli.local_cluster import HOST, Agent, LocalCluster, Member, free_ports, member_name
 from pidkeeper.controller.api.routes import ROUTES as CONTROLLER_ROUTES
@@ -40,6 +39,7 @@ from pidkeeper.controller.transport.frames import (
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.service.access import Access
 from pidkeeper.service.certified import KINDS
+from pidkeeper.service.kafka.wire.primitives import int16, int32, string
 from pidkeeper.service.logs import MAX_LINES_A_SECOND
 from pidkeeper.service.routes import Route
 from tests.integration.test_secure import Callers

@@ -15,9 +15,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED
-from pidkeeper.broker_agent.kafka.wire.headers import read_request_header
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, array, int16, int32, int64, string, tags
-from pidkeeper.broker_agent.kafka.wire.versions import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
+from pidkeeper.service.kafka.wire.headers import read_request_header
+from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, int64, string, tags
+from pidkeeper.service.kafka.wire.versions import ADD_PARTITIONS_TO_TXN, END_TXN, INIT_PRODUCER_ID
 
 SETTINGS: Final[Mapping[str, str]] = {"transaction.partition.verification.enable": "false"}
 """Of the broker: its own coordinator knows nothing of these transactions, so it must not be asked."""

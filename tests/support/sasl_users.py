@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pidkeeper.broker_agent.kafka.wire.primitives import byte_string, int16, int32, string, tags
-from pidkeeper.broker_agent.kafka.wire.versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 from pidkeeper.broker_agent.security.user_list import User, UserList
+from pidkeeper.service.kafka.wire.primitives import byte_string, int16, int32, string, tags
+from pidkeeper.service.kafka.wire.versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
 
 def write_users(path: Path, *users: User) -> UserList:

@@ -15,14 +15,16 @@ from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTranspor
 from pidkeeper.broker_agent.controllers.client import ControllerClient, InitOutcome
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
+from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionalInitRequest, TransactionResponse
+from pidkeeper.service.access import Access
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.refreshing import Refreshed
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import PATIENCE_SECONDS, until
@@ -93,11 +95,11 @@ async def whole_agent(
 ) -> AsyncIterator[WholeAgent]:
     """An agent that has registered and filled its reserve. It gives up on a call when a test would."""
     async with controller_client(quorum.urls, call_seconds=call_seconds, **client_options) as client:
-        listener = KafkaListener()
+        listener = KafkaListener(Access.PRODUCER)
         kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
         agent = make_agent(client, broker_id, kafka=kafka, heartbeat_seconds=heartbeat_seconds, boot_clock=boot_clock)
         whole = WholeAgent(agent, listener)
-        await whole.listener.serve(whole.responder, whole.waiting_responder.answer)
+        await whole.listener.serve(AgentApplication(whole.responder, whole.waiting_responder.answer))
         task = asyncio.create_task(agent.run())
         try:
             await until(lambda: agent.reserve.remaining >= 4000, task)
@@ -138,4 +140,4 @@ def direct_agent(quorum: StubQuorum, ids: int = 1000, boot_clock: Callable[[], f
     if ids:
         agent.reserve.offer(ProducerIdBlock(quorum.next_producer_id, ids))
         quorum.next_producer_id += ids
-    return WholeAgent(agent, KafkaListener())
+    return WholeAgent(agent, KafkaListener(Access.PRODUCER))

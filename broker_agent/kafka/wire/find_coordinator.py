@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, array, int16, int32, string, tags
-from pidkeeper.broker_agent.kafka.wire.versions import Versions
+from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.service.kafka.wire.versions import Versions
 
 VERSIONS: Final = Versions(0, 6, first_flexible=3)
 

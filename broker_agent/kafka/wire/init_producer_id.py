@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader
-from pidkeeper.broker_agent.kafka.wire.versions import Versions
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.service.kafka.wire.primitives import Reader
+from pidkeeper.service.kafka.wire.versions import Versions
 
 VERSIONS: Final = Versions(0, 5, first_flexible=2)
 """Version 6 is left out: it means two-phase commit (KIP-939)."""

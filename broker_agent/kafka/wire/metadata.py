@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 
 from pidkeeper.broker_agent.coordinator.directory import Node
-from pidkeeper.broker_agent.kafka.wire.primitives import NULL_UUID, Reader, WireError, array, int16, int32, string, tags
-from pidkeeper.broker_agent.kafka.wire.versions import Versions
+from pidkeeper.service.kafka.wire.primitives import NULL_UUID, Reader, WireError, array, int16, int32, string, tags
+from pidkeeper.service.kafka.wire.versions import Versions
 
 VERSIONS: Final = Versions(0, 13, first_flexible=9)
 

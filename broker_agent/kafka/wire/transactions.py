@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, array, int16, int32, string, tags
-from pidkeeper.broker_agent.kafka.wire.versions import Versions
 from pidkeeper.protocol.messages import TransactionTopic
+from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, string, tags
+from pidkeeper.service.kafka.wire.versions import Versions
 
 ADD_PARTITIONS_VERSIONS: Final = Versions(0, 3, first_flexible=3)
 """Version 4 is left out: it is for brokers."""

@@ -12,13 +12,15 @@ import pytest
 
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
-from pidkeeper.broker_agent.kafka import listener as listener_module
-from pidkeeper.broker_agent.kafka.connection import Connection
+from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.cli.kafka_load import ANSWER_BYTES, request_frame
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.service.access import Access
+from pidkeeper.service.kafka import listener as listener_module
+from pidkeeper.service.kafka.connection import Connection
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.protection import Protection
 from pidkeeper.service.tls import Tls, client_context
 from pidkeeper.service.tls_files import TlsFiles
@@ -79,12 +81,12 @@ async def start(calls: Calls) -> AsyncIterator[Start]:
     listeners: list[KafkaListener] = []
 
     async def begin(**options: Any) -> tuple[KafkaListener, int, BlockReserve]:
-        listener = KafkaListener(**options)
+        listener = KafkaListener(Access.PRODUCER, **options)
         reserve = BlockReserve()
         reserve.offer(ProducerIdBlock(0, 1_000_000))
         port = await listener.bind("127.0.0.1", 0)
         responder = KafkaResponder(reserve, Directory(Node(1, "127.0.0.1", port)), lambda: None)
-        await listener.serve(responder, calls.ask)
+        await listener.serve(AgentApplication(responder, calls.ask))
         listeners.append(listener)
         return listener, port, reserve
 
@@ -589,6 +591,9 @@ class Transport:
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def get_extra_info(self, name: str) -> None:
+        """Nothing is known of the other side."""
 
 
 @pytest.mark.parametrize("behind", [b"", init(2)[:10]])

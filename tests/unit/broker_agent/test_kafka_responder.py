@@ -18,10 +18,10 @@ from pidkeeper.broker_agent.kafka import answers
 from pidkeeper.broker_agent.kafka import responder as kafka_responder
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, TransactionalCall
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader
-from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES, WireError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import BrokerDescription, InitProducerIdRequest
+from pidkeeper.service.kafka.wire.headers import RequestHeader
+from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, WireError
 from tests.support.kafka_oracles import (
     KAFKA_PYTHON,
     kafka_python_request,

@@ -11,14 +11,16 @@ import pytest
 
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
-from pidkeeper.broker_agent.kafka import listener as listener_module
+from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.service.access import Access
+from pidkeeper.service.kafka import listener as listener_module
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.protection import Protection
 from pidkeeper.service.tls import Tls, client_context
 from pidkeeper.service.tls_files import TlsFiles
@@ -70,16 +72,17 @@ async def clients(users: UserList, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     tls = Tls(authority.issue("agent", uris=["pidkeeper://c/broker/1"]))
     (tmp_path / "acls").write_text("allow alice transactional-id shop-*\n")
     listener = KafkaListener(
+        Access.PRODUCER,
         max_connections=4,
         protection=Protection("required", tls, "c"),
         sasl=Sasl(users),
-        acls=AclList(str(tmp_path / "acls")),
     )
     port = await listener.bind("127.0.0.1", 0)
     reserve = BlockReserve()
     reserve.offer(ProducerIdBlock(0, 1000))
     made = Clients(listener, port, authority)
-    await listener.serve(KafkaResponder(reserve, Directory(Node(1, "127.0.0.1", port)), lambda: None), made.ask)
+    responder = KafkaResponder(reserve, Directory(Node(1, "127.0.0.1", port)), lambda: None)
+    await listener.serve(AgentApplication(responder, made.ask, AclList(str(tmp_path / "acls"))))
     yield made
     await listener.stop()
 

@@ -7,11 +7,12 @@ import struct
 import pytest
 from scramp import ScramClient
 
-from pidkeeper.broker_agent.kafka.negotiation import MAX_FRAME_BYTES, Negotiation, PasswordCall
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, WireError
+from pidkeeper.broker_agent.kafka.dispatch import SERVED
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import UserList
 from pidkeeper.service.access import Access, Principal
+from pidkeeper.service.kafka.negotiation import MAX_FRAME_BYTES, Negotiation, PasswordCall
+from pidkeeper.service.kafka.wire.primitives import Reader, WireError
 from tests.support.kafka_oracles import kafka_python_response
 from tests.support.sasl_users import api_versions, authenticate, handshake, plain
 
@@ -21,7 +22,7 @@ CERTIFIED = Principal("producer shop", frozenset({Access.PRODUCER}))
 
 @pytest.fixture
 def begin(users: UserList) -> Negotiation:
-    return Negotiation(Sasl(users), encrypted=True, certified=None)
+    return Negotiation(Sasl(users), SERVED, encrypted=True, certified=None)
 
 
 def answered(negotiation: Negotiation, frame: bytes) -> bytes:
@@ -46,7 +47,7 @@ def test_a_user_of_plain_is_let_in(begin: Negotiation, version: int) -> None:
     assert kafka_python_response("sasl_handshake", 1, answered(begin, handshake("PLAIN"))).error_code == 0
     assert said(begin, plain("alice", "pencil"), version) == (0, None, b"")
     assert begin.principal == Principal("alice", frozenset({Access.PRODUCER}))
-    assert begin.user is not None
+    assert begin.credential is not None
     assert begin.refused is None
 
 
@@ -73,7 +74,7 @@ def test_whoever_is_not_let_in_is_told_no_reason(begin: Negotiation, message: by
 
 def test_a_mechanism_that_is_not_offered_is_refused_with_those_that_are(users: UserList) -> None:
     for encrypted, asked in ((True, "GSSAPI"), (False, "PLAIN")):
-        negotiation = Negotiation(Sasl(users), encrypted=encrypted, certified=None)
+        negotiation = Negotiation(Sasl(users), SERVED, encrypted=encrypted, certified=None)
         response = kafka_python_response("sasl_handshake", 1, answered(negotiation, handshake(asked)))
         assert (response.error_code, asked in response.mechanisms) == (33, False)
         assert set(response.mechanisms) >= {"SCRAM-SHA-256", "SCRAM-SHA-512"}
@@ -99,11 +100,11 @@ def test_nothing_else_is_answered(begin: Negotiation) -> None:
 
 
 def test_a_certificate_will_do_unless_the_client_wants_to_be_somebody_else(users: UserList) -> None:
-    certified = Negotiation(Sasl(users), encrypted=True, certified=CERTIFIED)
+    certified = Negotiation(Sasl(users), SERVED, encrypted=True, certified=CERTIFIED)
     answered(certified, api_versions())
     assert certified.respond(INIT) == (b"", 0)
-    assert (certified.principal, certified.user) == (CERTIFIED, None)
-    both = Negotiation(Sasl(users), encrypted=True, certified=CERTIFIED)
+    assert (certified.principal, certified.credential) == (CERTIFIED, None)
+    both = Negotiation(Sasl(users), SERVED, encrypted=True, certified=CERTIFIED)
     answered(both, handshake("PLAIN"))
     with pytest.raises(WireError, match="before it has authenticated"):
         both.respond(INIT)

@@ -11,21 +11,23 @@ import pytest
 
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.cli.dev_certificates import DevAuthority
 from pidkeeper.cli.kafka_load import MAX_IN_FLIGHT, ClaimConnection, ClaimTally, connect
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.service.access import Access
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.tls import client_context, server_context
 from pidkeeper.service.tls_files import TlsFiles
 
 
 @asynccontextmanager
 async def listening(responder: KafkaResponder) -> AsyncIterator[str]:
-    listener = KafkaListener()
+    listener = KafkaListener(Access.PRODUCER)
     port = await listener.bind("127.0.0.1", 0)
-    await listener.serve(responder, no_transactions)
+    await listener.serve(AgentApplication(responder, no_transactions))
     try:
         yield f"127.0.0.1:{port}"
     finally:

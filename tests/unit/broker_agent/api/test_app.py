@@ -21,10 +21,11 @@ from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTranspor
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.kafka.listener import KafkaListener
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.messages import InitProducerIdRequest
+from pidkeeper.service.access import Access
 from pidkeeper.service.content import MAX_BODY_BYTES
+from pidkeeper.service.kafka.listener import KafkaListener
 from pidkeeper.service.token_hashes import digest_of
 from pidkeeper.service.token_list import ListedToken, TokenList
 from tests.support.served_app import served
@@ -40,7 +41,7 @@ def agent() -> Agent:
 
 @pytest.fixture
 async def http(agent: Agent) -> AsyncIterator[ClientSession]:
-    async with served(build_app(agent, KafkaListener())) as session:
+    async with served(build_app(agent, KafkaListener(Access.PRODUCER))) as session:
         yield session
 
 
@@ -235,7 +236,7 @@ async def test_metrics_show_the_counters(agent: Agent, http: ClientSession) -> N
 
 async def test_the_last_success_is_told_of_and_lasts(agent: Agent) -> None:
     now = 1_000.0
-    collector = AgentCollector(agent, KafkaListener(), lambda: now)
+    collector = AgentCollector(agent, KafkaListener(Access.PRODUCER), lambda: now)
 
     def told() -> float:
         (value,) = [
@@ -268,7 +269,7 @@ async def test_the_openapi_document_is_valid_and_names_every_route(agent: Agent,
     document = await (await http.get("/openapi.json")).json()
     validate(document)
     announced = {(method.upper(), path) for path, item in document["paths"].items() for method in item}
-    served_calls = build_app(agent, KafkaListener()).served()
+    served_calls = build_app(agent, KafkaListener(Access.PRODUCER)).served()
     assert announced == {(method, path) for method, path in served_calls if method != "HEAD"}
     assert "InitProducerIdRequest" in document["components"]["schemas"]
 
@@ -287,7 +288,7 @@ async def test_with_a_token_calls_need_it_and_probes_do_not(agent: Agent, tmp_pa
     give(agent)
     file = tmp_path / "tokens"
     file.write_text(ListedToken("app", ("producer",), digest_of(b"secret")).line)
-    async with served(build_app(agent, KafkaListener(), tokens=TokenList(str(file)))) as http:
+    async with served(build_app(agent, KafkaListener(Access.PRODUCER), tokens=TokenList(str(file)))) as http:
         refused = await http.post("/v1/init-producer-id", json={})
         problem = await refused.json()
         assert (refused.status, problem["code"]) == (401, "CLUSTER_AUTHORIZATION_FAILED")

@@ -9,8 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scramp import ScramClient
 
-from pidkeeper.broker_agent.security.sasl import MAX_MESSAGE_BYTES, PLAIN, Plain, RefusedError, Sasl, Scram
-from pidkeeper.broker_agent.security.user_list import UserList
+from pidkeeper.broker_agent.security.sasl import Plain, Sasl, Scram
+from pidkeeper.broker_agent.security.user_list import User, UserList
+from pidkeeper.service.access import Access, Principal
+from pidkeeper.service.kafka.mechanisms import MAX_MESSAGE_BYTES, PLAIN, Challenge, Proven, RefusedError
 from tests.support.sasl_users import plain
 
 SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -21,21 +23,26 @@ def sasl(users: UserList) -> Sasl:
     return Sasl(users)
 
 
-def log_in(sasl: Sasl, mechanism: str, name: str, password: str) -> Scram:
+def log_in(sasl: Sasl, mechanism: str, name: str, password: str) -> Proven:
     """Both sides of SCRAM to their end. Raises RefusedError, or ScramException if the server is not the right one."""
     server = sasl.begin(mechanism)
     assert isinstance(server, Scram)
     client = ScramClient([mechanism], name, password)
-    client.set_server_first(server.step(client.get_client_first().encode()).decode())
-    client.set_server_final(server.step(client.get_client_final().encode()).decode())
-    return server
+    client.set_server_first(server.step(client.get_client_first().encode()).message.decode())
+    proven = server.step(client.get_client_final().encode())
+    client.set_server_final(proven.message.decode())
+    assert isinstance(proven, Proven)
+    return proven
 
 
 @pytest.mark.parametrize("mechanism", SCRAM)
 def test_who_knows_the_password_is_let_in_and_sees_that_the_server_knows_it_too(sasl: Sasl, mechanism: str) -> None:
-    user = log_in(sasl, mechanism, "alice", "pencil").user
-    assert user is not None
+    principal, user, _ = log_in(sasl, mechanism, "alice", "pencil")
+    assert principal == Principal("alice", frozenset({Access.PRODUCER}))
+    assert isinstance(user, User)
     assert (user.name, user.verifier.mechanism) == ("alice", mechanism)
+    assert sasl.stands(user)
+    assert not sasl.stands("alice")
 
 
 @pytest.mark.parametrize(
@@ -51,10 +58,9 @@ def test_who_does_not_is_refused_at_the_last_step(sasl: Sasl, mechanism: str, na
     server = sasl.begin(mechanism)
     assert isinstance(server, Scram)
     client = ScramClient([mechanism], name, password)
-    client.set_server_first(server.step(client.get_client_first().encode()).decode())
+    client.set_server_first(server.step(client.get_client_first().encode()).message.decode())
     with pytest.raises(RefusedError):
         server.step(client.get_client_final().encode())
-    assert server.user is None
 
 
 def test_an_unknown_name_is_asked_as_a_known_one_is(sasl: Sasl) -> None:
@@ -62,7 +68,6 @@ def test_an_unknown_name_is_asked_as_a_known_one_is(sasl: Sasl) -> None:
 
     def asked(name: str) -> list[str]:
         answers = [sasl.begin("SCRAM-SHA-256").step(f"n,,n={name},r=abc".encode()) for _ in range(2)]
-        assert all(isinstance(answer, bytes) for answer in answers)
         return re.findall(r"s=([^,]+)", " ".join(map(repr, answers)))
 
     mallory, trudy, alice = (asked(name) for name in ("mallory", "trudy", "alice"))
@@ -76,8 +81,8 @@ def test_a_proof_of_another_exchange_is_worth_nothing(sasl: Sasl) -> None:
     hello = client.get_client_first().encode()
     answer = first.step(hello)
     second.step(hello)
-    assert isinstance(answer, bytes)
-    client.set_server_first(answer.decode())
+    assert isinstance(answer, Challenge)
+    client.set_server_first(answer.message.decode())
     proof = client.get_client_final().encode()
     with pytest.raises(RefusedError, match="nonce"):
         second.step(proof)
@@ -89,11 +94,11 @@ def test_a_proof_of_another_exchange_is_worth_nothing(sasl: Sasl) -> None:
 def test_plain_asks_for_the_password_of_the_user(sasl: Sasl) -> None:
     for name, password, good in (("alice", "pencil", True), ("bob", "brush", True), ("alice", "brush", False)):
         check = Plain(sasl).step(plain(name, password))
-        assert check.user is not None
-        assert (check.user.name, check.matches()) == (name, good)
+        assert check.proven is not None
+        assert (check.proven.principal.name, check.matches()) == (name, good)
     assert Plain(sasl).step(plain("alice", "pencil", "alice")).matches()
     unknown = Plain(sasl).step(plain("mallory", "pencil"))
-    assert (unknown.user, unknown.matches()) == (None, False)
+    assert (unknown.proven, unknown.matches()) == (None, False)
     assert not Plain(sasl).step(plain("alice", "\u0007")).matches()
 
 
@@ -133,8 +138,6 @@ def test_whatever_strangers_send_is_answered_or_refused(sasl: Sasl, mechanism: s
     server = sasl.begin(mechanism)
     try:
         for message in sent:
-            assert server.step(message)
+            assert isinstance(server.step(message), Challenge)
     except RefusedError:
         pass
-    assert isinstance(server, Scram)
-    assert server.user is None

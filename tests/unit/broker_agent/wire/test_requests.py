@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED
-from pidkeeper.broker_agent.kafka.wire.api_versions import ApiVersionsRequest
 from pidkeeper.broker_agent.kafka.wire.find_coordinator import FindCoordinatorRequest
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, read_request_header
 from pidkeeper.broker_agent.kafka.wire.metadata import MetadataRequest, Topic
-from pidkeeper.broker_agent.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from pidkeeper.protocol.messages import InitProducerIdRequest
+from pidkeeper.service.kafka.wire.api_versions import ApiVersionsRequest
+from pidkeeper.service.kafka.wire.headers import RequestHeader, read_request_header
+from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
 from tests.support.kafka_oracles import KAFKA_PYTHON, KEYS, kafka_python_request, kio_nested, kio_request
 
 names = st.text(st.characters(codec="utf-8"), max_size=40)

@@ -8,16 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response, read_request_header
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader
-from pidkeeper.broker_agent.kafka.wire.sasl import (
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
+from pidkeeper.service.kafka.wire.primitives import Reader
+from pidkeeper.service.kafka.wire.sasl import (
     AuthenticateRequest,
     HandshakeRequest,
     authenticate_response,
     handshake_response,
 )
-from pidkeeper.broker_agent.kafka.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
-from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.kafka.wire.versions import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.support.kafka_oracles import kafka_python_request, kafka_python_response, kio_request, kio_response
 
 names = st.text(st.characters(codec="utf-8"), max_size=40)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn, TransactionStep
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response, read_request_header
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, WireError
 from pidkeeper.broker_agent.kafka.wire.transactions import add_partitions_to_txn_response, error_response
 from pidkeeper.protocol.messages import TransactionTopic
+from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
+from pidkeeper.service.kafka.wire.primitives import Reader, WireError
 from tests.support.kafka_oracles import (
     KAFKA_PYTHON,
     kafka_python_request,

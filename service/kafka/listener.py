@@ -1,4 +1,4 @@
-"""The Kafka listener: sockets, limits and back-pressure around the responder."""
+"""A listener of Kafka's protocol: sockets, limits and back-pressure around what answers."""
 
 from __future__ import annotations
 
@@ -6,27 +6,24 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
-from pidkeeper.broker_agent.coordinator.caller import MayUse, anything
-from pidkeeper.broker_agent.kafka.connection import Connection, Respond
-from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
-from pidkeeper.broker_agent.kafka.negotiation import Negotiation, PasswordCall
-from pidkeeper.broker_agent.kafka.responder import KafkaResponder
-from pidkeeper.broker_agent.kafka.wire.primitives import WireError
-from pidkeeper.broker_agent.security.acls import AclList
-from pidkeeper.broker_agent.security.sasl import Sasl
-from pidkeeper.broker_agent.security.user_list import User
 from pidkeeper.service.access import ANONYMOUS, Access, Principal
 from pidkeeper.service.certified import end_of
 from pidkeeper.service.complaints import Complaints
+from pidkeeper.service.hung_up import has_hung_up
+from pidkeeper.service.kafka.application import Application
+from pidkeeper.service.kafka.connection import Connection, Respond
+from pidkeeper.service.kafka.mechanisms import Mechanisms
+from pidkeeper.service.kafka.negotiation import Negotiation, PasswordCall
+from pidkeeper.service.kafka.wire.primitives import WireError
 from pidkeeper.service.listening import Listener
 from pidkeeper.service.metrics import CUT_REASONS, EXPIRED
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
-from pidkeeper.service.problems import quoted
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.shared_bytes import SharedBytes
 
@@ -59,7 +56,7 @@ REFUSAL_SECONDS: Final = 0.1
 `connection.failed.authentication.delay.ms`."""
 
 REVOKED: Final = "revoked"
-"""Why a connection is cut whose user is gone, or has another password."""
+"""Why a connection is cut whose client is not known any more by what it showed."""
 
 _SWEEP_SECONDS: Final = 1.0
 """Between two looks for connections that take too long; less for a short idle timeout."""
@@ -75,24 +72,26 @@ _log = logging.getLogger(__name__)
 
 class KafkaListener:
     """Listens on one address; counters are plain ints that the metrics read. `protection`: whether over TLS, and
-    whether clients must have a name. `sasl`: how they get one, if not by a certificate; where it is offered, whoever
-    has no certificate must take it. `acls`: which transactional ids they may use.
+    whether clients must have a name. `role`: what one that shows who it is must have. `sasl`: how it does, if not by a
+    certificate; where it is offered, whoever has no certificate must take it. `anybody`: who a client is that shows
+    nothing, and need not.
 
     `connections`, in the order in which they came. When there is one too many, one gives way as in Places, where
     whoever has asked since the last sweep is busy.
     """
 
     respond: Respond
-    _ask: Callable[[TransactionalCall], Awaitable[bytes]]
+    _application: Application
 
     def __init__(
         self,
+        role: Access,
         *,
         max_connections: int = MAX_CONNECTIONS,
         idle_timeout: float = IDLE_TIMEOUT_SECONDS,
         protection: Protection = UNPROTECTED,
-        sasl: Sasl | None = None,
-        acls: AclList | None = None,
+        sasl: Mechanisms | None = None,
+        anybody: Principal = ANONYMOUS,
     ) -> None:
         self.max_connections = max_connections
         self.idle_timeout = idle_timeout
@@ -114,8 +113,9 @@ class KafkaListener:
         self.authentications: Counter[tuple[str, str]] = Counter()
         self._calls: set[asyncio.Task[None]] = set()
         self._protection = protection
+        self._role = role
         self._sasl = sasl
-        self._acls = acls
+        self._anybody = anybody
         # A check takes milliseconds. More at a time would leave none of the machine to those who are let in.
         self._checkers = ThreadPoolExecutor(1, "password")
         self._complaints = Complaints()
@@ -135,10 +135,10 @@ class KafkaListener:
         _, bound = await self._listener.bind(host, port, backlog=_BACKLOG)
         return bound
 
-    async def serve(self, responder: KafkaResponder, ask: Callable[[TransactionalCall], Awaitable[bytes]]) -> None:
-        """Accept connections and answer them from `responder`; `ask` gives the answer to what takes the controllers."""
-        self.respond = responder.respond
-        self._ask = ask
+    async def serve(self, application: Application) -> None:
+        """Accept connections, and have them answered."""
+        self.respond = application.respond
+        self._application = application
         await self._listener.serve()
         self._sweeper = asyncio.create_task(self._sweep_for_ever())
 
@@ -159,7 +159,7 @@ class KafkaListener:
         """Take a new connection, maybe in the place of another; whether it was taken."""
         certified = self._certified(connection)
         if self._sasl is None and self._protection.required and certified is None:
-            self.handshakes_failed["no producer"] += 1
+            self.handshakes_failed[f"no {self._role.value}"] += 1
             return False
         gone = self._places.take(connection)
         if gone is connection:
@@ -174,38 +174,30 @@ class KafkaListener:
         self.connections[connection] = None
         self.await_request(connection)
         if self._sasl is None:
-            connection.serve(certified or ANONYMOUS)
+            connection.serve(certified or self._anybody)
         else:
             encrypted = connection.transport.get_extra_info("sslcontext") is not None
-            connection.negotiate(Negotiation(self._sasl, encrypted=encrypted, certified=certified))
+            served = self._application.served
+            connection.negotiate(Negotiation(self._sasl, served, encrypted=encrypted, certified=certified))
         return True
 
     def _certified(self, connection: Connection) -> Principal | None:
-        """Who shows a certificate of a producer."""
+        """Who shows a certificate that has the role."""
         transport = connection.transport
         certificate = None if self._protection.tls is None else transport.get_extra_info("peercert")
         if not certificate:
             return None
         connection.end = end_of(certificate)
         principal = self._protection.name(certificate)
-        if Access.PRODUCER in principal.roles:
+        if self._role in principal.roles:
             return principal
-        self._complaints.about(_host(transport), f"{principal.name} is refused: it has not the role producer")
+        self._complaints.about(_host(transport), f"{principal.name} is refused: it has not the role {self._role.value}")
         return None
 
-    def may_use(self, connection: Connection, principal: Principal) -> MayUse:
-        """What rules say of somebody's transactional ids. What they forbid is logged."""
-        if self._acls is None:
-            return anything
-        allowed, host = self._acls.may_use(principal.name), _host(connection.transport)
-
-        def may_use(name: str) -> bool:
-            if allowed(name):
-                return True
-            self._complaints.about(host, f"no rule allows {principal.name} the transactional id {quoted(name)}")
-            return False
-
-        return may_use
+    def caller(self, connection: Connection, principal: Principal) -> Any:
+        """Who asks by a connection, as what answers is told."""
+        transport = connection.transport
+        return self._application.caller(principal, _host(transport), partial(has_hung_up, transport))
 
     def has_authenticated(self, mechanism: str) -> None:
         """A client has shown who it is."""
@@ -263,20 +255,20 @@ class KafkaListener:
         self.cut[reason] += 1
         _cut(connection)
 
-    def begin(self, call: TransactionalCall | PasswordCall, done: Callable[[bytes | None], None]) -> None:
-        """Put `call` to the controllers, or to a thread. `done` gets the answer, or None if there will be none."""
+    def begin(self, call: Any, done: Callable[[bytes | None], None]) -> None:
+        """Have `call` answered. `done` gets the answer, or None if there will be none."""
         task = asyncio.get_running_loop().create_task(self._call(call, done))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
 
-    async def _call(self, call: TransactionalCall | PasswordCall, done: Callable[[bytes | None], None]) -> None:
+    async def _call(self, call: Any, done: Callable[[bytes | None], None]) -> None:
         answer = None
         try:
             if isinstance(call, PasswordCall):
                 loop = asyncio.get_running_loop()
                 answer = call.answer(await loop.run_in_executor(self._checkers, call.matches))
             else:
-                answer = await self._ask(call)
+                answer = await self._application.answer(call)
         except Exception as error:  # noqa: BLE001 - the edge of the process: whatever broke, the connection must end
             report = {"message": f"a call of a client failed: {type(call).__name__}", "exception": error}
             asyncio.get_running_loop().call_exception_handler(report)
@@ -294,7 +286,7 @@ class KafkaListener:
         now, patience = asyncio.get_running_loop().time(), self.idle_timeout / self._sweep_seconds
         self.sweeps += 1
         self._places.next_period()
-        revoked = [one for one in self.connections if one.user is not None and not self._knows(one.user)]
+        revoked = [one for one in self.connections if one.credential is not None and not self._stands(one.credential)]
         for connection in revoked:
             self._cut_for(REVOKED, connection)
         self._close_expired()
@@ -320,8 +312,8 @@ class KafkaListener:
                 self.cut[EXPIRED] += 1
                 connection.transport.close()
 
-    def _knows(self, user: User) -> bool:
-        return self._sasl is not None and self._sasl.users.has(user)
+    def _stands(self, credential: Hashable) -> bool:
+        return self._sasl is not None and self._sasl.stands(credential)
 
 
 def _host(transport: asyncio.Transport) -> str:

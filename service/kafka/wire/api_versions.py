@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, array, int16, int32, tags
-from pidkeeper.broker_agent.kafka.wire.versions import Versions
 from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.kafka.wire.primitives import Reader, array, int16, int32, tags
+from pidkeeper.service.kafka.wire.versions import Versions
 
 VERSIONS: Final = Versions(0, 4, first_flexible=3)
 

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, NamedTuple
 
-from pidkeeper.broker_agent.kafka.dispatch import SERVED
-from pidkeeper.broker_agent.kafka.wire.api_versions import api_versions_response, read_api_versions_request
-from pidkeeper.broker_agent.kafka.wire.headers import RequestHeader, frame_response, read_request_header
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, WireError
-from pidkeeper.broker_agent.kafka.wire.sasl import (
+from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.access import Principal
+from pidkeeper.service.kafka.mechanisms import Exchange, Mechanisms, PasswordCheck, Proven, RefusedError
+from pidkeeper.service.kafka.wire.api_versions import api_versions_response, read_api_versions_request
+from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
+from pidkeeper.service.kafka.wire.primitives import Reader, WireError
+from pidkeeper.service.kafka.wire.sasl import (
     authenticate_response,
     handshake_response,
     read_authenticate_request,
     read_handshake_request,
 )
-from pidkeeper.broker_agent.kafka.wire.versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
-from pidkeeper.broker_agent.security.sasl import PasswordCheck, Plain, RefusedError, Sasl, Scram
-from pidkeeper.broker_agent.security.user_list import User
-from pidkeeper.protocol.errors import ErrorCode
-from pidkeeper.service.access import Access, Principal
+from pidkeeper.service.kafka.wire.versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Versions
 
 MAX_FRAME_BYTES: Final = 4096
-"""Largest request of a client that nobody knows: a header, and a message of `sasl.MAX_MESSAGE_BYTES`."""
-
-_PRODUCER: Final = frozenset({Access.PRODUCER})
+"""Largest request of a client that nobody knows: a header, and a message of `mechanisms.MAX_MESSAGE_BYTES`."""
 
 
 class PasswordCall(NamedTuple):
@@ -37,19 +33,28 @@ class PasswordCall(NamedTuple):
 class Negotiation:
     """That of one connection. It has ended once one of these is not None:
 
-    `principal`: who it is, by SASL (then `user` is how that is known) or by its certificate, if it has one that lets it
-    in and asks for something else than SASL. `refused`: why it is to be closed, after the last answer.
+    `principal`: who it is, by SASL (then `credential` is by what) or by its certificate, if it has one that lets it in
+    and asks for something else than SASL. `refused`: why it is to be closed, after the last answer. `served`: what is
+    answered to whoever is let in.
     """
 
-    def __init__(self, sasl: Sasl, *, encrypted: bool, certified: Principal | None) -> None:
+    def __init__(
+        self,
+        mechanisms: Mechanisms,
+        served: Mapping[int, Versions],
+        *,
+        encrypted: bool,
+        certified: Principal | None,
+    ) -> None:
         self.principal: Principal | None = None
-        self.user: User | None = None
+        self.credential: Hashable = None
         self.refused: str | None = None
         self.mechanism = ""
-        self._sasl = sasl
-        self._offered = sasl.offered(encrypted=encrypted)
+        self._mechanisms = mechanisms
+        self._served = served
+        self._offered = mechanisms.offered(encrypted=encrypted)
         self._certified = certified
-        self._exchange: Plain | Scram | None = None
+        self._exchange: Exchange | None = None
 
     def respond(self, data: bytes) -> tuple[bytes | PasswordCall, int]:
         """Answer the frame at the front of `data`: the response, and how many bytes were used, 0 if it is incomplete.
@@ -62,7 +67,7 @@ class Negotiation:
         if len(data) < 4 or len(data) < 4 + length:
             return b"", 0
         reader = Reader(data[4 : 4 + length])
-        header = read_request_header(reader, SERVED)
+        header = read_request_header(reader, self._served)
         serve = self._steps.get(header.api_key)
         if serve is None:
             if self._certified is None or self._exchange is not None:
@@ -73,7 +78,7 @@ class Negotiation:
 
     def _api_versions(self, header: RequestHeader, reader: Reader) -> bytes:
         read_api_versions_request(reader, header.api_version)
-        return _frame(header, api_versions_response(header.api_version, SERVED))
+        return self._frame(header, api_versions_response(header.api_version, self._served))
 
     def _handshake(self, header: RequestHeader, reader: Reader) -> bytes:
         request = read_handshake_request(reader, header.api_version)
@@ -84,8 +89,8 @@ class Negotiation:
             error, self.refused = ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"{request.mechanism[:32]!r} is not offered"
         else:
             self.mechanism = request.mechanism
-            self._exchange = self._sasl.begin(request.mechanism)
-        return _frame(header, handshake_response(error, self._offered))
+            self._exchange = self._mechanisms.begin(request.mechanism)
+        return self._frame(header, handshake_response(error, self._offered))
 
     def _authenticate(self, header: RequestHeader, reader: Reader) -> bytes | PasswordCall:
         request = read_authenticate_request(reader, header.api_version)
@@ -96,34 +101,34 @@ class Negotiation:
         except RefusedError as error:
             return self._refuse(header, str(error))
         if isinstance(step, PasswordCheck):
-            return PasswordCall(step.matches, lambda matches: self._judge(header, step.user, matches=matches))
-        if isinstance(self._exchange, Scram) and self._exchange.user is not None:
-            self._accept(self._exchange.user)
-        return _frame(header, authenticate_response(header.api_version, message=step))
+            return PasswordCall(step.matches, lambda matches: self._judge(header, step.proven, matches=matches))
+        if isinstance(step, Proven):
+            self._accept(step)
+        return self._frame(header, authenticate_response(header.api_version, message=step.message))
 
-    def _judge(self, header: RequestHeader, user: User | None, *, matches: bool) -> bytes:
-        if user is None or not matches:
-            who = "nobody: there is no such user" if user is None else f"{user.name}: the password is another one"
-            return self._refuse(header, who)
-        self._accept(user)
-        return _frame(header, authenticate_response(header.api_version))
+    def _judge(self, header: RequestHeader, proven: Proven | None, *, matches: bool) -> bytes:
+        if proven is None:
+            return self._refuse(header, "nobody: there is no such user")
+        if not matches:
+            return self._refuse(header, f"{proven.principal.name}: the password is another one")
+        self._accept(proven)
+        return self._frame(header, authenticate_response(header.api_version))
 
-    def _accept(self, user: User) -> None:
-        self.user = user
-        self.principal = Principal(user.name, _PRODUCER)
+    def _accept(self, proven: Proven) -> None:
+        self.credential = proven.credential
+        self.principal = proven.principal
 
     def _refuse(self, header: RequestHeader, why: str) -> bytes:
         self.refused = why
         detail = f"authentication by {self.mechanism} failed: user or password are wrong"
         body = authenticate_response(header.api_version, ErrorCode.SASL_AUTHENTICATION_FAILED, detail)
-        return _frame(header, body)
+        return self._frame(header, body)
+
+    def _frame(self, header: RequestHeader, body: bytes) -> bytes:
+        return frame_response(header, self._served[header.api_key], body)
 
     _steps: Final[Mapping[int, Callable[[Negotiation, RequestHeader, Reader], bytes | PasswordCall]]] = {
         API_VERSIONS: _api_versions,
         SASL_HANDSHAKE: _handshake,
         SASL_AUTHENTICATE: _authenticate,
     }
-
-
-def _frame(header: RequestHeader, body: bytes) -> bytes:
-    return frame_response(header, SERVED[header.api_key], body)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, WireError, int32, tags
-from pidkeeper.broker_agent.kafka.wire.versions import API_VERSIONS, Versions
+from pidkeeper.service.kafka.wire.primitives import Reader, WireError, int32, tags
+from pidkeeper.service.kafka.wire.versions import API_VERSIONS, Versions
 
 
 class RequestHeader(msgspec.Struct, frozen=True):

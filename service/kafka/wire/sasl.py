@@ -10,9 +10,9 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.broker_agent.kafka.wire.primitives import Reader, array, byte_string, int16, int64, string, tags
-from pidkeeper.broker_agent.kafka.wire.versions import Versions
 from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.service.kafka.wire.primitives import Reader, array, byte_string, int16, int64, string, tags
+from pidkeeper.service.kafka.wire.versions import Versions
 
 HANDSHAKE_VERSIONS: Final = Versions(1, 1, first_flexible=2)
 AUTHENTICATE_VERSIONS: Final = Versions(0, 2, first_flexible=2)

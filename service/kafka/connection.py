@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
-from functools import partial
-from typing import Protocol, cast
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol, cast
 
-from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller, MayUse
-from pidkeeper.broker_agent.kafka.dispatch import TransactionalCall
-from pidkeeper.broker_agent.kafka.negotiation import Negotiation, PasswordCall
-from pidkeeper.broker_agent.kafka.wire.primitives import WireError
-from pidkeeper.broker_agent.security.user_list import User
 from pidkeeper.service.access import Principal
-from pidkeeper.service.hung_up import has_hung_up
+from pidkeeper.service.kafka.negotiation import Negotiation
+from pidkeeper.service.kafka.wire.primitives import WireError
 
-Respond = Callable[[bytes, Caller], tuple[bytes | TransactionalCall | PasswordCall, int]]
-"""The answers to what is complete at the front of some bytes, or what gives them, and how many bytes were used."""
+Respond = Callable[[bytes, Any], tuple[Any, int]]
+"""The answers to what is complete at the front of some bytes, or the call that gives them, and how many bytes were
+used. The second argument is whose bytes they are."""
 
 
 class Host(Protocol):
@@ -27,7 +23,7 @@ class Host(Protocol):
     sweeps: int
 
     def admit(self, connection: Connection) -> bool: ...
-    def may_use(self, connection: Connection, principal: Principal) -> MayUse: ...
+    def caller(self, connection: Connection, principal: Principal) -> Any: ...
     def has_authenticated(self, mechanism: str) -> None: ...
     def refuse(self, connection: Connection, mechanism: str, why: str) -> None: ...
     def has_erred(self, connection: Connection, error: WireError, *, stranger: bool) -> None: ...
@@ -37,15 +33,15 @@ class Host(Protocol):
     def holds_request(self, connection: Connection, count: int) -> None: ...
     def holds_answer(self, connection: Connection, count: int) -> None: ...
     def forget(self, connection: Connection) -> None: ...
-    def begin(self, call: TransactionalCall | PasswordCall, done: Callable[[bytes | None], None]) -> None: ...
+    def begin(self, call: Any, done: Callable[[bytes | None], None]) -> None: ...
 
 
 class Connection(asyncio.Protocol):
     """One client. `last_sweep` is the sweep before which it last sent a complete request; `known`: whether it ever did.
 
-    `muted`: a call to the controllers is under way for it. Until that is answered nothing else is, as in Kafka, so that
-    no answer overtakes another one. `user`: who it is, if that is known by a password. `end`: of the client's
-    certificate, in seconds since the epoch.
+    `muted`: a call is under way for it. Until that is answered nothing else is, as in Kafka, so that
+    no answer overtakes another one. `credential`: by what it is known who it is, if that is by SASL. `end`: of the
+    client's certificate, in seconds since the epoch.
     """
 
     __slots__ = (
@@ -56,12 +52,12 @@ class Connection(asyncio.Protocol):
         "_partial_wants",
         "_paused",
         "_respond",
+        "credential",
         "end",
         "known",
         "last_sweep",
         "muted",
         "transport",
-        "user",
     )
 
     transport: asyncio.Transport
@@ -69,9 +65,9 @@ class Connection(asyncio.Protocol):
     def __init__(self, listener: Host) -> None:
         self._listener = listener
         self._respond: Respond = listener.respond
-        self._caller = ANYBODY
+        self._caller: Any = None
         self._negotiation: Negotiation | None = None
-        self.user: User | None = None
+        self.credential: Hashable = None
         self.end = math.inf
         self._partial = bytearray()
         self._partial_wants = 0
@@ -95,7 +91,7 @@ class Connection(asyncio.Protocol):
         """Serve it from now on, as somebody."""
         self._negotiation = None
         self._respond = self._listener.respond
-        self._caller = Caller(self._listener.may_use(self, principal), partial(has_hung_up, self.transport))
+        self._caller = self._listener.caller(self, principal)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._listener.forget(self)
@@ -111,7 +107,7 @@ class Connection(asyncio.Protocol):
         self._listener.holds_answer(self, 0)
         self._go_on()
 
-    def _mute(self, call: TransactionalCall | PasswordCall, rest: bytes) -> None:
+    def _mute(self, call: Any, rest: bytes) -> None:
         self.muted = True
         self._keep(rest)
         self.transport.pause_reading()
@@ -150,8 +146,8 @@ class Connection(asyncio.Protocol):
             return False
         if negotiation.principal is not None:
             self.serve(negotiation.principal)
-            self.user = negotiation.user
-            if self.user is not None:
+            self.credential = negotiation.credential
+            if self.credential is not None:
                 self._listener.has_authenticated(negotiation.mechanism)
             self._renew()
             return True
