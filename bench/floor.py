@@ -2,8 +2,9 @@
 
 Four processes on loopback. A leader takes `POST` requests through aiohttp, gathers a batch while the one before it is
 in flight, writes it with one fdatasync on a storage thread, and sends it to two followers, which write it, fdatasync,
-and acknowledge; the batch is answered when the leader and one follower hold it. And a server that answers Kafka's
-InitProducerId v4 from a counter. No term, no vote, no checksum, no recovery: nothing here is safe to use.
+and acknowledge; the batch is answered when the leader and one follower hold it. It takes Kafka's AllocateProducerIds
+v0 as well, by a bare `asyncio.Protocol`. And a server that answers InitProducerId v4 from a counter. No term, no vote,
+no checksum, no recovery: nothing here is safe to use.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, cast
 
@@ -28,6 +30,7 @@ import uvloop
 from aiohttp import web
 
 from bench.disk import PREALLOCATED_BYTES, open_preallocated
+from bench.kafka_load import answer_frame
 from pidkeeper.cli.local_cluster import free_ports, import_root
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from pidkeeper.protocol.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -176,6 +179,35 @@ class _FollowerLink(asyncio.Protocol):
             self._leader.acknowledged(_ACK.unpack_from(data, whole - _ACK.size)[0])
 
 
+class BareAllocator(asyncio.Protocol):
+    """Answers every AllocateProducerIds v0 request with the next block of a leader."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._partial = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._partial:
+            data = self._partial + data
+        position = 0
+        while len(data) - position >= 4:
+            end = position + 4 + int.from_bytes(data[position : position + 4], "big")
+            if end > len(data):
+                break
+            number = int.from_bytes(data[position + 8 : position + 12], "big")
+            self._leader.allocate().add_done_callback(partial(self._answer, number))
+            position = end
+        self._partial = data[position:]
+
+    def _answer(self, number: int, block: asyncio.Future[int]) -> None:
+        self._transport.write(answer_frame(number, block.result(), DEFAULT_BLOCK_SIZE))
+
+
 class ClaimServer(asyncio.Protocol):
     """Answers every InitProducerId v4 request with the next number."""
 
@@ -205,12 +237,13 @@ class ClaimServer(asyncio.Protocol):
         self._transport.write(b"".join(answers))
 
 
-async def serve_leader(port: int, path: Path, follower_ports: list[int]) -> web.AppRunner:
+async def serve_leader(port: int, path: Path, kafka_port: int, follower_ports: list[int]) -> web.AppRunner:
     """Link the followers, then take requests."""
     leader = Leader(path)
     loop = asyncio.get_running_loop()
     for follower_port in follower_ports:
         await loop.create_connection(leader.add_follower, HOST, follower_port)
+    await loop.create_server(lambda: BareAllocator(leader), HOST, kafka_port)
 
     async def allocate(request: web.Request) -> web.Response:
         _DECODE(await request.read())
@@ -261,7 +294,7 @@ class Floor:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._processes: list[subprocess.Popen[bytes]] = []
-        self.http_port, self.claims_port, *self._follower_ports = free_ports(4)
+        self.http_port, self.kafka_port, self.claims_port, *self._follower_ports = free_ports(5)
 
     def __enter__(self) -> Self:
         try:
@@ -269,10 +302,10 @@ class Floor:
                 self._spawn("follower", port, f"follower-{port}.log")
             for port in self._follower_ports:
                 wait_listening(port)
-            self._spawn("leader", self.http_port, "leader.log", *map(str, self._follower_ports))
+            self._spawn("leader", self.http_port, "leader.log", *map(str, [self.kafka_port, *self._follower_ports]))
             self._spawn("claims", self.claims_port, "-")
-            wait_listening(self.http_port)
-            wait_listening(self.claims_port)
+            for port in (self.http_port, self.kafka_port, self.claims_port):
+                wait_listening(port)
         except BaseException:
             self.__exit__()
             raise
@@ -304,7 +337,7 @@ def wait_listening(port: int) -> None:
 
 async def _serve(role: str, port: int, path: Path, *rest: str) -> None:
     starts: dict[str, Callable[[], object]] = {
-        "leader": lambda: serve_leader(port, path, [int(each) for each in rest]),
+        "leader": lambda: serve_leader(port, path, int(rest[0]), [int(each) for each in rest[1:]]),
         "follower": lambda: serve_follower(port, path),
         "claims": lambda: serve_claims(port),
         "tls-claims": lambda: serve_claims(port, _context(str(path), *rest)),

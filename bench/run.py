@@ -18,7 +18,7 @@ from bench.report import Report, Row, print_report
 from bench.sections import FULL, QUICK, Plan, Sections
 from pidkeeper.cli.local_cluster import import_root
 
-SECTIONS = ("disk", "allocate", "claims", "tls", "failover", "crowd")
+SECTIONS = ("disk", "allocate", "kafka", "claims", "tls", "failover", "crowd")
 
 DISTURBING_CORES = 0.2
 """From here on the report warns: the members, the load and the floors already share the cores."""

@@ -6,6 +6,7 @@ Where there is a floor, its repetitions and the cluster's alternate, so that a m
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import signal
 from collections.abc import Iterator
@@ -16,13 +17,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bench.claim_load import ClaimResult, ClaimSpec
-from bench.cluster import Cluster, fdatasyncs, host_port, raised_cluster, register
+from bench.closed_loop import LoadResult
+from bench.cluster import LOAD_BROKER_ID, Cluster, fdatasyncs, host_port, raised_cluster, register
 from bench.crowd_section import LIMITS, CrowdBench, CrowdPlan
 from bench.disk import measure_fdatasync
 from bench.failover import FailoverBench
 from bench.figures import repeats
 from bench.floor import ALLOCATE_PATH, HOST, Floor, tls_claims
-from bench.http_load import LoadResult, LoadSpec
+from bench.http_load import LoadSpec
+from bench.kafka_load import KafkaLoadSpec
 from bench.load_process import run_load
 from bench.process_tree import cpu_seconds
 from bench.report import Row, at_least, at_least_half, at_most, at_most_twice, median
@@ -124,6 +127,30 @@ class Sections:
                 )
             )
         self._check_distinct("block starts of the allocation section", starts)
+        return rows
+
+    def kafka(self) -> list[Row]:
+        """The same in Kafka's protocol, against a bare parser in front of the same commit, and against our HTTP."""
+        rows: list[Row] = []
+        starts: list[int] = []
+        with Floor(self._directory / "floor") as floor, self._cluster("kafka", LocalCluster) as cluster:
+            for callers in (1, CALLERS[-1]):
+                floors, results, by_http = [], [], []
+                for _ in range(self._plan.repetitions):
+                    floors.append(
+                        self._kafka_load(f"bare floor, {callers} callers", HOST, floor.kafka_port, 1, callers)
+                    )
+                    leader = cluster.leader()
+                    assert leader.kafka is not None, "controllers of a new directory speak it"
+                    body = register(leader)
+                    epoch, (host, port) = json.loads(body)["broker_epoch"], leader.kafka.split(":")
+                    results.append(self._kafka_load(f"kafka, {callers} callers", host, int(port), epoch, callers))
+                    name = f"http beside kafka, {callers} callers"
+                    by_http.append(self._http_load(name, *host_port(leader.http), body, callers))
+                for result in (*results, *by_http):
+                    starts += result.starts
+                rows += _kafka_rows(callers, floors, results, by_http)
+        self._check_distinct("block starts of the kafka section", starts)
         return rows
 
     def _allocate_with(
@@ -228,12 +255,20 @@ class Sections:
     def _http_load(self, name: str, host: str, port: int, body: str, callers: int) -> LoadResult:
         plan = self._plan
         spec = LoadSpec(host, port, ALLOCATE_PATH, body, callers, plan.seconds, plan.warmup)
-        result = run_load("bench.http_load", spec, LoadResult, self._load_seconds)
+        return self._checked(name, run_load("bench.http_load", spec, LoadResult, self._load_seconds))
+
+    def _checked(self, name: str, result: LoadResult) -> LoadResult:
+        """The result, once it is noted what was refused and that no block came twice."""
         refused = {status: count for status, count in result.statuses.items() if status != "200"}
         if refused or result.failures:
             self.notes.append(f"{name}: refused {refused}, failures {result.failures[:3]}")
         self._check_distinct(f"block starts of {name}", result.starts)
         return result
+
+    def _kafka_load(self, name: str, host: str, port: int, epoch: int, callers: int) -> LoadResult:
+        plan = self._plan
+        spec = KafkaLoadSpec(host, port, LOAD_BROKER_ID, epoch, callers, plan.seconds, plan.warmup)
+        return self._checked(name, run_load("bench.kafka_load", spec, LoadResult, self._load_seconds))
 
     def _claim_load(self, name: str, address: str, in_flight: int, tls: TlsFiles | None = None) -> ClaimResult:
         plan = self._plan
@@ -267,6 +302,23 @@ def _tls_rows(in_flight: int, floors: list[TlsLoad], results: list[TlsLoad], pla
         at_least(0.9, "tls", f"claims over TLS, {what}; {floor}", "ids/s", rates, floor_rates, ""),
         at_least(0.0, "tls", f"the same by the server's CPU; {floor}", "ids/CPU s", efforts, floor_efforts, on_top),
         at_least(0.0, "tls", f"claims over TLS, {what}; floor: without TLS", "ids/s", rates, plainly, ""),
+    ]
+
+
+def _kafka_rows(
+    callers: int, floors: list[LoadResult], results: list[LoadResult], by_http: list[LoadResult]
+) -> list[Row]:
+    name = f"{callers} caller{'s' if callers > 1 else ''}"
+    bare = "floor: a bare parser in front of the same commit"
+    if callers == 1:
+        latencies = [[one.p50_ms for one in group] for group in (results, floors)]
+        return [at_most_twice("kafka", f"AllocateProducerIds, {name}; {bare}", "ms, p50", *latencies)]
+    rates, floor_rates, http_rates = ([one.rate for one in group] for group in (results, floors, by_http))
+    p99 = f"p99 {max(one.p99_ms for one in results):.1f} ms, floor's {max(one.p99_ms for one in floors):.1f} ms"
+    client = f"client {max(one.client_cpu for one in results):.0%} of a core"
+    return [
+        at_least(0.7, "kafka", f"AllocateProducerIds, {name}; {bare}", "blocks/s", rates, floor_rates, p99),
+        at_least(2.0, "kafka", f"AllocateProducerIds, {name}; floor: our HTTP", "blocks/s", rates, http_rates, client),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from pidkeeper.broker_agent.ids.prefetch import (
     PrefetchSettings,
 )
 from pidkeeper.broker_agent.ids.reserve import ASK_FRACTION
-from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.protocol.addresses import KAFKA_SSL, HostPort, KafkaUrl
 from pidkeeper.protocol.records import MAX_PEER_LENGTH, BrokerId
 from pidkeeper.service.kafka.listener import IDLE_TIMEOUT_SECONDS, MAX_CONNECTIONS
 from pidkeeper.service.logs import LogFormat, LogLevel
@@ -35,8 +35,10 @@ _Positive = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All settings. Addresses are `host:port`, where port 0 means any free one; controllers are base URLs.
+    """All settings. Addresses are `host:port`, where port 0 means any free one.
 
+    `transport`: whether the controllers are asked over HTTP, and `controllers` are base URLs, or in Kafka's protocol
+    (KIP-730), and they are kafka://host:port, or kafka+ssl:// for TLS.
     `kafka_advertised` is what clients are told to connect to. It defaults to `kafka_listen`, unless that is a wildcard.
     `probe_listen` serves probes and metrics once more, whatever goes on at the other two. `security`, `tls`: as in
     `service.protection`; the certificate names this broker, and is shown to the controllers.
@@ -49,6 +51,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     broker_id: BrokerId
     controllers: tuple[str, ...]
+    transport: Literal["http", "kafka"] = "http"
     http_listen: str = "127.0.0.1:8091"
     probe_listen: str | None = None
     kafka_listen: str = "127.0.0.1:9092"
@@ -74,9 +77,11 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         if not self.controllers:
-            raise ValueError("controllers: at least one base URL is needed")
+            raise ValueError("controllers: at least one address is needed")
         for url in self.controllers:
-            if not url.startswith(("http://", "https://")):
+            if self.transport == "kafka":
+                KafkaUrl.parse(url, 'controllers, with transport = "kafka"')
+            elif not url.startswith(("http://", "https://")):
                 raise ValueError(f"controllers: {url!r} is not a base URL like http://127.0.0.1:8081")
         for name in ("http_listen", "probe_listen", "kafka_listen"):
             if (address := getattr(self, name)) is not None:
@@ -95,7 +100,9 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     def protection(self) -> Protection:
         """What its listeners and connections do about TLS. Raises SettingsError."""
-        check_urls(self.security, self.controllers, "controllers")
+        check_urls(
+            self.security, self.controllers, "controllers", KAFKA_SSL if self.transport == "kafka" else "https://"
+        )
         return load_protection(self.security, self.tls, ("broker", self.broker_id))
 
     def prefetch_settings(self) -> PrefetchSettings:

@@ -15,6 +15,7 @@ from pidkeeper.broker_agent.api.app import build_app
 from pidkeeper.broker_agent.config import AgentConfig
 from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient
+from pidkeeper.broker_agent.controllers.kafka_transport import KafkaTransport
 from pidkeeper.broker_agent.controllers.traced_transport import TracedTransport
 from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
@@ -96,9 +97,7 @@ async def _running(
     async with (
         exporting(exporter) as tracer,
         refreshing(callers.refresh, protection.refresh),
-        AiohttpTransport(
-            token=callers.token, tls=protection.tls, trace=None if tracer is None else tracer.headers
-        ) as transport,
+        _transport(config, callers, protection, tracer) as transport,
     ):
         carrier = transport if tracer is None else TracedTransport(transport, tracer)
         client = ControllerClient(config.controllers, carrier, rng)
@@ -137,6 +136,16 @@ async def _running(
             agent.stopping = True
             logger.info("stopping")
         await agent.session.unregister()
+
+
+def _transport(
+    config: AgentConfig, callers: Callers, protection: Protection, tracer: Tracer | None
+) -> AiohttpTransport | KafkaTransport:
+    """What carries requests to the controllers."""
+    if config.transport == "kafka":
+        return KafkaTransport(token=callers.token, tls=protection.tls)
+    headers = None if tracer is None else tracer.headers
+    return AiohttpTransport(token=callers.token, tls=protection.tls, trace=headers)
 
 
 def _traced(agent: Agent, tracer: Tracer) -> TransactionCalls:

@@ -52,6 +52,13 @@ STEADY_SECONDS: Final = 60.0
     is_flag=True,
     help="TLS and certificates on every listener, and a user for Kafka clients. Later runs on the same DIR keep this.",
 )
+@click.option(
+    "--transport",
+    default="http",
+    show_default=True,
+    type=click.Choice(["http", "kafka"]),
+    help="How agents ask the controllers: over HTTP, or in Kafka's protocol (KIP-730).",
+)
 @click.option("--restart/--no-restart", default=True, show_default=True, help="Restart a process that dies.")
 def dev(
     directory: Path,
@@ -60,6 +67,7 @@ def dev(
     base_port: int | None,
     connect: str | None,
     secure: bool,
+    transport: str,
     restart: bool,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM.
@@ -82,6 +90,7 @@ def dev(
             base_port=base_port,
             zookeeper=connect,
             secure=secure,
+            agent_options={"transport": transport},
         )
     except (DirectoryError, OSError) as error:
         raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error

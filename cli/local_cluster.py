@@ -28,6 +28,7 @@ from pidkeeper.cli.controllers import CERTIFICATES, Controllers, connect, dev_fi
 from pidkeeper.cli.dev_user import CLIENT, make_user
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.protocol.addresses import KAFKA, KAFKA_SSL
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.service.tls_files import TlsFiles
 from pidkeeper.snapshots.files import OsFiles, write_durably
@@ -43,7 +44,10 @@ CERTIFICATE_DAYS: Final = 365
 
 
 class Controller(msgspec.Struct, omit_defaults=True):
-    """One controller process, as cluster.json shows it. `learner`: it joined a cluster that was there already."""
+    """One controller process, as cluster.json shows it. `learner`: it joined a cluster that was there already.
+
+    `kafka`: host:port where brokers ask it in Kafka's protocol; None where it does not listen for that.
+    """
 
     id: int
     http: str
@@ -51,6 +55,7 @@ class Controller(msgspec.Struct, omit_defaults=True):
     pid: int
     data_dir: str
     learner: bool = False
+    kafka: str | None = None
 
 
 class Agent(msgspec.Struct):
@@ -83,8 +88,9 @@ Member = Controller | Agent
 class LocalCluster:
     """Starts, kills and restarts the members of one directory. Not thread-safe.
 
-    If the directory already has a cluster, that cluster is used and the numbers given here are ignored. `…_options` are
-    keys of the configuration files, read at every start of a member; None leaves a key out. Raises
+    If the directory already has a cluster, that cluster is used and the numbers given here are ignored. `by_kafka`:
+    whether its controllers listen for Kafka's protocol too. `…_options` are keys of the configuration files, read at
+    every start of a member; None leaves a key out. Raises
     CommandError if cluster.json cannot be read, or if `zookeeper` or `secure` is not what the cluster was created with.
     """
 
@@ -97,6 +103,7 @@ class LocalCluster:
         base_port: int | None = None,
         zookeeper: str | None = None,
         secure: bool = False,
+        by_kafka: bool = True,
         controller_options: dict[str, Any] | None = None,
         agent_options: dict[str, Any] | None = None,
     ) -> None:
@@ -112,6 +119,9 @@ class LocalCluster:
             self.layout = self._resume(zookeeper, secure=secure)
         else:
             self.layout = self._lay_out(controllers, agents, base_port, zookeeper, secure=secure)
+            if not by_kafka:
+                for controller in self.layout.controllers:
+                    controller.kafka = None
         if self.layout.secure:
             self._make_certificates()
 
@@ -138,9 +148,9 @@ class LocalCluster:
         self, controllers: int, agents: int, base_port: int | None, zookeeper: str | None, *, secure: bool
     ) -> Layout:
         scheme = "https" if secure else "http"
-        count = 2 * controllers + 2 * agents
+        count = 3 * controllers + 2 * agents
         ports = iter(free_ports(count) if base_port is None else range(base_port, base_port + count))
-        return Layout(
+        layout = Layout(
             cluster_id=f"local-{uuid.uuid4()}",
             zookeeper=zookeeper,
             to_found=uuid.uuid4(),
@@ -160,6 +170,10 @@ class LocalCluster:
                 for broker_id in range(1, agents + 1)
             ],
         )
+        # Behind the ports that a cluster had before.
+        for controller in layout.controllers:
+            controller.kafka = f"{HOST}:{next(ports)}"
+        return layout
 
     def _make_certificates(self) -> None:
         """Those that are not there yet."""
@@ -197,7 +211,8 @@ class LocalCluster:
     def add_controller(self) -> Controller:
         """Lay out one more controller, which is a learner until it is made a voter. Does not start it."""
         node_id = max(controller.id for controller in self.layout.controllers) + 1
-        http_port, peer_port = free_ports(2)
+        http_port, peer_port, kafka_port = free_ports(3)
+        by_kafka = self.layout.controllers[0].kafka is not None
         controller = Controller(
             id=node_id,
             http=f"{'https' if self.layout.secure else 'http'}://{HOST}:{http_port}",
@@ -205,6 +220,7 @@ class LocalCluster:
             pid=0,
             data_dir=str(self.directory / "data" / f"controller-{node_id}"),
             learner=True,
+            kafka=f"{HOST}:{kafka_port}" if by_kafka else None,
         )
         self.layout.controllers.append(controller)
         if self.layout.secure:
@@ -221,7 +237,7 @@ class LocalCluster:
         if isinstance(member, Agent):
             return {
                 "broker_id": member.id,
-                "controllers": [controller.http for controller in self.layout.controllers],
+                "controllers": self._asked(),
                 "http_listen": member.http.partition("://")[2],
                 "kafka_listen": member.kafka,
                 **self._security(member),
@@ -232,11 +248,18 @@ class LocalCluster:
             "cluster_id": self.layout.cluster_id,
             "data_dir": member.data_dir,
             "http_listen": member.http.partition("://")[2],
+            "kafka_listen": member.kafka,
             "peer_listen": member.peer,
             "peer_key_file": None if self.layout.secure else str(self._peer_key),
             **self._security(member),
             "voters": [
-                {"id": c.id, "peer": c.peer, "http": c.http, **({"learner": True} if c.learner else {})}
+                {
+                    "id": c.id,
+                    "peer": c.peer,
+                    "http": c.http,
+                    **({} if c.kafka is None else {"kafka": self.kafka_url(c)}),
+                    **({"learner": True} if c.learner else {}),
+                }
                 for c in self.layout.controllers
                 if not c.learner or c is member
             ],
@@ -245,6 +268,22 @@ class LocalCluster:
             "founding_hearing_ms": 0,
             **self.controller_options,
         }
+
+    def _asked(self) -> list[str]:
+        """The addresses at which agents ask the controllers."""
+        controllers = self.layout.controllers
+        if self.agent_options.get("transport") != "kafka":
+            return [one.http for one in controllers]
+        if any(one.kafka is None for one in controllers):
+            raise CommandError(
+                f"the controllers in {self.directory} do not listen for Kafka's protocol: use another --dir",
+                ExitCode.REFUSED,
+            )
+        return [self.kafka_url(one) for one in controllers]
+
+    def kafka_url(self, controller: Controller) -> str:
+        """Where brokers ask a controller in Kafka's protocol."""
+        return f"{KAFKA_SSL if controller.http.startswith('https://') else KAFKA}{controller.kafka}"
 
     def _security(self, member: Member) -> dict[str, Any]:
         if not self.layout.secure:

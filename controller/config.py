@@ -18,6 +18,7 @@ from pidkeeper.controller.node.settings import (
     Voter,
     ZooKeeperSettings,
 )
+from pidkeeper.protocol.addresses import KAFKA_SSL, AddressError, KafkaUrl
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_BLOCK_SIZE
 from pidkeeper.protocol.messages import ClusterId
 from pidkeeper.service.logs import LogFormat, LogLevel
@@ -36,12 +37,15 @@ MIN_PEER_KEY_CHARACTERS: Final = 16
 class VoterTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `[[voters]]` table: `id`, `peer` as host:port, `http` as the base URL that clients reach it under.
 
+    `kafka`: where it speaks Kafka's protocol, if it does, as kafka://host:port, or kafka+ssl:// for TLS; brokers that
+    ask another member are told it while this one leads.
     `learner`: it does not vote until it is made a voter; only the member's own table can have it.
     """
 
     id: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     peer: str
     http: str
+    kafka: str | None = None
     learner: bool = False
 
 
@@ -88,6 +92,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change the
     cluster, beside their certificates; either may have several, one a line. `tokens_file`: tokens of callers with roles
     of their own (`service.token_list`).
+    `kafka_listen`: host:port where brokers are served by Kafka's protocol as well: AllocateProducerIds (KIP-730), and
+    the registrations and heartbeats that it takes.
     `probe_listen`: host:port where probes and metrics are served once more, whatever goes on at `http_listen`.
     `mode`: whether a quorum that has handed out nothing yet allocates by itself, or from ZooKeeper (`zookeeper`,
     KIP-730's bridge). `zookeeper`: how ZooKeeper is reached, needed until the migration from
@@ -99,6 +105,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     data_dir: str
     http_listen: str
     http_advertised: str | None = None
+    kafka_listen: str | None = None
     probe_listen: str | None = None
     peer_listen: str
     voters: Annotated[list[VoterTable], msgspec.Meta(min_length=1, max_length=9)]
@@ -169,12 +176,24 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             bridge=self.mode == "zookeeper",
         )
 
+    def kafka_addresses(self) -> dict[int, str]:
+        """Where members speak Kafka's protocol, by their id. Raises SettingsError."""
+        try:
+            return {
+                table.id: str(KafkaUrl.parse(table.kafka, "voters.kafka"))
+                for table in self.voters
+                if table.kafka is not None
+            }
+        except AddressError as error:
+            raise SettingsError(str(error)) from error
+
     def protection(self) -> Protection:
         """What its listeners and links do about TLS. Raises SettingsError."""
         urls = [table.http for table in self.voters]
         check_urls(
             self.security, urls if self.http_advertised is None else [*urls, self.http_advertised], "voters.http"
         )
+        check_urls(self.security, list(self.kafka_addresses().values()), "voters.kafka", KAFKA_SSL)
         if self.security == REQUIRED and self.insecure:
             raise SettingsError('insecure: it lets peers in without a proof, and security = "required" lets nobody')
         return load_protection(self.security, self.tls, ("controller", self.node_id), self.cluster_id)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from pidkeeper.controller.api.app import build_app
+import msgspec
+from prometheus_client.registry import Collector
+
+from pidkeeper.controller.api.app import build_app, build_authenticator
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.usage_metrics import usage_watched
 from pidkeeper.controller.config import ControllerConfig
+from pidkeeper.controller.kafka.interface import KafkaInterface
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.commit_spans import TracedInterface
 from pidkeeper.controller.node.durable_voters import VotersRefused
@@ -22,12 +26,13 @@ from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption, LogFull
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.connections import MAX_CONNECTIONS, fitting_connections
+from pidkeeper.service.kafka.listener import MAX_CONNECTIONS as KAFKA_CONNECTIONS
 from pidkeeper.service.logs import tell_with_each_line
 from pidkeeper.service.probe_listener import PROBE_CONNECTIONS, probes_served
 from pidkeeper.service.process import ServiceError, on_stop_signal, on_violation, run_service
-from pidkeeper.service.protection import UNPROTECTED, Protection
+from pidkeeper.service.protection import Protection
 from pidkeeper.service.refreshing import Refreshed, refreshing
-from pidkeeper.service.server import HttpServer
+from pidkeeper.service.server import HttpServer, ListenError
 from pidkeeper.service.settings import parse_address, parse_optional_address
 from pidkeeper.service.shared_tokens import shared_tokens
 from pidkeeper.service.token_hashes import SharedTokens
@@ -62,48 +67,68 @@ OPENING_ERRORS = (
 )
 
 
+class _Interfaces(NamedTuple):
+    """What the interfaces of a controller are set up with."""
+
+    http_listen: HostPort
+    kafka_listen: HostPort | None
+    kafka_addresses: Mapping[int, str]
+    probe_listen: HostPort | None
+    limits: ApiLimits
+    shared: Refreshed[SharedTokens]
+    tokens: TokenList | None
+    protection: Protection
+
+    @classmethod
+    def of(cls, config: ControllerConfig) -> _Interfaces:
+        """Raises SettingsError."""
+        return cls(
+            parse_address(config.http_listen, "http_listen"),
+            parse_optional_address(config.kafka_listen, "kafka_listen"),
+            config.kafka_addresses(),
+            parse_optional_address(config.probe_listen, "probe_listen"),
+            config.limits,
+            shared_tokens(config.token_file, config.operator_token_file),
+            None if config.tokens_file is None else TokenList(config.tokens_file),
+            config.protection(),
+        )
+
+    @property
+    def wanted(self) -> tuple[int, int]:
+        """How many connections HTTP and Kafka should be able to hold."""
+        return MAX_CONNECTIONS, 0 if self.kafka_listen is None else KAFKA_CONNECTIONS
+
+    def refresh(self) -> None:
+        """Read what has changed of the files."""
+        self.protection.refresh()
+        self.shared.refresh()
+        if self.tokens is not None:
+            self.tokens.refresh()
+
+
 def run(config: ControllerConfig) -> int:
     """Run until SIGTERM or SIGINT (returns 0), or until something makes it stop or keeps it from stopping (returns 1).
 
     Raises SettingsError for a configuration that cannot be used.
     """
-    settings, listen = config.member_settings(), parse_address(config.http_listen, "http_listen")
-    probe_listen = parse_optional_address(config.probe_listen, "probe_listen")
-    protection, shared = config.protection(), shared_tokens(config.token_file, config.operator_token_file)
-    listed = None if config.tokens_file is None else TokenList(config.tokens_file)
+    settings, interfaces = config.member_settings(), _Interfaces.of(config)
     tracer = load_tracer(config.tracing, "pidkeeper-controller", config.node_id)
     return run_service(
-        lambda: _running(
-            settings,
-            listen,
-            config.limits,
-            shared=shared,
-            tokens=listed,
-            protection=protection,
-            probe_listen=probe_listen,
-            exporter=tracer,
-        ),
+        lambda: _running(settings, interfaces, tracer),
         logger=logger,
         log_level=config.log_level,
         log_format=config.log_format,
-        open_files=MAX_CONNECTIONS + SPARE_FILES + protection.files,
+        open_files=sum(interfaces.wanted) + SPARE_FILES + interfaces.protection.files,
         stop_seconds=STOP_SECONDS if tracer is None else STOP_SECONDS + FLUSH_SECONDS,
     )
 
 
 @asynccontextmanager
 async def _running(
-    settings: MemberSettings,
-    listen: HostPort,
-    limits: ApiLimits,
-    *,
-    shared: Refreshed[SharedTokens],
-    tokens: TokenList | None = None,
-    protection: Protection = UNPROTECTED,
-    probe_listen: HostPort | None = None,
-    exporter: Exporter | None = None,
+    settings: MemberSettings, interfaces: _Interfaces, exporter: Exporter | None = None
 ) -> AsyncIterator[ClusterMember]:
-    connections, handshakes = fitting_connections(MAX_CONNECTIONS, protection.files, reserved=SPARE_FILES)
+    protection = interfaces.protection
+    http, kafka, handshakes = fitting_connections(*interfaces.wanted, protection.files, reserved=SPARE_FILES)
     protection.fit(handshakes)
     try:
         member = await open_member(settings, protection)
@@ -112,32 +137,56 @@ async def _running(
     on_violation(member.driver.fault)
     core = member.core
     tell_with_each_line(lambda: {"member": member.node_id, "term": core.term, "index": core.commit})
-    refresh = [protection.refresh, shared.refresh]
-    if tokens is not None:
-        refresh.append(tokens.refresh)
     async with AsyncExitStack() as stack:
         tracer = await stack.enter_async_context(exporting(exporter))
+        collectors: list[Collector] = [await stack.enter_async_context(usage_watched(Path(settings.data_dir)))]
+        by_kafka = await _bind_kafka(interfaces, kafka, stack)
+        if by_kafka is not None:
+            collectors.append(by_kafka)
+        interface = MemberInterface(member)
         app = build_app(
-            MemberInterface(member) if tracer is None else TracedInterface(member, tracer),
-            limits=limits,
-            shared=shared,
-            tokens=tokens,
+            interface if tracer is None else TracedInterface(member, tracer),
+            limits=interfaces.limits,
+            shared=interfaces.shared,
+            tokens=interfaces.tokens,
             protection=protection,
-            collectors=[await stack.enter_async_context(usage_watched(Path(settings.data_dir)))],
+            collectors=collectors,
             tracer=tracer,
         )
-        await stack.enter_async_context(refreshing(*refresh))
-        await stack.enter_async_context(probes_served(app, probe_listen, protection))
-        api = HttpServer(app, max_connections=connections, protection=protection)
-        host, port = await api.start(listen.host, listen.port)
+        await stack.enter_async_context(refreshing(interfaces.refresh))
+        await stack.enter_async_context(probes_served(app, interfaces.probe_listen, protection))
+        api = HttpServer(app, max_connections=http, protection=protection)
+        host, port = await api.start(*msgspec.structs.astuple(interfaces.http_listen))
         try:
             await member.start()
         except OSError as error:
             raise ServiceError(f"cannot listen for peers on {settings.peer_listen}: {error.strerror}") from error
+        if by_kafka is not None:
+            await by_kafka.serve(app.operations, app.dispatch, interface.leader)
         on_stop_signal(member.request_stop)
         logger.info("member %d of cluster %s serves HTTP on %s:%d", member.node_id, settings.cluster_id, host, port)
         yield member
         api.begin_drain()
         await member.hand_over()
         await api.stop(DRAIN_SECONDS)
+        if by_kafka is not None:
+            await by_kafka.listener.stop()
         await member.stop()
+
+
+async def _bind_kafka(interfaces: _Interfaces, connections: int, stack: AsyncExitStack) -> KafkaInterface | None:
+    """The interface for Kafka's protocol, with its address taken, if there is to be one. Raises ListenError."""
+    address = interfaces.kafka_listen
+    if address is None:
+        return None
+    authenticator = build_authenticator(interfaces.shared, interfaces.tokens, interfaces.protection)
+    by_kafka = KafkaInterface(
+        authenticator, interfaces.protection, interfaces.kafka_addresses, max_connections=connections
+    )
+    stack.push_async_callback(by_kafka.listener.stop)
+    try:
+        port = await by_kafka.listener.bind(address.host, address.port)
+    except OSError as error:
+        raise ListenError(f"kafka_listen: cannot listen on {address}: {error}") from None
+    logger.info("brokers are served by Kafka's protocol on %s", HostPort(address.host, port))
+    return by_kafka

@@ -21,13 +21,21 @@ SET_BY_THE_CHART: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
     ControllerConfig: frozenset(
         {
             *("node_id", "cluster_id", "data_dir", "voters", "mode", "zookeeper"),
-            *("http_listen", "http_advertised", "probe_listen", "peer_listen"),
+            *("http_listen", "http_advertised", "kafka_listen", "probe_listen", "peer_listen"),
             *("security", "tls", "peer_key_file", "insecure", "token_file", "operator_token_file", "tokens_file"),
         }
     ),
     AgentConfig: frozenset(
         {
-            *("broker_id", "controllers", "http_listen", "probe_listen", "kafka_listen", "kafka_advertised"),
+            *(
+                "broker_id",
+                "controllers",
+                "transport",
+                "http_listen",
+                "probe_listen",
+                "kafka_listen",
+                "kafka_advertised",
+            ),
             *("security", "tls", "token_file", "tokens_file", "users_file", "acls_file"),
         }
     ),

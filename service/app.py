@@ -90,11 +90,12 @@ class ProbeApp:
 class App:
     """One service, ready to be served: `dispatch` answers a request, `begin_drain` turns `/readyz` to 503.
 
-    `probes` answers a part of the requests.
+    `probes` answers a part of the requests. `operations`: what answers calls, for whoever speaks another protocol.
     """
 
     def __init__(self, service: Service[Any], authenticator: Authenticator) -> None:
         self.counters: Final = ServerCounters()
+        self.operations: Final = service.operations
         self._draining = Draining()
         self._upkeep = service.upkeep
         self._drain = service.drain

@@ -26,7 +26,8 @@ class Authenticator:
 
     `shared`: tokens of all callers, and of operators. `listed`: tokens of many, each with roles of its own. With tokens
     of operators or a list, nobody else is an operator, but for certificates that say so. `closed`: whether everybody
-    must have a name; without it, and without a common token or a list, all are let in.
+    must have a name; without it, and without a common token or a list, all are let in. `anybody`: who a caller is that
+    shows nothing; None where something is needed.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class Authenticator:
         self.closed: Final = closed
         self._listed = listed
         self._holder = Principal(_TOKEN_HOLDER, roles)
-        # Whoever brings no token; None where one is needed for everything.
-        self._anybody = Principal(_ANYBODY, roles) if known.common is None and listed is None and not closed else None
+        self.anybody: Final = (
+            Principal(_ANYBODY, roles) if known.common is None and listed is None and not closed else None
+        )
         self._takes_tokens = known != SharedTokens() or listed is not None
 
     @property
@@ -61,12 +63,12 @@ class Authenticator:
         if self._takes_tokens:
             scheme, _, given = request.headers.get("Authorization", "").partition(" ")
             if scheme.lower() == "bearer":
-                found = self._whose(given.strip().encode("utf-8", "surrogateescape"))
+                found = self.bearer(given.strip().encode("utf-8", "surrogateescape"))
                 if found is not None:
                     return found
         certified = request.certified
-        if self._anybody is not None:
-            return self._anybody if certified is None else _more(certified, self._anybody)
+        if self.anybody is not None:
+            return self.anybody if certified is None else _more(certified, self.anybody)
         if certified is not None:
             return certified
         what = "a bearer token or a client certificate" if self.closed else "a valid bearer token"
@@ -74,8 +76,8 @@ class Authenticator:
         headers = {"WWW-Authenticate": 'Bearer realm="pidkeeper"'}
         raise HttpError(401, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, detail, headers=headers)
 
-    def _whose(self, token: bytes) -> Principal | None:
-        """As in `TokenList.find`, files are looked at again for a token that is unknown."""
+    def bearer(self, token: bytes) -> Principal | None:
+        """Whose token it is. As in `TokenList.find`, files are looked at again for one that is unknown."""
         digest = digest_of(token)
         if (found := self._sharing(digest)) is not None:
             return found

@@ -19,8 +19,8 @@ Level = Literal["off", "optional", "required"]
 `required`: nothing without TLS, and nobody without a name, but for whoever asks whether the process lives or is ready.
 """
 
-LISTENERS: Final = 3
-"""The most that a process has: HTTP, probes, and peers or Kafka."""
+LISTENERS: Final = 4
+"""The most that a process has: HTTP, probes, Kafka and peers."""
 
 FILES_PER_HANDSHAKE: Final = 2
 """In a flood there are as many that are just being closed, for some turns of the event loop."""
@@ -108,8 +108,8 @@ def load_protection(level: Level, files: TlsFiles, own: tuple[str, int], cluster
     return Protection(level, tls, cluster_id or next(iter(clusters)))
 
 
-def check_urls(level: Level, urls: Sequence[str], key: str) -> None:
+def check_urls(level: Level, urls: Sequence[str], key: str, scheme: str = "https://") -> None:
     """Raise SettingsError for an address that a process of this level must not speak to."""
     for url in urls if level == REQUIRED else ():
-        if not url.startswith("https://"):
-            raise SettingsError(f'{key}: {url} is no https:// address, and security = "required" takes no other')
+        if not url.startswith(scheme):
+            raise SettingsError(f'{key}: {url} is no {scheme} address, and security = "required" takes no other')

@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.service.histogram import durations
 from pidkeeper.service.kafka.listener import KafkaListener
+from pidkeeper.service.kafka.listener_metrics import listener_families
 
 PREFIX: Final = "pidkeeper_agent_"
 
@@ -33,6 +34,7 @@ class AgentCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._counters()
         yield from self._gauges()
+        yield from listener_families(PREFIX, self._listener)
         rounds = CounterMetricFamily(
             PREFIX + "prefetch_rounds", "Rounds of block requests, by outcome.", labels=["outcome"]
         )
@@ -42,26 +44,6 @@ class AgentCollector(Collector):
         yield self._rounds.family(
             PREFIX + "prefetch_duration_seconds", "Seconds that a round of block requests took, whatever came of it."
         )
-        cut = CounterMetricFamily(
-            PREFIX + "connections_cut",
-            "Kafka connections closed for taking too long, holding too much, or an expired certificate or user.",
-            labels=["reason"],
-        )
-        for reason, count in self._listener.cut.items():
-            cut.add_metric([reason], count)
-        yield cut
-        failed = CounterMetricFamily(
-            PREFIX + "handshakes_failed", "New Kafka connections that came to no TLS.", labels=["reason"]
-        )
-        for reason, count in self._listener.handshakes_failed.items():
-            failed.add_metric([reason], count)
-        yield failed
-        authenticated = CounterMetricFamily(
-            PREFIX + "authentications", "Kafka clients that authenticated by SASL.", labels=["mechanism", "outcome"]
-        )
-        for mechanism_and_outcome, count in self._listener.authentications.items():
-            authenticated.add_metric(mechanism_and_outcome, count)
-        yield authenticated
         requests = CounterMetricFamily(
             PREFIX + "transactional_requests",
             "Transactional requests, by outcome: the answer's name, or why they may be late and were not passed on.",
@@ -85,7 +67,7 @@ class AgentCollector(Collector):
             self._last_success = self._wall_clock()
 
     def _counters(self) -> Iterator[Metric]:
-        agent, listener = self._agent, self._listener
+        agent = self._agent
         reserve, prefetcher = agent.reserve, agent.prefetcher
         for name, text, value in (
             ("claims", "Producer IDs claimed from the reserve; a claim never waits.", reserve.claimed),
@@ -100,11 +82,6 @@ class AgentCollector(Collector):
                 "Candidate IDs discarded because the outcome of their request is unknown.",
                 agent.candidates.lost,
             ),
-            ("connections_accepted", "Kafka connections accepted.", listener.accepted),
-            ("connections_refused", "Kafka connections refused because the limit was reached.", listener.refused),
-            ("connections_evicted", "Kafka connections that gave way to new ones.", listener.evicted),
-            ("connections_idle_closed", "Kafka connections closed as idle.", listener.idle_closed),
-            ("malformed_frames", "Kafka connections closed for a malformed request.", listener.malformed),
         ):
             yield CounterMetricFamily(PREFIX + name, text, value=value)
 
@@ -134,7 +111,6 @@ class AgentCollector(Collector):
             ),
             ("candidates_kept", "Unused candidate IDs kept for the next requests.", len(agent.candidates)),
             ("known_agents", "Agents that Metadata names to clients, this one included.", len(agent.directory.nodes)),
-            ("connections", "Open Kafka connections.", len(self._listener.connections)),
         ):
             yield GaugeMetricFamily(PREFIX + name, text, value=value)
 

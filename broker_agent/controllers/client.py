@@ -11,6 +11,7 @@ import msgspec
 
 from pidkeeper.broker_agent.backoff import Random, backoff_seconds
 from pidkeeper.broker_agent.controllers.transport import Transport
+from pidkeeper.protocol.addresses import KAFKA, KAFKA_SSL
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
@@ -65,7 +66,8 @@ _RETRIED_ELSEWHERE: Final = frozenset(
 _UNKNOWN_OUTCOMES: Final = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.UNKNOWN_SERVER_ERROR})
 """Errors that do not say whether the request took effect."""
 
-_SCHEMES: Final = ("http://", "https://")
+_SCHEMES: Final = {"http": ("http://", "https://"), "kafka": (KAFKA, KAFKA_SSL)}
+"""How addresses begin, by what carries the requests: without TLS, and with it."""
 
 _log = logging.getLogger(__name__)
 _Response = TypeVar("_Response")
@@ -100,7 +102,8 @@ class ControllerClient:
             raise ValueError("at least one controller address is needed")
         self._members = tuple(member.rstrip("/") for member in members)
         # A token must not be told on the way to a leader that is named without TLS, by whom ever.
-        self._schemes = ("https://",) if all(member.startswith("https://") for member in members) else _SCHEMES
+        plain, encrypted = _SCHEMES["kafka" if members[0].startswith(_SCHEMES["kafka"]) else "http"]
+        self._schemes = (encrypted,) if all(one.startswith(encrypted) for one in members) else (plain, encrypted)
         self._transport = transport
         self._rng = rng
         self._attempt_seconds = attempt_seconds

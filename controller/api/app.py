@@ -30,6 +30,14 @@ DESCRIPTION: Final = Description(
 )
 
 
+def build_authenticator(shared: Sharing | None, tokens: TokenList | None, protection: Protection) -> Authenticator:
+    """Who is let in. `shared`: a common token must come with every call under `/v1`, where there is any; where
+    operators have theirs, it is not enough for what changes the cluster. `tokens`: those of callers with roles of their
+    own. `protection`: whether everybody must have a name.
+    """
+    return Authenticator(shared, listed=None if tokens is None else tokens.find, closed=protection.required)
+
+
 def build_app(
     member: Member,
     *,
@@ -43,10 +51,9 @@ def build_app(
 ) -> App:
     """The app that serves `member`.
 
-    `shared`: a common one must come with every call under `/v1`, where there is any; where operators have theirs, it is
-    not enough for what changes the cluster. Probes are always open, metrics and the OpenAPI document unless everybody
-    must have a name. `tokens`: those of callers with roles of their own. `protection`: whether everybody must have a
-    name. `collectors`: further samples. `clock_ns`: a monotonic clock. `tracer`: gets the spans of requests.
+    `shared`, `tokens`, `protection`: as in `build_authenticator`. Probes are always open, metrics and the OpenAPI
+    document unless everybody must have a name. `collectors`: further samples. `clock_ns`: a monotonic clock. `tracer`:
+    gets the spans of requests.
     """
     metrics = AllocationMetrics()
     operations = Operations(member, limits, metrics, clock_ns)
@@ -75,5 +82,4 @@ def build_app(
         drain=events.streams.end,
         tracer=tracer,
     )
-    listed = None if tokens is None else tokens.find
-    return App(service, Authenticator(shared, listed=listed, closed=protection.required))
+    return App(service, build_authenticator(shared, tokens, protection))

@@ -282,6 +282,15 @@ PROCESSES = Row(
             ),
         ),
         graph(
+            "Kafka's protocol",
+            "Connections of brokers that are open; requests a second, by their API and outcome. Nothing without it.",
+            Query("pidkeeper_kafka_connections{$where}", "{{instance}}"),
+            Query(
+                "sum by (api, outcome) (rate(pidkeeper_kafka_requests_total{$where}[$__rate_interval]))",
+                "{{api}}: {{outcome}}",
+            ),
+        ),
+        graph(
             "Days left of certificates",
             "Until the certificate of a process ends; nothing without TLS.",
             Query("(pidkeeper_certificate_expiry_timestamp_seconds{$where} - time()) / 86400", "{{instance}}"),

@@ -109,8 +109,9 @@ class Connection(asyncio.Protocol):
 
     def _mute(self, call: Any, rest: bytes) -> None:
         self.muted = True
-        self._keep(rest)
-        self.transport.pause_reading()
+        if rest:
+            self._keep(rest)
+            self.transport.pause_reading()
         self._listener.begin(call, self._unmute)
 
     def _unmute(self, answer: bytes | None) -> None:
@@ -132,9 +133,14 @@ class Connection(asyncio.Protocol):
             self._answer(self._take_partial())
 
     def data_received(self, data: bytes) -> None:
-        if self._partial or self.muted:
+        if self.muted:
+            # Not before: most clients wait for their answer, and reading would be stopped and begun for each.
+            self.transport.pause_reading()
             self._keep(data)
-            if self.muted or len(self._partial) < self._partial_wants:
+            return
+        if self._partial:
+            self._keep(data)
+            if len(self._partial) < self._partial_wants:
                 return
             data = self._take_partial()
         self._answer(data)

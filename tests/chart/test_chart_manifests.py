@@ -421,6 +421,31 @@ def test_agents_know_every_controller(render: Any) -> None:
     assert agent["controllers"] == [voter["http"] for voter in controller_config(rendered)["voters"]]
 
 
+def test_agents_ask_in_kafkas_protocol_where_controllers_listen_for_it(render: Any) -> None:
+    rendered = render("controller.kafka=true", "agent.transport=kafka")
+    agent = tomllib.loads(rendered.one("ConfigMap", "pidkeeper-agent")["data"]["agent.toml"])
+    controller = controller_config(rendered)
+    assert agent["transport"] == "kafka"
+    assert agent["controllers"] == [voter["kafka"] for voter in controller["voters"]]
+    assert all(re.fullmatch(r"kafka://pidkeeper-controller-[123]\..*:9093", url) for url in agent["controllers"])
+    assert controller["kafka_listen"] == "0.0.0.0:9093"
+    for name in ("pidkeeper-controller", "pidkeeper-controller-headless"):
+        assert {"name": "kafka", "port": 9093, "targetPort": "kafka"} in rendered.one("Service", name)["spec"]["ports"]
+    refused = render("agent.transport=kafka")
+    assert refused.returncode != 0
+    assert "set controller.kafka=true" in refused.stderr
+
+
+def test_without_being_asked_for_controllers_speak_http_alone(render: Any) -> None:
+    """Also where the values are those of an earlier release, which knew no other way."""
+    for options in ((), ("--set", "controller.kafka=null,agent.transport=null")):
+        rendered = render(options=options)
+        assert "kafka_listen" not in controller_config(rendered)
+        agent = tomllib.loads(rendered.one("ConfigMap", "pidkeeper-agent")["data"]["agent.toml"])
+        assert "transport" not in agent
+        assert all(url.startswith("http://") for url in agent["controllers"])
+
+
 def test_cluster_id_comes_from_namespace_and_release(render: Any) -> None:
     derived = controller_config(render())["cluster_id"]
     assert re.fullmatch("[0-9a-f]{22}", derived)

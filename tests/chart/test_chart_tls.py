@@ -75,6 +75,20 @@ def test_the_certificate_of_agents_is_that_of_each(
         assert all(url.startswith("https://") for url in config.controllers)
 
 
+def test_kafkas_protocol_is_spoken_over_tls_too(render: Any, tmp_path: Path, authority: CertificateAuthority) -> None:
+    rendered = render(*REQUIRED, *ISSUED, "controller.kafka=true", "agent.transport=kafka", options=CERT_MANAGER)
+    file, environment = started_with(rendered, "controller", 1, tmp_path)
+    issued(authority, rendered, "controller", file)
+    controller = load_controller_config(file, environment)
+    assert controller.protection().required
+    file, environment = started_with(rendered, "agent", 1, tmp_path)
+    issued(authority, rendered, "agent", file)
+    agent = load_agent_config(file, environment=environment)
+    assert agent.protection().required
+    assert list(agent.controllers) == list(controller.kafka_addresses().values())
+    assert all(url.startswith("kafka+ssl://") for url in agent.controllers)
+
+
 @pytest.mark.parametrize("component", ["controller", "agent"])
 def test_certificates_name_the_hosts_that_are_called(render: Any, component: str) -> None:
     rendered = render(*REQUIRED, *ISSUED, "tls.certManager.agentDnsNames={ids.example.org}", options=CERT_MANAGER)

@@ -9,6 +9,7 @@ import pytest
 from tests.chart.policies import Labels, lets_through
 
 CONTROLLER_PORTS = {"http": 8080, "probe": 8081, "peer": 9090}
+BY_KAFKA = {"kafka": 9093}
 AGENT_PORTS = {"http": 8080, "probe": 8081, "kafka": 9092}
 STRANGER: Labels = {"app": "stranger"}
 CLIENT: Labels = {"app": "producer"}
@@ -75,10 +76,21 @@ def test_named_clients_and_scrapers_are_let_in_and_nobody_else(render: Any) -> N
     assert not lets_through(rules, STRANGER, mine["agent"], AGENT_PORTS["kafka"])
 
 
-def test_every_port_of_a_pod_is_one_that_a_policy_names(render: Any) -> None:
+def test_controllers_are_asked_in_kafkas_protocol_by_whoever_may_ask_over_http(render: Any) -> None:
+    rendered = render("controller.kafka=true", *CLIENTS_ALONE)
+    rules, mine = policies(rendered), pods(rendered)
+    for source in (*mine.values(), CLIENT):
+        assert lets_through(rules, source, mine["controller"], BY_KAFKA["kafka"])
+    assert not lets_through(rules, STRANGER, mine["controller"], BY_KAFKA["kafka"])
+    assert not lets_through(policies(render()), mine["agent"], mine["controller"], BY_KAFKA["kafka"])
+
+
+@pytest.mark.parametrize("by_kafka", [False, True])
+def test_every_port_of_a_pod_is_one_that_a_policy_names(render: Any, by_kafka: bool) -> None:
     """A port that is added must be thought of: a policy that does not name it closes it."""
-    rendered = render()
-    for name, wanted in (("controller", CONTROLLER_PORTS), ("agent", AGENT_PORTS)):
+    rendered = render(f"controller.kafka={str(by_kafka).lower()}")
+    controller = CONTROLLER_PORTS | (BY_KAFKA if by_kafka else {})
+    for name, wanted in (("controller", controller), ("agent", AGENT_PORTS)):
         (container,) = rendered.one("StatefulSet", f"pidkeeper-{name}")["spec"]["template"]["spec"]["containers"]
         assert {port["name"]: port["containerPort"] for port in container["ports"]} == wanted
         (policy,) = [

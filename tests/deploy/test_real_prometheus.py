@@ -74,7 +74,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowDiskCluste
         agents=1,
         secure=True,
         controller_options=options,
-        agent_options={"min_reserve_ids": 3 * BLOCK_SIZE, "reserve_seconds": 0.0},
+        # So that both ways of asking the controllers show: others here come over HTTP.
+        agent_options={"min_reserve_ids": 3 * BLOCK_SIZE, "reserve_seconds": 0.0, "transport": "kafka"},
     )
     try:
         bring_back(made)

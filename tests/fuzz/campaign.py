@@ -18,6 +18,7 @@ from typing import Final, Self
 
 import msgspec
 
+from tests.fuzz.controller_kafka import ControllerKafkaTarget
 from tests.fuzz.http_bodies import AgentHttpTarget, ControllerHttpTarget
 from tests.fuzz.kafka_requests import KafkaTarget
 from tests.fuzz.mutator import Mutator
@@ -41,6 +42,7 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "records": RecordTarget,
     "znode": ZnodeTarget,
     "kafka": KafkaTarget,
+    "controller_kafka": ControllerKafkaTarget,
     "controller_http": ControllerHttpTarget,
     "agent_http": AgentHttpTarget,
 }

@@ -34,6 +34,7 @@ WEIGHTS: Final = {
     "records": 19.0,
     "znode": 2.0,
     "kafka": 7.0,
+    "controller_kafka": 1.0,
     "controller_http": 0.5,
     "agent_http": 0.5,
 }

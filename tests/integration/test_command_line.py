@@ -66,11 +66,12 @@ def test_an_unusable_configuration_file_is_named(kind: str, content: bytes | Non
     assert str(config) in line or "missing required field" in line
 
 
-@pytest.mark.parametrize("key", ["http_listen", "peer_listen"])
+@pytest.mark.parametrize("key", ["http_listen", "kafka_listen", "peer_listen"])
 def test_a_controllers_port_in_use_is_named(healthy: LocalCluster, tmp_path: Path, key: str) -> None:
     member = healthy.layout.controllers[0]
     settings = msgspec.toml.decode(config_of(healthy, member).read_bytes())
-    changes = {"data_dir": str(tmp_path / "data"), "http_listen": "127.0.0.1:0", "peer_listen": "127.0.0.1:0"}
+    listeners = dict.fromkeys(("http_listen", "kafka_listen", "peer_listen"), "127.0.0.1:0")
+    changes = {"data_dir": str(tmp_path / "data"), **listeners}
     config = tmp_path / "c.toml"
     config.write_bytes(msgspec.toml.encode(settings | changes | {key: settings[key]}))
     assert pidkeeper("storage", "format", "--config", config).returncode == 0

@@ -122,7 +122,7 @@ def test_one_line_says_that_all_is_ready_and_where(running: DevRun) -> None:
 def test_cluster_json_has_the_promised_shape(running: DevRun) -> None:
     layout = running.layout()
     assert set(layout) == {"cluster_id", "controllers", "agents"}
-    assert [set(one) for one in layout["controllers"]] == [{"id", "http", "peer", "pid", "data_dir"}] * 3
+    assert [set(one) for one in layout["controllers"]] == [{"id", "http", "peer", "kafka", "pid", "data_dir"}] * 3
     assert [set(one) for one in layout["agents"]] == [{"id", "http", "kafka", "pid"}] * 2
     assert [one["id"] for one in layout["controllers"]] == [1, 2, 3]
     assert all(one["http"].startswith("http://127.0.0.1:") for one in layout["controllers"] + layout["agents"])

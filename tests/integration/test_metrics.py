@@ -84,7 +84,7 @@ def test_the_page_of_metrics_says_what_controllers_and_agents_expose(healthy: Lo
     wait_until(lambda: len(labelled(leader, "pidkeeper_raft_peer_rtt_seconds_count")) == 2, "acknowledgements of both")
     every, follower = listed("Controllers and agents"), families(followers(healthy, leader)[0])
     of_leaders = listed("The leader")
-    page = every | listed("Controllers") | of_leaders
+    page = every | listed("Controllers") | listed("Kafka's protocol at controllers") | of_leaders
     assert differences(page, exposed([*follower, *families(leader)])) == []
     assert exposed(families(leader)).keys() - exposed(follower).keys() == of_leaders.keys()
     assert differences(every | listed("Agents"), exposed(families(agent))) == []

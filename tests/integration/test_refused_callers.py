@@ -22,6 +22,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from bench.kafka_load import request_frame
 from pidkeeper.broker_agent.api.routes import ROUTES as AGENT_ROUTES
 from pidkeeper.broker_agent.config import AgentConfig
 from pidkeeper.cli.controllers import connect
@@ -55,8 +56,9 @@ FOREIGN_ID: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 INIT: Final = "/v1/init-producer-id"
 
 
-def addresses(member: Member) -> tuple[str, str]:
-    return member.http, member.kafka if isinstance(member, Agent) else member.peer
+def addresses(member: Member) -> list[str]:
+    further = [member.kafka] if isinstance(member, Agent) else [member.peer, member.kafka]
+    return [member.http, *(one for one in further if one is not None)]
 
 
 class OpenCluster(LocalCluster):
@@ -307,6 +309,19 @@ def introduce(world: World, caller: Caller) -> int | None:
     return OK if isinstance(reader.pop(), Welcome) else 403
 
 
+def allocate_by_kafka(world: World, caller: Caller) -> int | None:
+    """AllocateProducerIds of the agent's broker, behind SASL where the caller brings a token."""
+    (epoch,) = (broker["broker_epoch"] for broker in world.brokers() if broker["broker_id"] == world.agent.id)
+    requests = [request_frame(world.agent.id, epoch)]
+    if caller.token is not None:
+        requests = [handshake("PLAIN"), authenticate(plain("whoever", caller.token)), *requests]
+    assert world.leader.kafka is not None
+    answers = bytes_to(world.leader.kafka, b"".join(requests), caller, len(requests))
+    if len(answers) < len(requests):
+        return SILENCE
+    return int.from_bytes(answers[-1][9:11], "big", signed=True) or OK
+
+
 def kafka(member: Callable[[World], Any], transactional_id: str | None = None) -> Ask:
     """InitProducerId, version 1, behind SASL where the caller has a user."""
 
@@ -351,6 +366,13 @@ CONTROLLER_PROBES: Final = Listener(
     lambda world, caller: over_http(world.probes(world.leader), "GET", "/metrics", None, caller),
     lambda _: ("viewer", "test"),
     lambda _: ("producer", "test"),
+)
+CONTROLLER_KAFKA: Final = Listener(
+    "controller kafka_listen",
+    lambda world: world.leader,
+    allocate_by_kafka,
+    lambda world: ("broker", str(world.agent.id)),
+    lambda world: ("broker", str(world.agent_with_users.id)),
 )
 CONTROLLER_PEERS: Final = Listener(
     "controller peer_listen",
@@ -418,6 +440,12 @@ NO_CERTIFICATE: Final = "no TLS with a caller: peer did not return a certificate
 NO_PRODUCER: Final = "is refused: it has not the role producer"
 NOT_ITS_CERTIFICATE: Final = "refused a peer link: the certificate is not that of member"
 MALFORMED: Final = Counted("pidkeeper_agent_malformed_frames_total")
+MALFORMED_AT_A_CONTROLLER: Final = Counted("pidkeeper_kafka_malformed_frames_total")
+TOKENS: Final = Counted("pidkeeper_kafka_authentications_total", (("mechanism", "PLAIN"), ("outcome", "failure")))
+FORBIDDEN: Final = Counted(
+    "pidkeeper_kafka_requests_total",
+    (("api", "AllocateProducerIds"), ("outcome", "CLUSTER_AUTHORIZATION_FAILED")),
+)
 PASSWORDS: Final = Counted("pidkeeper_agent_authentications_total", (("mechanism", "PLAIN"), ("outcome", "failure")))
 
 
@@ -442,6 +470,13 @@ TABLE: Final[dict[Listener, dict[Who, Refusal]]] = {
         "viewer test of cluster another-cluster may not do this: it needs the role viewer",
         "producer test may not do this: it needs the role viewer",
     ),
+    CONTROLLER_KAFKA: {
+        **without_tls("kafka"),
+        unnamed: Refusal(SILENCE, MALFORMED_AT_A_CONTROLLER, "a client is refused, API key 67 before it has authent"),
+        revoked: Refusal(SILENCE, TOKENS, "a client is refused, nobody has the token that it sent as a password"),
+        neighbour: Refusal(SILENCE, MALFORMED_AT_A_CONTROLLER, "is refused: it has not the role broker"),
+        another: Refusal(31, FORBIDDEN, "AllocateProducerIds is refused: broker 2 may not act for broker 1"),
+    },
     CONTROLLER_PEERS: {
         **without_tls("raft_peer"),
         unnamed: no_tls("raft_peer", "no certificate", NO_CERTIFICATE),

@@ -23,7 +23,7 @@ AGENT_BUGS: Final = (
         "id-behind-the-block-claimed",
         "only IDs of own blocks are handed out",
         "librdkafka's mock broker hands out IDs twice",
-        (replace(AGENT, "claim", "_1 < self._stop", "_1 <= self._stop and self._stop"),),
+        (replace(AGENT, "BlockReserve.claim", "_1 < self._stop", "_1 <= self._stop and self._stop"),),
     ),
     Planted(
         "id-at-the-threshold-claimed-twice",
@@ -88,7 +88,11 @@ AGENT_BUGS: Final = (
         "empty-reserve-answers-a-fatal-code",
         "no client error while the reserve is empty",
         "KAFKA-14417: REQUEST_TIMED_OUT killed clients",
-        (replace(AGENT, "refusal", "ErrorCode.COORDINATOR_LOAD_IN_PROGRESS", "ErrorCode.REQUEST_TIMED_OUT"),),
+        (
+            replace(
+                AGENT, "BlockReserve.refusal", "ErrorCode.COORDINATOR_LOAD_IN_PROGRESS", "ErrorCode.REQUEST_TIMED_OUT"
+            ),
+        ),
         (_UNIT + "test_kafka_responder.py",),
         unseen="it speaks no Kafka wire protocol",
     ),

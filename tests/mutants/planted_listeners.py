@@ -8,7 +8,7 @@ from tests.mutants.edits import delete, insert_after, replace
 from tests.mutants.planted import Planted
 
 KIT: Final = "service"
-KAFKA: Final = "broker_agent/kafka"
+KAFKA: Final = "service/kafka"
 _PLACES: Final = "tests/unit/service/test_places.py"
 _SERVER: Final = "tests/unit/service/test_server.py"
 _SLOW: Final = "tests/unit/service/test_slow_callers.py"

@@ -43,7 +43,7 @@ FILE_BUGS: Final = (
         "no-files-reserved-for-storage-and-peers",
         _FILES,
         "a reserve that nobody asks for",
-        (replace("controller/server.py", "_running", "fitting_connections(_1, _2, reserved=_)", "[_1, _2]"),),
+        (replace("controller/server.py", "_running", "fitting_connections(*_1, _2, reserved=_)", "[*_1, _2]"),),
         ("tests/unit/controller/test_server.py",),
         unseen=_NO_PROCESSES,
     ),

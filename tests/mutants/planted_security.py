@@ -9,7 +9,7 @@ from tests.mutants.planted import Planted
 
 KIT: Final = "service"
 LINKS: Final = "controller/transport"
-KAFKA: Final = "broker_agent/kafka"
+KAFKA: Final = "service/kafka"
 SASL: Final = "broker_agent/security"
 _OVER_TLS: Final = "tests/unit/controller/transport/test_links_over_tls.py"
 _LISTENING: Final = "tests/unit/service/test_listening.py"
@@ -118,7 +118,7 @@ SECURITY_BUGS: Final = (
         "a-token-told-to-a-leader-without-tls",
         "nothing in plaintext",
         "redirects that drop TLS",
-        (replace("broker_agent/controllers", "ControllerClient.__init__", '("https://",)', "_SCHEMES"),),
+        (replace("broker_agent/controllers", "ControllerClient.__init__", "(encrypted,)", "(plain, encrypted)"),),
         (_CLIENT,),
         unseen=_NO_TLS,
     ),
@@ -158,9 +158,55 @@ SECURITY_BUGS: Final = (
         "whoever-is-gone-stays-connected",
         "a user who is deleted is served no more",
         "Kafka without connections.max.reauth.ms (KIP-368)",
-        (replace(KAFKA, "KafkaListener._knows", "self._sasl is not None and _", "True"),),
+        (replace(KAFKA, "KafkaListener._stands", "self._sasl is not None and _", "True"),),
         (_USERS,),
         unseen=_NO_TLS,
+    ),
+    Planted(
+        "any-token-is-a-brokers",
+        "who has not the role is not served",
+        "a listener that asks who it is, and not what it may",
+        (replace("controller/kafka", "TokenMechanism._broker", "Access.BROKER not in principal.roles", "False"),),
+        ("tests/unit/controller/kafka/test_interface.py",),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "an-answer-to-another-request-taken",
+        "a block goes to whoever asked for it",
+        "KAFKA-14694's class: answers that are mixed up",
+        (
+            replace(
+                "service/kafka/wire",
+                "read_response_header",
+                "(correlation_id := reader.int32()) != header.correlation_id",
+                "(correlation_id := reader.int32()) < 0",
+            ),
+        ),
+        ("tests/unit/controller/kafka/test_transport.py",),
+        unseen="its agents speak HTTP",
+    ),
+    Planted(
+        "what-a-gone-broker-asked-is-done",
+        "no request is submitted behind a later one of the same caller",
+        "this project before decision 0036",
+        (replace("controller/kafka", "_allocate", "caller.has_hung_up", "lambda: False"),),
+        ("tests/unit/controller/kafka/test_interface.py",),
+        unseen=_NO_TLS,
+    ),
+    Planted(
+        "a-broker-of-another-system-coordinates",
+        "transactional producers are sent to agents alone",
+        "two systems that share a list of brokers",
+        (
+            replace(
+                "controller/kafka",
+                "_register",
+                "RegisterBrokerRequest(_1, _2, _3, _4)",
+                'RegisterBrokerRequest(_1, _2, _3 or "broker.test:65535", _4)',
+            ),
+        ),
+        ("tests/unit/controller/kafka/test_interface.py",),
+        unseen="its agents speak HTTP",
     ),
     Planted(
         "allowed-though-denied",

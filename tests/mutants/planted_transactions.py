@@ -113,7 +113,7 @@ TRANSACTION_BUGS: Final = (
         "candidate-stays-in-the-pool",
         "no ID goes to two transactional ids",
         "KAFKA-20031's class: an ID at the edge handed out twice",
-        (replace(AGENT, "take", "self._kept.popleft()", "self._kept[0]"),),
+        (replace(AGENT, "Candidates.take", "self._kept.popleft()", "self._kept[0]"),),
         ("tests/unit/broker_agent/test_candidates.py",),
     ),
     Planted(

@@ -81,7 +81,7 @@ class MixedCluster(LocalCluster):
     """
 
     def __init__(self, directory: Path, build: EarlierBuild, **options: Any) -> None:
-        super().__init__(directory, **options)
+        super().__init__(directory, by_kafka=False, **options)
         self.controller_options |= {"founding_hearing_ms": None}
         # It elects its first leader by itself.
         self.layout.to_found = None

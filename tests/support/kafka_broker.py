@@ -82,6 +82,11 @@ class KafkaBroker:
         """What clients connect to."""
         return f"{HOST}:{self._port}"
 
+    @property
+    def controller(self) -> str:
+        """host:port at which its brokers, of which it is the only one, ask the controller that it is too."""
+        return f"{HOST}:{self._controller_port}"
+
     def start(self) -> None:
         """Format the storage, start the broker and wait until it serves. Raises AssertionError with its log if not."""
         self._directory.mkdir(parents=True, exist_ok=True)

@@ -58,6 +58,9 @@ KEYS = {
     "end_txn": 26,
     "sasl_handshake": 17,
     "sasl_authenticate": 36,
+    "broker_registration": 62,
+    "broker_heartbeat": 63,
+    "allocate_producer_ids": 67,
 }
 KIO_NAMES = {
     "metadata": "Metadata",
@@ -69,6 +72,9 @@ KIO_NAMES = {
     "end_txn": "EndTxn",
     "sasl_handshake": "SaslHandshake",
     "sasl_authenticate": "SaslAuthenticate",
+    "broker_registration": "BrokerRegistration",
+    "broker_heartbeat": "BrokerHeartbeat",
+    "allocate_producer_ids": "AllocateProducerIds",
 }
 
 

@@ -17,7 +17,15 @@ from tests.support.metrics_page import listed
 DEPLOY: Final = Path(__file__).resolve().parents[2] / "deploy"
 PROMETHEUS: Final = DEPLOY / "prometheus"
 DASHBOARDS: Final = DEPLOY / "grafana" / "dashboards"
-SECTIONS: Final = ("Controllers and agents", "Controllers", "The leader", "Agents", "With TLS", "With ZooKeeper")
+SECTIONS: Final = (
+    "Controllers and agents",
+    "Controllers",
+    "Kafka's protocol at controllers",
+    "The leader",
+    "Agents",
+    "With TLS",
+    "With ZooKeeper",
+)
 PROMETHEUS_OWN: Final = frozenset({"up", "ALERTS"})
 
 VARIABLES: Final = {

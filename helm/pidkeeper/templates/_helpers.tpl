@@ -52,11 +52,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- printf "%s-controller-%v.%s-controller-headless.%s.svc" $name .id $name .root.Release.Namespace -}}
 {{- end -}}
 
-{{/* Base URLs of all controllers under `scheme`, with commas between them. */}}
+{{/* Addresses of all controllers under `scheme`, with commas between them. */}}
 {{- define "pidkeeper.controllerUrls" -}}
+{{- $port := hasPrefix "kafka" .scheme | ternary 9093 8080 -}}
 {{- $urls := list -}}
 {{- range $id := untilStep 1 (int (add1 .root.Values.controller.replicas)) 1 -}}
-{{- $urls = append $urls (printf "%s://%s:8080" $.scheme (include "pidkeeper.controllerHost" (dict "root" $.root "id" $id))) -}}
+{{- $urls = append $urls (printf "%s://%s:%d" $.scheme (include "pidkeeper.controllerHost" (dict "root" $.root "id" $id)) $port) -}}
 {{- end -}}
 {{- join "," $urls -}}
 {{- end -}}
@@ -84,13 +85,24 @@ key_file = "/etc/pidkeeper-secrets/tls/tls.key"
 ca_file = "/etc/pidkeeper-secrets/tls/ca.crt"
 {{- end -}}
 
+{{/* Whether agents ask the controllers in Kafka's protocol. Values that were kept from an earlier release do not say. */}}
+{{- define "pidkeeper.agentsByKafka" -}}
+{{- if eq (.Values.agent.transport | default "http") "kafka" }}yes{{ end -}}
+{{- end -}}
+
 {{/* What the configuration files of all agents have in common. */}}
 {{- define "pidkeeper.agentSettings" -}}
+{{- $byKafka := include "pidkeeper.agentsByKafka" . -}}
+{{- $plain := empty $byKafka | ternary "http" "kafka" -}}
+{{- $encrypted := empty $byKafka | ternary "https" "kafka+ssl" -}}
 controllers = [
-{{- range splitList "," (include "pidkeeper.controllerUrls" (dict "root" . "scheme" (eq .Values.tls.agents "off" | ternary "http" "https"))) }}
+{{- range splitList "," (include "pidkeeper.controllerUrls" (dict "root" . "scheme" (eq .Values.tls.agents "off" | ternary $plain $encrypted))) }}
   {{ quote . }},
 {{- end }}
 ]
+{{- if $byKafka }}
+transport = "kafka"
+{{- end }}
 http_listen = "0.0.0.0:8080"
 probe_listen = "0.0.0.0:8081"
 kafka_listen = "0.0.0.0:9092"

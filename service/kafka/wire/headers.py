@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from pidkeeper.service.kafka.wire.primitives import Reader, WireError, int32, tags
+from pidkeeper.service.kafka.wire.primitives import Reader, WireError, int16, int32, string, tags
 from pidkeeper.service.kafka.wire.versions import API_VERSIONS, Versions
 
 
@@ -48,3 +48,20 @@ def frame_response(header: RequestHeader, versions: Versions, body: bytes) -> by
     flexible = header.api_key != API_VERSIONS and versions.is_flexible(header.api_version)
     payload = int32(header.correlation_id) + tags(flexible=flexible) + body
     return int32(len(payload)) + payload
+
+
+def frame_request(header: RequestHeader, versions: Versions, body: bytes) -> bytes:
+    """The whole request frame, length field included; `versions` are those of the API."""
+    flexible = versions.is_flexible(header.api_version)
+    payload = int16(header.api_key) + int16(header.api_version) + int32(header.correlation_id)
+    payload += string(header.client_id, flexible=False) + tags(flexible=flexible) + body
+    return int32(len(payload)) + payload
+
+
+def read_response_header(reader: Reader, header: RequestHeader, versions: Versions) -> None:
+    """Read the header of the response to a request, and leave `reader` at the body. Raises WireError if it is to
+    another one."""
+    if (correlation_id := reader.int32()) != header.correlation_id:
+        raise WireError(f"an answer to request {correlation_id}, where {header.correlation_id} was asked")
+    if header.api_key != API_VERSIONS and versions.is_flexible(header.api_version):
+        reader.skip_tags()

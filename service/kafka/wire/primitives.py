@@ -43,9 +43,9 @@ class Reader:
 
     __slots__ = ("_data", "_end", "_position")
 
-    def __init__(self, data: bytes) -> None:
-        if len(data) > MAX_FRAME_BYTES:
-            raise WireError(f"a frame of {len(data)} bytes is larger than {MAX_FRAME_BYTES}")
+    def __init__(self, data: bytes, limit: int = MAX_FRAME_BYTES) -> None:
+        if len(data) > limit:
+            raise WireError(f"a frame of {len(data)} bytes is larger than {limit}")
         self._data = data
         self._position = 0
         self._end = len(data)
@@ -137,18 +137,30 @@ class Reader:
             raise WireError(f"the array that ends at {self._position} must not be null")
         return count
 
+    def skip(self, size: int) -> None:
+        """Pass over fields of a fixed size."""
+        self._take(size)
+
     def skip_tags(self) -> None:
         """Pass over one section of tagged fields: none that a client sends matters here (KIP-482)."""
+        self.tagged(None)
+
+    def tagged(self, wanted: int | None) -> bytes | None:
+        """Read one section of tagged fields; the content of the one that is wanted, None if it is not there."""
         count = self.varint()
         if count > MAX_TAGS:
             raise WireError(f"{count} tagged fields at {self._position}, at most {MAX_TAGS} are taken")
-        previous = -1
+        previous, found = -1, None
         for _ in range(count):
             tag = self.varint()
             if tag <= previous:
                 raise WireError(f"tag {tag} follows tag {previous}: tags must rise")
             previous = tag
-            self._take(self.varint())
+            length = self.varint()
+            start = self._take(length)
+            if tag == wanted:
+                found = self._data[start : start + length]
+        return found
 
     def finish(self) -> None:
         """Raise WireError unless the whole frame was read."""

@@ -37,6 +37,20 @@ def read_handshake_request(reader: Reader, _: int) -> HandshakeRequest:
     return request
 
 
+def write_handshake_request(mechanism: str) -> bytes:
+    """The body."""
+    return string(mechanism, flexible=False)
+
+
+def read_handshake_response(reader: Reader) -> int:
+    """The error, 0 for none. Raises WireError."""
+    error = reader.int16()
+    for _ in range(reader.array_length(flexible=False, min_element_bytes=2)):
+        reader.string(flexible=False)
+    reader.finish()
+    return error
+
+
 def handshake_response(error: ErrorCode, mechanisms: Sequence[str]) -> bytes:
     """The body of the answer; the mechanisms are those that are offered."""
     return int16(error.kafka_code) + array([string(name, flexible=False) for name in mechanisms], flexible=False)
@@ -50,6 +64,22 @@ def read_authenticate_request(reader: Reader, version: int) -> AuthenticateReque
         reader.skip_tags()
     reader.finish()
     return request
+
+
+def write_authenticate_request(message: bytes) -> bytes:
+    """The body in the highest version."""
+    return byte_string(message, flexible=True) + tags(flexible=True)
+
+
+def read_authenticate_response(reader: Reader) -> int:
+    """The error in the highest version, 0 for none. Raises WireError."""
+    error = reader.int16()
+    reader.nullable_string(flexible=True)
+    reader.byte_string(flexible=True)
+    reader.int64()
+    reader.skip_tags()
+    reader.finish()
+    return error
 
 
 def authenticate_response(

@@ -15,6 +15,9 @@ ADD_PARTITIONS_TO_TXN: Final = 24
 ADD_OFFSETS_TO_TXN: Final = 25
 END_TXN: Final = 26
 SASL_AUTHENTICATE: Final = 36
+BROKER_REGISTRATION: Final = 62
+BROKER_HEARTBEAT: Final = 63
+ALLOCATE_PRODUCER_IDS: Final = 67
 
 
 class Versions(msgspec.Struct, frozen=True):

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from bench.http_load import LoadResult, LoadSpec, content_length, run
+from bench.closed_loop import LoadResult
+from bench.http_load import LoadSpec, content_length, run
 
 Answer = Callable[[int], list[bytes]]
 

@@ -25,7 +25,8 @@ def test_every_member_has_ports_of_its_own(tmp_path: Path) -> None:
     layout = LocalCluster(tmp_path / "new", controllers=5, agents=3).layout
     addresses = [a for c in layout.controllers for a in (c.http.removeprefix("http://"), c.peer)]
     addresses += [a for agent in layout.agents for a in (agent.http.removeprefix("http://"), agent.kafka)]
-    assert len(set(addresses)) == 16
+    addresses += [c.kafka for c in layout.controllers if c.kafka is not None]
+    assert len(set(addresses)) == 21
     assert all(address.startswith("127.0.0.1:") for address in addresses)
     assert [c.id for c in layout.controllers] == [1, 2, 3, 4, 5]
     assert [a.id for a in layout.agents] == [1, 2, 3]
@@ -35,6 +36,7 @@ def test_ports_from_a_base(tmp_path: Path) -> None:
     layout = LocalCluster(tmp_path, controllers=1, agents=1, base_port=20_000).layout
     assert (layout.controllers[0].http, layout.controllers[0].peer) == ("http://127.0.0.1:20000", "127.0.0.1:20001")
     assert (layout.agents[0].http, layout.agents[0].kafka) == ("http://127.0.0.1:20002", "127.0.0.1:20003")
+    assert layout.controllers[0].kafka == "127.0.0.1:20004"
 
 
 def test_two_clusters_are_two_clusters(tmp_path: Path) -> None:

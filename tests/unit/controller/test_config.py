@@ -95,6 +95,27 @@ def test_values_that_do_not_fit_together(tmp_path: Path, changes: dict[str, Any]
         config.member_settings()
 
 
+def test_members_say_where_they_speak_kafkas_protocol_or_do_not(tmp_path: Path) -> None:
+    one, two, three = VOTERS
+    voters = [{**one, "kafka": "kafka://h-3:9093/"}, {**two, "kafka": "kafka+ssl://[::1]:9093"}, three]
+    config = load(tmp_path, voters=voters, kafka_listen="127.0.0.1:9093")
+    assert config.kafka_addresses() == {3: "kafka://h-3:9093", 1: "kafka+ssl://[::1]:9093"}
+    assert config.member_settings() == load(tmp_path).member_settings(), "it is nothing to the quorum"
+
+
+@pytest.mark.parametrize("kafka", ["h:9093", "http://h:9093", "kafka://h", "kafka://h:0", "kafka+ssl://"])
+def test_an_address_of_kafkas_protocol_that_cannot_be(tmp_path: Path, kafka: str) -> None:
+    with pytest.raises(SettingsError, match=r"voters\.kafka: "):
+        load(tmp_path, voters=[{**VOTERS[1], "kafka": kafka}], node_id=1).kafka_addresses()
+
+
+def test_where_tls_is_required_kafkas_protocol_is_spoken_over_it(tmp_path: Path) -> None:
+    voter = {**VOTERS[1], "http": "https://h:1", "kafka": "kafka://h:9093"}
+    config = load(tmp_path, voters=[voter], node_id=1, security="required", insecure=None)
+    with pytest.raises(SettingsError, match=r"voters\.kafka: kafka://h:9093 is no kafka\+ssl:// address"):
+        config.protection()
+
+
 def test_the_environment_goes_above_the_file(tmp_path: Path) -> None:
     environment = {
         "PIDKEEPER__NODE_ID": "3",

@@ -23,7 +23,7 @@ from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
-from pidkeeper.service.protection import Protection
+from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.server import HttpServer
 from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster
@@ -52,7 +52,8 @@ async def running(directory: Path, listen: HostPort) -> AsyncIterator[ClusterMem
     await cluster.close()
     format_directory(OsFiles(), Path(settings.data_dir), CLUSTER_ID, 1)
     write_founding(OsFiles(), Path(settings.data_dir), founding_by(settings, cluster.founding_id))
-    async with server._running(settings, listen, ApiLimits(), shared=sharing()) as member:
+    interfaces = server._Interfaces(listen, None, {}, None, ApiLimits(), sharing(), None, UNPROTECTED)
+    async with server._running(settings, interfaces) as member:
         yield member
 
 
