@@ -12,10 +12,8 @@ from pidkeeper.broker_agent.coordinator.late_requests import LateRequests
 from pidkeeper.broker_agent.coordinator.transactions import Transactions
 from pidkeeper.broker_agent.ids.candidates import Candidates
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
-from pidkeeper.broker_agent.ids.prefetcher import Prefetcher
+from pidkeeper.broker_agent.ids.supply import Supply
 from pidkeeper.broker_agent.session.discovery import Discovery
-from pidkeeper.broker_agent.session.refusals import FatalAgentError
-from pidkeeper.broker_agent.session.session import Session
 from pidkeeper.protocol.addresses import HostPort
 
 
@@ -39,19 +37,18 @@ class Agent:
         boot_clock: Callable[[], float],
     ) -> None:
         self.client = client
-        self.session = Session(
+        self.supply = Supply(
             broker_id,
             client,
+            settings,
             incarnation_id=incarnation_id,
+            rng=rng,
             kafka=kafka,
             heartbeat_seconds=heartbeat_seconds,
-            highest_held=lambda: self.reserve.highest_held,
-            highest_known=lambda: self.highest_known,
-            reserve_ids=lambda: self.reserve.remaining,
+            highest_given=lambda: self.transactions.highest_given,
             let_go=self._let_go,
         )
-        self.prefetcher = Prefetcher(self.session, client, settings, rng)
-        self.reserve = self.prefetcher.reserve
+        self.session, self.prefetcher, self.reserve = self.supply.session, self.supply.prefetcher, self.supply.reserve
         self.candidates = Candidates(self.reserve.claim)
         self.late_requests = LateRequests(boot_clock)
         self.transactions = Transactions(self.session, client, self.candidates, self.late_requests)
@@ -60,13 +57,8 @@ class Agent:
         self.discovery = Discovery(self.session, client, self.directory.update, brokers_wanted)
         self.stopping = False
 
-    @property
-    def highest_known(self) -> int:
-        """The highest ID that was held here, or told to a transactional producer; -1 before the first. Never falls.
-
-        The quorum hears of it with every sign of life: one that lost its disks must give neither a second time.
-        """
-        return max(self.reserve.highest_held, self.transactions.highest_given)
+    def _let_go(self) -> None:
+        self.candidates.discard()
 
     @property
     def ready(self) -> bool:
@@ -75,26 +67,8 @@ class Agent:
 
     def why_not_ready(self) -> list[str]:
         """What keeps the agent from being ready, in words; empty when it is ready."""
-        reasons = []
-        if self.stopping:
-            reasons.append("the agent is stopping")
-        if self.session.broker_epoch is None:
-            reasons.append("not registered with the controller yet")
-        return reasons + self.prefetcher.why_not_ready()
-
-    def _let_go(self) -> None:
-        self.reserve.discard()
-        self.candidates.discard()
+        return (["the agent is stopping"] if self.stopping else []) + self.supply.why_not_ready()
 
     async def run(self) -> None:
         """Serve until cancelled. Raises FatalAgentError."""
-        await self.session.register()
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.session.heartbeat_forever())
-                group.create_task(self.discovery.follow_forever())
-                group.create_task(self.prefetcher.run_forever())
-        except BaseExceptionGroup as group_error:
-            # The first cause is what the operator needs; a group of one would bury it.
-            fatal = group_error.subgroup(FatalAgentError)
-            raise (fatal or group_error).exceptions[0] from None
+        await self.supply.run(self.discovery.follow_forever)

@@ -65,7 +65,7 @@ class Operations:
             reserve_ids=reserve.remaining,
             reserve_blocks=reserve.blocks_held,
             reserve_target_ids=policy.target_ids(),
-            highest_held=agent.highest_known,
+            highest_held=agent.supply.highest_known,
             claimed=reserve.claimed,
             claim_errors=reserve.failed_claims,
             claim_rate=round(policy.claim_rate, 1),

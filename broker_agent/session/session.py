@@ -37,10 +37,10 @@ _log = logging.getLogger(__name__)
 class Session:
     """One process (`incarnation_id`) as broker `broker_id`. Counters are plain ints that the metrics read.
 
-    `kafka`: where Kafka clients reach it. `broker_epoch` is that of the registration in force, None before the first;
-    `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`: the quorum's, as
-    far as was heard; it never falls, so a late answer or a member of an older build takes nothing back. `founding_id`:
-    the founding of the quorum, as of its newest answer.
+    `kafka`: where Kafka clients reach it, if they do. `broker_epoch` is that of the registration in force, None before
+    the first; `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`: the
+    quorum's, as far as was heard; it never falls, so a late answer or a member of an older build takes nothing back.
+    `founding_id`: the founding of the quorum, as of its newest answer.
 
     `highest_held()`: the highest ID that this process ever held, -1 before the first; `highest_known()`: likewise, or
     passed on. The latter goes along with every sign of life, so that a quorum which has lost what it knew learns of it.
@@ -54,7 +54,7 @@ class Session:
         client: ControllerClient,
         *,
         incarnation_id: str,
-        kafka: HostPort,
+        kafka: HostPort | None,
         heartbeat_seconds: float,
         highest_held: Callable[[], int],
         highest_known: Callable[[], int],
@@ -64,7 +64,7 @@ class Session:
         self.broker_id = broker_id
         self.incarnation_id = incarnation_id
         self.heartbeat_seconds = heartbeat_seconds
-        self.kafka = str(kafka)
+        self.kafka = None if kafka is None else str(kafka)
         self.broker_epoch: int | None = None
         self.cluster_id: str | None = None
         self.metadata_version = BASE
