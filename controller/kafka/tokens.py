@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.authentication import Authenticator
-from pidkeeper.service.kafka.mechanisms import PLAIN, Proven, RefusedError, read_plain
+from pidkeeper.service.kafka.mechanisms import MAX_MESSAGE_BYTES, PLAIN, Proven, RefusedError, read_plain
+from pidkeeper.service.settings import MAX_SECRET_BYTES
+
+MAX_PLAIN_BYTES: Final = MAX_MESSAGE_BYTES + MAX_SECRET_BYTES
+"""Of a message of PLAIN: a token may be as long as it may be over HTTP."""
 
 
 class Token(NamedTuple):
@@ -37,7 +41,7 @@ class TokenMechanism:
 
     def step(self, message: bytes) -> Proven:
         """Whose token it is; the name beside it says nothing. Raises RefusedError."""
-        _, password = read_plain(message)
+        _, password = read_plain(message, MAX_PLAIN_BYTES)
         token = Token(password.encode())
         return Proven(self._broker(token), token)
 

@@ -64,17 +64,17 @@ class Mechanisms(Protocol):
         ...
 
 
-def text_of(message: bytes) -> str:
+def text_of(message: bytes, limit: int = MAX_MESSAGE_BYTES) -> str:
     """A message of a client. Raises ValueError."""
-    if len(message) > MAX_MESSAGE_BYTES:
+    if len(message) > limit:
         raise ValueError(f"a message of {len(message)} bytes")
     return message.decode()
 
 
-def read_plain(message: bytes) -> tuple[str, str]:
+def read_plain(message: bytes, limit: int = MAX_MESSAGE_BYTES) -> tuple[str, str]:
     """Name and password of a message of PLAIN (RFC 4616), which has all. Raises RefusedError."""
     try:
-        acting_for, name, password = text_of(message).split("\0")
+        acting_for, name, password = text_of(message, limit).split("\0")
     except ValueError as error:
         raise RefusedError(f"no message of PLAIN: {error}") from error
     if acting_for not in {"", name}:

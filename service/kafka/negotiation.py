@@ -19,8 +19,8 @@ from pidkeeper.service.kafka.wire.sasl import (
 )
 from pidkeeper.service.kafka.wire.versions import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE, Versions
 
-MAX_FRAME_BYTES: Final = 4096
-"""Largest request of a client that nobody knows: a header, and a message of `mechanisms.MAX_MESSAGE_BYTES`."""
+MAX_FRAME_BYTES: Final = 8 * 1024
+"""Largest request of a client that nobody knows: a header, and a message with the longest token."""
 
 
 class PasswordCall(NamedTuple):

@@ -22,6 +22,7 @@ from pidkeeper.protocol.messages import Problem
 from pidkeeper.service.exchange import HttpRequest
 from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES
 from pidkeeper.service.refreshing import Refreshed
+from pidkeeper.service.settings import MAX_SECRET_BYTES
 from pidkeeper.service.throttle import Rate
 from tests.support.memory_member import CLUSTER_ID
 from tests.support.waiting import until
@@ -210,6 +211,13 @@ async def test_a_token_that_is_refused_is_looked_for_again(serve: Serve, tmp_pat
         assert status == 200
     else:
         assert (status, msgspec.json.decode(content)["code"]) == (403, "CLUSTER_AUTHORIZATION_FAILED")
+
+
+@pytest.mark.parametrize("length", [1, MAX_SECRET_BYTES])
+async def test_a_token_may_be_as_long_as_over_http(serve: Serve, length: int) -> None:
+    served = await serve(token="t" * length)
+    async with KafkaTransport(token=Refreshed("token", [], lambda: "t" * length)) as transport:
+        assert (await transport.exchange("GET", url(served), "/v1/brokers", None, SECONDS))[0] == 200
 
 
 async def test_a_token_that_nobody_wants_is_no_hindrance(serve: Serve, tmp_path: Path) -> None:
