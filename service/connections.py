@@ -91,7 +91,8 @@ class Connection(RequestHandler):
         if data:
             self._last_chunk = len(data)
             self._received += self._last_chunk
-            self._server.request_grew(self, self._received)
+            if self._received > FREE_REQUEST_BYTES:
+                self._server.request_grew(self, self._received)
         super().data_received(data)
 
     def pause_writing(self) -> None:
@@ -119,8 +120,10 @@ class Connection(RequestHandler):
         Behind its end the last chunk may hold the begin of another one, and only aiohttp's parser knows.
         """
         if not self._messages:
+            before = self._received
             self._received = self._last_chunk if self._last_chunk > FREE_REQUEST_BYTES else 0
-            self._server.request_grew(self, self._received)
+            if before > FREE_REQUEST_BYTES:
+                self._server.request_grew(self, self._received)
 
 
 class BoundedServer(web.Server):

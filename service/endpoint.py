@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import asdict
+from yarl import URL
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.access import ANONYMOUS, Access, Principal
@@ -57,7 +58,8 @@ def build_endpoint(
     """The coroutine for one route: authorise, decode, operate, encode; a refusal becomes a problem document."""
     handler = route.handler
     authorise = _authoriser(route.access, authenticator)
-    path_model, query_model, query_texts = route.path_model, route.query_model, route.query_texts
+    path_model = route.path_model
+    read_query = None if route.query_model is None else _query_reader(route.query_model, route.query_texts)
     tell_order = _order_log(route.name) if route.access is Access.OPERATOR else None
     decoder = BodyDecoder(route.request) if route.request is not None else None
 
@@ -69,8 +71,8 @@ def build_endpoint(
                 refuse_foreign_page(request.headers)
             if path_model is not None:
                 path = decode_parameters(path_model, path_texts, "path parameter")
-            if query_model is not None:
-                query = decode_parameters(query_model, request.url.query, "query parameter", query_texts)
+            if read_query is not None:
+                query = read_query(request.url)
             if decoder is not None:
                 raw = request.body if isinstance(request.body, bytes) else await request.body()
                 if len(raw) > MAX_BODY_BYTES:
@@ -91,6 +93,21 @@ def build_endpoint(
             return problem_response(RequestError(ErrorCode.UNKNOWN_SERVER_ERROR), None)
 
     return endpoint
+
+
+def _query_reader(model: type[Any], texts: Collection[str]) -> Callable[[URL], Any]:
+    """Decodes queries. That of most calls is empty, and decoded once."""
+    try:
+        empty = decode_parameters(model, {}, "query parameter")
+    except RequestError:
+        empty = None
+
+    def read(url: URL) -> Any:
+        if empty is not None and not url.raw_query_string:
+            return empty
+        return decode_parameters(model, url.query, "query parameter", texts)
+
+    return read
 
 
 def timed(endpoint: Endpoint, duration: Histogram, clock_ns: Callable[[], int]) -> Endpoint:

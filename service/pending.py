@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from typing import Any
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -41,6 +42,18 @@ class PendingRequests:
         """The result of `answer`. Raises what it raises, and REQUEST_TIMED_OUT once it has expired."""
         return await self._result(self._enter(answer, now_ns))
 
+    def tell(self, answer: Awaitable[Any], now_ns: int, done: Callable[[Any], None]) -> None:
+        """As `wait`, for whoever has no task to wait in: `done` gets the result, or the RequestError, in a later turn
+        of the event loop."""
+        self._enter(answer, now_ns).add_done_callback(partial(self._tell, done))
+
+    def _tell(self, done: Callable[[Any], None], future: asyncio.Future[Any]) -> None:
+        self._deadlines.pop(future, None)
+        if future.cancelled():
+            done(self._timed_out())
+        else:
+            done(future.exception() or future.result())
+
     async def wait_for_all(self, answers: Iterable[Awaitable[Any]], now_ns: int) -> list[Any]:
         """The results of all, in order, with the RequestError in place of the result where one raises that.
 
@@ -74,10 +87,13 @@ class PendingRequests:
         except asyncio.CancelledError:
             if future in self._deadlines:
                 raise
-            detail = f"no answer within {self._timeout_ns // 1_000_000} ms; the request may still take effect"
-            raise RequestError(ErrorCode.REQUEST_TIMED_OUT, detail) from None
+            raise self._timed_out() from None
         finally:
             self._deadlines.pop(future, None)
+
+    def _timed_out(self) -> RequestError:
+        detail = f"no answer within {self._timeout_ns // 1_000_000} ms; the request may still take effect"
+        return RequestError(ErrorCode.REQUEST_TIMED_OUT, detail)
 
     def expire(self, now_ns: int) -> None:
         """Give up the requests whose time is over at `now_ns`."""

@@ -36,6 +36,10 @@ class AgentApplication:
         """Whoever asks, with what rules say of its transactional ids."""
         return Caller(self._may_use(principal, host), has_hung_up)
 
+    def answer_soon(self, _: TransactionalCall, __: Callable[[bytes | None], None]) -> bool:
+        """None: what is no bytes at once is asked of the controllers."""
+        return False
+
     async def answer(self, call: TransactionalCall) -> bytes:
         """That of the controllers."""
         return await self._ask(call)

@@ -40,6 +40,10 @@ class Member(Protocol):
         """The node id and base URL of the leader that this member follows, or None while there is none."""
         ...
 
+    def misses_leader(self) -> bool:
+        """Whether this member does not serve and hears no leader, and expects one of the two shortly."""
+        ...
+
     async def leader_known(self, seconds: float) -> None:
         """Returns once this member serves or hears a leader, at once if it expects neither, after `seconds` anyway."""
         ...

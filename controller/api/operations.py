@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -126,15 +127,10 @@ class Operations:
         self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest]
     ) -> AllocateProducerIdsResponse:
         """Give the broker the next block, or the next few: as many as it asks for, and has tokens for."""
-        body = call.body
-        self._check_cluster(body.cluster_id)
-        _check_epoch(body.broker_epoch)
-        check_broker(call.principal, body.broker_id)
-        await self.member.leader_known(ELECTION_SECONDS)
-        _check_waits(call)
-        started = self._admit(self._allocations, body.broker_id)
-        request = AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
-        first = self.member.submit(request)
+        request = self._checked(call)
+        if self.member.misses_leader():
+            await self.member.leader_known(ELECTION_SECONDS)
+        first, started = self._begin_allocation(call, request)
         response: AllocateProducerIdsResponse
         if call.query.blocks == 1:
             response = await self.pending.wait(first, started)
@@ -143,6 +139,37 @@ class Operations:
             response = _as_one(await self.pending.wait_for_all(answers, started))
         self._metrics.duration.observe(self._clock_ns() - started, call.trace_id)
         return response
+
+    def allocate_soon(
+        self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest], done: Callable[[Any], None]
+    ) -> bool:
+        """As `allocate`, without a task to wait in; False, and nothing is done, if that takes one.
+
+        `done` gets the response, or a RequestError, in a later turn of the event loop.
+        """
+        if call.query.blocks != 1 or self.member.misses_leader():
+            return False
+        first, started = self._begin_allocation(call, self._checked(call))
+        self.pending.tell(first, started, partial(self._allocated, started, done))
+        return True
+
+    def _allocated(self, started: int, done: Callable[[Any], None], outcome: Any) -> None:
+        if not isinstance(outcome, RequestError):
+            self._metrics.duration.observe(self._clock_ns() - started)
+        done(outcome)
+
+    def _checked(self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest]) -> AllocateProducerIds:
+        body = call.body
+        self._check_cluster(body.cluster_id)
+        _check_epoch(body.broker_epoch)
+        check_broker(call.principal, body.broker_id)
+        return AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
+
+    def _begin_allocation(self, call: Call[Any, Any, Any], request: AllocateProducerIds) -> tuple[Awaitable[Any], int]:
+        """The answer to come, and when it was asked for."""
+        _check_waits(call)
+        started = self._admit(self._allocations, request.broker_id)
+        return self.member.submit(request), started
 
     def _submit_further(self, request: AllocateProducerIds, most: int, now_ns: int) -> Iterator[Any]:
         """The same again, until a bound is met: who asked has its first block, and need not be told."""
@@ -357,7 +384,8 @@ class Operations:
     async def _submit_for(self, broker_id: int, call: Call[Any, Any, Any], throttle: Throttle, request: Request) -> Any:
         """Submit what a broker asks, in the name of this caller."""
         check_broker(call.principal, broker_id)
-        await self.member.leader_known(ELECTION_SECONDS)
+        if self.member.misses_leader():
+            await self.member.leader_known(ELECTION_SECONDS)
         _check_waits(call)
         return await self._submit(request, self._admit(throttle, broker_id))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pidkeeper.controller.api.operations import Operations
-from pidkeeper.controller.kafka.broker_apis import BROKER_APIS, KafkaCaller
+from pidkeeper.controller.kafka.broker_apis import BROKER_APIS, BrokerApi, KafkaCaller
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.access import Principal
 from pidkeeper.service.complaints import Complaints
@@ -110,20 +111,46 @@ class ControllerApplication:
             return frame_response(call.header, own_call.VERSIONS, own_call.write_response(answer))
         return await self._answer_broker(call)
 
-    async def _answer_broker(self, call: KafkaCall) -> bytes:
-        api, own = BROKER_APIS[call.header.api_key], call.request.own
-        none = tags(flexible=True)
+    def answer_soon(self, call: KafkaCall, done: Callable[[bytes | None], None]) -> bool:
+        """As `answer`, without a task, for a request of a block: brokers ask for little else, and a task for each was a
+        tenth of its time. False, and nothing is done, if it takes one."""
+        api = BROKER_APIS.get(call.header.api_key)
+        if api is None or api.ask_soon is None:
+            return False
+
+        def answered(outcome: Any) -> None:
+            frame = None
+            try:
+                frame = self._frame(call, api, outcome)
+            finally:
+                done(frame)
+
         try:
-            answer = await api.ask(self._operations, call.caller, call.request, read_asked(own))
+            return api.ask_soon(self._operations, call.caller, call.request, read_asked(call.request.own), answered)
         except RequestError as error:
-            outcome = error.code.name
-            if error.code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-                self._complaints.about(call.caller.host, f"{api.name} is refused: {error.detail}")
-            body = api.refuse(error, none if own is None else tagged(self._tell_refusal(error)))
+            asyncio.get_running_loop().call_soon(answered, error)
+            return True
+
+    async def _answer_broker(self, call: KafkaCall) -> bytes:
+        api = BROKER_APIS[call.header.api_key]
+        try:
+            outcome = await api.ask(self._operations, call.caller, call.request, read_asked(call.request.own))
+        except RequestError as error:
+            outcome = error
+        return self._frame(call, api, outcome)
+
+    def _frame(self, call: KafkaCall, api: BrokerApi, outcome: Any) -> bytes:
+        """The whole response, by the answer or the RequestError."""
+        own, none = call.request.own, tags(flexible=True)
+        if isinstance(outcome, RequestError):
+            code = outcome.code
+            if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                self._complaints.about(call.caller.host, f"{api.name} is refused: {outcome.detail}")
+            body = api.refuse(outcome, none if own is None else tagged(self._tell_refusal(outcome)))
+            self.outcomes[api.name, code.name] += 1
         else:
-            outcome = SUCCESS
-            body = api.grant(answer, none if own is None else tagged(api.tell(answer)))
-        self.outcomes[api.name, outcome] += 1
+            body = api.grant(outcome, none if own is None else tagged(api.tell(outcome)))
+            self.outcomes[api.name, SUCCESS] += 1
         return frame_response(call.header, api.versions, body)
 
     def _tell_refusal(self, error: RequestError) -> Answered:

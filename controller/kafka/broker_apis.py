@@ -47,7 +47,8 @@ class KafkaCaller(NamedTuple):
 
 class BrokerApi(NamedTuple):
     """One API. `read` takes a body in a version and raises WireError. `ask` raises RequestError. `grant` and `refuse`
-    make the body of the answer, with a section of tagged fields; `tell` is what ours says in it.
+    make the body of the answer, with a section of tagged fields; `tell` is what ours says in it. `ask_soon`: as
+    `ask`, like `Operations.allocate_soon`.
     """
 
     name: str
@@ -57,14 +58,27 @@ class BrokerApi(NamedTuple):
     tell: Callable[[Any], Answered]
     grant: Callable[[Any, bytes], bytes]
     refuse: Callable[[RequestError, bytes], bytes]
+    ask_soon: Callable[[Operations, KafkaCaller, Any, Asked, Callable[[Any], None]], bool] | None = None
 
 
 def _allocate(
     operations: Operations, caller: KafkaCaller, request: AllocateRequest, asked: Asked
 ) -> Awaitable[AllocateProducerIdsResponse]:
+    return operations.allocate(_allocation(caller, request, asked))
+
+
+def _allocate_soon(
+    operations: Operations, caller: KafkaCaller, request: AllocateRequest, asked: Asked, done: Callable[[Any], None]
+) -> bool:
+    return operations.allocate_soon(_allocation(caller, request, asked), done)
+
+
+def _allocation(
+    caller: KafkaCaller, request: AllocateRequest, asked: Asked
+) -> Call[None, AllocateQuery, AllocateProducerIdsRequest]:
     broker_id = _checked(request.broker_id)
     body = AllocateProducerIdsRequest(broker_id, request.broker_epoch, asked.cluster_id, asked.held)
-    return operations.allocate(Call(caller.principal, None, AllocateQuery(asked.blocks), body, caller.has_hung_up))
+    return Call(caller.principal, None, AllocateQuery(asked.blocks), body, caller.has_hung_up)
 
 
 def _tell_allocated(answer: AllocateProducerIdsResponse) -> Answered:
@@ -172,5 +186,6 @@ BROKER_APIS: Final[Mapping[int, BrokerApi]] = {
         _tell_allocated,
         _allocated,
         _not_allocated,
+        _allocate_soon,
     ),
 }

@@ -93,7 +93,7 @@ class Migration:
 
     def prepared(self, request: Request) -> Request:
         """`request`, with what the state cannot know: whether IDs of this quorum alone are safe."""
-        if isinstance(request, InitProducerId):
+        if type(request) is InitProducerId:
             return replace(request, may_take_block=self._not_begun() is None)
         return request
 

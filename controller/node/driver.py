@@ -268,11 +268,11 @@ class Driver:
             # Whoever waits may apply what an earlier build has left on its disk, and that is all.
             taken = ready.token is not None or ready.messages or ready.chunks
             assert not taken, f"D8: {ready} before any founding is durable here"
-        if ready.token is not None:
-            self._writer.append(ready.token, ready.entries, ready.hard_state)
         if ready.messages:
             self.round_trips.sent(ready.messages)
             self._links.send(ready.messages)
+        if ready.token is not None:
+            self._writer.append(ready.token, ready.entries, ready.hard_state)
         self._tell_members()
         for entry in ready.committed:
             self._apply(entry)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.controller.state.transactions import gets_new_id
 from pidkeeper.protocol.errors import ErrorCode, RequestError
@@ -76,6 +77,9 @@ class FoundingDuty:
         self._hearing_ticks = settings.timing.ticks(settings.founding_hearing_ms)
         self._heard_since: int | None = None
         self._recording = False
+        # Values, which are replaced and never changed: what was said of these two holds as long as they are the same.
+        self._recorded_in: Foundings | None = None
+        self._recorded_of: Founded | None = None
 
     def lead(self) -> None:
         """This member serves from now on. What the leader before it has heard is in the log, if it was evidence."""
@@ -94,10 +98,15 @@ class FoundingDuty:
     def _recorded(self) -> bool:
         """Whether the log has the founding of this member. Then its links refuse those of any other."""
         foundings, own = self._machine.foundings, self._own()
+        if foundings is self._recorded_in and own is self._recorded_of:
+            return True
         recorded = foundings.founding_id
         if recorded is None or (own.succession is not None and foundings.succeeded is None):
             return False
-        return recorded == own.founding_id or self._ordered() <= {recorded}
+        if recorded == own.founding_id:
+            self._recorded_in, self._recorded_of = foundings, own
+            return True
+        return self._ordered() <= {recorded}
 
     def _ordered(self) -> set[uuid.UUID]:
         return {one.founding_id for one in self._foundings().values() if one.founding_id is not None}
@@ -128,12 +137,14 @@ class FoundingDuty:
         Not even for the sake of the evidence that it may carry: the floor could pass that in the same batch, and then
         the request would be granted. Heartbeats carry the same.
         """
-        wants_block = isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds)
+        wants_block = type(request) is requests.AllocateProducerIds or type(request) is requests.FillOwnIds
         if wants_block and (trouble := self.trouble()) is not None:
             raise RequestError(ErrorCode.FOUNDING_UNDER_WAY, f"{trouble}; ask again")
 
     def prepared(self, request: requests.Request) -> requests.Request:
         """`request`, as it may be decided while nothing is handed out. Raises as `check`: it came before that began."""
+        if self._recorded():
+            return request
         self.check(request)
         if isinstance(request, requests.InitProducerId) and self.hearing():
             return replace(request, may_get_id=False)
@@ -143,7 +154,7 @@ class FoundingDuty:
 
     def _is_expected(self, held: HeldIds | None) -> bool:
         """Whether it is no news, because the floor that is to come into force lies above it."""
-        if held is None or self._recorded():
+        if held is None:
             return False
         succession = self._succession()
         return succession is not None and keeps(held, succession)

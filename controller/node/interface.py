@@ -53,6 +53,10 @@ class MemberInterface:
         """The leader's id and base URL, as far as this member knows."""
         return self._leader.find()
 
+    def misses_leader(self) -> bool:
+        """Whether one is to be expected shortly."""
+        return self._member.leadership.misses_leader()
+
     async def leader_known(self, seconds: float) -> None:
         """Wait while a leader is missed, so long at most."""
         await self._member.driver.leader_wait.over(seconds)

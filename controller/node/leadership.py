@@ -161,13 +161,13 @@ class Leadership:
         if answer is None:
             answer = self._surroundings.loop.create_future()
             self._take(request, answer)
-        if isinstance(request, requests.InitProducerId):
-            self.own_ids.wanted()
         # Only now that the request is taken: a member that refuses one keeps no session for it.
         if isinstance(request, requests.SignOfLife):
             self.sessions.heard(request.broker_id, self.ticks)
-        if isinstance(request, requests.BrokerHeartbeat):
+        if type(request) is requests.BrokerHeartbeat:
             self._hear_reserve(request)
+        elif type(request) is requests.InitProducerId:
+            self.own_ids.wanted()
         return answer
 
     def decide_for(self, request: requests.Request, answer: Answer) -> None:
@@ -242,7 +242,7 @@ class Leadership:
             self.sessions.applied(records, self.ticks)
             self.transactions.applied(records, self.ticks)
             for record in records:
-                if isinstance(record, AllocateProducerIdsRecord):
+                if type(record) is AllocateProducerIdsRecord:
                     self.blocks_allocated.count(record.broker_id)
 
     def tick(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pidkeeper.protocol.records import (
+    AllocateProducerIdsRecord,
     BrokerRegistrationChangeRecord,
     Record,
     RegisterBrokerRecord,
@@ -59,6 +60,8 @@ class BrokerSessions:
         And whoever was silent for the whole timeout while the record was on its way has lost the one that it had.
         """
         for record in records:
+            if type(record) is AllocateProducerIdsRecord:
+                continue
             match record:
                 case RegisterBrokerRecord() | BrokerRegistrationChangeRecord(fenced=False):
                     if isinstance(record, RegisterBrokerRecord):

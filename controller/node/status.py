@@ -62,7 +62,7 @@ class KnownLeader:
 
     def __init__(self, core: RaftCore) -> None:
         self._core = core
-        self._urls: dict[int, str] = {}
+        self._known: dict[int, tuple[int, str]] = {}
         self._version = -1
 
     def find(self) -> tuple[int, str] | None:
@@ -70,10 +70,9 @@ class KnownLeader:
         core = self._core
         if core.memberships_version != self._version:
             self._version = core.memberships_version
-            self._urls = {member.id: member.http for member in core.contacts()}
-        if core.leader_id is None or (url := self._urls.get(core.leader_id)) is None:
-            return None
-        return core.leader_id, url
+            self._known = {member.id: (member.id, member.http) for member in core.contacts()}
+        leader_id = core.leader_id
+        return None if leader_id is None else self._known.get(leader_id)
 
 
 def describe(member: ClusterMember) -> QuorumDescription:

@@ -10,6 +10,8 @@ from pidkeeper.controller.state.foundings import is_news
 
 _DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS
 
+_CONFIRMED: Final = frozenset(transaction_decisions.DECIDERS | migration_decisions.DECIDERS)
+
 REGISTRATION_BYTES: Final = 592
 """At most, of an encoded registration and endpoint: 64 characters of four bytes, 264 of one, and 32 for the rest of
 each."""
@@ -41,12 +43,15 @@ def must_be_confirmed(request: requests.Request) -> bool:
     It says how a transactional id stands, or the migration. A leader that was deposed and does not know it yet would
     fence the newest producer, or grant what an older one asks for; or call a phase the current one that is over.
     """
-    return type(request) in transaction_decisions.DECIDERS or type(request) in migration_decisions.DECIDERS
+    return type(request) in _CONFIRMED
 
 
 def most_records(request: requests.Request) -> int:
     """Records that deciding `request` adds at most."""
-    if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds | requests.RaiseFloor):
+    # The commonest first, here and below: the leader asks this of every request.
+    if type(request) is requests.AllocateProducerIds:
+        return 1 if request.claimed is None else 2
+    if isinstance(request, requests.FillOwnIds | requests.RaiseFloor):
         return 1 if request.claimed is None else 2
     if isinstance(request, requests.InitProducerId):
         return 2 if request.may_take_block else 1
@@ -59,11 +64,15 @@ def most_records(request: requests.Request) -> int:
 
 def most_bytes(draft: Draft, request: requests.Request) -> int:
     """Bytes that deciding `request` adds to the entry of `draft`, at most."""
+    if type(request) is requests.AllocateProducerIds:
+        if is_news(request.held, draft.next_producer_id):
+            return RECORD_BYTES + EVIDENCE_BYTES
+        return most_records(request) * RECORD_BYTES
     if isinstance(request, requests.RegisterBroker):
         return RECORD_BYTES + REGISTRATION_BYTES + EVIDENCE_BYTES
-    if isinstance(request, requests.SignOfLife) and is_news(request.held, draft.next_producer_id):
+    if isinstance(request, requests.BrokerHeartbeat) and is_news(request.held, draft.next_producer_id):
         return RECORD_BYTES + EVIDENCE_BYTES
-    if isinstance(request, requests.AllocateProducerIds | requests.FillOwnIds):
+    if isinstance(request, requests.FillOwnIds):
         return most_records(request) * RECORD_BYTES
     if isinstance(request, requests.RecordFounding):
         return FOUNDING_BYTES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, get_args
 
 from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
@@ -40,6 +40,8 @@ Allocation = AllocateProducerIdsRecord | TransactionalBlockRecord
 
 Jump = ProducerIdFloorRecord | ZooKeeperBlockRecord | SuccessionRecord
 """The next producer ID goes on without a block."""
+
+_JUMPS: Final = frozenset(get_args(Jump))
 
 
 class UnsupportedMetadataVersion(Exception):  # noqa: N818 - what the operator reads
@@ -200,14 +202,16 @@ class StateMachine:
 def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, Allocation]]:
     """The blocks that a batch gives away, each with its record's offset; the first record has `first_offset`."""
     return [
-        (first_offset + position, record)
-        for position, record in enumerate(records)
-        if isinstance(record, AllocateProducerIdsRecord | TransactionalBlockRecord)
+        (offset, record)
+        for offset, record in enumerate(records, first_offset)
+        if type(record) is AllocateProducerIdsRecord or type(record) is TransactionalBlockRecord
     ]
 
 
 def jumps(records: Sequence[Record], first_offset: int) -> list[tuple[int, Jump]]:
     """The jumps in a batch, each with its record's offset; the first record has `first_offset`."""
+    if _JUMPS.isdisjoint(map(type, records)):
+        return []
     return [(offset, record) for offset, record in enumerate(records, first_offset) if isinstance(record, Jump)]
 
 
@@ -221,7 +225,9 @@ def owners(records: Sequence[Record], first_offset: int, version: int) -> list[O
 
     The record that gives one is the only one that leaves its id empty with epoch 0.
     """
-    found = []
+    found: list[Owner] = []
+    if TransactionRecord not in map(type, records):
+        return found
     for offset, record in enumerate(records, first_offset):
         if isinstance(record, FeatureLevelRecord):
             version = record.metadata_version

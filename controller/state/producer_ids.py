@@ -33,15 +33,9 @@ class ProducerIdsState:
         assert last == record.producer_id_end < MAX_PRODUCER_ID, (
             f"S2: offset {offset} ends at {record.producer_id_end}, but its block ends at {last}"
         )
-        block = record.block
-        self.next_producer_id = block.next
+        self.next_producer_id = last + 1
         self.last_block = LastBlock(
-            first=block.first,
-            length=block.length,
-            broker_id=record.broker_id,
-            broker_epoch=record.broker_epoch,
-            offset=offset,
-            timestamp_ms=record.timestamp_ms,
+            first, record.length, record.broker_id, record.broker_epoch, offset, record.timestamp_ms
         )
 
     def replay_own_block(self, record: TransactionalBlockRecord, offset: int) -> None:

@@ -227,7 +227,7 @@ class AdvanceMigration(msgspec.Struct, frozen=True):
     left_at: int = -1
 
 
-SignOfLife = RegisterBroker | BrokerHeartbeat | AllocateProducerIds
+SignOfLife = AllocateProducerIds | BrokerHeartbeat | RegisterBroker
 """Whoever asks for one of these is a broker that lives."""
 
 Request = (

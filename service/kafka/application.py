@@ -28,6 +28,11 @@ class Application(Protocol):
         """Who asks. `has_hung_up`: whether it has closed its connection."""
         ...
 
+    def answer_soon(self, call: Any, done: Callable[[bytes | None], None]) -> bool:
+        """As `answer`, for a call that can be answered without a task of its own; whether this is one. `done` gets the
+        response frame, in a later turn of the event loop."""
+        ...
+
     async def answer(self, call: Any) -> bytes:
         """The whole response frame to a call, length field included."""
         ...

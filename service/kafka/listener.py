@@ -257,6 +257,8 @@ class KafkaListener:
 
     def begin(self, call: Any, done: Callable[[bytes | None], None]) -> None:
         """Have `call` answered. `done` gets the answer, or None if there will be none."""
+        if not isinstance(call, PasswordCall) and self._application.answer_soon(call, done):
+            return
         task = asyncio.get_running_loop().create_task(self._call(call, done))
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)

@@ -378,8 +378,8 @@ FOUNDING_BUGS: Final = (
             replace(
                 NODE,
                 "FoundingDuty.check",
-                "isinstance(request, _)",
-                "isinstance(request, requests.AllocateProducerIds) and request.held is None",
+                "type(request) is requests.AllocateProducerIds",
+                "type(request) is requests.AllocateProducerIds and request.held is None",
             ),
         ),
         _LEADER,

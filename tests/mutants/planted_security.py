@@ -189,7 +189,7 @@ SECURITY_BUGS: Final = (
         "what-a-gone-broker-asked-is-done",
         "no request is submitted behind a later one of the same caller",
         "this project before decision 0036",
-        (replace("controller/kafka", "_allocate", "caller.has_hung_up", "lambda: False"),),
+        (replace("controller/kafka", "_allocation", "caller.has_hung_up", "lambda: False"),),
         ("tests/unit/controller/kafka/test_interface.py",),
         unseen=_NO_TLS,
     ),

@@ -196,7 +196,7 @@ STATE_BUGS: Final = (
         "KAFKA-15552's class: the inclusive end taken for the next ID",
         (
             replace(STATE, "allocate_producer_ids", "_1.next_producer_id = _2", "_1.next_producer_id = _2 - 1"),
-            replace(STATE, "replay_allocation", "_1.next", "_1.last"),
+            replace(STATE, "replay_allocation", "last + 1", "last"),
         ),
     ),
     Planted(

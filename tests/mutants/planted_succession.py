@@ -75,11 +75,7 @@ SUCCESSION_BUGS: Final = (
         "founding-of-the-predecessor-is-enough",
         _NO_REPEAT,
         _OLD_COPY,
-        (
-            replace(
-                NODE, "FoundingDuty._recorded", "recorded == own.founding_id or self._ordered() <= {recorded}", "True"
-            ),
-        ),
+        (replace(NODE, "FoundingDuty._recorded", "self._ordered() <= {recorded}", "True"),),
         _LEADER,
     ),
     Planted(

@@ -197,7 +197,7 @@ TRANSACTION_BUGS: Final = (
         "deposed-leader-speaks-of-transactional-ids",
         "two instances are never both unfenced",
         "Raft paper, section 8: a leader may have been deposed without knowing it",
-        (replace(STATE, "must_be_confirmed", "_ in transaction_decisions.DECIDERS", "False"),),
+        (replace(STATE, "must_be_confirmed", "_ in _CONFIRMED", "_ in migration_decisions.DECIDERS"),),
         (_NODE + "test_decider.py",),
     ),
 )

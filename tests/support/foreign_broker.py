@@ -52,9 +52,9 @@ class ForeignBroker:
         assert number == self._asked
         return answer
 
-    def send(self, frame: bytes) -> None:
-        """A frame, which gets its length here."""
-        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+    def send(self, *frames: bytes) -> None:
+        """Frames at once; each gets its length here."""
+        self._socket.sendall(b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames))
 
     def receive(self) -> bytes:
         """A frame without its length. Raises ConnectionError at the end."""

@@ -189,8 +189,12 @@ class MemoryMember:
         """Whoever `leader_id` names."""
         return None if self.leader_id is None else (self.leader_id, URLS[self.leader_id])
 
+    def misses_leader(self) -> bool:
+        """Never: here nobody is elected."""
+        return False
+
     async def leader_known(self, seconds: float) -> None:
-        """At once: here nobody is elected."""
+        """At once, as nobody is missed."""
 
     def describe(self) -> QuorumDescription:
         """A healthy quorum of three."""

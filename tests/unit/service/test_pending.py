@@ -122,3 +122,31 @@ async def test_a_caller_of_several_that_hangs_up_leaves_nobody_waiting() -> None
         await task
     assert len(pending) == 0
     assert all(future.cancelled() for future in futures)
+
+
+async def test_whoever_has_no_task_is_told_the_same() -> None:
+    pending = PendingRequests(4, 100)
+    told: list[object] = []
+    futures = [new_future() for _ in range(3)]
+    for future in futures:
+        pending.tell(future, 0, told.append)
+    assert len(pending) == 3
+    futures[0].set_result(7)
+    futures[1].set_exception(RequestError(ErrorCode.NOT_CONTROLLER))
+    assert told == [], "only in a later turn of the event loop"
+    await asyncio.sleep(0)
+    pending.expire(100 * MILLISECOND)
+    await asyncio.sleep(0)
+    assert told[0] == 7
+    assert [refusal.code for refusal in told[1:] if isinstance(refusal, RequestError)] == [
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.REQUEST_TIMED_OUT,
+    ]
+    assert len(pending) == 0
+
+
+async def test_more_than_the_limit_cannot_be_told_either() -> None:
+    pending = PendingRequests(1, 100)
+    pending.tell(new_future(), 0, print)
+    with pytest.raises(RequestError, match="THROTTLING_QUOTA_EXCEEDED"):
+        pending.check_room()

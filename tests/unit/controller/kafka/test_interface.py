@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -267,3 +268,48 @@ async def test_requests_in_one_packet_are_answered_in_order(serve: Serve) -> Non
 
     assert await asking(served, ask) == list(range(20))
     assert served.member.submitted == [AllocateProducerIds(5, 3)] * 20
+
+
+async def test_a_thousand_refusals_in_one_packet_are_given_one_after_another(serve: Serve) -> None:
+    """Each lets the next request be answered, and none from within the answer before it."""
+    served, count = await serve(), 1500
+
+    def ask(broker: ForeignBroker) -> list[tuple[int, int]]:
+        frames = [
+            kio_request("allocate_producer_ids", 0, number, None, broker_id=5, broker_epoch=3)
+            for number in range(count)
+        ]
+        broker.send(*frames)
+        answers = [kio_response("allocate_producer_ids", 0, broker.receive()) for _ in range(count)]
+        return [(number, int(answer.error_code)) for number, answer in answers]
+
+    served.member.leader_id = 2
+    assert await asking(served, ask) == [(number, 41) for number in range(count)]
+    assert served.member.submitted == []
+
+
+async def test_a_block_that_is_waited_for_too_long_is_refused(serve: Serve) -> None:
+    served = await serve()
+    served.member.hold = True
+    asked = asyncio.create_task(asking(served, lambda broker: broker.allocate(5, 1)))
+    await until(lambda: bool(served.member.held))
+    pending = served.app.operations.pending
+    assert len(pending) == 1
+    pending.expire(time.monotonic_ns() + 3600 * 10**9)
+    answer = await asked
+    assert (int(answer.error_code), answer.producer_id_start) == (ErrorCode.REQUEST_TIMED_OUT.kafka_code, -1)
+    assert len(pending) == 0
+
+
+async def test_whatever_breaks_ends_the_connection_that_asked(serve: Serve) -> None:
+    served = await serve()
+    served.member.fault = ZeroDivisionError("broken")
+    reports: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+    with pytest.raises(ConnectionError):
+        await asking(served, lambda broker: broker.allocate(5, 1))
+    assert [type(report["exception"]) for report in reports] == [ZeroDivisionError]
+    served.member.fault = None
+    served.member.epochs[5] = 1
+    answer = await asking(served, lambda broker: broker.allocate(5, 1))
+    assert int(answer.error_code) == 0
