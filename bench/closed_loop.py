@@ -98,6 +98,19 @@ class Caller(asyncio.Protocol, ABC):
         else:
             self.waiting = False
 
+    def proceed(self, request: bytes) -> None:
+        """A whole answer, after which it takes this request as well: the time runs on."""
+        self._partial = b""
+        self._transport.write(request)
+
+    def again(self, status: str, request: bytes) -> None:
+        """A whole answer, which says that it has to be asked for again: the time runs on, unless the run is over."""
+        self._tally.statuses[status] += 1
+        if self._tally.repeat:
+            self.proceed(request)
+        else:
+            self.waiting = False
+
     def keep(self, data: bytes) -> None:
         """It goes on."""
         self._partial = data
@@ -117,19 +130,29 @@ async def run_closed_loop(
     connections = [(await loop.create_connection(lambda: caller(tally), host, port))[1] for _ in range(callers)]
     for connection in connections:
         connection.send()
+    try:
+        return await measure(tally, lambda: sum(one.waiting for one in connections), warmup=warmup, seconds=seconds)
+    finally:
+        for connection in connections:
+            connection.close()
+
+
+async def measure(tally: Tally, waiting: Callable[[], int], *, warmup: float, seconds: float) -> LoadResult:
+    """Look on while callers fill `tally`, then tell them to stop, until none is `waiting` for an answer.
+
+    Raises ValueError if nobody got a block.
+    """
     await asyncio.sleep(warmup)
     started, before, cpu = time.perf_counter(), len(tally.starts), time.process_time()
     await asyncio.sleep(seconds)
     elapsed, answered, cpu = time.perf_counter() - started, len(tally.starts), time.process_time() - cpu
     tally.repeat = False
     for _ in range(DRAIN_POLLS):
-        if not any(connection.waiting for connection in connections):
+        if not waiting():
             break
         await asyncio.sleep(DRAIN_POLL_SECONDS)
-    if unanswered := sum(connection.waiting for connection in connections):
+    if unanswered := waiting():
         tally.failures.append(f"{unanswered} requests were not answered")
-    for connection in connections:
-        connection.close()
     latencies = tally.latencies[before:answered]
     if not latencies:
         raise ValueError(f"no request was answered with a block: {dict(tally.statuses)}, {tally.failures[:3]}")

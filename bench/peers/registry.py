@@ -1,0 +1,11 @@
+"""All peers, by the name under which they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bench.peers.interface import Peer
+from bench.peers.zookeeper import ZooKeeper
+
+PEERS: Final[Mapping[str, type[Peer]]] = {"zookeeper": ZooKeeper}
