@@ -101,11 +101,17 @@ class Caller(asyncio.Protocol, ABC):
     def proceed(self, request: bytes) -> None:
         """A whole answer, after which it takes this request as well: the time runs on."""
         self._partial = b""
-        self._transport.write(request)
+        if not self._transport.is_closing():
+            self._transport.write(request)
+
+    def refused(self, status: str) -> None:
+        """A whole answer that is neither a success nor the end of waiting."""
+        self._partial = b""
+        self._tally.statuses[status] += 1
 
     def again(self, status: str, request: bytes) -> None:
         """A whole answer, which says that it has to be asked for again: the time runs on, unless the run is over."""
-        self._tally.statuses[status] += 1
+        self.refused(status)
         if self._tally.repeat:
             self.proceed(request)
         else:

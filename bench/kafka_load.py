@@ -18,6 +18,7 @@ CORRELATION_ID: Final = 0x70696421
 
 _REQUEST: Final = struct.Struct(">ihhih5sBiqB")
 _ANSWER: Final = struct.Struct(">iiBihqiB")
+ANSWER_BYTES: Final = _ANSWER.size
 _HEAD: Final = struct.pack(">iiB", _ANSWER.size - 4, CORRELATION_ID, 0)
 
 
@@ -44,6 +45,14 @@ def answer_frame(correlation_id: int, start: int, length: int) -> bytes:
     return _ANSWER.pack(_ANSWER.size - 4, correlation_id, 0, 0, 0, start, length, 0)
 
 
+def read_answer(frame: bytes) -> tuple[int, int]:
+    """Error code, 0 for none, and the start of the block. Raises ValueError for what is no answer."""
+    if len(frame) != _ANSWER.size or not frame.startswith(_HEAD):
+        raise ValueError(f"not one answer of AllocateProducerIds v0: {frame[: _ANSWER.size].hex()}")
+    *_, error, start, _length, _tags = _ANSWER.unpack(frame)
+    return error, start
+
+
 class KafkaCaller(Caller):
     """One connection of Kafka's protocol."""
 
@@ -51,10 +60,12 @@ class KafkaCaller(Caller):
         """One answer of the only size that there is."""
         if len(data) < _ANSWER.size and _HEAD.startswith(data[: len(_HEAD)]):
             self.keep(data)
-        elif len(data) != _ANSWER.size or not data.startswith(_HEAD):
-            self.fail(f"not one answer of AllocateProducerIds v0: {data[: _ANSWER.size].hex()}")
+            return
+        try:
+            error, start = read_answer(data)
+        except ValueError as reason:
+            self.fail(str(reason))
         else:
-            *_, error, start, _length, _tags = _ANSWER.unpack(data)
             self.answered(str(error) if error else SUCCESS, start)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from bench.peers.interface import Peer
+from bench.peers.kafka import Kafka
 from bench.peers.zookeeper import ZooKeeper
 
-PEERS: Final[Mapping[str, type[Peer]]] = {"zookeeper": ZooKeeper}
+PEERS: Final[Mapping[str, type[Peer]]] = {"kafka": Kafka, "zookeeper": ZooKeeper}
