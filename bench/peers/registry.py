@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from bench.peers.etcd import Etcd
 from bench.peers.interface import Peer
 from bench.peers.kafka import Kafka
 from bench.peers.zookeeper import ZooKeeper
 
-PEERS: Final[Mapping[str, type[Peer]]] = {"kafka": Kafka, "zookeeper": ZooKeeper}
+PEERS: Final[Mapping[str, type[Peer]]] = {"etcd": Etcd, "kafka": Kafka, "zookeeper": ZooKeeper}
