@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from itertools import cycle
 from typing import Final
 
-from bench.failover import ATTEMPT_SECONDS, JITTER_SECONDS, WARM_SECONDS, FailoverResult
+from bench.failover import JITTER_SECONDS, WARM_SECONDS, FailoverResult
 from bench.peers.interface import Peer, Session
 from bench.peers.nodes import Node
 
@@ -47,7 +47,7 @@ class Client:
         node, sent = self._node, time.perf_counter()
         try:
             if self._session is None:
-                self._session = self._peer.connect(node, ATTEMPT_SECONDS)
+                self._session = self._peer.connect(node, self._peer.attempt_seconds)
             number = self._session.allocate()
         except OSError as error:
             self.last_failure = f"{node.name}: {type(error).__name__}: {error}"

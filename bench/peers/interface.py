@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol, Self
 
 from bench.closed_loop import LoadResult
+from bench.failover import ATTEMPT_SECONDS
 from bench.peers.nodes import Node, wait_for
 
 START_SECONDS: Final = 90.0
@@ -49,6 +50,11 @@ class Peer(ABC):
     name: str
     nodes: list[Node]
     others: Sequence[Node] = ()
+    attempt_seconds: float = ATTEMPT_SECONDS
+    """Deadline of one attempt of the client that lives through failovers."""
+
+    settle_seconds: float = 0.0
+    """For how long a load makes the peer faster from one second to the next: compiled while it runs."""
 
     @abstractmethod
     def __init__(self, directory: Path) -> None:

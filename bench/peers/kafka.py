@@ -74,6 +74,8 @@ class KafkaSession:
 class Kafka(Peer):
     """Three controllers, which allocate blocks, and a broker, which hands out IDs and coordinates transactions."""
 
+    settle_seconds = 20.0
+
     def __init__(self, directory: Path) -> None:
         found = re.search(r"kafka_[0-9.]+-([0-9.]+)\.jar", " ".join(jar.name for jar in JARS.glob("kafka_*.jar")))
         self.name = f"Kafka {found[1] if found else '?'}"

@@ -1,7 +1,8 @@
-"""One raftos node with a control port. Started by `raftos_repeat`; ends when its standard input is closed.
+"""One raftos node with a control port: a free one, and it ends when its standard input is closed; or a given one.
 
 The node allocates the way raftos documents a replicated value: read ``next_pid``, then set it to the value read plus
-one; the id handed out is the value read. Its control port takes one JSON object a line and answers with one:
+one; the id handed out is the value read. Nothing there keeps two callers from reading the same value, so the node
+serves one allocation at a time. Its control port takes one JSON object a line and answers with one:
 ``{"op": "state"}``, ``{"op": "next"}`` (the id it would hand out) and ``{"op": "allocate"}``.
 """
 
@@ -15,6 +16,7 @@ import sys
 from typing import Any
 
 from bench.peers import raftos_shim
+from bench.peers.control_port import serve_control
 
 raftos_shim.install()
 # raftos reports each datagram to the killed node; asyncio's own log stays on, so a callback that raises is seen.
@@ -25,6 +27,10 @@ from raftos.serializers import JSONSerializer  # noqa: E402
 from raftos.server import Node  # noqa: E402
 
 COUNTER = "next_pid"
+ALLOCATE_SECONDS = 2.0
+"""Seven heartbeats: an allocation that takes longer gets no answer any more, and must not hold up the next ones."""
+
+_one_at_a_time = asyncio.Lock()
 
 
 def describe_state() -> dict[str, Any]:
@@ -47,9 +53,10 @@ async def next_id() -> int:
 
 async def allocate() -> int:
     """Hands out one id; returns when raftos has reported the new value as committed and applied."""
-    value = await next_id()
-    await raftos.Replicated(COUNTER, default=0).set(value + 1)
-    return value
+    async with _one_at_a_time, asyncio.timeout(ALLOCATE_SECONDS):
+        value = await next_id()
+        await raftos.Replicated(COUNTER, default=0).set(value + 1)
+        return value
 
 
 async def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -64,22 +71,13 @@ async def answer(request: dict[str, Any]) -> dict[str, Any]:
             return {"error": f"unknown op {other!r}: use state, next or allocate"}
 
 
-async def serve_control(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while line := await reader.readline():
-        try:
-            reply = await answer(json.loads(line))
-        except Exception as error:  # noqa: BLE001 - whatever raftos raises is a finding, and the caller prints it
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        writer.write(json.dumps(reply).encode() + b"\n")
-        await writer.drain()
-    writer.close()
-
-
-async def run(address: str, cluster: list[str], log_path: str) -> None:
+async def run(address: str, cluster: list[str], log_path: str, control_port: int) -> None:
     raftos.configure({"log_path": log_path, "serializer": JSONSerializer})
     await raftos.register(address, cluster=cluster, loop=asyncio.get_running_loop())
-    server = await asyncio.start_server(serve_control, "127.0.0.1", 0)
+    server = await serve_control(answer, control_port)
     print(json.dumps({"control_port": server.sockets[0].getsockname()[1]}), flush=True)
+    if control_port:
+        await server.serve_forever()
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
@@ -88,8 +86,9 @@ def main() -> None:
     parser.add_argument("--address", required=True, help="host:port of this node (UDP)")
     parser.add_argument("--cluster", required=True, help="comma-separated host:port of all nodes")
     parser.add_argument("--log-path", required=True, help="directory for the node's files, ending in a slash")
+    parser.add_argument("--control-port", type=int, default=0, help="where it takes requests (default: any free port)")
     args = parser.parse_args()
-    asyncio.run(run(args.address, args.cluster.split(","), args.log_path))
+    asyncio.run(run(args.address, args.cluster.split(","), args.log_path, args.control_port))
 
 
 if __name__ == "__main__":

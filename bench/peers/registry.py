@@ -8,6 +8,13 @@ from typing import Final
 from bench.peers.etcd import Etcd
 from bench.peers.interface import Peer
 from bench.peers.kafka import Kafka
+from bench.peers.python_peers import PySyncObj, Raftos
 from bench.peers.zookeeper import ZooKeeper
 
-PEERS: Final[Mapping[str, type[Peer]]] = {"etcd": Etcd, "kafka": Kafka, "zookeeper": ZooKeeper}
+PEERS: Final[Mapping[str, type[Peer]]] = {
+    "zookeeper": ZooKeeper,
+    "etcd": Etcd,
+    "kafka": Kafka,
+    "pysyncobj": PySyncObj,
+    "raftos": Raftos,
+}

@@ -8,20 +8,7 @@ if [[ $# -eq 0 ]]; then
     exit 2
 fi
 
-venv=.tools/peers
-if [[ ! -e $venv/complete ]]; then
-    rm -rf "$venv"
-    "${PYTHON:-python3}" -m venv "$venv"
-    install() {
-        # No build isolation: otherwise pip fetches an unpinned setuptools to build the source archives.
-        "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
-            --use-pep517 --require-hashes --requirement "$1" >&2
-    }
-    install bench/peers/requirements-build.txt
-    install bench/peers/requirements.txt
-    touch "$venv/complete"
-fi
-
+bench/peers/prepare.sh
 module=$1
 shift
-exec "$venv/bin/python" -m "bench.peers.$module" "$@"
+exec ".tools/peers/bin/python" -m "bench.peers.$module" "$@"

@@ -79,6 +79,8 @@ class ZooKeeperSession:
 class ZooKeeper(Peer):
     """The ensemble. Syncs each transaction before it is acknowledged, as it does by default (forceSync)."""
 
+    settle_seconds = 10.0
+
     def __init__(self, directory: Path) -> None:
         jars = [str(jar) for pattern in _JARS for jar in sorted(_jars().glob(pattern))]
         found = re.search(r"/zookeeper-([0-9.]+)\.jar", ":".join(jars))
