@@ -120,7 +120,11 @@ class PySyncObj(PythonPeer):
 
 
 class Raftos(PythonPeer):
-    """A replicated value, read and written by one caller at a time."""
+    """A replicated value, read and written by one caller at a time.
+
+    A leader that finds an entry of an earlier term uncommitted never commits anything again, and a leader that is
+    killed under load leaves one as a rule: so most failovers have no end.
+    """
 
     name = "raftos"
     package = "raftos"

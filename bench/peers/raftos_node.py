@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import json
 import logging
 import sys
@@ -28,7 +29,7 @@ from raftos.server import Node  # noqa: E402
 
 COUNTER = "next_pid"
 ALLOCATE_SECONDS = 2.0
-"""Seven heartbeats: an allocation that takes longer gets no answer any more, and must not hold up the next ones."""
+"""Seven heartbeats. At a given port, where many ask, one that gets no answer must not hold up all others for ever."""
 
 _one_at_a_time = asyncio.Lock()
 
@@ -51,22 +52,23 @@ async def next_id() -> int:
     return value
 
 
-async def allocate() -> int:
+async def allocate(seconds: float | None) -> int:
     """Hands out one id; returns when raftos has reported the new value as committed and applied."""
-    async with _one_at_a_time, asyncio.timeout(ALLOCATE_SECONDS):
+    async with _one_at_a_time, asyncio.timeout(seconds):
         value = await next_id()
         await raftos.Replicated(COUNTER, default=0).set(value + 1)
         return value
 
 
-async def answer(request: dict[str, Any]) -> dict[str, Any]:
+async def answer(request: dict[str, Any], seconds: float | None = None) -> dict[str, Any]:
+    """`seconds`: when to give up on an allocation; None for never."""
     match request["op"]:
         case "state":
             return describe_state()
         case "next":
             return {"id": await next_id()}
         case "allocate":
-            return {"id": await allocate()}
+            return {"id": await allocate(seconds)}
         case other:
             return {"error": f"unknown op {other!r}: use state, next or allocate"}
 
@@ -74,7 +76,8 @@ async def answer(request: dict[str, Any]) -> dict[str, Any]:
 async def run(address: str, cluster: list[str], log_path: str, control_port: int) -> None:
     raftos.configure({"log_path": log_path, "serializer": JSONSerializer})
     await raftos.register(address, cluster=cluster, loop=asyncio.get_running_loop())
-    server = await serve_control(answer, control_port)
+    bounded = functools.partial(answer, seconds=ALLOCATE_SECONDS if control_port else None)
+    server = await serve_control(bounded, control_port)
     print(json.dumps({"control_port": server.sockets[0].getsockname()[1]}), flush=True)
     if control_port:
         await server.serve_forever()
