@@ -44,7 +44,7 @@ class Session(Protocol):
 class Peer(ABC):
     """Use as a context manager: it starts all nodes and waits until they allocate; the exit kills them.
 
-    `nodes` are those that elect a leader among themselves; `others` are started after them and killed before them.
+    `nodes` are those that elect a leader among themselves; `others` are not.
     """
 
     name: str
@@ -88,11 +88,9 @@ class Peer(ABC):
 
     def __enter__(self) -> Self:
         try:
-            for node in self.nodes:
+            for node in (*self.nodes, *self.others):
                 node.start()
             self.leader()
-            for node in self.others:
-                node.start()
             self.prepare()
         except BaseException:
             self.__exit__()

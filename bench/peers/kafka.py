@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, Self
 
@@ -33,7 +35,8 @@ CLUSTER_ID: Final = "cGlka2VlcGVyLWJlbmNoLTE"
 ANSWER_SECONDS: Final = 1.0
 NOT_CONTROLLER: Final = 41
 _NOBODY: Final = -1
-_JVM: Final = (
+_TOOL_JVM: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+_SERVER_JVM: Final = (
     "-Xmx1G",
     "-Xms1G",
     "-XX:+UseG1GC",
@@ -164,18 +167,12 @@ class Kafka(Peer):
             alone = ("offsets.topic.replication.factor", "transaction.state.log.replication.factor")
             settings |= dict.fromkeys((*alone, "transaction.state.log.min.isr"), "1")
         (home / "server.properties").write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        return Node(home.name, _java("kafka.Kafka", str(home / "server.properties")), home, port)
+        return Node(home.name, _java(_SERVER_JVM, "kafka.Kafka", str(home / "server.properties")), home, port)
 
     def _format(self) -> None:
         """Raises RuntimeError with the tool's complaint."""
-        homes = [node.directory for node in (*self.nodes, self.broker)]
-        for home in homes:
-            command = ("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(home / "server.properties"))
-            done = subprocess.run(
-                _java(*command), capture_output=True, text=True, timeout=LOAD_START_SECONDS, check=False
-            )
-            if done.returncode != 0:
-                raise RuntimeError(f"Kafka's storage tool ended with {done.returncode}: {done.stdout}{done.stderr}")
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(_format, [node.directory / "server.properties" for node in (*self.nodes, self.broker)]))
 
     def _blocks(self, callers: int, seconds: float, warmup: float) -> LoadResult:
         spec = KafkaLoadSpec(HOST, self.leader().port, LOAD_BROKER_ID, self._epoch, callers, seconds, warmup)
@@ -186,5 +183,12 @@ class Kafka(Peer):
         return run_load("bench.txn_load", spec, LoadResult, warmup + seconds + LOAD_START_SECONDS)
 
 
-def _java(main: str, *arguments: str) -> list[str]:
-    return ["java", *_JVM, "-cp", f"{JARS}/*", main, *arguments]
+def _format(properties: Path) -> None:
+    command = _java(_TOOL_JVM, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(properties))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS, check=False)
+    if done.returncode != 0:
+        raise RuntimeError(f"Kafka's storage tool ended with {done.returncode}: {done.stdout}{done.stderr}")
+
+
+def _java(options: Sequence[str], main: str, *arguments: str) -> list[str]:
+    return ["java", *options, "-cp", f"{JARS}/*", main, *arguments]

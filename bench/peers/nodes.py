@@ -46,6 +46,12 @@ class Node:
         """Whether the process lives; it may be paused."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def pid(self) -> int:
+        """Of the process that was started last."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
     def start(self) -> None:
         """Start it on the data it has, without waiting for it. Nothing happens if it runs."""
         if self.running:
