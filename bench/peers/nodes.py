@@ -79,6 +79,7 @@ class Node:
 
     def wait_ended(self) -> None:
         """Wait until the process is gone. Raises TimeoutError."""
+        self._dismiss_killer()
         if self._process is not None:
             try:
                 self._process.wait(END_SECONDS)

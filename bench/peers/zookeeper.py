@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 import socket
@@ -63,7 +64,9 @@ class ZooKeeperSession:
             raise OSError(f"{path} was not created: ZooKeeper's error {error}")
 
     def close(self) -> None:
-        """Hang up."""
+        """End the session, without waiting for the answer, and hang up."""
+        with contextlib.suppress(OSError):
+            self._socket.sendall(jute.close_request())
         self._socket.close()
 
     def _ask(self, request: bytes) -> bytes:
