@@ -164,7 +164,11 @@ methods: $(VENV)/.dev  ## bugs of the protocol: which method notices which, and 
 	    tools/fetch-jars spec || echo "TLC cannot be had: specification and courses are not asked" >&2; fi
 	$(BIN)/python -m tests.mutants.methods
 
-bench: $(VENV)/.dev  ## floors and figures of this machine, in one run
+bench: $(VENV)/.dev  ## floors and figures of this machine, in one run, and what its peers reach beside
+	$(call jars,kafka,Kafka)
+	@if [ ! -x .tools/kubernetes/etcd ] && [ ! -x .tools/etcd/etcd ] && { command -v go || command -v apt-get; } >/dev/null; then \
+	    tools/fetch-etcd || echo "etcd cannot be had: it is not measured" >&2; fi
+	@bench/peers/prepare.sh || echo "the peers in Python cannot be had: they are not measured" >&2
 	$(BIN)/python -m bench.run
 
 peers:  ## see raftos hand out an acknowledged id again, and PySyncObj never sync

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from array import array
 from collections import Counter
 from collections.abc import Callable
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
@@ -22,15 +22,21 @@ SUCCESS = "200"
 """The status of an answer with a block, in Kafka's protocol as well."""
 
 
+QUANTILES: Final = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
+"""The distribution of latencies, as it is plotted."""
+
+
 class LoadResult(msgspec.Struct, frozen=True):
     """`rate` (answers with a block a second) and the latencies are of the time after the warm-up.
 
     `client_cpu` is a share of a core in the same time. `statuses`, `starts` and `failures` cover the whole run.
+    `spread_ms`: the latencies at each of QUANTILES.
     """
 
     rate: float
     p50_ms: float
     p99_ms: float
+    spread_ms: list[float]
     statuses: dict[str, int]
     starts: list[int]
     failures: list[str]
@@ -166,6 +172,7 @@ async def measure(tally: Tally, waiting: Callable[[], int], *, warmup: float, se
         rate=(answered - before) / elapsed,
         p50_ms=quantile_ms(latencies, 0.5),
         p99_ms=quantile_ms(latencies, 0.99),
+        spread_ms=[quantile_ms(latencies, fraction) for fraction in QUANTILES],
         statuses=dict(tally.statuses),
         starts=tally.starts.tolist(),
         failures=tally.failures,

@@ -19,6 +19,10 @@ RAISED_OPTIONS: Final[dict[str, Any]] = {
         "cluster_allocations": UNLIMITED,
         "broker_sessions": UNLIMITED,
         "cluster_sessions": UNLIMITED,
+        "broker_transactional_inits": UNLIMITED,
+        "cluster_transactional_inits": UNLIMITED,
+        "broker_transactions": UNLIMITED,
+        "cluster_transactions": UNLIMITED,
     },
     # The load sends no heartbeats.
     "broker_session_timeout_ms": 3_600_000,

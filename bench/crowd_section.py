@@ -16,7 +16,7 @@ from bench.figures import repeats
 from bench.good_clients import Ask, GoodResult, GoodSpec
 from bench.limited_files import LimitedFilesCluster
 from bench.load_process import run_load
-from bench.report import Row, at_most_twice
+from bench.report import Row, at_most_times
 
 FILES: Final = 1024
 RAISED_FILES: Final = 20_000
@@ -126,7 +126,8 @@ class CrowdBench:
             for one in served:
                 if one.failures:
                     self.notes.append(f"{name}, {when} a crowd: {one.name}: {one.answers} answers, {one.failures}")
-        row = at_most_twice(
+        row = at_most_times(
+            2.0,
             "crowd",
             f"{before[0].name}, {name}",
             "ms, p99",

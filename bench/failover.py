@@ -22,7 +22,7 @@ import msgspec
 
 from bench.cluster import register
 from bench.slow_disk import SlowDiskCluster
-from pidkeeper.cli.local_cluster import Controller
+from pidkeeper.cli.local_cluster import Controller, LocalCluster
 
 ATTEMPT_SECONDS: Final = 0.3
 """Deadline of one attempt, the one that the broker agent uses."""
@@ -125,13 +125,13 @@ async def time_to_success(caller: Caller, leader: str, warm_seconds: float, send
 class FailoverBench:
     """Rounds on a running cluster; `starts` are all blocks that the caller got."""
 
-    def __init__(self, cluster: SlowDiskCluster, rng: random.Random) -> None:
+    def __init__(self, cluster: LocalCluster, rng: random.Random) -> None:
         self._cluster = cluster
         self._rng = rng
         self.starts: list[int] = []
 
     async def measure(self, number: signal.Signals | None, rounds: int) -> FailoverResult:
-        """`rounds` rounds with one signal, or with a disk that hangs.
+        """`rounds` rounds with one signal; or, None, with a disk that hangs, which takes a SlowDiskCluster.
 
         Raises TimeoutError when no other member serves within ROUND_SECONDS.
         """
@@ -156,13 +156,14 @@ class FailoverBench:
 
     def _strike(self, member: Controller, number: signal.Signals | None) -> None:
         if number is None:
+            assert isinstance(self._cluster, SlowDiskCluster), "the disks of others do as they like"
             self._cluster.slow_down(math.inf, member)
         else:
             self._cluster.signal(member, number)
 
     def _bring_back(self, member: Controller, number: signal.Signals | None) -> None:
         cluster = self._cluster
-        if number is None:
+        if isinstance(cluster, SlowDiskCluster) and number is None:
             cluster.speed_up(member)
         elif number is signal.SIGSTOP:
             cluster.signal(member, signal.SIGCONT)
@@ -172,7 +173,7 @@ class FailoverBench:
         cluster.wait_ready(*cluster.layout.controllers)
 
 
-def wait_ended(cluster: SlowDiskCluster, member: Controller) -> None:
+def wait_ended(cluster: LocalCluster, member: Controller) -> None:
     """Wait until the member's process is gone. Raises TimeoutError."""
     deadline = time.monotonic() + ROUND_SECONDS
     while cluster.running(member):

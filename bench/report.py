@@ -28,6 +28,26 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     remark: str = ""
 
 
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """How `system` serves so many `callers`: the medians of its repetitions.
+
+    `rate`: blocks a second. `spread_ms`: latencies at each of `closed_loop.QUANTILES`.
+    """
+
+    system: str
+    callers: int
+    rate: float
+    spread_ms: list[float]
+
+
+class Outage(msgspec.Struct, frozen=True, kw_only=True):
+    """How long `system` gave nothing after its leader got `signal`: one time for each round."""
+
+    system: str
+    signal: str
+    times_ms: list[float]
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that one run found. `violations` are broken promises, `notes` what a reader has to know."""
 
@@ -36,19 +56,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[Row]
     violations: list[str]
     notes: list[str]
-
-
-def at_least_half(
-    section: str, name: str, unit: str, samples: list[float], floor_samples: list[float], remark: str
-) -> Row:
-    """A rate against its floor: half of the floor is aimed at."""
-    return at_least(0.5, section, name, unit, samples, floor_samples, remark)
+    curves: list[Curve] = []
+    outages: list[Outage] = []
 
 
 def at_least(
-    share: float, section: str, name: str, unit: str, samples: list[float], floor_samples: list[float], remark: str
+    share: float,
+    section: str,
+    name: str,
+    unit: str,
+    samples: list[float],
+    floor_samples: list[float],
+    remark: str = "",
+    *,
+    than: str = "floor",
 ) -> Row:
-    """A rate against its floor, of which such a share is aimed at; 0 for none."""
+    """A rate against its floor, or what else it is to be better `than`: such a share is aimed at; 0 for none."""
     measured, floor = median(samples), median(floor_samples)
     ratio = measured / floor
     return Row(
@@ -58,7 +81,7 @@ def at_least(
         measured=measured,
         floor=floor,
         ratio=ratio,
-        bar=f">= {share:g} of floor" if share else "",
+        bar=f">= {share:g} x {than}" if share else None,
         met=ratio >= share if share else None,
         samples=samples,
         floor_samples=floor_samples,
@@ -66,21 +89,31 @@ def at_least(
     )
 
 
-def at_most_twice(section: str, name: str, unit: str, samples: list[float], floor_samples: list[float]) -> Row:
-    """A latency against its floor: at most twice the floor, so that half of its speed is reached."""
+def at_most_times(
+    times: float,
+    section: str,
+    name: str,
+    unit: str,
+    samples: list[float],
+    floor_samples: list[float],
+    remark: str = "",
+    *,
+    than: str = "floor",
+) -> Row:
+    """A latency against its floor, or what else it is to be better `than`: so many times that at most; 0 for none."""
     measured, floor = median(samples), median(floor_samples)
-    ratio = floor / measured
     return Row(
         section=section,
         name=name,
         unit=unit,
         measured=measured,
         floor=floor,
-        ratio=ratio,
-        bar="<= 2 x floor",
-        met=ratio >= 0.5,
+        ratio=floor / measured,
+        bar=f"<= {times:g} x {than}" if times else None,
+        met=measured <= times * floor if times else None,
         samples=samples,
         floor_samples=floor_samples,
+        remark=remark,
     )
 
 

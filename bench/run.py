@@ -1,4 +1,4 @@
-"""`python -m bench.run`: every figure in one run, beside what the machine allows at most."""
+"""`python -m bench.run`: every figure in one run, beside what the machine allows at most, and beside peers."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ import click
 import msgspec
 
 from bench.cluster import RAISED_OPTIONS
+from bench.loads import Loads
 from bench.machine import Bystanders, machine_facts
+from bench.peers.registry import PEERS
+from bench.peers_section import PeersSection
+from bench.plan import FULL, QUICK, Plan
+from bench.plots import page
+from bench.progress import Progress
 from bench.report import Report, Row, print_report
-from bench.sections import FULL, QUICK, Plan, Sections
+from bench.sections import Sections
 from pidkeeper.cli.local_cluster import import_root
 
-SECTIONS = ("disk", "allocate", "kafka", "claims", "tls", "failover", "crowd")
+SECTIONS = ("disk", "allocate", "kafka", "claims", "tls", "failover", "crowd", "peers")
 
 DISTURBING_CORES = 0.2
 """From here on the report warns: the members, the load and the floors already share the cores."""
@@ -28,15 +34,17 @@ DISTURBING_CORES = 0.2
 @click.option("--quick", is_flag=True, help="One short repetition of everything.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON in place of the table.")
 @click.option("--only", multiple=True, type=click.Choice(SECTIONS), help="A section to run; may be given again.")
+@click.option("--peer", "peers", multiple=True, type=click.Choice(list(PEERS)), help="A peer; may be given again.")
 @click.option(
     "--dir",
     "parent",
     default=import_root() / "build",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where bench.json and, while it runs, the members' data go. Default: build/.",
+    help="Where bench.json, bench.html and, while it runs, the members' data go. Default: build/.",
 )
-def run(quick: bool, as_json: bool, only: tuple[str, ...], parent: Path) -> None:
-    """Measure what pidkeeper reaches of the machine's floors, and write it to bench.json.
+def run(quick: bool, as_json: bool, only: tuple[str, ...], peers: tuple[str, ...], parent: Path) -> None:
+    """Measure what pidkeeper reaches of the machine's floors and beside its peers; write it to bench.json, and plots of
+    it to bench.html.
 
     Ends with 1 if a producer ID was seen twice; a missed bar is only shown.
     """
@@ -45,34 +53,44 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], parent: Path) -> None
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
     machine = machine_facts(directory)
     bystanders = Bystanders()
-    sections = Sections(directory, plan)
+    loads = Loads(directory)
+    sections, beside = Sections(loads, plan), PeersSection(loads, plan, peers or tuple(PEERS))
     rows: list[Row] = []
+    names = [name for name in SECTIONS if not only or name in only]
     try:
-        for name in SECTIONS:
-            if not only or name in only:
-                click.echo(f"measuring: {name}", err=True)
-                rows += getattr(sections, name)()
+        with Progress(names) as progress:
+            for name in names:
+                progress.begin(name)
+                rows += beside.measure(progress.tell) if name == "peers" else getattr(sections, name)()
     except BaseException:
         click.echo(f"the members' logs are in {directory}", err=True)
         raise
     shutil.rmtree(directory)
     busy = bystanders.cores()
     if busy > DISTURBING_CORES:
-        sections.notes.append(f"other processes kept {busy:.1f} cores busy: run this again on a quiet machine")
+        loads.notes.append(f"other processes kept {busy:.1f} cores busy: run this again on a quiet machine")
     report = Report(
         machine=machine | {"cores busy with other processes": f"{busy:.2f}"},
         settings=settings(plan),
         rows=rows,
-        violations=sections.violations,
-        notes=sections.notes,
+        violations=loads.violations,
+        notes=loads.notes,
+        curves=beside.curves,
+        outages=[*sections.outages, *beside.outages],
     )
-    document = msgspec.json.format(msgspec.json.encode(report))
-    (parent / "bench.json").write_bytes(document + b"\n")
+    write(report, parent)
     if as_json:
-        click.echo(document.decode())
+        click.echo((parent / "bench.json").read_text().rstrip())
     else:
         print_report(report)
     sys.exit(1 if report.violations else 0)
+
+
+def write(report: Report, parent: Path) -> None:
+    """The report as bench.json, and as bench.html where it has something to plot."""
+    (parent / "bench.json").write_bytes(msgspec.json.format(msgspec.json.encode(report)) + b"\n")
+    if drawn := page(report):
+        (parent / "bench.html").write_text(drawn)
 
 
 def settings(plan: Plan) -> dict[str, str]:
@@ -80,6 +98,8 @@ def settings(plan: Plan) -> dict[str, str]:
     return {
         "measured": f"{plan.repetitions} x {plan.seconds:g} s after {plan.warmup:g} s, medians; floors alternate with "
         f"the cluster; {plan.failover_rounds} failovers of each kind; three controllers on loopback, one disk",
+        "beside peers": f"{plan.repetitions} x {plan.peer_seconds:g} s, in turn; {plan.peer_failover_rounds} failovers "
+        "of each kind, in turn; each peer with three nodes on loopback, on the same disk",
         "keys raised on the controllers": ", ".join(_flattened(RAISED_OPTIONS)),
     }
 

@@ -14,7 +14,7 @@ import string
 import zlib
 from typing import Final
 
-from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
+from plotly.offline import get_plotlyjs
 
 _WRAP: Final = re.compile(r"[ ;](\w+)=\(e,t\)=>\(\)=>\{try\{return t\|\|e\(\(t=\{exports")
 _NAME_CHARACTERS: Final = string.ascii_letters + string.digits + "_$"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.figures import quantile_ms, repeats
-from bench.report import at_least_half, at_most, at_most_twice, figure, median
+from bench.report import at_least, at_most, at_most_times, figure, median
 
 
 def test_quantile_is_the_nearest_rank_in_milliseconds() -> None:
@@ -22,14 +22,14 @@ def test_repeats_counts_every_further_appearance() -> None:
 
 
 def test_rates_want_half_of_the_floor_or_more() -> None:
-    assert at_least_half("s", "n", "u", [40.0, 50.0, 60.0], [100.0], "").met is True
-    missed = at_least_half("s", "n", "u", [49.0], [90.0, 100.0, 110.0], "")
+    assert at_least(0.5, "s", "n", "u", [40.0, 50.0, 60.0], [100.0], "").met is True
+    missed = at_least(0.5, "s", "n", "u", [49.0], [90.0, 100.0, 110.0], "")
     assert (missed.met, missed.measured, missed.floor, missed.ratio) == (False, 49.0, 100.0, 0.49)
 
 
 def test_latencies_want_twice_the_floor_or_less() -> None:
-    assert at_most_twice("s", "n", "u", [0.8], [0.4]).met is True
-    missed = at_most_twice("s", "n", "u", [1.0], [0.4])
+    assert at_most_times(2.0, "s", "n", "u", [0.8], [0.4]).met is True
+    missed = at_most_times(2.0, "s", "n", "u", [1.0], [0.4])
     assert (missed.met, missed.ratio) == (False, 0.4)
 
 

@@ -114,5 +114,5 @@ async def test_nothing_but_refusals_is_an_error() -> None:
 
 
 def test_results_pass_through_json() -> None:
-    result = LoadResult(1.0, 2.0, 3.0, {"200": 1}, [0], [], 0.5)
+    result = LoadResult(1.0, 2.0, 3.0, [2.0, 3.0], {"200": 1}, [0], [], 0.5)
     assert msgspec.json.decode(msgspec.json.encode(result), type=LoadResult) == result

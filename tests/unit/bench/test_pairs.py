@@ -9,7 +9,7 @@ from click import ClickException
 from click.testing import CliRunner
 
 from bench.pairs import Figure, added, compare, figures, in_turn, interval, measure, run
-from bench.report import Report, at_least_half, at_most
+from bench.report import Report, at_least, at_most
 from pidkeeper.cli.local_cluster import import_root
 
 
@@ -79,7 +79,7 @@ def test_a_tree_is_not_compared_with_itself() -> None:
 
 def test_rows_give_their_figure_and_their_tail() -> None:
     rows = [
-        at_least_half("allocate", "allocations, 8 callers", "blocks/s", [6.0], [9.0], "p99 2.5 ms, client 9%"),
+        at_least(0.5, "allocate", "allocations, 8 callers", "blocks/s", [6.0], [9.0], "p99 2.5 ms, client 9%"),
         at_most("failover", "kill -9: next block", "ms, median", [24.0], 300.0, "max 74 ms of 20 rounds"),
     ]
     report = Report(machine={}, settings={}, rows=rows, violations=[], notes=[])
