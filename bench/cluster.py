@@ -36,9 +36,18 @@ Cluster = TypeVar("Cluster", bound=LocalCluster)
 _FSYNCS: Final = re.compile(rb"^pidkeeper_raft_fsyncs_total ([0-9.e+]+)$", re.MULTILINE)
 
 
-def raised_cluster(kind: type[Cluster], directory: Path, *, agents: int, secure: bool = False) -> Cluster:
-    """Three controllers on free ports, not started yet."""
-    return kind(directory, controllers=3, agents=agents, controller_options=RAISED_OPTIONS, secure=secure)
+def raised_cluster(
+    kind: type[Cluster], directory: Path, *, agents: int, secure: bool = False, transport: str = "http"
+) -> Cluster:
+    """Three controllers on free ports, not started yet; `transport`: the protocol in which agents ask them."""
+    return kind(
+        directory,
+        controllers=3,
+        agents=agents,
+        secure=secure,
+        controller_options=RAISED_OPTIONS,
+        agent_options={"transport": transport},
+    )
 
 
 def host_port(base_url: str) -> tuple[str, int]:

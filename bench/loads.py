@@ -48,9 +48,11 @@ class Loads:
         self.notes: list[str] = []
 
     @contextmanager
-    def cluster(self, name: str, kind: type[Cluster], *, agents: int = 0, secure: bool = False) -> Iterator[Cluster]:
+    def cluster(
+        self, name: str, kind: type[Cluster], *, agents: int = 0, secure: bool = False, transport: str = "http"
+    ) -> Iterator[Cluster]:
         """Three controllers whose limits are raised, started, and told of if they do not stop cleanly."""
-        cluster = raised_cluster(kind, self.directory / name, agents=agents, secure=secure)
+        cluster = raised_cluster(kind, self.directory / name, agents=agents, secure=secure, transport=transport)
         try:
             cluster.start()
             cluster.wait_ready()

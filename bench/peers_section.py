@@ -155,21 +155,20 @@ class PeersSection:
 
     def _transactions(self, peer: Kafka, cluster: LocalCluster, tell: Callable[[str], None]) -> Iterator[Row]:
         scheme = next(one for one in peer.schemes if MEASURED_APART in one.name)
-        agent = cluster.layout.agents[0].kafka
         tell(f"{scheme.name}: the load before")
         scheme.load(MANY, peer.settle_seconds * self._plan.settle_share, 0.0)
-        for callers in (1, MANY):
-            tell(f"{scheme.name}: {callers} callers")
-            ours, theirs = [], []
-            for _ in range(self._plan.repetitions):
-                ours.append(self._loads.transactions("agent", agent, callers, self._span))
-                theirs.append(self._of_peer(scheme, callers))
-            what = f"init, add, end, {callers} caller{'s' if callers > 1 else ''}; beside {scheme.name}"
-            rates, rates_of_peer = ([one.rate for one in group] for group in (ours, theirs))
-            p50s = (
-                f"p50 {middle(one.p50_ms for one in ours):.1f} ms, peer's {middle(one.p50_ms for one in theirs):.1f} ms"
-            )
-            yield at_least(2.0, "peers", what, "transactions/s", rates, rates_of_peer, p50s, than="peer")
+        with self._loads.cluster("by-kafka", LocalCluster, agents=1, transport="kafka") as by_kafka:
+            agents = [one.layout.agents[0].kafka for one in (cluster, by_kafka)]
+            for callers in (1, MANY):
+                tell(f"{scheme.name}: {callers} callers")
+                ours: list[list[LoadResult]] = [[] for _ in agents]
+                theirs = []
+                for _ in range(self._plan.repetitions):
+                    for results, agent in zip(ours, agents, strict=True):
+                        results.append(self._loads.transactions("agent", agent, callers, self._span))
+                    theirs.append(self._of_peer(scheme, callers))
+                for results, transport in zip(ours, ("http", "kafka"), strict=True):
+                    yield _transaction_row(callers, transport, results, theirs, scheme.name)
 
     def _failovers(self, peer: Peer, name: str, cluster: LocalCluster, tell: Callable[[str], None]) -> Iterator[Row]:
         bench, of_peer = FailoverBench(cluster, self._rng), PeerFailover(peer, self._rng)
@@ -196,3 +195,14 @@ class PeersSection:
 
 def _most_callers(scheme: str) -> int:
     return next((most for part, most in MOST_CALLERS.items() if part in scheme), 1 << 16)
+
+
+def _transaction_row(
+    callers: int, transport: str, ours: list[LoadResult], theirs: list[LoadResult], scheme: str
+) -> Row:
+    who = f"{callers} caller{'s' if callers > 1 else ''}, transport {transport}"
+    rates, rates_of_peer = ([one.rate for one in group] for group in (ours, theirs))
+    p50s = [middle(one.p50_ms for one in group) for group in (ours, theirs)]
+    remark = f"p50 {p50s[0]:.1f} ms, peer's {p50s[1]:.1f} ms"
+    what = f"init, add, end, {who}; beside {scheme}"
+    return at_least(2.0, "peers", what, "transactions/s", rates, rates_of_peer, remark, than="peer")
