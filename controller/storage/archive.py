@@ -277,9 +277,13 @@ def _name(header: ArchiveHeader) -> str:
 
 
 def _pages(rows: bytes) -> _Pages:
-    pages = [rows[at : at + _PAGE_ROWS * ROW_BYTES] for at in range(0, len(rows), _PAGE_ROWS * ROW_BYTES)]
-    firsts = array("q", [_row(page, 0).first for page in pages])
-    return _Pages(firsts, array("q", [google_crc32c.value(page) for page in pages]))
+    """One page is copied at a time: all of them would be a second file, in small blocks that no heap gives back."""
+    pages = _Pages(array("q"), array("q"))
+    for at in range(0, len(rows), _PAGE_ROWS * ROW_BYTES):
+        page = rows[at : at + _PAGE_ROWS * ROW_BYTES]
+        pages.firsts.append(_row(page, 0).first)
+        pages.checksums.append(google_crc32c.value(page))
+    return pages
 
 
 def _row(rows: bytes, number: int) -> AllocatedBlock:
