@@ -6,6 +6,8 @@ The member is the only voter of a quorum that was founded and then stopped: so i
 from __future__ import annotations
 
 import itertools
+import json
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,11 +16,13 @@ from typing import Any, Final, Self
 import msgspec
 
 from bench.generate import BLOCK_IDS, BROKERS, FIRST_OFFSET, START_MS, STEP_MS, Workload, write_archive
+from pidkeeper.cli.local_cluster import READY_SECONDS, LocalCluster
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
     Record,
@@ -35,7 +39,27 @@ from pidkeeper.snapshots.snapshot_id import SnapshotId
 WRITE_ENTRIES: Final = 1000
 """Entries in one write of the log: 100,000 of them are 100 syncs."""
 
+POLL_SECONDS: Final = 0.02
 TIMEOUT_MS: Final = 60_000
+
+
+def founded(cluster: LocalCluster) -> Path:
+    """Start a cluster of one controller, stop it when its founding is in its log; the data directory.
+
+    Raises CommandError, TimeoutError.
+    """
+    (member,) = cluster.layout.controllers
+    try:
+        cluster.start(member)
+        cluster.wait_ready(member)
+        deadline = time.monotonic() + READY_SECONDS
+        while json.loads(cluster.get(member, "/v1/quorum")[1])["metadata_version"] < LATEST:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"no metadata version {LATEST} after {READY_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
+    finally:
+        cluster.stop()
+    return Path(member.data_dir)
 
 
 class GrownDirectory:

@@ -14,7 +14,7 @@ import msgspec
 from bench.cluster import host_port
 from bench.figures import quantile_ms
 from bench.generate import BLOCK_IDS, BROKERS, CLUSTER_ID
-from bench.grown_directory import GrownDirectory
+from bench.grown_directory import GrownDirectory, founded
 from bench.report import Row, at_most, median
 from bench.section_command import run_section
 from bench.start_up import informing, resident_mib, seconds_until_ready
@@ -58,9 +58,9 @@ class HistoryBench:
 
     def _archived(self) -> list[Row]:
         plan, what = self._plan, f"{self._plan.blocks:,} blocks behind a snapshot"
-        cluster = _founded(self._directory / "archived")
+        cluster = _one_controller(self._directory / "archived")
         (member,) = cluster.layout.controllers
-        data = Path(member.data_dir)
+        data = founded(cluster)
         try:
             empty = [_start(cluster, member) for _ in range(plan.repetitions)]
             blank_mib = resident_mib(member.pid)
@@ -122,10 +122,9 @@ class HistoryBench:
     def _logged(self) -> list[Row]:
         rows = []
         for entries in self._plan.logs:
-            cluster = _founded(self._directory / f"log-{entries}", **NO_SNAPSHOTS)
+            cluster = _one_controller(self._directory / f"log-{entries}", **NO_SNAPSHOTS)
             (member,) = cluster.layout.controllers
-            cluster.stop()
-            with GrownDirectory(Path(member.data_dir)) as grown:
+            with GrownDirectory(founded(cluster)) as grown:
                 grown.add_log(entries)
             try:
                 starts = [_start(cluster, member) for _ in range(self._plan.repetitions)]
@@ -136,15 +135,10 @@ class HistoryBench:
         return rows
 
 
-def _founded(directory: Path, **options: int) -> LocalCluster:
-    """One controller that was founded, and stopped again."""
+def _one_controller(directory: Path, **options: int) -> LocalCluster:
+    """Of the cluster that generated archives name."""
     cluster = LocalCluster(directory, controllers=1, agents=0, controller_options=options)
-    cluster.layout.cluster_id = CLUSTER_ID  # which the archives that are generated name
-    try:
-        cluster.start()
-        cluster.wait_ready()
-    finally:
-        cluster.stop()
+    cluster.layout.cluster_id = CLUSTER_ID
     return cluster
 
 
