@@ -101,7 +101,9 @@ def _body(image: StateImage) -> Iterator[bytes]:
         yield _ENCODER.encode(field.encode_name)
         if field.name == "transactions":
             yield _msgpack_head(0x90, len(image.transactions))
-            yield from map(_ENCODER.encode, image.transactions)
+            # Not `yield from map`: within `sum` the interpreter would not change threads before the last of them.
+            for transaction in image.transactions:
+                yield _ENCODER.encode(transaction)
         else:
             yield _ENCODER.encode(getattr(image, field.name))
 

@@ -17,7 +17,7 @@ from pidkeeper.controller.node.snapshot_due import SnapshotDue, SnapshotEvery
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.raft.core import RaftCore
 from pidkeeper.controller.raft.messages import Entry, InstallSnapshot
-from pidkeeper.controller.state.machine import StateMachine
+from pidkeeper.controller.state.machine import CapturedState, StateMachine
 from pidkeeper.snapshots.catalog import RawSnapshotWriter, SnapshotCatalog
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import SnapshotError
@@ -82,39 +82,39 @@ class SnapshotKeeper:
         if self._task is not None or not self._due.now(len(self._ledger)):
             return
         self._due.begun()
-        image = self._machine.image(entry.index, entry.term)
-        self._task = asyncio.get_running_loop().create_task(self._take(image), name="snapshot")
+        state = self._machine.capture(entry.index, entry.term)
+        self._task = asyncio.get_running_loop().create_task(self._take(state), name="snapshot")
 
     async def stop(self) -> None:
         """Wait for a snapshot that is being taken."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
-    async def _take(self, image: StateImage) -> None:
+    async def _take(self, state: CapturedState) -> None:
         try:
-            await self._ledger.archive(image.next_offset)
-            await asyncio.to_thread(self._save, image)
-            self._compact(image)
+            await self._ledger.archive(state.next_offset)
+            await asyncio.to_thread(self._save, state)
+            self._compact(state)
             self.failure = None
         except OSError as error:
             # The log still holds everything, so a full disk costs space, not safety: it is tried again later.
             self._due.failed()
-            self.failure = f"cannot take a snapshot at index {image.index}: {error}"
+            self.failure = f"cannot take a snapshot at index {state.index}: {error}"
             logger.error("%s", self.failure)  # noqa: TRY400 - no bug to trace
         except Exception as error:  # noqa: BLE001 - a broken archive or catalogue must not be built upon
             self.events.fault(error)
         finally:
             self._task = None
 
-    def _save(self, image: StateImage) -> None:
-        self._catalog.save(image)
+    def _save(self, state: CapturedState) -> None:
+        self._catalog.save(state.image())
         self._catalog.prune()
 
-    def _compact(self, image: StateImage) -> None:
-        snapshot = SnapshotId(image.index, image.term)
+    def _compact(self, state: CapturedState) -> None:
+        snapshot = SnapshotId(state.index, state.term)
         if snapshot.index <= self._core.snapshot.index:
             return  # a snapshot from the leader overtook this one
-        self._ledger.forget(image.next_offset)
+        self._ledger.forget(state.next_offset)
         self.taken += 1
         keep_from = self._keep_from(snapshot.index)
         self._core.compact(snapshot, keep_from)

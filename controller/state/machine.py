@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, get_args
+
+import msgspec
 
 from pidkeeper.controller.state.brokers import BrokersState
 from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
@@ -46,6 +49,18 @@ _JUMPS: Final = frozenset(get_args(Jump))
 
 class UnsupportedMetadataVersion(Exception):  # noqa: N818 - what the operator reads
     """The quorum uses records that this build cannot read: the member must stop, and be started as a newer build."""
+
+
+class CapturedState(msgspec.Struct, frozen=True):
+    """The state after the entry `index` of `term` was applied, whatever is applied meanwhile.
+
+    `image` makes a snapshot's value of it, on any thread.
+    """
+
+    index: int
+    term: int
+    next_offset: int
+    image: Callable[[], StateImage]
 
 
 class StateMachine:
@@ -162,7 +177,13 @@ class StateMachine:
 
     def image(self, index: int, term: int) -> StateImage:
         """The state as a snapshot's value; `index` and `term` name the last applied entry."""
-        return StateImage(
+        return self.capture(index, term).image()
+
+    def capture(self, index: int, term: int) -> CapturedState:
+        """Likewise, but of what takes long only as much is done as must be before the next entry is applied."""
+        transactions = self.transactions.copied()
+        image = partial(
+            StateImage,
             version=self.metadata_version,
             index=index,
             term=term,
@@ -171,13 +192,13 @@ class StateMachine:
             last_block=self.producer_ids.last_block,
             brokers=self.brokers.all(),
             voters=self.voters,
-            transactions=self.transactions.all(),
             migration=self.migration.record,
             own_ids=self.own_ids.ranges,
             founding=self.foundings.founding,
             evidence=self.foundings.evidence,
             succession=self.foundings.succeeded,
         )
+        return CapturedState(index, term, self.next_offset, lambda: image(transactions=transactions()))
 
     def restore(self, image: StateImage) -> None:
         """Replace the state by a snapshot's. The next ID never goes back: an older image stops the process.

@@ -119,8 +119,8 @@ MISTAKES: Final = {
         (SnapshotKeeper,),
         "_take",
         (
-            ("await asyncio.to_thread(self._save, image)", "self._worker.wal.compact(image.index)"),
-            ("self._compact(image)", "await asyncio.to_thread(self._save, image); self._compact(image)"),
+            ("await asyncio.to_thread(self._save, state)", "self._worker.wal.compact(state.index)"),
+            ("self._compact(state)", "await asyncio.to_thread(self._save, state); self._compact(state)"),
         ),
         "snapshot",
     ),
@@ -128,10 +128,10 @@ MISTAKES: Final = {
         (SnapshotKeeper,),
         "_take",
         (
-            ("await self._ledger.archive(image.next_offset)", "await asyncio.to_thread(self._save, image)"),
+            ("await self._ledger.archive(state.next_offset)", "await asyncio.to_thread(self._save, state)"),
             (
-                "image)\n        await asyncio.to_thread(self._save, image)",
-                "image)\n        await self._ledger.archive(image.next_offset)",
+                "state)\n        await asyncio.to_thread(self._save, state)",
+                "state)\n        await self._ledger.archive(state.next_offset)",
             ),
         ),
         "snapshot",
@@ -183,17 +183,17 @@ MISTAKES: Final = {
         "_take",
         (
             (
-                "await self._ledger.archive(image.next_offset)",
+                "await self._ledger.archive(state.next_offset)",
                 (
                     "owners, self._ledger._recent_owners = self._ledger._recent_owners, []; "
-                    "await self._ledger.archive(image.next_offset); self._ledger._recent_owners = owners"
+                    "await self._ledger.archive(state.next_offset); self._ledger._recent_owners = owners"
                 ),
             ),
             (
-                "self._save, image)",
+                "self._save, state)",
                 (
-                    "self._save, image); "
-                    "await asyncio.to_thread(self._ledger._owners.append, owners, 0, image.next_offset)"
+                    "self._save, state); "
+                    "await asyncio.to_thread(self._ledger._owners.append, owners, 0, state.next_offset)"
                 ),
             ),
         ),

@@ -353,7 +353,7 @@ MIGRATION_BUGS: Final = (
         "snapshot-lacks-the-migration",
         "members hold the same state",
         "KAFKA-13357: a record missing from the snapshot",
-        (replace(STATE, "image", "self.migration.record", "None"),),
+        (replace(STATE, "capture", "self.migration.record", "None"),),
     ),
     Planted(
         "restore-forgets-the-migration",

@@ -105,7 +105,7 @@ OWN_ID_BUGS: Final = (
         "own-ids-not-in-the-snapshot",
         "members that have applied the same hold the same",
         "KAFKA-20357's class: lost when the state is loaded anew",
-        (replace(STATE, "image", "self.own_ids.ranges", "()"),),
+        (replace(STATE, "capture", "self.own_ids.ranges", "()"),),
         (_OWN_IDS,),
     ),
     Planted(

@@ -42,7 +42,7 @@ STATE_BUGS: Final = (
         (
             replace(
                 STATE,
-                "image",
+                "capture",
                 "self.producer_ids.next_producer_id",
                 "0 if self.producer_ids.last_block is None else self.producer_ids.last_block.first",
             ),
@@ -72,7 +72,7 @@ STATE_BUGS: Final = (
         "snapshot-offset-is-inclusive",
         "broker epochs are unique",
         "KAFKA-14618: inclusive and exclusive offsets confused",
-        (replace(STATE, "image", "self.next_offset", "max(0, self.next_offset - 1)"),),
+        (replace(STATE, "capture", "self.next_offset", "max(0, self.next_offset - 1)", occurrence=1),),
     ),
     Planted(
         "snapshot-index-behind-its-state",
@@ -82,8 +82,8 @@ STATE_BUGS: Final = (
             replace(
                 NODE,
                 "SnapshotKeeper.applied",
-                "_1 = self._machine.image(_2.index, _2.term)",
-                "index = _2.index - 1\n_1 = self._machine.image(index, self._core.term_at(index) or _2.term)",
+                "_1 = self._machine.capture(_2.index, _2.term)",
+                "index = _2.index - 1\n_1 = self._machine.capture(index, self._core.term_at(index) or _2.term)",
             ),
         ),
     ),
@@ -91,7 +91,7 @@ STATE_BUGS: Final = (
         "snapshot-lacks-the-registrations",
         "members hold the same state",
         "KAFKA-13357: a record missing from the snapshot",
-        (replace(STATE, "image", "self.brokers.all()", "[]"),),
+        (replace(STATE, "capture", "self.brokers.all()", "[]"),),
     ),
     Planted(
         "served-from-unapplied-state",

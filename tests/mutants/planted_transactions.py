@@ -28,14 +28,14 @@ TRANSACTION_BUGS: Final = (
         (
             replace(
                 STATE,
-                "image",
-                "self.transactions.all()",
+                "capture",
+                "transactions()",
                 "[\n"
                 "    structs.replace(record, last_producer_id=-1, last_producer_epoch=-1)\n"
-                "    for record in self.transactions.all()\n"
+                "    for record in transactions()\n"
                 "]",
             ),
-            insert_before(STATE, "image", "return _", "from msgspec import structs"),
+            insert_before(STATE, "capture", "return _", "from msgspec import structs"),
         ),
         (_STATE + "test_machine.py", _STATE + "test_transactions.py"),
     ),

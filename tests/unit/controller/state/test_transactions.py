@@ -14,7 +14,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import MAX_EPOCH, NO_PAIR, TransactionStatus, join
 from pidkeeper.protocol.metadata_version import TRANSACTIONS
-from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord
+from pidkeeper.protocol.records import FeatureLevelRecord, ProducerIdFloorRecord, RegisterBrokerRecord
 from pidkeeper.protocol.transactions import (
     AddPartitionsRecord,
     ForgetTransactionRecord,
@@ -70,6 +70,27 @@ def test_a_forgotten_id_leaves_nothing() -> None:
     assert (len(state), state.partition_bytes, state.by_status, state.user_of(7)) == (0, 0, [0] * len(S), None)
     state.replay(replace(EMPTY, producer_id=9), 5, NEXT_ID)
     assert state.user_of(9) == "tx"
+
+
+def test_an_id_that_comes_back_has_its_place_again() -> None:
+    state = replayed(EMPTY, OTHER)
+    assert state.all() == [OTHER, EMPTY]
+    state.replay(ForgetTransactionRecord("other"), 2, NEXT_ID)
+    state.replay(replace(OTHER, producer_id=9), 3, NEXT_ID)
+    assert state.all() == [replace(OTHER, producer_id=9), EMPTY]
+    state.replay(ForgetTransactionRecord("tx"), 4, NEXT_ID)
+    assert state.all() == [replace(OTHER, producer_id=9)]
+    check_counts(state)
+
+
+def test_a_copy_is_of_its_moment() -> None:
+    state = replayed(EMPTY, OTHER)
+    copied = state.copied()
+    state.replay(ONGOING, 2, NEXT_ID)
+    state.replay(ForgetTransactionRecord("other"), 3, NEXT_ID)
+    state.replay(replace(OTHER, transactional_id="another", producer_id=9), 4, NEXT_ID)
+    assert copied() == [OTHER, EMPTY]
+    assert state.copied()() == state.all()
 
 
 def test_the_id_before_the_newest_one_is_remembered_as_long_as_somebody_may_come_with_it() -> None:
@@ -183,6 +204,15 @@ def test_what_is_counted_along_is_what_there_is_and_an_image_restores_it(steps: 
     again.restore(msgspec.msgpack.decode(msgspec.msgpack.encode(image), type=StateImage))
     assert again.image(3, 1) == image
     check_counts(again.transactions)
+
+
+def test_a_captured_state_is_of_its_moment() -> None:
+    machine = StateMachine("c")
+    machine.restore(StateImage(TRANSACTIONS, 3, 1, 5, NEXT_ID, None, [], None, [EMPTY]))
+    before, captured = machine.image(3, 1), machine.capture(3, 1)
+    machine.replay([RegisterBrokerRecord(1, 5, "one"), ONGOING, ProducerIdFloorRecord(2 * NEXT_ID, 0)])
+    assert (captured.index, captured.term, captured.next_offset) == (3, 1, 5)
+    assert captured.image() == before != machine.image(4, 1)
 
 
 def test_an_image_keeps_every_record_as_it_is_and_so_does_its_restoring() -> None:
