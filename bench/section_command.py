@@ -27,23 +27,28 @@ class Section(Protocol):
 
 
 def run_section(section: Callable[[Path, bool], Section]) -> None:
-    """The command: measure `section(directory, quick)`, which ends with 1 if a promise was broken."""
+    """The command that measures `section(directory, quick)`."""
 
     @click.command()
     @click.option("--quick", is_flag=True, help="A small and short measurement.")
     def command(quick: bool) -> None:
         """Measure one section, and print it."""
-        build = import_root() / "build"
-        build.mkdir(exist_ok=True)
-        bystanders = Bystanders()
-        with tempfile.TemporaryDirectory(prefix="bench-", dir=build) as directory:
-            measured = section(Path(directory), quick)
-            machine = machine_facts(Path(directory))
-            rows = measured.measure()
-        busy = {"cores busy with other processes": f"{bystanders.cores():.2f}"}
-        print_report(
-            Report(machine=machine | busy, settings={}, rows=rows, violations=measured.violations, notes=measured.notes)
-        )
-        sys.exit(1 if measured.violations else 0)
+        measure_and_print(lambda directory: section(directory, quick))
 
     command()
+
+
+def measure_and_print(section: Callable[[Path], Section]) -> None:
+    """Measure in a directory that is gone afterwards. Ends the process, with 1 if a promise was broken."""
+    build = import_root() / "build"
+    build.mkdir(exist_ok=True)
+    bystanders = Bystanders()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=build) as directory:
+        measured = section(Path(directory))
+        machine = machine_facts(Path(directory))
+        rows = measured.measure()
+    busy = {"cores busy with other processes": f"{bystanders.cores():.2f}"}
+    print_report(
+        Report(machine=machine | busy, settings={}, rows=rows, violations=measured.violations, notes=measured.notes)
+    )
+    sys.exit(1 if measured.violations else 0)

@@ -17,9 +17,10 @@ from bench.figures import repeats
 from bench.good_clients import Ask, GoodResult, GoodSpec, Served
 from bench.grown_directory import GrownDirectory, founded
 from bench.load_process import run_load
+from bench.plain_rows import informing
 from bench.report import Row, at_most
 from bench.section_command import run_section
-from bench.start_up import informing, resident_mib
+from bench.start_up import resident_mib
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
 
 MAX_HOLD_MS: Final = 10.0

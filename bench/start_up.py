@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import quantile_ms
+from bench.plain_rows import informing
 from bench.report import Row, at_most
 from bench.section_command import run_section
 from pidkeeper.cli.local_cluster import LocalCluster, Member, import_root
@@ -87,19 +88,6 @@ class StartUpBench:
         finally:
             cluster.stop()
         return controllers, agents
-
-
-def informing(section: str, name: str, unit: str, samples: list[float], remark: str = "") -> Row:
-    """A figure without a bar."""
-    ordered = sorted(samples)
-    return Row(
-        section=section,
-        name=name,
-        unit=unit,
-        measured=ordered[len(ordered) // 2],
-        samples=samples,
-        remark=remark,
-    )
 
 
 if __name__ == "__main__":
