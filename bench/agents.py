@@ -6,6 +6,7 @@ is killed. The simulated agents are the product's own supply of IDs, without lis
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -135,7 +136,7 @@ class AgentsBench:
         return [one.http if self._transport == "http" else cluster.kafka_url(one) for one in controllers]
 
     def _measure(self, cluster: LocalCluster, agents: SimulatedAgents) -> list[Row]:
-        begun = agents.look_until_full(FULL_SECONDS)
+        begun, next_id, block_ids = agents.look_until_full(FULL_SECONDS), *_allocated(cluster)
         steady = self._phase(cluster, agents, begun, lambda: time.sleep(self._plan.seconds))
         loads: list[LoadResult] = []
         pressed = self._phase(cluster, agents, steady.after, lambda: loads.append(self._greed(cluster)))
@@ -147,7 +148,7 @@ class AgentsBench:
         if last.ended:
             self.violations.append(f"agents ended: {last.ended}")
         return [
-            *self._begin_rows(begun),
+            *self._begin_rows(begun, next_id // block_ids),
             *self._steady_rows(steady),
             *self._served_rows("", steady),
             self._greedy_row(loads[0]),
@@ -187,7 +188,7 @@ class AgentsBench:
         cluster.wait_ready(leader)
         time.sleep(half)
 
-    def _begin_rows(self, begun: Looked) -> list[Row]:
+    def _begin_rows(self, begun: Looked, allocated: int) -> list[Row]:
         throttled = (
             f"{begun.rounds['throttled']:,} requests for blocks were throttled, {begun.rounds['failed']:,} failed"
         )
@@ -195,6 +196,13 @@ class AgentsBench:
         return [
             informing("agents", f"{self._name}, all at once: the last is registered", "s", [begun.registered_seconds]),
             informing("agents", f"{self._name}, all at once: the last is ready", "s", [begun.ready_seconds], throttled),
+            informing(
+                "agents",
+                f"{self._name}, all at once: blocks whose answer came too late",
+                "blocks",
+                [float(max(0, allocated - begun.blocks))],
+                f"of {allocated:,}",
+            ),
         ]
 
     def _steady_rows(self, phase: Phase) -> list[Row]:
@@ -231,6 +239,12 @@ class AgentsBench:
             QUOTA.per_second * QUOTA_SLACK,
             f"{refused:,} of {refused + load.statuses[SUCCESS]:,} requests were refused",
         )
+
+
+def _allocated(cluster: LocalCluster) -> tuple[int, int]:
+    """The next producer ID, and how many are in a block."""
+    status = json.loads(cluster.get(cluster.leader(), "/v1/quorum", timeout=10.0)[1])
+    return status["next_producer_id"], status["block_size"]
 
 
 @click.command()

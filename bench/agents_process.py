@@ -22,7 +22,7 @@ import msgspec
 import uvloop
 
 from bench.figures import quantile_ms
-from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
+from bench.lean_transport import LeanTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.controllers.kafka_transport import KafkaTransport
 from pidkeeper.broker_agent.ids.prefetch import PrefetchSettings
@@ -54,8 +54,9 @@ class AgentsStatus(msgspec.Struct, frozen=True):
 
     `claimed` and `failed`: claims of each agent; `remaining`: IDs that each has at hand. `wanted`: IDs that it should
     have. `ready`: how many are; `registered_seconds` and `ready_seconds`: until the last one was, None before.
-    `rounds`: requests for blocks by their outcome; `p99_ms`: of these, since the status before. `cpu_seconds`: of this
-    process. `starts`: of all blocks, in the last status. `ended`: why agents ended, which none should.
+    `rounds`: requests for blocks by their outcome, which brought so many `blocks`; `p99_ms`: of these requests, since
+    the status before. `cpu_seconds`: of this process. `starts`: of all blocks, in the last status. `ended`: why agents
+    ended, which none should.
     """
 
     claimed: list[int]
@@ -66,7 +67,7 @@ class AgentsStatus(msgspec.Struct, frozen=True):
     registered_seconds: float | None
     ready_seconds: float | None
     rounds: dict[str, int]
-    registrations: int
+    blocks: int
     p99_ms: float
     cpu_seconds: float
     starts: list[int] = []
@@ -76,7 +77,7 @@ class AgentsStatus(msgspec.Struct, frozen=True):
 class NotingClient(ControllerClient):
     """Notes the starts of all blocks that are given to it."""
 
-    def __init__(self, members: tuple[str, ...], transport: AiohttpTransport | KafkaTransport) -> None:
+    def __init__(self, members: tuple[str, ...], transport: LeanTransport | KafkaTransport) -> None:
         super().__init__(members, transport, random.Random())
         self.starts: list[int] = []
 
@@ -91,7 +92,7 @@ class SimulatedAgent:
 
     def __init__(self, spec: AgentsSpec, broker_id: int, latencies: list[float]) -> None:
         self._rate = spec.claims
-        self._transport = AiohttpTransport() if spec.transport == "http" else KafkaTransport()
+        self._transport = LeanTransport() if spec.transport == "http" else KafkaTransport()
         self._claimed_until: float | None = None
         self.client = NotingClient(tuple(spec.controllers), self._transport)
         self.supply = Supply(
@@ -173,7 +174,7 @@ class SimulatedAgents:
             registered_seconds=self._registered_seconds,
             ready_seconds=self._ready_seconds,
             rounds=rounds,
-            registrations=sum(supply.session.registrations for supply in supplies),
+            blocks=sum(supply.reserve.blocks_accepted for supply in supplies),
             p99_ms=quantile_ms(latencies, 0.99) if latencies else 0.0,
             cpu_seconds=usage.ru_utime + usage.ru_stime,
             starts=[start for agent in self._agents for start in agent.client.starts] if last else [],

@@ -32,7 +32,7 @@ class Looked(msgspec.Struct, frozen=True):
     registered_seconds: float | None
     ready_seconds: float | None
     rounds: dict[str, int]
-    registrations: int
+    blocks: int
     p99_ms: float
     cpu_seconds: float
     starts: list[int]
@@ -129,7 +129,7 @@ def _together(statuses: list[AgentsStatus]) -> Looked:
         registered_seconds=_last([status.registered_seconds for status in statuses]),
         ready_seconds=_last([status.ready_seconds for status in statuses]),
         rounds={outcome: sum(status.rounds[outcome] for status in statuses) for outcome in statuses[0].rounds},
-        registrations=sum(status.registrations for status in statuses),
+        blocks=sum(status.blocks for status in statuses),
         p99_ms=max(status.p99_ms for status in statuses),
         cpu_seconds=sum(status.cpu_seconds for status in statuses),
         starts=[start for status in statuses for start in status.starts],
