@@ -37,6 +37,9 @@ class Connection(asyncio.Protocol):
         self._fail(ConnectionError(f"the connection ended: {exc}"))
 
     def data_received(self, data: bytes) -> None:
+        if self.answer is None or self.answer.done():
+            self.abort()  # nobody asked
+            return
         data = self._partial + data
         body_at = data.find(b"\r\n\r\n") + 4
         try:
@@ -48,11 +51,10 @@ class Connection(asyncio.Protocol):
             self._partial = data
             return
         self._partial = b""
-        if len(data) != end or self.answer is None:
-            self._fail(ValueError(f"{len(data)} bytes are not one answer"))
-            self.abort()
-        elif not self.answer.done():
+        if len(data) == end:
             self.answer.set_result((int(data[9:12]), data[body_at:]))
+        else:
+            self._fail(ValueError(f"{len(data)} bytes are not one answer"))
 
     def send(self, request: bytes) -> asyncio.Future[tuple[int, bytes]]:
         """Send a request; status and body of its answer. It fails with OSError or ValueError."""
