@@ -126,9 +126,14 @@ class ControllerClient:
         return await self._call(f"/v1/brokers/{broker_id}/unregister", request, UnregisterBrokerResponse)
 
     async def allocate(self, request: AllocateProducerIdsRequest, blocks: int = 1) -> AllocateProducerIdsResponse:
-        """`blocks`: how many are asked for, at most MAX_BLOCKS_AT_ONCE. In the query, so earlier builds give one."""
+        """`blocks`: how many are asked for, at most MAX_BLOCKS_AT_ONCE. In the query, so earlier builds give one.
+
+        Once an attempt was given up on, one is asked for: a late answer's blocks are lost, and a quorum that is slow
+        would give as many to each attempt, and so be slower still.
+        """
+        path = "/v1/producer-ids/allocate"
         query = "" if blocks == 1 else f"?blocks={blocks}"
-        return await self._call(f"/v1/producer-ids/allocate{query}", request, AllocateProducerIdsResponse)
+        return await self._call(path + query, request, AllocateProducerIdsResponse, once_late=path)
 
     async def brokers(self) -> BrokersResponse:
         return await self._call("/v1/brokers", None, BrokersResponse)
@@ -149,17 +154,22 @@ class ControllerClient:
         """Likewise."""
         return await self._transact("/v1/transactions/end", attempt)
 
-    async def _call(self, path: str, request: msgspec.Struct | None, response_type: type[_Response]) -> _Response:
+    async def _call(
+        self, path: str, request: msgspec.Struct | None, response_type: type[_Response], once_late: str | None = None
+    ) -> _Response:
         body = None if request is None else msgspec.json.encode(request)
-        return _unless_refused(await self._ask(path, lambda: body, response_type))
+        return _unless_refused(await self._ask(path, lambda: body, response_type, once_late))
 
     async def _transact(self, path: str, attempt: Callable[[], msgspec.Struct]) -> TransactionResponse:
         return _unless_refused(await self._ask(path, lambda: msgspec.json.encode(attempt()), TransactionResponse))
 
     async def _ask(
-        self, path: str, body: Callable[[], bytes | None], response_type: type[_Response]
+        self, path: str, body: Callable[[], bytes | None], response_type: type[_Response], once_late: str | None = None
     ) -> tuple[_Response | RequestError, int]:
-        """The answer or refusal, and how many attempts were begun. `body` is that of one attempt; without it a GET."""
+        """The answer or refusal, and how many attempts were begun. `body` is that of one attempt; without it a GET.
+
+        `once_late`: the path from then on when an attempt has timed out, if it is another one.
+        """
         last_failure = "no attempt was answered"
         attempt_seconds = self._attempt_seconds
         attempt = 0
@@ -179,6 +189,7 @@ class ControllerClient:
                         _log.debug("%s %s", path, last_failure)
                         if failure.timed_out:
                             attempt_seconds *= 2
+                            path = once_late or path
                             self._suspect = (member, asyncio.get_running_loop().time() + SUSPECT_SECONDS)
                         rested = not (self._move_on(member, failure.leader) and rested)
                     attempt += 1

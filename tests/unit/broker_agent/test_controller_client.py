@@ -158,6 +158,27 @@ async def test_a_quorum_that_is_slow_throughout_is_given_more_time(quorum: StubQ
         assert await client.register(7, REGISTER)
 
 
+async def test_one_block_is_asked_for_once_an_answer_did_not_come_in_time(quorum: StubQuorum) -> None:
+    async with client_of(quorum) as client:
+        epoch = (await client.register(7, REGISTER)).broker_epoch
+        quorum.queries.clear()
+        quorum.members[0].hangs = True
+        asking = asyncio.create_task(client.allocate(AllocateProducerIdsRequest(7, epoch), 8))
+        await until(lambda: quorum.members[1].requests > 0)
+        quorum.leader = quorum.members[1]
+        assert not (await asking).more
+    assert quorum.queries == [""], "what the leader was asked"
+
+
+async def test_as_many_blocks_are_asked_for_where_nothing_was_given_up_on(quorum: StubQuorum) -> None:
+    async with client_of(quorum, attempt_seconds=PATIENCE_SECONDS) as client:
+        epoch = (await client.register(7, REGISTER)).broker_epoch
+        quorum.queries.clear()
+        quorum.leader = quorum.members[2]
+        await client.allocate(AllocateProducerIdsRequest(7, epoch), 8)
+    assert quorum.queries == ["blocks=8"], "what the leader was asked, after another member"
+
+
 async def test_waits_through_an_election(quorum: StubQuorum) -> None:
     quorum.leader = None
     async with client_of(quorum) as client:
