@@ -35,13 +35,13 @@ class TransactionsState:
     `partition_bytes`: of memory, for the partitions in all of them. `by_status[status]`: how many ids are in it.
     """
 
-    __slots__ = ("_forgotten", "_names", "_names_sorted", "_records", "_users", "by_status", "partition_bytes")
+    __slots__ = ("_forgotten", "_names", "_new", "_records", "_users", "by_status", "partition_bytes")
 
     def __init__(self, records: Iterable[TransactionRecord] = ()) -> None:
         self._records: dict[str, TransactionRecord] = {}
-        # The ids, ascending but for those at the end that came since the last look; with those forgotten since then.
+        # The ids, ascending, as of the last look, which nobody changes; and what has come and gone since.
         self._names: list[str] = []
-        self._names_sorted = True
+        self._new: list[str] = []
         self._forgotten: set[str] = set()
         # Producer id -> the transactional id that has it, or had it last.
         self._users: dict[int, str] = {}
@@ -60,8 +60,8 @@ class TransactionsState:
 
     def copied(self) -> Callable[[], list[TransactionRecord]]:
         """What gives `all` of this moment, whatever is replayed meanwhile; on any thread, for it takes long."""
-        # With 200,000 ids these copies take 4 ms, and the list that is made of them 40 ms.
-        names, records = self._ascending().copy(), list(self._records.values())
+        # With 200,000 ids this copy takes 4 ms, and the list that is made of it 40 ms.
+        names, records = self._ascending(), list(self._records.values())
 
         def ascending() -> list[TransactionRecord]:
             by_name = {record.transactional_id: record for record in records}
@@ -122,8 +122,7 @@ class TransactionsState:
         elif record.transactional_id in self._forgotten:
             self._forgotten.remove(record.transactional_id)
         else:
-            self._names.append(record.transactional_id)
-            self._names_sorted = False
+            self._new.append(record.transactional_id)
         self._records[record.transactional_id] = record
         self.partition_bytes += record.kept_bytes
         self.by_status[record.status] += 1
@@ -137,12 +136,12 @@ class TransactionsState:
             self._users.pop(producer_id, None)
 
     def _ascending(self) -> list[str]:
-        if forgotten := self._forgotten:
-            self._names = [name for name in self._names if name not in forgotten]
-            self._forgotten = set()
-        if not self._names_sorted:
-            self._names.sort()  # which takes what is sorted already as it is
-        self._names_sorted = True
+        if self._new or self._forgotten:
+            names = self._names + self._new
+            if forgotten := self._forgotten:
+                names = [name for name in names if name not in forgotten]
+            names.sort()  # which takes what is sorted already as it is
+            self._names, self._new, self._forgotten = names, [], set()
         return self._names
 
 
