@@ -23,9 +23,8 @@ from bench.figures import repeats
 from bench.floor import ALLOCATE_PATH
 from bench.http_load import LoadSpec
 from bench.load_process import run_load
-from bench.plain_rows import informing, not_below
 from bench.process_tree import cpu_seconds
-from bench.report import Row, at_most
+from bench.report import Row, at_most, informing, not_below
 from bench.section_command import measure_and_print
 from bench.simulated_agents import Looked, SimulatedAgents, simulated
 from pidkeeper.cli.local_cluster import LocalCluster
@@ -47,7 +46,8 @@ LOAD_START_SECONDS: Final = 30.0
 
 
 class AgentsPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """`agents` in so many `processes`, each with `claims` and heartbeats a second; `seconds` of each phase."""
+    """`agents` in so many `processes`, each with so many `claims` a second, and a heartbeat every `heartbeat_seconds`;
+    `seconds` of each phase."""
 
     agents: int
     claims: float

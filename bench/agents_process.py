@@ -39,7 +39,8 @@ MAX_REASONS: Final = 5
 
 
 class AgentsSpec(msgspec.Struct, frozen=True):
-    """`agents` with broker ids from `first_broker_id` on, each with so many `claims` and heartbeats a second."""
+    """`agents` with broker ids from `first_broker_id` on, each with so many `claims` a second, and a heartbeat every
+    `heartbeat_seconds`."""
 
     controllers: list[str]
     transport: Transport

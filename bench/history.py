@@ -15,8 +15,7 @@ from bench.cluster import host_port
 from bench.figures import quantile_ms
 from bench.generate import BLOCK_IDS, BROKERS, CLUSTER_ID
 from bench.grown_directory import GrownDirectory, founded
-from bench.plain_rows import informing
-from bench.report import Row, at_most, median
+from bench.report import Row, at_most, informing, median
 from bench.section_command import run_section
 from bench.start_up import resident_mib, seconds_until_ready
 from pidkeeper.cli.local_cluster import Controller, LocalCluster

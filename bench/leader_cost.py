@@ -20,9 +20,8 @@ from bench.figures import repeats
 from bench.floor import ALLOCATE_PATH
 from bench.http_load import LoadSpec
 from bench.load_process import run_load
-from bench.plain_rows import informing
 from bench.process_tree import cpu_seconds
-from bench.report import Row, median
+from bench.report import Row, informing, median
 from bench.section_command import run_section
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
 

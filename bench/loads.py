@@ -16,6 +16,8 @@ from bench.floor import ALLOCATE_PATH
 from bench.http_load import LoadSpec
 from bench.kafka_load import KafkaLoadSpec
 from bench.load_process import run_load
+from bench.report import Row
+from bench.section_command import Section
 from bench.txn_load import TxnLoadSpec
 from pidkeeper.cli.local_cluster import Controller
 from pidkeeper.service.tls_files import TlsFiles
@@ -46,6 +48,13 @@ class Loads:
         self.directory: Final = directory
         self.violations: list[str] = []
         self.notes: list[str] = []
+
+    def gathered(self, section: Section) -> list[Row]:
+        """The rows of a section of its own; what they cannot say is told with the rest."""
+        rows = section.measure()
+        self.violations += section.violations
+        self.notes += section.notes
+        return rows
 
     @contextmanager
     def cluster(

@@ -132,6 +132,17 @@ def at_most(section: str, name: str, unit: str, samples: list[float], bar: float
     )
 
 
+def not_below(section: str, name: str, unit: str, samples: list[float], bar: float, remark: str = "") -> Row:
+    """The median against a bar that it is to reach."""
+    row = informing(section, name, unit, samples, remark)
+    return msgspec.structs.replace(row, bar=f">= {bar:g}", met=row.measured >= bar)
+
+
+def informing(section: str, name: str, unit: str, samples: list[float], remark: str = "") -> Row:
+    """A figure without a bar."""
+    return Row(section=section, name=name, unit=unit, measured=median(samples), samples=samples, remark=remark)
+
+
 def median(samples: list[float]) -> float:
     """The middle value, or the mean of the two in the middle."""
     ordered = sorted(samples)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import msgspec
 
+from bench import agents, history
+from bench import leader_cost as cost
+from bench import snapshot_hold as hold
+from bench.agents import AgentsBench
 from bench.cluster import RAISED_OPTIONS
+from bench.history import HistoryBench
+from bench.leader_cost import LeaderCostBench
 from bench.loads import Loads
 from bench.machine import Bystanders, machine_facts
 from bench.peers.registry import PEERS
@@ -21,12 +27,24 @@ from bench.plan import FULL, QUICK, Plan
 from bench.plots import page
 from bench.progress import Progress
 from bench.report import Report, Row, print_report
+from bench.section_command import Section
 from bench.sections import Sections
+from bench.snapshot_hold import SnapshotHoldBench
+from bench.start_up import StartUpBench
 from pidkeeper.cli.local_cluster import import_root
 
-SECTIONS = ("disk", "allocate", "kafka", "claims", "tls", "failover", "crowd", "peers")
+ON_THEIR_OWN: Final[Mapping[str, Callable[[Path, bool], Section]]] = {
+    "start": lambda directory, quick: StartUpBench(directory, 1 if quick else FULL.repetitions),
+    "history": lambda directory, quick: HistoryBench(directory, history.QUICK if quick else history.FULL),
+    "snapshot": lambda directory, quick: SnapshotHoldBench(directory, hold.QUICK if quick else hold.FULL),
+    "agents": lambda directory, quick: AgentsBench(directory, agents.QUICK if quick else agents.FULL),
+    "leader": lambda directory, quick: LeaderCostBench(directory, cost.QUICK if quick else cost.FULL),
+}
+"""Sections with plans of their own, which are commands as well."""
 
-DISTURBING_CORES = 0.2
+SECTIONS: Final = ("disk", "allocate", "kafka", "claims", "tls", "failover", *ON_THEIR_OWN, "crowd", "peers")
+
+DISTURBING_CORES: Final = 0.2
 """From here on the report warns: the members, the load and the floors already share the cores."""
 
 
@@ -61,7 +79,12 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], peers: tuple[str, ...
         with Progress(names) as progress:
             for name in names:
                 progress.begin(name)
-                rows += beside.measure(progress.tell) if name == "peers" else getattr(sections, name)()
+                if name in ON_THEIR_OWN:
+                    rows += loads.gathered(ON_THEIR_OWN[name](directory, quick))
+                elif name == "peers":
+                    rows += beside.measure(progress.tell)
+                else:
+                    rows += getattr(sections, name)()
     except BaseException:
         click.echo(f"the members' logs are in {directory}", err=True)
         raise

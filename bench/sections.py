@@ -11,8 +11,6 @@ import signal
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from bench.closed_loop import LoadResult
 from bench.cluster import fdatasyncs
 from bench.crowd_section import LIMITS, CrowdBench
@@ -22,7 +20,7 @@ from bench.floor import HOST, Floor, tls_claims
 from bench.loads import CLAIM_CONNECTIONS, Loads, Span
 from bench.plan import Plan
 from bench.process_tree import cpu_seconds
-from bench.report import Outage, Row, at_least, at_most, at_most_times, median
+from bench.report import Outage, Row, at_least, at_most, at_most_times, informing, median
 from bench.slow_disk import SlowDiskCluster
 from pidkeeper.cli.controllers import dev_files
 from pidkeeper.cli.local_cluster import LocalCluster
@@ -76,8 +74,7 @@ class Sections:
             ]
             p99 = max(result.p99_ms for result in results)
             samples = [result.p50_ms for result in results]
-            row = at_most("disk", f"fdatasync of 64 bytes, {name}", "ms, p50", samples, 0.0, f"p99 {p99:.2f} ms")
-            rows.append(msgspec.structs.replace(row, bar=None, met=None))
+            rows.append(informing("disk", f"fdatasync of 64 bytes, {name}", "ms, p50", samples, f"p99 {p99:.2f} ms"))
         return rows
 
     def allocate(self) -> list[Row]:

@@ -17,8 +17,7 @@ from bench.figures import repeats
 from bench.good_clients import Ask, GoodResult, GoodSpec, Served
 from bench.grown_directory import GrownDirectory, founded
 from bench.load_process import run_load
-from bench.plain_rows import informing
-from bench.report import Row, at_most
+from bench.report import Row, at_most, informing
 from bench.section_command import run_section
 from bench.start_up import resident_mib
 from pidkeeper.cli.local_cluster import Controller, LocalCluster

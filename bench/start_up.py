@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.figures import quantile_ms
-from bench.plain_rows import informing
-from bench.report import Row, at_most
+from bench.report import Row, at_most, informing
 from bench.section_command import run_section
 from pidkeeper.cli.local_cluster import LocalCluster, Member, import_root
 

@@ -62,7 +62,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tokens_file: str | None = None
     users_file: str | None = None
     acls_file: str | None = None
-    heartbeat_interval_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 500
+    heartbeat_interval_ms: Annotated[int, msgspec.Meta(ge=10, le=60_000)] = 2000
     ask_fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] = ASK_FRACTION
     reserve_seconds: Annotated[float, msgspec.Meta(ge=0)] = RESERVE_SECONDS
     min_reserve_ids: Annotated[int, msgspec.Meta(ge=0)] = MIN_RESERVE_IDS

@@ -27,7 +27,7 @@ from pidkeeper.service.refreshing import Refreshed, refreshing
 from pidkeeper.service.settings import read_secret
 from pidkeeper.service.tls_files import TlsFiles
 
-HEARTBEAT_SECONDS: Final = 0.5
+HEARTBEAT_SECONDS: Final = 2.0
 """As agents; a quorum fences a broker that it has not heard for 9 s."""
 
 

@@ -240,6 +240,8 @@ class LocalCluster:
                 "controllers": self._asked(),
                 "http_listen": member.http.partition("://")[2],
                 "kafka_listen": member.kafka,
+                # There are few, and whoever looks on sees at once what becomes of them.
+                "heartbeat_interval_ms": 500,
                 **self._security(member),
                 **self.agent_options,
             }

@@ -34,6 +34,11 @@ MIDDLE_COLLECTIONS: Final = 50
 connections: with Python's 10, every few seconds while connections come and go. At most 700 x 10 x 50 = 350,000 objects
 wait for it, some 40 MiB."""
 
+SWITCH_SECONDS: Final = 0.001
+"""For how long a thread may keep the interpreter from the event loop, which waits as long with each of its turns while
+a snapshot is encoded. Allocations of 64 callers come as fast as with Python's 0.005; those beside a snapshot of 200,000
+transactional ids have less than half of the p99."""
+
 Config = TypeVar("Config")
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -97,6 +102,7 @@ def run_service(
     require_assertions()
     _raise_file_limit(open_files)
     give_back_what_is_freed()
+    sys.setswitchinterval(SWITCH_SECONDS)
     deadline = _deadline(stop_seconds, logger)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from bench import agents, leader_cost, snapshot_hold
 from bench.agents import AgentsBench
-from bench.agents_process import Transport
 from bench.history import HistoryBench, HistoryPlan
 from bench.leader_cost import LeaderCostBench
 from bench.report import Row
@@ -37,10 +35,9 @@ def test_snapshots(tmp_path: Path) -> None:
     assert any("snapshots of 2,000 transactional ids" in note for note in bench.notes)
 
 
-@pytest.mark.parametrize("transport", ["http", "kafka"])
-def test_agents(tmp_path: Path, transport: Transport) -> None:
+def test_agents(tmp_path: Path) -> None:
     plan = msgspec.structs.replace(agents.QUICK, agents=10, seconds=3.0)
-    bench = AgentsBench(tmp_path, plan, transport)
+    bench = AgentsBench(tmp_path, plan, "kafka")
     rows = bench.measure()
     check(rows, bench.violations, 13)
     assert all(row.met for row in rows if row.name.endswith("claims without an ID"))

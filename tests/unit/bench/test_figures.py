@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bench.figures import quantile_ms, repeats
-from bench.report import at_least, at_most, at_most_times, figure, median
+from bench.report import at_least, at_most, at_most_times, figure, informing, median, not_below
 
 
 def test_quantile_is_the_nearest_rank_in_milliseconds() -> None:
@@ -42,3 +42,14 @@ def test_fixed_bars_look_at_the_median() -> None:
 @pytest.mark.parametrize(("number", "text"), [(None, ""), (12345.6, "12,346"), (12.34, "12.3"), (0.1234, "0.123")])
 def test_figures_are_short(number: float | None, text: str) -> None:
     assert figure(number) == text
+
+
+def test_a_figure_without_a_bar_is_neither_met_nor_missed() -> None:
+    row = informing("s", "n", "ms", [3.0, 1.0, 2.0], "r")
+    assert (row.measured, row.bar, row.met, row.remark) == (2.0, None, None, "r")
+
+
+def test_a_bar_to_reach_is_met_from_there_on() -> None:
+    assert not_below("s", "n", "share", [0.9], 0.9).met
+    missed = not_below("s", "n", "share", [0.89], 0.9)
+    assert (missed.met, missed.bar) == (False, ">= 0.9")

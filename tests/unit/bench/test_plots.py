@@ -41,7 +41,7 @@ def test_each_system_is_one_line_and_ours_is_first() -> None:
 
 def test_latencies_are_drawn_for_one_caller_and_for_many() -> None:
     lines = latencies(CURVES).data
-    assert [(line.name, list(line.y)[0], line.showlegend) for line in lines] == [
+    assert [(line.name, line.y[0], line.showlegend) for line in lines] == [
         ("pidkeeper, HTTP", 8.0, True),
         ("pidkeeper, HTTP", 8.0, False),
         ("peer", 5.0, True),
