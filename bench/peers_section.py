@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
+import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
 from statistics import median as middle
 from typing import Final, NamedTuple
@@ -79,8 +80,12 @@ class PeersSection:
                     self._loads.notes.append(f"not measured: {why}")
                     continue
                 tell(f"{name} starts")
-                with kind(self._loads.directory) as peer:
-                    rows += self._beside(peer, name, cluster, tell)
+                try:
+                    with kind(self._loads.directory) as peer:
+                        # Row by row: what was measured before a peer gives out stays.
+                        rows.extend(self._beside(peer, name, cluster, tell))
+                except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+                    self._loads.notes.append(f"{name} gave out: {type(error).__name__}: {str(error).splitlines()[0]}")
         return rows
 
     def _beside(self, peer: Peer, name: str, cluster: LocalCluster, tell: Callable[[str], None]) -> Iterator[Row]:
@@ -101,13 +106,14 @@ class PeersSection:
 
     def _allocations(self, scheme: Scheme, callers: int, cluster: LocalCluster) -> Iterator[Row]:
         theirs, by_http, by_kafka = [], [], []
-        for _ in range(self._plan.repetitions):
+        bars = next((bars for ending, bars in BARS.items() if scheme.name.endswith(f", {ending}")), Bars())
+        # Where nothing is aimed at, one repetition draws the curve.
+        for _ in range(self._plan.repetitions if any(bars) and callers in {1, MANY} else 1):
             by_http.append(self._loads.our_http(cluster.leader(), callers, self._span))
             theirs.append(self._of_peer(scheme, callers))
             by_kafka.append(self._loads.our_kafka(cluster.leader(), callers, self._span))
         for system, results in zip((scheme.name, *OURS), (theirs, by_http, by_kafka), strict=True):
             self._draw(system, callers, results)
-        bars = next((bars for ending, bars in BARS.items() if scheme.name.endswith(f", {ending}")), Bars())
         ours = by_kafka if scheme.name.endswith("AllocateProducerIds") else by_http
         way = "AllocateProducerIds" if ours is by_kafka else "HTTP"
         what = f"{way}, {callers} caller{'s' if callers > 1 else ''}; beside {scheme.name}"

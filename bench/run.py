@@ -75,6 +75,19 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], peers: tuple[str, ...
     sections, beside = Sections(loads, plan), PeersSection(loads, plan, peers or tuple(PEERS))
     rows: list[Row] = []
     names = [name for name in SECTIONS if not only or name in only]
+
+    def report() -> Report:
+        busy = {"cores busy with other processes": f"{bystanders.cores():.2f}"}
+        return Report(
+            machine=machine | busy,
+            settings=settings(plan),
+            rows=rows,
+            violations=loads.violations,
+            notes=loads.notes,
+            curves=beside.curves,
+            outages=[*sections.outages, *beside.outages],
+        )
+
     try:
         with Progress(names) as progress:
             for name in names:
@@ -85,6 +98,8 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], peers: tuple[str, ...
                     rows += beside.measure(progress.tell)
                 else:
                     rows += getattr(sections, name)()
+                # After each: an hour's figures are not lost with the last of them.
+                write(report(), parent)
     except BaseException:
         click.echo(f"the members' logs are in {directory}", err=True)
         raise
@@ -92,21 +107,12 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], peers: tuple[str, ...
     busy = bystanders.cores()
     if busy > DISTURBING_CORES:
         loads.notes.append(f"other processes kept {busy:.1f} cores busy: run this again on a quiet machine")
-    report = Report(
-        machine=machine | {"cores busy with other processes": f"{busy:.2f}"},
-        settings=settings(plan),
-        rows=rows,
-        violations=loads.violations,
-        notes=loads.notes,
-        curves=beside.curves,
-        outages=[*sections.outages, *beside.outages],
-    )
-    write(report, parent)
+    write(report(), parent)
     if as_json:
         click.echo((parent / "bench.json").read_text().rstrip())
     else:
-        print_report(report)
-    sys.exit(1 if report.violations else 0)
+        print_report(report())
+    sys.exit(1 if loads.violations else 0)
 
 
 def write(report: Report, parent: Path) -> None:
