@@ -67,6 +67,8 @@ def run(quick: bool, as_json: bool, only: tuple[str, ...], peers: tuple[str, ...
     Ends with 1 if a producer ID was seen twice; a missed bar is only shown.
     """
     plan = QUICK if quick else FULL
+    # Nodes of peers have working directories of their own.
+    parent = parent.resolve()
     parent.mkdir(parents=True, exist_ok=True)
     directory = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
     machine = machine_facts(directory)
