@@ -22,7 +22,7 @@ from bench.cluster import host_port, register
 from bench.figures import repeats
 from bench.floor import ALLOCATE_PATH
 from bench.http_load import LoadSpec
-from bench.load_process import run_load
+from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.process_tree import cpu_seconds
 from bench.report import Row, at_most, informing, not_below
 from bench.section_command import measure_and_print
@@ -41,8 +41,6 @@ QUOTA: Final = ApiLimits().broker_allocations
 QUOTA_SLACK: Final = 1.05
 GREED_WARMUP: Final = 2.0
 """In which it uses up its burst."""
-
-LOAD_START_SECONDS: Final = 30.0
 
 
 class AgentsPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,13 +19,11 @@ from bench.cluster import host_port, raised_cluster, register
 from bench.figures import repeats
 from bench.floor import ALLOCATE_PATH
 from bench.http_load import LoadSpec
-from bench.load_process import run_load
+from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.process_tree import cpu_seconds
 from bench.report import Row, informing, median
 from bench.section_command import run_section
 from pidkeeper.cli.local_cluster import Controller, LocalCluster
-
-LOAD_START_SECONDS: Final = 30.0
 
 
 class CostPlan(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,9 @@ DRAIN_POLLS: Final = 500
 DRAIN_POLL_SECONDS: Final = 0.01
 """Requests that are unanswered this long after the run (5 s) are reported as such."""
 
+LOAD_START_SECONDS: Final = 30.0
+"""What a load's process may take on top of its run: starting, draining, and checking a few million ids."""
+
 _Spec = TypeVar("_Spec")
 _Result = TypeVar("_Result")
 

@@ -15,7 +15,7 @@ from bench.figures import repeats
 from bench.floor import ALLOCATE_PATH
 from bench.http_load import LoadSpec
 from bench.kafka_load import KafkaLoadSpec
-from bench.load_process import run_load
+from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.report import Row
 from bench.section_command import Section
 from bench.txn_load import TxnLoadSpec
@@ -24,9 +24,6 @@ from pidkeeper.service.tls_files import TlsFiles
 
 CLAIM_CONNECTIONS: Final = 64
 TOPIC: Final = "bench"
-
-LOAD_START_SECONDS: Final = 30.0
-"""What a load process may take on top of its run: starting, draining, and checking a few million ids."""
 
 
 class Span(NamedTuple):

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
 from statistics import median as middle
 from typing import Final, NamedTuple
 
 from bench.claim_load import ClaimResult
 from bench.closed_loop import LoadResult
 from bench.failover import FailoverBench
+from bench.figures import repeats
 from bench.loads import CLAIM_CONNECTIONS, Loads, Span
 from bench.peers.failover import PeerFailover
-from bench.peers.interface import Peer, Scheme
+from bench.peers.interface import Peer, PeerGaveOutError, Scheme, blamed
 from bench.peers.kafka import Kafka
 from bench.peers.registry import PEERS
 from bench.plan import Plan
@@ -81,11 +82,13 @@ class PeersSection:
                     continue
                 tell(f"{name} starts")
                 try:
-                    with kind(self._loads.directory) as peer:
+                    with ExitStack() as started:
+                        with blamed(name):
+                            peer = started.enter_context(kind(self._loads.directory))
                         # Row by row: what was measured before a peer gives out stays.
                         rows.extend(self._beside(peer, name, cluster, tell))
-                except (OSError, RuntimeError, subprocess.SubprocessError) as error:
-                    self._loads.notes.append(f"{name} gave out: {type(error).__name__}: {str(error).splitlines()[0]}")
+                except PeerGaveOutError as error:
+                    self._loads.notes.append(str(error))
         return rows
 
     def _beside(self, peer: Peer, name: str, cluster: LocalCluster, tell: Callable[[str], None]) -> Iterator[Row]:
@@ -93,8 +96,7 @@ class PeersSection:
             if MEASURED_APART in scheme.name:
                 continue
             tell(f"{scheme.name}: the load before")
-            if peer.settle_seconds:
-                scheme.load(MANY, peer.settle_seconds * self._plan.settle_share, 0.0)
+            self._settle(peer, scheme)
             for callers in self._plan.peer_callers:
                 if callers <= _most_callers(scheme.name):
                     tell(f"{scheme.name}: {callers} callers")
@@ -103,6 +105,12 @@ class PeersSection:
             yield from self._claims(peer, cluster, tell)
             yield from self._transactions(peer, cluster, tell)
         yield from self._failovers(peer, name, cluster, tell)
+
+    def _settle(self, peer: Peer, scheme: Scheme) -> None:
+        """Let the peer become as fast as it gets."""
+        if peer.settle_seconds:
+            with blamed(scheme.name):
+                scheme.load(MANY, peer.settle_seconds * self._plan.settle_share, 0.0)
 
     def _allocations(self, scheme: Scheme, callers: int, cluster: LocalCluster) -> Iterator[Row]:
         theirs, by_http, by_kafka = [], [], []
@@ -132,10 +140,11 @@ class PeersSection:
             yield at_least(wanted, "peers", what, "blocks/s", rates, rates_of_peer, remark, than="peer")
 
     def _of_peer(self, scheme: Scheme, callers: int) -> LoadResult:
-        result = scheme.load(callers, self._span.seconds, self._span.warmup)
+        with blamed(scheme.name):
+            result = scheme.load(callers, self._span.seconds, self._span.warmup)
         if result.failures:
             self._loads.notes.append(f"{scheme.name}, {callers} callers: failures {result.failures[:3]}")
-        if scheme.distinct and (again := len(result.starts) - len(set(result.starts))):
+        if again := repeats(result.starts):
             self._loads.notes.append(f"{scheme.name}, {callers} callers: {again} numbers of {len(result.starts)} twice")
         return result
 
@@ -152,7 +161,10 @@ class PeersSection:
             theirs: list[ClaimResult] = []
             for _ in range(self._plan.repetitions):
                 ours.append(self._loads.claims("agent", agent, in_flight, self._span))
-                theirs.append(self._loads.claims(peer.name, peer.claims_address, in_flight, self._span, coarse=True))
+                with blamed(peer.name):
+                    theirs.append(
+                        self._loads.claims(peer.name, peer.claims_address, in_flight, self._span, coarse=True)
+                    )
             errors = [sum(sum(one.errors.values()) for one in group) for group in (ours, theirs)]
             what = f"claims, {CLAIM_CONNECTIONS} connections, {in_flight} in flight on each; beside {peer.name}"
             rates, rates_of_peer = ([one.rate for one in group] for group in (ours, theirs))
@@ -162,7 +174,7 @@ class PeersSection:
     def _transactions(self, peer: Kafka, cluster: LocalCluster, tell: Callable[[str], None]) -> Iterator[Row]:
         scheme = next(one for one in peer.schemes if MEASURED_APART in one.name)
         tell(f"{scheme.name}: the load before")
-        scheme.load(MANY, peer.settle_seconds * self._plan.settle_share, 0.0)
+        self._settle(peer, scheme)
         with self._loads.cluster("by-kafka", LocalCluster, agents=1, transport="kafka") as by_kafka:
             agents = [one.layout.agents[0].kafka for one in (cluster, by_kafka)]
             for callers in (1, MANY):
@@ -185,12 +197,8 @@ class PeersSection:
             try:
                 for _ in range(self._plan.peer_failover_rounds):
                     ours += asyncio.run(bench.measure(number, 1)).times_ms
-                    theirs += of_peer.measure(number, 1).times_ms
-            except TimeoutError as error:
-                reason = str(error).splitlines()[0]
-                self._loads.notes.append(f"{peer.name}: {what}, after {len(theirs)} rounds: {reason}")
-                # Who knows in what state it is.
-                return
+                    with blamed(f"{peer.name}, {what}, after {len(theirs)} rounds,"):
+                        theirs += of_peer.measure(number, 1).times_ms
             finally:
                 self._loads.check_distinct(f"block starts of failovers beside {name}", bench.starts)
                 for system, times in (("pidkeeper", ours), (peer.name, theirs)):

@@ -72,21 +72,10 @@ def at_least(
     than: str = "floor",
 ) -> Row:
     """A rate against its floor, or what else it is to be better `than`: such a share is aimed at; 0 for none."""
-    measured, floor = median(samples), median(floor_samples)
-    ratio = measured / floor
-    return Row(
-        section=section,
-        name=name,
-        unit=unit,
-        measured=measured,
-        floor=floor,
-        ratio=ratio,
-        bar=f">= {share:g} x {than}" if share else None,
-        met=ratio >= share if share else None,
-        samples=samples,
-        floor_samples=floor_samples,
-        remark=remark,
-    )
+    row = _beside(section, name, unit, samples, floor_samples, remark)
+    ratio = row.measured / median(floor_samples)
+    bar, met = (f">= {share:g} x {than}", ratio >= share) if share else (None, None)
+    return msgspec.structs.replace(row, ratio=ratio, bar=bar, met=met)
 
 
 def at_most_times(
@@ -101,19 +90,15 @@ def at_most_times(
     than: str = "floor",
 ) -> Row:
     """A latency against its floor, or what else it is to be better `than`: so many times that at most; 0 for none."""
-    measured, floor = median(samples), median(floor_samples)
-    return Row(
-        section=section,
-        name=name,
-        unit=unit,
-        measured=measured,
-        floor=floor,
-        ratio=floor / measured,
-        bar=f"<= {times:g} x {than}" if times else None,
-        met=measured <= times * floor if times else None,
-        samples=samples,
-        floor_samples=floor_samples,
-        remark=remark,
+    row = _beside(section, name, unit, samples, floor_samples, remark)
+    floor = median(floor_samples)
+    bar, met = (f"<= {times:g} x {than}", row.measured <= times * floor) if times else (None, None)
+    return msgspec.structs.replace(row, ratio=floor / row.measured, bar=bar, met=met)
+
+
+def _beside(section: str, name: str, unit: str, samples: list[float], floor_samples: list[float], remark: str) -> Row:
+    return msgspec.structs.replace(
+        informing(section, name, unit, samples, remark), floor=median(floor_samples), floor_samples=floor_samples
     )
 
 

@@ -17,26 +17,11 @@ from pidkeeper.cli.local_cluster import import_root
 POLL_SECONDS: Final = 0.2
 
 
-class Looked(msgspec.Struct, frozen=True):
-    """All agents together at one moment, `at` by the monotonic clock in seconds; see AgentsStatus for the rest.
-
-    `p99_ms`: the worst of the processes.
-    """
+class Looked(AgentsStatus, frozen=True, kw_only=True):
+    """All agents together at one moment, `at` by the monotonic clock in seconds. `p99_ms`: the worst of the
+    processes."""
 
     at: float
-    claimed: list[int]
-    failed: list[int]
-    remaining: list[int]
-    wanted: list[int]
-    ready: int
-    registered_seconds: float | None
-    ready_seconds: float | None
-    rounds: dict[str, int]
-    blocks: int
-    p99_ms: float
-    cpu_seconds: float
-    starts: list[int]
-    ended: list[str]
 
     @property
     def full(self) -> bool:

@@ -37,7 +37,7 @@ wait for it, some 40 MiB."""
 SWITCH_SECONDS: Final = 0.001
 """For how long a thread may keep the interpreter from the event loop, which waits as long with each of its turns while
 a snapshot is encoded. Allocations of 64 callers come as fast as with Python's 0.005; those beside a snapshot of 200,000
-transactional ids have less than half of the p99."""
+transactional ids have less than half of the p99. Without a snapshot the p99 is a sixth longer."""
 
 Config = TypeVar("Config")
 

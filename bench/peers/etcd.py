@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from bench.closed_loop import LoadResult
-from bench.load_process import run_load
+from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.peers import etcd_messages as etcd
 from bench.peers.etcd_load import BLOCK_IDS, BLOCK_KEY, PUT, RANGE, TXN, EtcdLoadSpec
 from bench.peers.grpc_frames import Calls, header_block, opening
-from bench.peers.interface import LOAD_START_SECONDS, Peer, Scheme
+from bench.peers.interface import Peer, Scheme
 from bench.peers.nodes import HOST, Node
 from pidkeeper.cli.local_cluster import free_ports, import_root
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from pidkeeper.service.kafka.wire.primitives import varint
+
 RANGE: Final = "/etcdserverpb.KV/Range"
 PUT: Final = "/etcdserverpb.KV/Put"
 TXN: Final = "/etcdserverpb.KV/Txn"
@@ -29,16 +31,6 @@ class Status(NamedTuple):
     member: int
     leader: int
     version: str
-
-
-def varint(value: int) -> bytes:
-    """Seven bits to a byte, the lowest first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def _number(field: int, value: int) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -14,19 +16,29 @@ from bench.peers.nodes import Node, wait_for
 START_SECONDS: Final = 90.0
 """When to give up on a peer that starts or comes back; never how fast it must be."""
 
-LOAD_START_SECONDS: Final = 30.0
-"""What a load's process may take on top of its run."""
+
+class PeerGaveOutError(Exception):
+    """A peer did not start, or did not do what was asked of it."""
+
+
+@contextlib.contextmanager
+def blamed(name: str) -> Iterator[None]:
+    """What goes wrong meanwhile is the peer's doing. Raises PeerGaveOutError."""
+    try:
+        yield
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        reason = str(error).partition("\n")[0]
+        raise PeerGaveOutError(f"{name} gave out: {type(error).__name__}: {reason}") from error
 
 
 class Scheme(NamedTuple):
     """One way to allocate. `load(callers, seconds, warmup)` measures it in a process of its own.
 
-    `distinct`: the scheme promises that no number of `LoadResult.starts` comes twice; without it they mean nothing.
+    It promises that no number of `LoadResult.starts` comes twice.
     """
 
     name: str
     load: Callable[[int, float, float], LoadResult]
-    distinct: bool = True
 
 
 class Session(Protocol):

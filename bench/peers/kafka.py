@@ -17,8 +17,8 @@ from typing import Final, Self
 from bench.closed_loop import LoadResult
 from bench.cluster import LOAD_BROKER_ID
 from bench.kafka_load import ANSWER_BYTES, KafkaLoadSpec, read_answer, request_frame
-from bench.load_process import run_load
-from bench.peers.interface import LOAD_START_SECONDS, START_SECONDS, Peer, Scheme
+from bench.load_process import LOAD_START_SECONDS, run_load
+from bench.peers.interface import START_SECONDS, Peer, Scheme
 from bench.peers.java import why_no_java
 from bench.peers.kafka_registration import register
 from bench.peers.nodes import HOST, Node, wait_for

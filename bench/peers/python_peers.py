@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.closed_loop import LoadResult
-from bench.load_process import run_load
+from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.peers.control_load import ALLOCATE, STATE, ControlLoadSpec, Reply, read_reply
-from bench.peers.interface import LOAD_START_SECONDS, Peer, Scheme
+from bench.peers.interface import Peer, Scheme
 from bench.peers.nodes import HOST, Node
 from pidkeeper.cli.local_cluster import free_ports, import_root
 

@@ -26,7 +26,7 @@ def measure(scheme: Scheme, callers: int, seconds: float, warmup: float) -> None
     """One load, and a line about it."""
     result = scheme.load(callers, seconds, warmup)
     refused = {status: count for status, count in result.statuses.items() if status != "200"}
-    repeated = f", {repeats(result.starts)} numbers twice" if scheme.distinct else ""
+    repeated = f", {repeats(result.starts)} numbers twice"
     click.echo(
         f"{scheme.name}, {callers} callers: {result.rate:,.0f}/s, "
         f"p50 {result.p50_ms:.2f} ms, p99 {result.p99_ms:.2f} ms, client {result.client_cpu:.0%} of a core, "

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from bench.closed_loop import LoadResult
-from bench.load_process import run_load
+from bench.load_process import LOAD_START_SECONDS, run_load
 from bench.peers import jute
-from bench.peers.interface import LOAD_START_SECONDS, Peer, Scheme
+from bench.peers.interface import Peer, Scheme
 from bench.peers.java import why_no_java
 from bench.peers.kazoo_load import KazooLoadSpec
 from bench.peers.nodes import HOST, Node

@@ -268,6 +268,7 @@ class Driver:
             # Whoever waits may apply what an earlier build has left on its disk, and that is all.
             taken = ready.token is not None or ready.messages or ready.chunks
             assert not taken, f"D8: {ready} before any founding is durable here"
+        # Before the write: to wake the storage thread takes time that the peers would wait.
         if ready.messages:
             self.round_trips.sent(ready.messages)
             self._links.send(ready.messages)

@@ -60,6 +60,7 @@ class BrokerSessions:
         And whoever was silent for the whole timeout while the record was on its way has lost the one that it had.
         """
         for record in records:
+            # The commonest, told before all patterns are tried.
             if type(record) is AllocateProducerIdsRecord:
                 continue
             match record:

@@ -7,19 +7,10 @@ import ssl
 import uuid
 from typing import Any, Self
 
+from bench.peers.kafka_registration import FEATURES
 from tests.support.kafka_oracles import kio_nested, kio_request, kio_response
 
 SECONDS = 10.0
-FEATURES = {
-    "metadata.version": 7,
-    "kraft.version": 0,
-    "transaction.version": 0,
-    "group.version": 0,
-    "eligible.leader.replicas.version": 0,
-    "share.version": 0,
-    "streams.version": 0,
-}
-"""Lowest levels. Kafka's controller takes no broker that lacks a feature of its cluster."""
 
 
 class ForeignBroker:
