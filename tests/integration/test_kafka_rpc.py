@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -36,6 +37,8 @@ from tests.support.http_calls import call
 
 BY_KAFKA: Final = {"transport": "kafka"}
 FOREIGN: Final = 900
+THROTTLED: Final = 89
+"""THROTTLING_QUOTA_EXCEEDED."""
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +62,8 @@ def address(controller: Controller) -> str:
 class AnotherSystem:
     """A broker that takes blocks without a pause, at whichever controller leads, and keeps what it was given.
 
-    It does as Kafka's own: 41 and a closed connection have it turn to the next controller, 77 and 102 register anew.
+    It does as Kafka's own: 41 and a closed connection have it turn to the next controller, 77 and 102 register anew,
+    and 89 wait for as long as it is told.
     """
 
     def __init__(self, cluster: LocalCluster, broker_id: int = FOREIGN) -> None:
@@ -97,6 +101,10 @@ class AnotherSystem:
             block = broker.allocate(self._broker_id, registered.broker_epoch)
             if (error := int(block.error_code)) == 0:
                 self.starts.append(block.producer_id_start)
+            elif error == THROTTLED and block.throttle_time > timedelta(0):
+                # It asks without pause, so it comes to the end of its quota where the machine is fast.
+                self._stop.wait(block.throttle_time.total_seconds())
+                error = 0
         if error:
             self.errors.append(error)
             time.sleep(0.02)
