@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Final, Protocol
@@ -36,6 +36,9 @@ FORGET_CHECK_MS: Final = 3_600_000
 MAX_FORGETTING: Final = 1000
 """Ids that are being forgotten at once: a quarter of a batch, so that requests of brokers find room beside them."""
 
+LOOKED_AT: Final = 2000
+"""Ids that one tick looks at. All 200,000 at once would hold the event loop for 100 ms."""
+
 MAX_ABORTED: Final = MAX_BATCH_RECORDS
 """Transactions aborted at one look: a batch, which is half of what may wait to be decided."""
 
@@ -52,6 +55,14 @@ class Begun(msgspec.Struct, frozen=True, gc=False):
 
     producer_epoch: int
     due: int
+
+
+class Look(msgspec.Struct):
+    """A look for idle ids, over several ticks. `unseen`: those to come. `old`: found old; `idle`: a second time."""
+
+    unseen: Iterator[str]
+    old: dict[str, TransactionRecord] = {}
+    idle: list[TransactionRecord] = []
 
 
 class TransactionDuties:
@@ -88,8 +99,9 @@ class TransactionDuties:
         self._late: dict[str, None] = {}
         # Completions that were refused: they are asked for again at the next tick.
         self._again: dict[str, CompleteTransaction] = {}
-        # What the last look found old, what it was the second one to find, and ids of which it is not known yet whether
-        # they are forgotten.
+        # The look under way, what the last one found old, what it was the second one to find, and ids of which it is
+        # not known yet whether they are forgotten.
+        self._look: Look | None = None
         self._old: dict[str, TransactionRecord] = {}
         self._idle: deque[TransactionRecord] = deque()
         self._forgetting: dict[str, None] = {}
@@ -111,13 +123,13 @@ class TransactionDuties:
         self._due.clear()
         self._late.clear()
         self._again.clear()
+        self._look = None
         self._old.clear()
         self._idle.clear()
         self._forgetting.clear()
         self._next_abort = self._next_forget = (tick // self._abort_check_ticks + 1) * self._abort_check_ticks
-        for record in self._machine.transactions:
-            if record.status not in IDLE:
-                self._watch(record, tick)
+        for record in self._machine.transactions.under_way():
+            self._watch(record, tick)
 
     def applied(self, records: Iterable[Record], tick: int) -> None:
         """These were committed and applied while this member leads."""
@@ -141,9 +153,11 @@ class TransactionDuties:
             look = tick // self._abort_check_ticks
             self._next_abort = (look + 1) * self._abort_check_ticks
             self._abort_late(look)
-        if tick >= self._next_forget:
+        if tick >= self._next_forget and self._look is None:
             self._next_forget = tick + self._ticks(min(FORGET_CHECK_MS, self._expiration_ms))
-            self._find_idle(now_ms)
+            self._look = Look(iter(self._machine.transactions.names()))
+        if self._look is not None:
+            self._find_idle(self._look, now_ms)
         self._forget_idle(now_ms)
 
     # Duties.
@@ -196,14 +210,21 @@ class TransactionDuties:
             assert record is not None, f"{name!r} is unknown, but its transaction is under way"
             self._ask(AbortTransaction(name, record.producer_id, record.producer_epoch, timed_out=True), _nothing)
 
-    def _find_idle(self, now_ms: int) -> None:
+    def _find_idle(self, look: Look, now_ms: int) -> None:
         oldest = now_ms - self._expiration_ms
-        before, transactions = self._old, self._machine.transactions
-        self._old = {record.transactional_id: record for record in transactions if _is_idle(record, oldest)}
-        self._idle = deque(record for name, record in self._old.items() if before.get(name) is record)
-        if self._idle:
-            first = self._idle[0].transactional_id
-            logger.info("forgetting %d idle transactional ids, the first of them %r", len(self._idle), first)
+        names = list(islice(look.unseen, LOOKED_AT))
+        for name in names:
+            record = self._machine.transactions.get(name)
+            if record is not None and _is_idle(record, oldest):
+                look.old[name] = record
+                if self._old.get(name) is record:
+                    look.idle.append(record)
+        if len(names) < LOOKED_AT:
+            self._look, self._old = None, look.old
+            self._idle = deque(look.idle)
+            if look.idle:
+                first = look.idle[0].transactional_id
+                logger.info("forgetting %d idle transactional ids, the first of them %r", len(look.idle), first)
 
     def _forget_idle(self, now_ms: int) -> None:
         """As fast as the log carries it: the next ones as soon as those before are out of the way."""

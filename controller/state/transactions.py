@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from pidkeeper.controller.state.transitions import LEGAL, TransactionStatus, join, next_to
+from pidkeeper.controller.state.transitions import IDLE, LEGAL, TransactionStatus, join, next_to
 from pidkeeper.protocol.transactions import (
     NO_PRODUCER_ID,
     AddPartitionsRecord,
@@ -35,10 +35,12 @@ class TransactionsState:
     `partition_bytes`: of memory, for the partitions in all of them. `by_status[status]`: how many ids are in it.
     """
 
-    __slots__ = ("_forgotten", "_names", "_new", "_records", "_users", "by_status", "partition_bytes")
+    __slots__ = ("_forgotten", "_names", "_new", "_records", "_under_way", "_users", "by_status", "partition_bytes")
 
     def __init__(self, records: Iterable[TransactionRecord] = ()) -> None:
         self._records: dict[str, TransactionRecord] = {}
+        # Those of them that are not idle.
+        self._under_way: dict[str, TransactionRecord] = {}
         # The ids, ascending, as of the last look, which nobody changes; and what has come and gone since.
         self._names: list[str] = []
         self._new: list[str] = []
@@ -68,9 +70,13 @@ class TransactionsState:
 
         return ascending
 
-    def __iter__(self) -> Iterator[TransactionRecord]:
-        """Every id's newest record, in no order that means anything."""
-        return iter(self._records.values())
+    def names(self) -> list[str]:
+        """Every id, in no order that means anything."""
+        return list(self._records)
+
+    def under_way(self) -> list[TransactionRecord]:
+        """The newest record of every id that has a transaction, also one that is decided and not complete."""
+        return list(self._under_way.values())
 
     def after(self, transactional_id: str) -> Iterator[TransactionRecord]:
         """The records of all ids above `transactional_id`, ascending; to be used up before the next replay."""
@@ -123,6 +129,8 @@ class TransactionsState:
         else:
             self._new.append(record.transactional_id)
         self._records[record.transactional_id] = record
+        if record.status not in IDLE:
+            self._under_way[record.transactional_id] = record
         self.partition_bytes += record.kept_bytes
         self.by_status[record.status] += 1
         for producer_id in ids:
@@ -131,6 +139,7 @@ class TransactionsState:
     def _let_go(self, record: TransactionRecord) -> None:
         self.partition_bytes -= record.kept_bytes
         self.by_status[record.status] -= 1
+        self._under_way.pop(record.transactional_id, None)
         for producer_id in (record.producer_id, record.last_producer_id):
             self._users.pop(producer_id, None)
 

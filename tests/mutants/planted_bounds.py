@@ -114,7 +114,7 @@ EXPIRY_BUGS: Final = (
         "one-look-is-enough",
         "an id that is in use stays, whatever a clock says",
         "Kafka's own rule: the age by the wall clock alone",
-        (replace(NODE, "TransactionDuties._find_idle", "before.get(_1) is _2", "True"),),
+        (replace(NODE, "TransactionDuties._find_idle", "_.get(_1) is _2", "True"),),
     ),
     Planted(
         "ids-forgotten-in-the-midst-of-a-transaction",

@@ -355,6 +355,28 @@ def test_what_was_used_since_the_look_is_not_forgotten(idle: Leader) -> None:
     assert _names(idle.take()) == ["tx-2", "tx-4"]
 
 
+def test_a_look_at_many_ids_takes_several_ticks(idle: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle ids that it has passed are used or forgotten, and new ones come, before it is over."""
+    monkeypatch.setattr(module, "LOOKED_AT", 2)
+    idle.pass_ticks(100)
+    first = idle.take()
+    assert _names(first) == [], "two of the five are looked at"
+    idle.decide(requests.InitProducerId(1, 2, "tx-0", 5000, -1, -1, 9), requests.ForgetTransactionalId("tx-2", 2, 0))
+    idle.decide(requests.InitProducerId(1, 2, "tx-7", 5000, -1, -1, 10))
+    idle.pass_ticks(20)
+    assert _names(idle.take()) == ["tx-1", "tx-3"]
+
+
+def test_the_next_look_waits_for_the_one_before(idle: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOKED_AT", 1)
+    monkeypatch.setattr(module, "FORGET_CHECK_MS", 1)
+    idle.pass_ticks(100)
+    for seen in range(5):
+        assert idle.take() == [], f"{seen} of five are looked at"
+        idle.pass_ticks(10)
+    assert _names(idle.take()) == ["tx-0", "tx-1"]
+
+
 def test_a_refusal_makes_room_and_waits_for_the_next_look(idle: Leader) -> None:
     idle.pass_ticks(100)
     for _, refused in idle.asked:

@@ -24,6 +24,7 @@ from pidkeeper.protocol.transactions import (
 from pidkeeper.snapshots.image import StateImage
 
 S = TransactionStatus
+BUSY = {S.ONGOING, S.PREPARE_COMMIT, S.PREPARE_ABORT}
 NEXT_ID = 1000
 EMPTY = TransactionRecord("tx", 7, 0, *NO_PAIR, 60_000, S.EMPTY, 1)
 ONGOING = replace(EMPTY, status=S.ONGOING, partitions=(TopicPartitions("topic", (0, 3)),), start_ms=5)
@@ -42,6 +43,9 @@ def check_counts(state: TransactionsState) -> None:
     """What the state counts along, counted anew."""
     records = state.all()
     assert len(state) == len(records)
+    assert sorted(state.names()) == [record.transactional_id for record in records]
+    busy = {record.transactional_id: record for record in records if record.status in BUSY}
+    assert {record.transactional_id: record for record in state.under_way()} == busy
     assert state.partition_bytes == sum(record.kept_bytes for record in records)
     assert state.by_status == [sum(record.status == status for record in records) for status in S]
     users = {
@@ -172,7 +176,7 @@ def test_ids_are_paged_in_order_whatever_order_they_came_in() -> None:
     assert list(state.after("x")) == []
     state.replay(replace(EMPTY, transactional_id="m", producer_id=20), 7, NEXT_ID)
     assert [record.transactional_id for record in state.after("b")] == ["c", "m", "p", "x"]
-    assert sorted(record.transactional_id for record in state) == ["a", "c", "m", "p", "x"]
+    assert sorted(state.names()) == ["a", "c", "m", "p", "x"]
 
 
 STEPS: list[Callable[[TransactionRecord], TransactionRecord | ForgetTransactionRecord]] = [
