@@ -11,9 +11,11 @@ from typing import Any, Final
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from pidkeeper.service.access import Principal
 from pidkeeper.service.certified import end_of
-from pidkeeper.service.hung_up import has_hung_up
+from pidkeeper.service.connection import FREE_REQUEST_BYTES, Connection, Holder
+from pidkeeper.service.exchange import HttpRequest, HttpResponse
+from pidkeeper.service.http_handler import Handler, build_handler
+from pidkeeper.service.known_head import KnownHeads
 from pidkeeper.service.metrics import EXPIRED, ServerCounters
 from pidkeeper.service.patience import Patience, cut_overdue
 from pidkeeper.service.places import Places
@@ -34,10 +36,6 @@ KEEPALIVE_SECONDS: Final = 75.0
 ANSWER_SECONDS: Final = 30.0
 """How long some bytes of answers may wait for a caller to read: the largest answer, 200 KiB, at 7 KiB/s."""
 
-FREE_REQUEST_BYTES: Final = 8 * 1024
-"""Bytes of unfinished requests that every connection may hold: a head of 1 KiB, a token of 4 KiB, and any body but that
-of a transaction's partitions."""
-
 FREE_ANSWER_BYTES: Final = 16 * 1024
 """Unread bytes of answers that every connection may hold; above that, its next request waits."""
 
@@ -45,13 +43,17 @@ SHARED_BYTES: Final = 64 * 1024 * 1024
 """What all connections hold above that, once for requests and once for answers: 1,000 bodies of 64 KiB, or 300 of the
 largest answers. So 8192 connections hold at most 8192 x (8 + 16) KiB + 2 x 64 MiB = 320 MiB, and a chunk of 256 KiB."""
 
+HEADS_SECONDS: Final = 60.0
+"""Between two times that heads are forgotten, for a head may hold a token."""
+
 SWEEP_SECONDS: Final = 1.0
 """Between two looks for connections that take too long."""
 
 LOOKS_AT_ONCE: Final = 512
 """Connections that are looked at in a row: 0.3 ms of the event loop."""
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Denied = Callable[[str | None, HttpRequest, HttpResponse], None]
+"""Hears of a refusal to whoever may not ask: its host, what it asked, and the refusal."""
 
 
 def fitting_connections(*wanted: int, reserved: int) -> list[int]:
@@ -66,84 +68,28 @@ def fitting_connections(*wanted: int, reserved: int) -> list[int]:
     return [max(1, one * room // sum(wanted)) for one in wanted]
 
 
-class Connection(RequestHandler):
-    """One connection, which tells its server what it holds.
-
-    `line` stays known after aiohttp has closed it: until a caller has read what was sent, it takes up a file.
-    `certified`: whom the certificate of the caller names, if it showed one. `end`: when that ends, in seconds since the
-    epoch.
-    """
-
-    __slots__ = ("_last_chunk", "_received", "_server", "certified", "end", "line")
-
-    line: asyncio.Transport
-    certified: Principal | None
-    end: float
-
-    def __init__(self, server: BoundedServer, **options: Any) -> None:
-        super().__init__(server, **options)
-        self._server = server
-        self._received = 0
-        self._last_chunk = 0
-
-    def data_received(self, data: bytes) -> None:
-        """Count what comes in, then have it parsed. aiohttp calls it without data, too, to parse what it put off."""
-        if data:
-            self._last_chunk = len(data)
-            self._received += self._last_chunk
-            if self._received > FREE_REQUEST_BYTES:
-                self._server.request_grew(self, self._received)
-        super().data_received(data)
-
-    def pause_writing(self) -> None:
-        """More is unread than every connection may hold."""
-        super().pause_writing()
-        self._server.answer_grew(self, self.line.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        """It was read."""
-        super().resume_writing()
-        self._server.answer_was_read(self)
-
-    def has_hung_up(self) -> bool:
-        """Whether the caller has closed it."""
-        return has_hung_up(self.line)
-
-    @property
-    def waits(self) -> bool:
-        """Whether nothing is asked now."""
-        return self._waiter is not None
-
-    def answered(self) -> None:
-        """Count no longer what belonged to a request that was answered.
-
-        Behind its end the last chunk may hold the begin of another one, and only aiohttp's parser knows.
-        """
-        if not self._messages:
-            before = self._received
-            self._received = self._last_chunk if self._last_chunk > FREE_REQUEST_BYTES else 0
-            if before > FREE_REQUEST_BYTES:
-                self._server.request_grew(self, self._received)
-
-
-class BoundedServer(web.Server):
+class BoundedServer(Holder):
     """Holds so many connections; who gives way for one more is as in Places. Each cut and refused one is counted.
 
-    `build_handler` is given what to call with a request whose body is there as a whole. Until then its connection is
-    as good as idle: one that never finishes asking keeps no probe and no broker out. `protection`: whom certificates
-    name. A connection ends with the one that it was made with, once the requests under way are answered.
+    `dispatch` answers a request. Until its body is there as a whole its connection is as good as idle: one that never
+    finishes asking keeps no probe and no broker out. `protection`: whom certificates name. A connection ends with the
+    one that it was made with, once the requests under way are answered.
     """
 
     def __init__(
         self,
-        build_handler: Callable[[Callable[[web.BaseRequest], None]], Handler],
+        dispatch: Callable[[HttpRequest], Awaitable[HttpResponse]],
+        denied: Denied,
         counters: ServerCounters,
         limit: int,
         protection: Protection,
         **options: Any,
     ) -> None:
-        super().__init__(self._watched(build_handler(self._whole)), **options)
+        super().__init__(self._watched(build_handler(self.answer, self._whole)), **options)
+        self.known_heads = KnownHeads()
         self._options = options
+        self._dispatch = dispatch
+        self._denied = denied
         self._protection = protection
         self._counters = counters
         self._open: set[Connection] = set()
@@ -205,16 +151,43 @@ class BoundedServer(web.Server):
         """Hardly anything waits."""
         self._answer_bytes.drop(connection)
 
+    async def answer(self, connection: Connection, request: HttpRequest) -> HttpResponse:
+        """The answer to a request. Raises nothing but when it is cancelled."""
+        answer = await self._dispatch(request)
+        if answer.denied is not None:
+            self._denied(connection.remote, request, answer)
+        return answer
+
+    async def answer_whole(self, connection: Connection, request: HttpRequest) -> HttpResponse:
+        """The same for a request that aiohttp has not seen; its body is there."""
+        self._heads.end(connection)
+        self._places.set_busy(connection)
+        try:
+            return await self.answer(connection, request)
+        finally:
+            self._places.set_idle(connection)
+
+    def ends(self, connection: Connection) -> bool:
+        """Whether the certificate of `connection` has ended, and so ends it."""
+        if connection.end == math.inf or connection.end > self._protection.wall_clock():
+            return False
+        self._expire(connection)
+        return True
+
     async def sweep_for_ever(self) -> None:
         """Cut what takes too long, each SWEEP_SECONDS, until cancelled: a first head, or the reading of answers.
 
         And close what was made with a certificate that has ended.
         """
         waiting = {"head": self._heads, "answer": self._unread}
+        forgotten = self._loop.time()
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             self._places.next_period()
             now = self._loop.time()
+            if now - forgotten >= HEADS_SECONDS:
+                self.known_heads.forget()
+                forgotten = now
             await self._look_at_all(now, self._protection.wall_clock())
             await cut_overdue(waiting, self._cut_for, now)
 
@@ -252,13 +225,12 @@ class BoundedServer(web.Server):
             self._heads.end(connection)
             try:
                 answer = await handler(request)
-                if connection.end != math.inf and connection.end <= self._protection.wall_clock():
-                    self._expire(connection)
+                if self.ends(connection):
                     answer.force_close()
                 return answer
             finally:
                 self._places.set_idle(connection)
-                connection.answered()
+                connection.answered(request)
 
         return handle
 

@@ -10,19 +10,20 @@ from typing import Final
 from aiohttp import HttpVersion11, hdrs, web
 
 from pidkeeper.service.body import read_body
-from pidkeeper.service.connections import Connection
+from pidkeeper.service.connection import Connection
 from pidkeeper.service.exchange import HttpRequest, HttpResponse, Told
 
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
 def build_handler(
-    dispatch: Callable[[HttpRequest], Awaitable[HttpResponse]],
-    denied: Callable[[web.BaseRequest, int, str], None],
-    whole: Callable[[web.BaseRequest], None],
-) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """The coroutine that answers every request of a server. `whole` is called once the body of one is there, `denied`
-    with the status and the reason of a refusal to whoever may not ask.
+    answer: Callable[[Connection, HttpRequest], Awaitable[HttpResponse]], whole: Callable[[web.BaseRequest], None]
+) -> Handler:
+    """The coroutine that answers every request which aiohttp has parsed. `whole` is called once the body of one is
+    there.
     """
 
     async def rest_of(request: web.BaseRequest) -> bytes:
@@ -40,15 +41,14 @@ def build_handler(
         body = content.read_nowait() if there else partial(rest_of, request)
         caller = request.protocol
         assert isinstance(caller, Connection), "the server has no others"
-        answer = await dispatch(
-            HttpRequest(request.method, request.rel_url, request.headers, body, caller.certified, caller.has_hung_up)
+        asked = HttpRequest(
+            request.method, request.rel_url, request.headers, body, caller.certified, caller.has_hung_up
         )
-        if answer.denied is not None:
-            denied(request, answer.status, answer.denied)
-        if answer.told is not None:
-            return await _tell(request, answer, answer.told)
-        response = web.Response(body=answer.body, status=answer.status, headers=answer.headers)
-        if answer.close:
+        found = await answer(caller, asked)
+        if found.told is not None:
+            return await _tell(request, found, found.told)
+        response = web.Response(body=found.body, status=found.status, headers=found.headers)
+        if found.close:
             response.force_close()
         return response
 

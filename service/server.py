@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -15,7 +14,6 @@ from aiohttp.http_exceptions import HttpProcessingError
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.connections import KEEPALIVE_SECONDS, MAX_CONNECTIONS, BoundedServer
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
-from pidkeeper.service.http_handler import build_handler
 from pidkeeper.service.listening import Listener
 from pidkeeper.service.metrics import ServerCounters
 from pidkeeper.service.problems import quoted
@@ -127,7 +125,8 @@ class HttpServer:
     def _make_server(self) -> BoundedServer:
         # The parser hands out compressed bodies as they are: nothing here inflates a caller's bytes.
         return BoundedServer(
-            partial(build_handler, self._app.dispatch, self._denied),
+            self._app.dispatch,
+            self._denied,
             self._app.counters,
             self._max_connections,
             self._protection,
@@ -138,11 +137,10 @@ class HttpServer:
             keepalive_timeout=KEEPALIVE_SECONDS,
         )
 
-    def _denied(self, request: web.BaseRequest, status: int, why: str) -> None:
-        self._app.counters.requests_denied[status] += 1
-        self._complaints.about(
-            request.remote or "an unknown host", f"{request.method} {quoted(request.path)} is refused: {why}"
-        )
+    def _denied(self, host: str | None, request: HttpRequest, answer: HttpResponse) -> None:
+        self._app.counters.requests_denied[answer.status] += 1
+        refused = f"{request.method} {quoted(request.url.path)} is refused: {answer.denied}"
+        self._complaints.about(host or "an unknown host", refused)
 
 
 def _reason(error: OSError) -> str:

@@ -13,6 +13,7 @@ _PLACES: Final = "tests/unit/service/test_places.py"
 _SERVER: Final = "tests/unit/service/test_server.py"
 _SLOW: Final = "tests/unit/service/test_slow_callers.py"
 _PROBES: Final = "tests/unit/service/test_probe_listener.py"
+_KNOWN: Final = "tests/unit/service/test_known_head.py"
 _KAFKA: Final = "tests/unit/broker_agent/test_kafka_listener.py"
 _LINKS: Final = "tests/unit/controller/transport/test_links.py"
 _NO_SOCKETS: Final = "it has no sockets"
@@ -75,10 +76,18 @@ LISTENER_BUGS: Final = (
         unseen=_NO_SOCKETS,
     ),
     Planted(
+        "a-known-head-out-of-step",
+        "what is a part of one request is no other request",
+        "request smuggling: two parsers that disagree on where a request begins",
+        (replace("service/connection.py", "Connection.data_received", "self._in_step and _1 and _2", "_1 and _2"),),
+        (_KNOWN,),
+        unseen=_NO_SOCKETS,
+    ),
+    Planted(
         "bytes-counted-for-ever",
         "who holds nothing is not cut",
         "an over-reaction to large requests",
-        (delete(KIT, "Connection.answered", "self._received = _"),),
+        (delete(KIT, "Connection._free", "self._received = _"),),
         (_SLOW,),
         unseen=_NO_SOCKETS,
     ),

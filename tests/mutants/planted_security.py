@@ -110,7 +110,7 @@ SECURITY_BUGS: Final = (
         "a-busy-connection-outlives-its-certificate",
         "a certificate ends",
         "a look at idle connections alone, which a caller that never rests evades",
-        (replace(KIT, "BoundedServer._watched.handle", "connection.end != math.inf and _", "False"),),
+        (replace(KIT, "BoundedServer.ends", "connection.end == math.inf or _", "True"),),
         (_SERVER,),
         unseen=_NO_TLS,
     ),

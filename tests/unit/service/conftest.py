@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -16,6 +17,7 @@ from pidkeeper.service.health_check import HealthCheck
 from pidkeeper.service.openapi import Description
 from pidkeeper.service.routes import Route
 from pidkeeper.service.tracing import Tracer
+from tests.support.certificates import CertificateAuthority
 
 
 class NumberPath(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,14 +60,14 @@ class Arithmetic:
         self.upkeep += 1
 
 
-def routes(divide: Access = Access.VIEWER) -> tuple[Route[Arithmetic], ...]:
+def routes(divide: Access = Access.VIEWER, greet: Access = Access.PUBLIC) -> tuple[Route[Arithmetic], ...]:
     return (
         Route(
             method="POST",
             path="/greet",
             name="greet",
             summary="Greet.",
-            access=Access.PUBLIC,
+            access=greet,
             handler=Arithmetic.greet,
             request=Greeting,
             response=Greeting,
@@ -91,12 +93,13 @@ def build(
     *,
     in_kind: bool = False,
     divide: Access = Access.VIEWER,
+    greet: Access = Access.PUBLIC,
     tracer: Tracer | None = None,
 ) -> App:
     service = Service(
         description=Description("arithmetic", "Greets and divides."),
         readiness="Can it divide?",
-        routes=routes(divide),
+        routes=routes(divide, greet),
         operations=operations,
         live=list,
         ready=lambda: [HealthCheck("divider", ok=True)],
@@ -117,3 +120,8 @@ def arithmetic() -> Arithmetic:
 @pytest.fixture
 def app(arithmetic: Arithmetic) -> App:
     return build(arithmetic, Authenticator())
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> CertificateAuthority:
+    return CertificateAuthority(tmp_path)

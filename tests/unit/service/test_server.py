@@ -192,11 +192,6 @@ async def test_a_client_that_waits_with_its_body_is_told_to_go_on(app: App) -> N
     await server.stop(1.0)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> CertificateAuthority:
-    return CertificateAuthority(tmp_path)
-
-
 async def ask(address: tuple[str, int], files: TlsFiles) -> int:
     async with aiohttp.ClientSession() as session:
         url = f"https://localhost:{address[1]}/livez"

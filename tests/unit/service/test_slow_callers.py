@@ -13,7 +13,7 @@ from pidkeeper.service.app import App
 from pidkeeper.service.server import HttpServer
 from tests.support.waiting import until
 from tests.unit.service.conftest import Arithmetic
-from tests.unit.service.test_server import BODY, LIVE, UPLOADING, Connection, answers, ended
+from tests.unit.service.test_server import ASKING, BODY, LIVE, UPLOADING, Connection, answers, ended
 
 LARGE = 60_000
 """Bytes of a body that is above what every connection may hold."""
@@ -88,6 +88,19 @@ async def test_an_idle_caller_that_has_asked_is_not_cut_and_a_slow_upload_neithe
     assert await idle[0].readuntil(b"ok\n")
     assert app.counters.connections_cut == {"head": 1, "answer": 0, "memory": 0, "expired": 0}
     for _, writer in (idle, slow):
+        writer.close()
+
+
+async def test_an_idle_caller_whose_first_head_was_known_is_not_cut(app: App, address: tuple[str, int]) -> None:
+    first, second = await asyncio.open_connection(*address), await asyncio.open_connection(*address)
+    await until(lambda: app.counters.connections == 2)
+    for reader, writer in (first, second):
+        writer.write(ASKING)
+        await reader.readuntil(b'hello x"}')
+    await wait_for_a_cut(app, address)
+    assert await answers(first)
+    assert await answers(second)
+    for _, writer in (first, second):
         writer.close()
 
 

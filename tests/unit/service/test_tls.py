@@ -16,11 +16,6 @@ from tests.support.certificates import DAY, NOW, CertificateAuthority
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> CertificateAuthority:
-    return CertificateAuthority(tmp_path)
-
-
-@pytest.fixture
 def files(authority: CertificateAuthority) -> TlsFiles:
     return authority.issue("server")
 
