@@ -34,7 +34,10 @@ FOUNDING: Final = 7
 SUCCESSION: Final = 8
 """SuccessionRecord, and the snapshot's section for it. A floor takes what is left of the quorum's own blocks."""
 
-LATEST: Final = SUCCESSION
+ENDS_AT_ONCE: Final = 9
+"""The record that decides a transaction completes it, and one that initialises an id ends the transaction under way."""
+
+LATEST: Final = ENDS_AT_ONCE
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

@@ -11,6 +11,7 @@ EXTENDS ReplicatedLog
 
 CONSTANTS
     Instances,      \* of the producer; an older one may be a zombie
+    AtOnce,         \* whether a transaction is complete with the record that decides it (metadata version 9)
     MaxEpoch,       \* the highest epoch that a producer is given
     MaxRecords,     \* bounds of the model
     MaxRequests
@@ -30,6 +31,7 @@ Unknown == [status |-> "none", pair |-> NoPair, last |-> NoPair]
 Idle == {"empty", "committed", "aborted"}
 Prepared == {"prepare commit", "prepare abort"}
 Completed(status) == IF status = "prepare commit" THEN "committed" ELSE "aborted"
+Outcome(status) == IF AtOnce THEN Completed(status) ELSE status
 
 IsState(record) == record.type = "state"
 StateIndex(l) ==
@@ -58,7 +60,7 @@ Granted(p) == [code |-> "granted", pair |-> p]
 Result(state, answer) == [state |-> state, answer |-> answer]
 
 Fence(state, last) ==
-    [status |-> "prepare abort", pair |-> <<state.pair[1], state.pair[2] + 1>>, last |-> last]
+    [status |-> Outcome("prepare abort"), pair |-> <<state.pair[1], state.pair[2] + 1>>, last |-> last]
 
 Initialise(state, supplied, fresh) ==
     LET current == state.pair
@@ -70,6 +72,7 @@ Initialise(state, supplied, fresh) ==
        ELSE IF state.status \in Prepared THEN Result(state, Again)
        ELSE IF state.status = "ongoing"
        THEN IF supplied \notin {NoPair, current} THEN Result(state, Refused)
+            ELSE IF AtOnce THEN Result(renewed, Granted(renewed.pair))
             ELSE Result(Fence(state, supplied), Again)
        ELSE IF supplied = state.last /\ supplied # NoPair /\ current[2] <= MaxEpoch
        THEN Result(state, Granted(current))
@@ -85,7 +88,7 @@ Begin(state, p) ==
 End(state, p, wish) ==
     LET prepared == IF wish = "committed" THEN "prepare commit" ELSE "prepare abort"
     IN IF ~Owned(state, p) THEN Result(state, Refused)
-       ELSE IF state.status = "ongoing" THEN Result([state EXCEPT !.status = prepared], Granted(p))
+       ELSE IF state.status = "ongoing" THEN Result([state EXCEPT !.status = Outcome(prepared)], Granted(p))
        ELSE IF state.status = wish THEN Result(state, Granted(p))
        ELSE IF state.status = prepared THEN Result(state, Again)
        ELSE Result(state, Refused)
@@ -173,7 +176,7 @@ T1 == \A n \in 1..Len(committed) : IsState(committed[n]) =>
             after == committed[n].state.status
         IN CASE before = "none" -> after = "empty"
              [] before \in Idle -> after \in {"empty", "ongoing"}
-             [] before = "ongoing" -> after \in {"ongoing"} \cup Prepared
+             [] before = "ongoing" -> after \in {"ongoing"} \cup (IF AtOnce THEN Idle ELSE Prepared)
              [] OTHER -> after = Completed(before)
 
 (* T4: the epoch of a producer ID never falls and rises by one at most; a   *)
@@ -193,5 +196,6 @@ NobodyHasAFence == \A one \in answered : one[2][2] <= MaxEpoch
 
 (* A transaction has one outcome, and the one that was acknowledged.        *)
 AcknowledgedOutcomes ==
-    \A one \in outcomes : committed[one[2]].state.status = (IF one[3] = "committed" THEN "prepare commit" ELSE "prepare abort")
+    \A one \in outcomes :
+        committed[one[2]].state.status = Outcome(IF one[3] = "committed" THEN "prepare commit" ELSE "prepare abort")
 =============================================================================

@@ -126,7 +126,7 @@ def _liveness(name: str, *, log: int, blank: bool, up: str) -> Model:
     )
 
 
-def _transactions(name: str, *, records: int, requests: int) -> Model:
+def _transactions(name: str, *, records: int, requests: int, at_once: bool = True) -> Model:
     return Model(
         name=name,
         module="Transactions",
@@ -135,6 +135,7 @@ def _transactions(name: str, *, records: int, requests: int) -> Model:
             "Controllers": "{c, d}",
             "MaxTerm": "2",
             "Instances": "{p, q}",
+            "AtOnce": "TRUE" if at_once else "FALSE",
             "MaxEpoch": "1",
             "MaxRecords": str(records),
             "MaxRequests": str(requests),
@@ -177,6 +178,7 @@ MODELS: Final = (
     _succession("succession, short", quorums=2, highest=1, answers=2, knows=True),
     _succession("succession, operators who know", quorums=3, highest=1, answers=1, knows=True),
     _transactions("transactions, short", records=4, requests=3),
+    _transactions("transactions, with markers between", records=4, requests=3, at_once=False),
     _migration("migration, short", highest=2, blocks=2, writes=2, orders=1),
     _migration("migration, to the seal", highest=3, blocks=8, writes=3, orders=2, terms=1),
 )

@@ -14,10 +14,10 @@ from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS, OwnIds
 from pidkeeper.controller.state.producer_ids import ProducerIdsState
 from pidkeeper.controller.state.transactions import TransactionsState, gets_new_id
-from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.controller.state.transitions import TransactionStatus, ends_at_once
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
-from pidkeeper.protocol.metadata_version import BASE, LATEST, SUCCESSION, TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.metadata_version import BASE, ENDS_AT_ONCE, LATEST, SUCCESSION, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -113,6 +113,7 @@ class StateMachine:
                 case VotersRecord():
                     self.voters = record
                 case TransactionRecord() | AddPartitionsRecord() | ForgetTransactionRecord():
+                    self._check_end(record, offset)
                     own_ids = self._own_ids_after(record, offset)
                     self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
                     self.own_ids = own_ids
@@ -157,6 +158,11 @@ class StateMachine:
             assert not begun, f"F6: offset {offset} has {record}, but {last_block} was handed out before"
             self.producer_ids.replay_succession(record)
             self.own_ids = NO_OWN_IDS
+
+    def _check_end(self, record: Record, offset: int) -> None:
+        if self.metadata_version < ENDS_AT_ONCE and isinstance(record, TransactionRecord):
+            before = self.transactions.get(record.transactional_id)
+            assert not ends_at_once(before, record), f"S7: offset {offset} turns {before} into {record}"
 
     def _own_ids_after(self, record: Record, offset: int) -> OwnIds:
         """Without the new producer ID that a transactional id gets by `record`, if any, once all members read that."""

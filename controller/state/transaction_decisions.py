@@ -11,7 +11,7 @@ from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.transitions import IDLE, MAX_TRANSACTION_BYTES, NO_PAIR, TransactionStatus
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdResponse, TransactionResponse
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, TRANSACTIONAL_BLOCKS, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, ENDS_AT_ONCE, TRANSACTIONAL_BLOCKS, TRANSACTIONS
 from pidkeeper.protocol.transactions import (
     MAX_TIMEOUT_MS,
     MAX_TRANSACTIONAL_ID_LENGTH,
@@ -34,7 +34,8 @@ MAX_NAME_BYTES: Final = 4 * MAX_TRANSACTIONAL_ID_LENGTH
 def init_producer_id(draft: Draft, request: requests.InitProducerId) -> InitProducerIdResponse | RequestError:
     """Kafka's `handleInitProducerId`, in its order of checks; but the pair is compared before anything is aborted.
 
-    A returned RequestError is the answer that goes with a record: the transaction under way is being aborted.
+    A returned RequestError is the answer that goes with a record: the transaction under way is being aborted, and not
+    all members read a record that does both.
     """
     draft.require(TRANSACTIONS)
     draft.check_broker(request.broker_id, request.broker_epoch)
@@ -48,6 +49,7 @@ def init_producer_id(draft: Draft, request: requests.InitProducerId) -> InitProd
         supplied=supplied,
         new_id=partial(_new_id, draft, request),
         now_ms=draft.timestamp_ms,
+        at_once=draft.metadata_version >= ENDS_AT_ONCE,
     )
     if record is not before:
         draft.write_transaction(record)
@@ -83,7 +85,7 @@ def end_txn(draft: Draft, request: requests.EndTxn) -> TransactionResponse:
         now_ms=draft.timestamp_ms,
     )
     if record is not before:
-        draft.write_transaction(record)
+        _write_decided(draft, record)
     return TransactionResponse(0)
 
 
@@ -112,7 +114,7 @@ def abort_transaction(draft: Draft, request: requests.AbortTransaction) -> Trans
         state = TransactionStatus(before.status).name
         detail = f"{request.transactional_id!r} has no such transaction under way: it is in {state}"
         raise RequestError(ErrorCode.INVALID_TXN_STATE, detail)
-    draft.write_transaction(record)
+    _write_decided(draft, record)
     return TransactionResponse(0)
 
 
@@ -143,6 +145,12 @@ def most_bytes(draft: Draft, request: Any) -> int:
     name = min(len(request.transactional_id.encode()), MAX_NAME_BYTES)
     block = OWN_BLOCK_BYTES if isinstance(request, requests.InitProducerId) else 0
     return block + RECORD_BYTES + name + min(partitions, MAX_TRANSACTION_BYTES)
+
+
+def _write_decided(draft: Draft, record: TransactionRecord) -> None:
+    """The outcome of a transaction. It was two entries of the log as long as markers were written between them."""
+    at_once = draft.metadata_version >= ENDS_AT_ONCE
+    draft.write_transaction(transitions.completed(record) if at_once else record)
 
 
 def _check_init(transactional_id: str, timeout_ms: int, supplied: tuple[int, int]) -> None:

@@ -59,10 +59,11 @@ PREPARED: Final[Mapping[int, TransactionStatus]] = {
 
 LEGAL: Final[Mapping[int, frozenset[TransactionStatus]]] = {
     **dict.fromkeys(IDLE, frozenset({_S.EMPTY, _S.ONGOING, _S.DEAD})),
-    _S.ONGOING: frozenset({_S.ONGOING, _S.PREPARE_COMMIT, _S.PREPARE_ABORT}),
+    _S.ONGOING: frozenset(_S) - {_S.DEAD},
     **{before: frozenset({after}) for before, after in PREPARED.items()},
 }
-"""Which states may follow a state (Kafka's `TransactionState.validPreviousStates`, read the other way)."""
+"""Which states may follow a state (Kafka's `TransactionState.validPreviousStates`, read the other way, and
+`ends_at_once`)."""
 
 
 def initialise(
@@ -73,12 +74,14 @@ def initialise(
     supplied: tuple[int, int],
     new_id: Callable[[], int],
     now_ms: int,
+    at_once: bool,
 ) -> TransactionRecord:
     """InitProducerId: the record whose pair the caller is to use (KIP-360).
 
     supplied: the pair that the caller has, or NO_PAIR. new_id: gives a producer ID that nobody has; asked only where
-    one is needed. If the record is in PREPARE_ABORT, its pair is for nobody: the caller is told
-    CONCURRENT_TRANSACTIONS and asks again when the abort is complete.
+    one is needed. at_once: the record may abort the transaction under way along with it. Without that, if the record is
+    in PREPARE_ABORT, its pair is for nobody: the caller is told CONCURRENT_TRANSACTIONS and asks again when the abort
+    is complete.
 
     Raises PRODUCER_FENCED for any pair but the current and the last one, CONCURRENT_TRANSACTIONS while markers are
     being written, and what `new_id` raises.
@@ -96,7 +99,8 @@ def initialise(
         if supplied not in {NO_PAIR, current}:
             # The answer that this pair asks for again has arrived: somebody began a transaction with it.
             raise _fenced(before, supplied)
-        return _fence(before, last=supplied, now_ms=now_ms)
+        if not at_once:
+            return _fence(before, last=supplied, now_ms=now_ms)
     retried = supplied == last != NO_PAIR
     if retried and before.producer_epoch <= MAX_EPOCH:
         return before
@@ -192,7 +196,17 @@ def complete(before: TransactionRecord | None, *, producer: tuple[int, int], now
     """All markers of `producer`'s transaction are written. None if that is done already, by whomever."""
     if before is None or (before.producer_id, before.producer_epoch) != producer or before.status not in PREPARED:
         return None
-    return replace(before, status=PREPARED[before.status], partitions=(), start_ms=-1, update_ms=now_ms)
+    return replace(completed(before), update_ms=now_ms)
+
+
+def completed(record: TransactionRecord) -> TransactionRecord:
+    """A transaction that was decided, once nothing is left to be done about it."""
+    return replace(record, status=PREPARED[record.status], partitions=(), start_ms=-1)
+
+
+def ends_at_once(before: TransactionRecord | None, after: TransactionRecord) -> bool:
+    """Whether `after` ends the transaction of `before` with no record between, as from ENDS_AT_ONCE on."""
+    return before is not None and before.status == _S.ONGOING and after.status in IDLE
 
 
 def abort(
@@ -213,8 +227,10 @@ def next_to(before: TransactionRecord, after: TransactionRecord) -> bool:
     if after.producer_epoch > MAX_EPOCH + (after.status in {_S.PREPARE_ABORT, _S.COMPLETE_ABORT}):
         return False
     if before.producer_id == after.producer_id:
-        return 0 <= after.producer_epoch - before.producer_epoch <= 1
-    return after.producer_epoch == 0 and before.status in IDLE and before.producer_epoch >= MAX_EPOCH
+        # Whoever had the pair goes on writing unless it is a new one.
+        least = 1 if before.status == _S.ONGOING and after.status == _S.EMPTY else 0
+        return least <= after.producer_epoch - before.producer_epoch <= 1
+    return after.producer_epoch == 0 and before.status not in PREPARED and before.producer_epoch >= MAX_EPOCH
 
 
 def _fence(record: TransactionRecord, *, last: tuple[int, int], now_ms: int) -> TransactionRecord:

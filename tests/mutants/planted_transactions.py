@@ -194,6 +194,27 @@ TRANSACTION_BUGS: Final = (
         (replace(STATE, "end", "_1.status == PREPARED[_]", "_1.status in {_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}"),),
     ),
     Planted(
+        "ended-at-once-before-all-read-it",
+        "no member is sent what it cannot read",
+        "a new form of a record that no version guards",
+        (replace(STATE, "_write_decided", "draft.metadata_version >= _", "True"),),
+        (_STATE + "test_ends_at_once.py",),
+    ),
+    Planted(
+        "next-instance-shares-the-pair-of-the-transaction",
+        "whose transaction was ended by another instance is fenced",
+        "KIP-98: InitProducerId bumps the epoch to fence zombies",
+        (
+            replace(
+                STATE,
+                "initialise",
+                "_1.producer_epoch + 1",
+                "_1.producer_epoch + (_1.status != _S.ONGOING)",
+            ),
+        ),
+        (_STATE + "test_ends_at_once.py",),
+    ),
+    Planted(
         "deposed-leader-speaks-of-transactional-ids",
         "two instances are never both unfenced",
         "Raft paper, section 8: a leader may have been deposed without knowing it",

@@ -22,14 +22,17 @@ from pidkeeper.protocol.transactions import AddPartitionsRecord, ForgetTransacti
 from tests.simulation.history import AgentClaims, Commit, Operation
 from tests.simulation.own_blocks import SINCE, OwnBlocks
 from tests.simulation.transaction_model import (
+    COMPLETE_COMMIT,
     NOBODY,
     ONGOING,
     OUTCOME,
-    PREPARE_ABORT,
     PREPARE_COMMIT,
+    Expected,
     Pair,
     State,
+    completed,
     expected,
+    fence,
     joined,
     state_of,
 )
@@ -50,6 +53,9 @@ _DECIDED: Final = frozenset(
     }
 )
 """Codes that tell of the state of the id; others tell of the broker or of the quorum."""
+
+_EITHER: Final = (False, True)
+"""Whether a decided transaction is complete at once. What a record shows is what was so: the replay asserts when."""
 
 Signature = tuple[Any, ...]
 
@@ -231,9 +237,10 @@ class TransactionChecker:
             checked += 1
             places = story.overlapping(attempt)
             outcomes = [
-                (place, expected(story.states[place], attempt.request, self._max_epoch, new_id))  # type: ignore[arg-type]
+                (place, self._expected(attempt, story.states[place], new_id, at_once=at_once))
                 for place in places
                 for new_id in self._new_ids(story, attempt, place + 1)
+                for at_once in _EITHER
             ]
             if any(outcome == (told, None) for _, outcome in outcomes):
                 continue
@@ -299,15 +306,24 @@ class TransactionChecker:
             makers[place] = [
                 number
                 for number in index.get(made_by, ())
-                if self._made(story, story.attempts[number], place, self._after(story.attempts[number], before, taken))
+                for at_once in _EITHER
+                if self._made(
+                    story,
+                    story.attempts[number],
+                    place,
+                    self._after(story.attempts[number], before, taken, at_once=at_once),
+                )
             ]
         self._match(story, makers, "nobody asked for it")
 
-    def _after(self, attempt: Operation, before: State | None, taken: int | None) -> State | None:
+    def _after(self, attempt: Operation, before: State | None, taken: int | None, *, at_once: bool) -> State | None:
         """What `attempt` makes of `before`, if it took the ID `taken` from a block, or else its candidate."""
+        new_id = getattr(attempt.request, "candidate", None) if taken is None else taken
+        return self._expected(attempt, before, new_id, at_once=at_once).after
+
+    def _expected(self, attempt: Operation, before: State | None, new_id: int | None, *, at_once: bool) -> Expected:
         request: Any = attempt.request
-        new_id = getattr(request, "candidate", None) if taken is None else taken
-        return expected(before, request, self._max_epoch, new_id).after
+        return expected(before, request, self._max_epoch, new_id, at_once=at_once)
 
     def _is_duty(self, story: _Story, place: int) -> bool:
         before, after = story.states[place - 1], story.states[place]
@@ -316,9 +332,9 @@ class TransactionChecker:
         if after is None:
             return before.status != ONGOING and before.status not in OUTCOME
         if before.status in OUTCOME:
-            return after == before._replace(status=OUTCOME[before.status], partitions=frozenset())
-        fence = State((before.pair[0], before.pair[1] + 1), before.pair, PREPARE_ABORT, before.partitions)
-        return before.status == ONGOING and after == fence and self._is_late(story, place)
+            return after == completed(before)
+        fences = [fence(before, before.pair, at_once=at_once) for at_once in _EITHER]
+        return before.status == ONGOING and after in fences and self._is_late(story, place)
 
     @staticmethod
     def _is_late(story: _Story, place: int) -> bool:
@@ -404,4 +420,4 @@ def _made_by(before: State | None, after: State | None) -> Signature:
     if after.status == ONGOING:
         known = before.partitions if before.status == ONGOING else frozenset()
         return ("add", min((number for _, number in after.partitions - known), default=None))
-    return ("end", after.status == PREPARE_COMMIT)
+    return ("end", after.status in {PREPARE_COMMIT, COMPLETE_COMMIT})

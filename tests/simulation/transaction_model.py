@@ -57,24 +57,39 @@ def joined(before: State | None, record: AddPartitionsRecord) -> State | None:
     return State((record.producer_id, record.producer_epoch), before.last, ONGOING, known | new)
 
 
-def expected(before: State | None, request: Request, max_epoch: int, new_id: int | None) -> Expected:
+def expected(before: State | None, request: Request, max_epoch: int, new_id: int | None, *, at_once: bool) -> Expected:
     """How `request` is answered in the state `before`; None: the id is unknown.
 
     new_id: the producer ID that it gets if it needs one; -1 if it is to come again, None if it cannot have needed one.
+    at_once: a transaction is complete with the record that decides it.
     """
     if isinstance(request, requests.InitProducerId):
-        return _initialised(before, (request.producer_id, request.producer_epoch), new_id, max_epoch)
+        supplied = (request.producer_id, request.producer_epoch)
+        return _initialised(before, supplied, new_id, max_epoch, at_once=at_once)
     pair = (request.producer_id, request.producer_epoch)
     if before is None or before.pair[0] != pair[0]:
         return Expected(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if before.pair != pair or pair[1] > max_epoch:
         return Expected(ErrorCode.PRODUCER_FENCED)
     if isinstance(request, requests.EndTxn):
-        return _ended(before, request.committed)
+        return _ended(before, request.committed, at_once=at_once)
     return _joined(before, request)
 
 
-def _initialised(before: State | None, supplied: Pair, new_id: int | None, max_epoch: int) -> Expected:
+def fence(before: State, last: Pair, *, at_once: bool) -> State:
+    """What the abort of a transaction under way leaves: nobody has its pair, and `last` is given that."""
+    aborting = State((before.pair[0], before.pair[1] + 1), last, PREPARE_ABORT, before.partitions)
+    return completed(aborting) if at_once else aborting
+
+
+def completed(before: State) -> State:
+    """What is left of a transaction that was decided."""
+    return before._replace(status=OUTCOME[before.status], partitions=frozenset())
+
+
+def _initialised(
+    before: State | None, supplied: Pair, new_id: int | None, max_epoch: int, *, at_once: bool
+) -> Expected:
     if before is None:
         return _renewed(new_id, NOBODY)
     comes_again = supplied == before.last
@@ -83,10 +98,9 @@ def _initialised(before: State | None, supplied: Pair, new_id: int | None, max_e
     number, epoch = before.pair
     if before.status in OUTCOME:
         return Expected(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if before.status == ONGOING:
-        fence = State((number, epoch + 1), supplied, PREPARE_ABORT, before.partitions)
-        return Expected(ErrorCode.CONCURRENT_TRANSACTIONS, fence)
-    if comes_again and supplied != NOBODY and epoch <= max_epoch:
+    if before.status == ONGOING and not at_once:
+        return Expected(ErrorCode.CONCURRENT_TRANSACTIONS, fence(before, supplied, at_once=False))
+    if comes_again and before.status != ONGOING and supplied != NOBODY and epoch <= max_epoch:
         return Expected(before.pair)
     if epoch >= max_epoch:
         return _renewed(new_id, supplied)
@@ -112,10 +126,11 @@ def _joined(before: State, request: requests.AddPartitionsToTxn) -> Expected:
     return Expected(ErrorCode.NONE, before._replace(status=ONGOING, partitions=known | joining))
 
 
-def _ended(before: State, committed: bool) -> Expected:
+def _ended(before: State, committed: bool, *, at_once: bool) -> Expected:
     prepared = PREPARE_COMMIT if committed else PREPARE_ABORT
     if before.status == ONGOING:
-        return Expected(ErrorCode.NONE, before._replace(status=prepared))
+        decided = before._replace(status=prepared)
+        return Expected(ErrorCode.NONE, completed(decided) if at_once else decided)
     if before.status == OUTCOME[prepared]:
         return Expected(ErrorCode.NONE)
     return Expected(ErrorCode.CONCURRENT_TRANSACTIONS if before.status == prepared else ErrorCode.INVALID_TXN_STATE)

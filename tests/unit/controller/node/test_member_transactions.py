@@ -9,9 +9,10 @@ import pytest
 
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.interface import MemberInterface
-from pidkeeper.controller.state import requests
+from pidkeeper.controller.state import requests, transaction_decisions
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.transactions import TopicPartitions
 from tests.support.loopback_cluster import LoopbackCluster, eventually
 
@@ -82,7 +83,11 @@ async def test_a_transaction_whose_time_is_up_is_aborted(make: Make) -> None:
         await cluster.call(requests.EndTxn(1, epoch, "tx", producer_id, 0, True))
 
 
-async def test_the_next_leader_completes_what_it_finds_decided_and_aborts_what_takes_too_long(make: Make) -> None:
+async def test_the_next_leader_completes_what_it_finds_decided_and_aborts_what_takes_too_long(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before metadata version 9."""
+    monkeypatch.setattr(transaction_decisions, "ENDS_AT_ONCE", LATEST + 1)
     cluster = make(transaction_abort_check_ms=100)
     await cluster.start()
     epoch, producer_id = await begin(cluster, "decided")

@@ -17,7 +17,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import IDLE, MAX_EPOCH, NO_PAIR, TransactionStatus
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import InitProducerIdResponse
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, TRANSACTIONAL_BLOCKS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, ENDS_AT_ONCE, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.records import (
     FeatureLevelRecord,
     ProducerIdFloorRecord,
@@ -142,7 +142,7 @@ class World:
 @settings(max_examples=300, deadline=None)
 @given(
     epoch=st.sampled_from([0, MAX_EPOCH - 1, MAX_EPOCH]),
-    version=st.sampled_from([ADDED_PARTITIONS, TRANSACTIONAL_BLOCKS]),
+    version=st.sampled_from([ADDED_PARTITIONS, TRANSACTIONAL_BLOCKS, ENDS_AT_ONCE]),
     batches=st.lists(st.lists(asked, min_size=1, max_size=5), max_size=25),
 )
 def test_whatever_is_asked_can_be_replayed_and_ends(epoch: int, version: int, batches: list[list[Any]]) -> None:

@@ -27,9 +27,15 @@ NEW_ID = 900
 
 
 def initialise(
-    before: TransactionRecord | None, supplied: tuple[int, int] = NO_PAIR, new_id: Callable[[], int] = lambda: NEW_ID
+    before: TransactionRecord | None,
+    supplied: tuple[int, int] = NO_PAIR,
+    new_id: Callable[[], int] = lambda: NEW_ID,
+    *,
+    at_once: bool = False,
 ) -> TransactionRecord:
-    return transitions.initialise(before, "tx", timeout_ms=30_000, supplied=supplied, new_id=new_id, now_ms=99)
+    return transitions.initialise(
+        before, "tx", timeout_ms=30_000, supplied=supplied, new_id=new_id, now_ms=99, at_once=at_once
+    )
 
 
 def none() -> int:
@@ -125,6 +131,39 @@ def test_the_repetition_of_the_bump_that_exhausted_the_epochs_is_answered() -> N
     exhausted = initialise(replace(EMPTY, producer_epoch=MAX_EPOCH - 1), (7, MAX_EPOCH - 1))
     assert pair(exhausted) == (7, MAX_EPOCH)
     assert initialise(exhausted, (7, MAX_EPOCH - 1)) is exhausted
+
+
+@pytest.mark.parametrize("supplied", [NO_PAIR, (7, 10)])
+def test_a_transaction_under_way_may_end_with_the_record_that_gives_the_next_pair(supplied: tuple[int, int]) -> None:
+    begun = replace(ONGOING, last_producer_id=7, last_producer_epoch=9)
+    record = initialise(begun, supplied, none, at_once=True)
+    assert (pair(record), last(record), record.status) == ((7, 11), supplied, S.EMPTY)
+    assert (record.partitions, record.start_ms, record.update_ms) == ((), -1, 99)
+    assert transitions.ends_at_once(begun, record)
+    for zombie in ((7, 9), (7, 8), (8, 10)):
+        with refusal(ErrorCode.PRODUCER_FENCED):
+            initialise(begun, zombie, at_once=True)
+    if supplied == NO_PAIR:
+        with refusal(ErrorCode.PRODUCER_FENCED):
+            initialise(record, (7, 10), at_once=True)
+    else:
+        assert initialise(record, supplied, none, at_once=True) is record, "a repetition"
+
+
+def test_a_transaction_under_the_last_epoch_ends_with_the_next_producer_id() -> None:
+    begun = replace(ONGOING, producer_epoch=MAX_EPOCH)
+    record = initialise(begun, at_once=True)
+    assert (pair(record), record.status) == ((NEW_ID, 0), S.EMPTY)
+    assert next_to(begun, record)
+    with refusal(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+        initialise(begun, new_id=none, at_once=True)
+
+
+def test_what_ends_at_once_is_told_from_what_is_prepared() -> None:
+    for after in (EMPTY, *IDLE):
+        assert transitions.ends_at_once(ONGOING, after)
+        assert not any(transitions.ends_at_once(before, after) for before in (None, *IDLE, *PREPARED))
+    assert not any(transitions.ends_at_once(ONGOING, after) for after in (ONGOING, *PREPARED))
 
 
 @pytest.mark.parametrize("before", PREPARED)
@@ -385,7 +424,8 @@ def test_no_pair_ever_comes_back() -> None:
     exhausted = replace(EMPTY, producer_epoch=MAX_EPOCH)
     assert next_to(exhausted, replace(EMPTY, producer_id=8, producer_epoch=0))
     assert not next_to(exhausted, replace(EMPTY, producer_id=8, producer_epoch=1))
-    assert not next_to(replace(exhausted, status=S.ONGOING), replace(EMPTY, producer_id=8, producer_epoch=0))
+    assert next_to(replace(exhausted, status=S.ONGOING), replace(EMPTY, producer_id=8, producer_epoch=0))
+    assert not next_to(replace(exhausted, status=S.PREPARE_ABORT), replace(EMPTY, producer_id=8, producer_epoch=0))
     assert next_to(exhausted, replace(PREPARED[1], producer_epoch=MAX_EPOCH + 1))
     assert not next_to(exhausted, replace(EMPTY, producer_epoch=MAX_EPOCH + 1)), "for fences alone"
     assert not next_to(exhausted, replace(ONGOING, producer_epoch=MAX_EPOCH + 1)), "for fences alone"
