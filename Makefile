@@ -123,8 +123,9 @@ chaos: $(VENV)/.dev  ## faults of all kinds in real processes under load, and a 
 
 CASE ?= production
 ROLLS ?= 10
-pods: $(VENV)/.dev  ## the chart's pods as processes, rolled ROLLS times under load; CASE=default or production; needs root and helm
+pods: $(VENV)/.dev  ## the chart's pods as processes, rolled ROLLS times under load, and an earlier release upgraded; CASE=default or production; needs root and helm
 	$(BIN)/python -m tests.pods.run $(CASE) --rolls $(ROLLS)
+	$(BIN)/python -m tests.pods.upgraded
 
 kubernetes: $(VENV)/.dev  ## the chart on a real Kubernetes, rolled ROLLS times, drained, scaled, hurt; needs root, helm, and Go for the first time
 	@if command -v go >/dev/null && [ ! -x .tools/kubernetes/etcd ]; then \

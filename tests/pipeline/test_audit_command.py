@@ -12,11 +12,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from bench.generate import Workload, write_workload
-from pidkeeper import cli
 from pidkeeper.cli.local_cluster import free_ports
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.pipeline import session
@@ -103,25 +101,6 @@ def test_where_nothing_is_there_the_audit_ends_with_6_and_says_what_it_did_not_s
     assert "not seen: no file of a member told of any log offset" in ran.stderr
     assert json.loads((out / "verdict.json").read_text())["verdict"] == "incomplete"
     assert "Incomplete" in (out / "report.html").read_text()
-
-
-def test_spark_submit_names_the_master(tmp_path: Path) -> None:
-    if (reason := why_no_spark()) is not None:
-        pytest.skip(reason)
-    MemberFiles(tmp_path / "1").archive((5, 9))
-    out, events = tmp_path / "out", tmp_path / "events"
-    events.mkdir()
-    logged = ["spark.eventLog.enabled=true", f"spark.eventLog.dir={events.as_uri()}", "spark.eventLog.compress=false"]
-    given = [word for setting in logged for word in ("--conf", setting)]
-    program = [str(Path(cli.__file__).with_name("__main__.py")), "audit", "run", str(tmp_path / "1"), "--out", str(out)]
-    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]", *given]
-    environment = os.environ | {"PYTHONPATH": str(REPOSITORY), "PYSPARK_PYTHON": sys.executable}
-    ran = subprocess.run(
-        [*submit, *program], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False, env=environment
-    )
-    assert ran.returncode == 6, ran.stderr
-    assert json.loads((out / "verdict.json").read_text())["blocks"] == 4
-    assert '"spark.master":"local[1]"' in "".join(file.read_text() for file in events.rglob("*") if file.is_file())
 
 
 def test_what_spark_submit_names_cannot_be_named_twice(monkeypatch: pytest.MonkeyPatch) -> None:

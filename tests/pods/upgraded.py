@@ -26,8 +26,8 @@ from tests.pods.release import Release
 from tests.pods.run import GIVEN, term
 from tests.support.earlier_build import PACKAGES, NoHistory, unpack
 
-COMMIT: Final = "b9d6860ab994e4710f7f1f99ad49f1231de73c9f"
-"""The parent of the commit that raised the metadata version to 8."""
+COMMIT: Final = "401fa5f8b49e9d35e100fe3c2b74d9e0ef5fa80e"
+"""The parent of the commit that raised the metadata version to 9."""
 
 CHART: Final = "helm/pidkeeper"
 BEFORE: Final = "before"
