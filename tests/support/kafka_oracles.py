@@ -12,6 +12,17 @@ from kio.serial import entity_reader, entity_writer
 with warnings.catch_warnings():
     # kafka-python reads its bundled schemas in a way that Python 3.11 deprecates.
     warnings.simplefilter("ignore", DeprecationWarning)
+    from kafka.protocol.admin import (
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        DeleteRecordsRequest,
+        DeleteRecordsResponse,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+        DescribeConfigsRequest,
+        DescribeConfigsResponse,
+    )
+    from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequest, ListOffsetsResponse
     from kafka.protocol.metadata import (
         ApiVersionsRequest,
         ApiVersionsResponse,
@@ -29,6 +40,8 @@ with warnings.catch_warnings():
         EndTxnResponse,
         InitProducerIdRequest,
         InitProducerIdResponse,
+        ProduceRequest,
+        ProduceResponse,
     )
     from kafka.protocol.sasl import (
         SaslAuthenticateRequest,
@@ -47,6 +60,13 @@ KAFKA_PYTHON = {
     "end_txn": (EndTxnRequest, EndTxnResponse),
     "sasl_handshake": (SaslHandshakeRequest, SaslHandshakeResponse),
     "sasl_authenticate": (SaslAuthenticateRequest, SaslAuthenticateResponse),
+    "produce": (ProduceRequest, ProduceResponse),
+    "fetch": (FetchRequest, FetchResponse),
+    "list_offsets": (ListOffsetsRequest, ListOffsetsResponse),
+    "create_topics": (CreateTopicsRequest, CreateTopicsResponse),
+    "delete_topics": (DeleteTopicsRequest, DeleteTopicsResponse),
+    "delete_records": (DeleteRecordsRequest, DeleteRecordsResponse),
+    "describe_configs": (DescribeConfigsRequest, DescribeConfigsResponse),
 }
 KEYS = {
     "metadata": 3,
@@ -61,6 +81,13 @@ KEYS = {
     "broker_registration": 62,
     "broker_heartbeat": 63,
     "allocate_producer_ids": 67,
+    "produce": 0,
+    "fetch": 1,
+    "list_offsets": 2,
+    "create_topics": 19,
+    "delete_topics": 20,
+    "delete_records": 21,
+    "describe_configs": 32,
 }
 KIO_NAMES = {
     "metadata": "Metadata",
@@ -75,6 +102,13 @@ KIO_NAMES = {
     "broker_registration": "BrokerRegistration",
     "broker_heartbeat": "BrokerHeartbeat",
     "allocate_producer_ids": "AllocateProducerIds",
+    "produce": "Produce",
+    "fetch": "Fetch",
+    "list_offsets": "ListOffsets",
+    "create_topics": "CreateTopics",
+    "delete_topics": "DeleteTopics",
+    "delete_records": "DeleteRecords",
+    "describe_configs": "DescribeConfigs",
 }
 
 

@@ -1,4 +1,4 @@
-"""Metadata, key 3, versions 0 to 13. No topic exists here: the answer names the agents that live."""
+"""Metadata, key 3, versions 0 to 13: the agents that live, and topics with their partitions."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ _NO_OPERATIONS: Final = -(2**31)
 """Kafka's value for "authorised operations were not asked for"."""
 
 
+_NO_LEADER_EPOCH: Final = int32(-1)
+
+
 class Topic(msgspec.Struct, frozen=True):
     """A topic that was asked for: by name, or from version 12 by id alone."""
 
@@ -35,6 +38,24 @@ class MetadataRequest(msgspec.Struct, frozen=True):
     allow_auto_topic_creation: bool = True
     include_cluster_authorized_operations: bool = False
     include_topic_authorized_operations: bool = False
+
+
+class PartitionMetadata(msgspec.Struct, frozen=True):
+    """Who leads a partition and who has it, by node id. Leader epochs are not kept here: the answer has -1."""
+
+    partition: int
+    leader: int
+    replicas: Sequence[int]
+    isr: Sequence[int]
+
+
+class TopicMetadata(msgspec.Struct, frozen=True):
+    """The answer for one topic; without a name only from version 12 on."""
+
+    name: str | None
+    topic_id: UUID = NULL_UUID
+    error_code: int = 0
+    partitions: Sequence[PartitionMetadata] = ()
 
 
 def read_metadata_request(reader: Reader, version: int) -> MetadataRequest:
@@ -76,21 +97,33 @@ def _read_topic(reader: Reader, version: int) -> Topic:
     return Topic(name, topic_id)
 
 
+def unknown_topic(topic: Topic) -> TopicMetadata:
+    """The answer for a topic that does not exist."""
+    error_code = UNKNOWN_TOPIC_OR_PARTITION if topic.name is not None else UNKNOWN_TOPIC_ID
+    return TopicMetadata(topic.name, topic.topic_id, error_code)
+
+
 def metadata_response(version: int, request: MetadataRequest, nodes: Sequence[Node], cluster_id: str | None) -> bytes:
-    """The body of the answer: `nodes` are the brokers, the first of them is the controller, and no topic is known."""
+    """The body of the answer where no topic is known: `nodes` are the brokers, the first of them is the controller."""
+    return topics_response(version, [unknown_topic(topic) for topic in request.topics or ()], nodes, cluster_id)
+
+
+def topics_response(
+    version: int, topics: Sequence[TopicMetadata], nodes: Sequence[Node], cluster_id: str | None
+) -> bytes:
+    """The body of the answer: `nodes` are the brokers, the first of them is the controller."""
     flexible = VERSIONS.is_flexible(version)
     rack_and_tags = (string(None, flexible=flexible) if version >= 1 else b"") + tags(flexible=flexible)
     brokers = [
         int32(node.id) + string(node.host, flexible=flexible) + int32(node.port) + rack_and_tags for node in nodes
     ]
-    topics = [_unknown_topic(topic, version) for topic in request.topics or ()]
     return b"".join(
         (
             int32(0) if version >= 3 else b"",
             array(brokers, flexible=flexible),
             string(cluster_id, flexible=flexible) if version >= 2 else b"",
             int32(nodes[0].id) if version >= 1 else b"",
-            array(topics, flexible=flexible),
+            array([_topic(topic, version) for topic in topics], flexible=flexible),
             int32(_NO_OPERATIONS) if 8 <= version <= 10 else b"",
             int16(0) if version >= 13 else b"",
             tags(flexible=flexible),
@@ -98,16 +131,29 @@ def metadata_response(version: int, request: MetadataRequest, nodes: Sequence[No
     )
 
 
-def _unknown_topic(topic: Topic, version: int) -> bytes:
+def _topic(topic: TopicMetadata, version: int) -> bytes:
     flexible = VERSIONS.is_flexible(version)
     return b"".join(
         (
-            int16(UNKNOWN_TOPIC_OR_PARTITION if topic.name is not None else UNKNOWN_TOPIC_ID),
-            string(topic.name, flexible=flexible),
+            int16(topic.error_code) + string(topic.name, flexible=flexible),
             topic.topic_id.bytes if version >= 10 else b"",
             b"\x00" if version >= 1 else b"",
-            array([], flexible=flexible),
+            array([_partition(one, version) for one in topic.partitions], flexible=flexible),
             int32(_NO_OPERATIONS) if version >= 8 else b"",
+            tags(flexible=flexible),
+        )
+    )
+
+
+def _partition(one: PartitionMetadata, version: int) -> bytes:
+    flexible = VERSIONS.is_flexible(version)
+    return b"".join(
+        (
+            int16(0) + int32(one.partition) + int32(one.leader),
+            _NO_LEADER_EPOCH if version >= 7 else b"",
+            array([int32(node) for node in one.replicas], flexible=flexible),
+            array([int32(node) for node in one.isr], flexible=flexible),
+            array([], flexible=flexible) if version >= 5 else b"",
             tags(flexible=flexible),
         )
     )

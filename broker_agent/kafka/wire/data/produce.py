@@ -1,0 +1,143 @@
+"""Produce, key 0, versions 3 to 11 (KIP-98; KIP-467 from version 8, KIP-890 from version 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from pidkeeper.broker_agent.kafka.wire.data.frames import RecordsReader
+from pidkeeper.service.kafka.wire.primitives import WireError, array, int16, int32, int64, string, tags
+from pidkeeper.service.kafka.wire.versions import Versions
+
+VERSIONS: Final = Versions(3, 11, first_flexible=9)
+"""Version 12 is left out: in it, Produce adds the partition to the transaction (KIP-890). 13 has topic ids."""
+
+ADVERTISED_VERSIONS: Final = Versions(0, 11, first_flexible=9)
+"""What a listener says it serves. librdkafka sends nothing compressed to a broker without version 0 (KAFKA-18659)."""
+
+MAX_PARTITIONS: Final = 4096
+"""In one request: a batch each, and one entry of the quorum's log has so many at most. It bounds what a frame of 8 MiB
+is read into: 4096 structs, where its shortest partitions would be a million."""
+
+NO_OFFSET: Final = -1
+NO_TIMESTAMP: Final = -1
+"""Of an append: the timestamps of the records are the producer's."""
+
+_MESSAGES_SINCE: Final = 8
+_LOG_START_SINCE: Final = 5
+
+
+class PartitionRecords(msgspec.Struct, frozen=True):
+    """`records`: record batches one after another, a view of the frame; None for null."""
+
+    partition: int
+    records: memoryview | None
+
+
+class TopicRecords(msgspec.Struct, frozen=True):
+    """What is to be appended to one topic."""
+
+    topic: str
+    partitions: list[PartitionRecords]
+
+
+class ProduceRequest(msgspec.Struct, frozen=True):
+    """`acks`: 0 wants no response at all, 1 and -1 do."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[TopicRecords]
+
+
+class RecordError(msgspec.Struct, frozen=True):
+    """Why a batch was refused: `batch_index` is that of the record in the batch."""
+
+    batch_index: int
+    message: str | None = None
+
+
+class PartitionAppend(msgspec.Struct, frozen=True):
+    """The outcome for one partition; `base_offset` of the first record, NO_OFFSET beside an error."""
+
+    partition: int
+    error_code: int = 0
+    base_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    record_errors: Sequence[RecordError] = ()
+    error_message: str | None = None
+
+
+class TopicAppend(msgspec.Struct, frozen=True):
+    """The outcome for one topic."""
+
+    topic: str
+    partitions: Sequence[PartitionAppend]
+
+
+def read_produce_request(reader: RecordsReader, version: int) -> ProduceRequest:
+    """Read the whole body. Raises WireError."""
+    flexible = VERSIONS.is_flexible(version)
+    transactional_id = reader.nullable_string(flexible=flexible)
+    acks, timeout_ms = reader.int16(), reader.int32()
+    topics: list[TopicRecords] = []
+    left = MAX_PARTITIONS
+    for _ in range(reader.array_length(flexible=flexible, min_element_bytes=3 if flexible else 6)):
+        topics.append(_read_topic(reader, left, flexible=flexible))
+        left -= len(topics[-1].partitions)
+    if flexible:
+        reader.skip_tags()
+    reader.finish()
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _read_topic(reader: RecordsReader, left: int, *, flexible: bool) -> TopicRecords:
+    topic = reader.string(flexible=flexible)
+    count = reader.array_length(flexible=flexible, min_element_bytes=6 if flexible else 8)
+    if count > left:
+        raise WireError(f"{count} partitions of topic {topic!r}, and at most {MAX_PARTITIONS} are taken in a request")
+    partitions = [_read_partition(reader, flexible=flexible) for _ in range(count)]
+    if flexible:
+        reader.skip_tags()
+    return TopicRecords(topic, partitions)
+
+
+def _read_partition(reader: RecordsReader, *, flexible: bool) -> PartitionRecords:
+    partition = PartitionRecords(reader.int32(), reader.nullable_records(flexible=flexible))
+    if flexible:
+        reader.skip_tags()
+    return partition
+
+
+def produce_response(version: int, topics: Sequence[TopicAppend], throttle_time_ms: int = 0) -> bytes:
+    """The body of the answer, without version 10's tagged hints at other leaders (KIP-951)."""
+    flexible = VERSIONS.is_flexible(version)
+    results = [
+        string(one.topic, flexible=flexible)
+        + array([_append(partition, version) for partition in one.partitions], flexible=flexible)
+        + tags(flexible=flexible)
+        for one in topics
+    ]
+    return array(results, flexible=flexible) + int32(throttle_time_ms) + tags(flexible=flexible)
+
+
+def _append(one: PartitionAppend, version: int) -> bytes:
+    flexible = VERSIONS.is_flexible(version)
+    log_start = int64(one.log_start_offset) if version >= _LOG_START_SINCE else b""
+    return b"".join(
+        (
+            int32(one.partition) + int16(one.error_code) + int64(one.base_offset) + int64(NO_TIMESTAMP) + log_start,
+            _messages(one, flexible=flexible) if version >= _MESSAGES_SINCE else b"",
+            tags(flexible=flexible),
+        )
+    )
+
+
+def _messages(one: PartitionAppend, *, flexible: bool) -> bytes:
+    errors = [
+        int32(error.batch_index) + string(error.message, flexible=flexible) + tags(flexible=flexible)
+        for error in one.record_errors
+    ]
+    return array(errors, flexible=flexible) + string(one.error_message, flexible=flexible)
