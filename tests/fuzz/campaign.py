@@ -20,6 +20,7 @@ import msgspec
 
 from tests.fuzz.controller_kafka import ControllerKafkaTarget
 from tests.fuzz.http_bodies import AgentHttpTarget, ControllerHttpTarget
+from tests.fuzz.kafka_data import KafkaBatchesTarget, KafkaDataTarget
 from tests.fuzz.kafka_requests import KafkaTarget
 from tests.fuzz.mutator import Mutator
 from tests.fuzz.owner_files import OwnersTarget
@@ -42,6 +43,8 @@ TARGETS: Final[dict[str, Callable[[], Target]]] = {
     "records": RecordTarget,
     "znode": ZnodeTarget,
     "kafka": KafkaTarget,
+    "kafka_data": KafkaDataTarget,
+    "kafka_batches": KafkaBatchesTarget,
     "controller_kafka": ControllerKafkaTarget,
     "controller_http": ControllerHttpTarget,
     "agent_http": AgentHttpTarget,

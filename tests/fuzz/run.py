@@ -23,7 +23,7 @@ REPORT: Final = Path("build/fuzz.json")
 FOUND: Final = Path("build/fuzz")
 
 WEIGHTS: Final = {
-    "peer_frames": 28.0,
+    "peer_frames": 23.0,
     "handshake": 4.0,
     "raft_core": 5.0,
     "wal": 7.0,
@@ -34,6 +34,8 @@ WEIGHTS: Final = {
     "records": 19.0,
     "znode": 2.0,
     "kafka": 7.0,
+    "kafka_data": 2.0,
+    "kafka_batches": 2.0,
     "controller_kafka": 1.0,
     "controller_http": 0.5,
     "agent_http": 0.5,

@@ -67,7 +67,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
     topics: list[FetchTopic]
     session_id: int = NO_SESSION
     session_epoch: int = FINAL_EPOCH
-    forgotten: Sequence[ForgottenTopic] = ()
+    forgotten: list[ForgottenTopic] = msgspec.field(default_factory=list)
     rack_id: str = ""
 
 
@@ -108,7 +108,7 @@ def read_fetch_request(reader: Reader, version: int) -> FetchRequest:
     session = (reader.int32(), reader.int32()) if sessions else (NO_SESSION, FINAL_EPOCH)
     count = reader.array_length(flexible=flexible, min_element_bytes=3 if flexible else 6)
     topics = [_read_topic(reader, version) for _ in range(count)]
-    forgotten = _read_forgotten(reader, flexible=flexible) if sessions else ()
+    forgotten = _read_forgotten(reader, flexible=flexible) if sessions else []
     rack_id = reader.string(flexible=flexible) if version >= _RACKS_SINCE else ""
     if flexible:
         reader.skip_tags()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
-import uuid
 from typing import Final
 
 import pytest
@@ -14,72 +13,10 @@ from hypothesis import strategies as st
 from pidkeeper.broker_agent.kafka.wire.data.frames import MAX_PRODUCE_FRAME_BYTES, RecordsReader
 from pidkeeper.broker_agent.kafka.wire.data.produce import MAX_PARTITIONS
 from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, WireError
-from tests.support.data_codecs import read, versions_of
-from tests.support.plain_messages import Plain, requests
+from tests.support.data_codecs import read
+from tests.support.data_frames import valid_frames
 
-MESSAGES: Final[dict[str, Plain]] = {
-    "produce": {
-        "transactional_id": "x",
-        "acks": -1,
-        "timeout_ms": 30_000,
-        "topic_data": [{"name": "t", "partition_data": [{"index": 1, "records": b"0123456789"}]}],
-    },
-    "fetch": {
-        "replica_id": -1,
-        "max_wait_ms": 500,
-        "min_bytes": 1,
-        "max_bytes": 1000,
-        "isolation_level": 1,
-        "topics": [{"topic": "t", "partitions": [{"partition": 1, "fetch_offset": 5, "partition_max_bytes": 100}]}],
-        "forgotten_topics_data": [{"topic": "u", "partitions": [1, 2]}],
-        "rack_id": "r",
-    },
-    "list_offsets": {
-        "replica_id": -1,
-        "isolation_level": 1,
-        "topics": [{"name": "t", "partitions": [{"partition_index": 1, "timestamp": -1}]}],
-    },
-    "create_topics": {
-        "topics": [
-            {
-                "name": "t",
-                "num_partitions": -1,
-                "replication_factor": -1,
-                "assignments": [{"partition_index": 0, "broker_ids": [1, 2]}],
-                "configs": [{"name": "retention.ms", "value": "1"}],
-            }
-        ],
-        "timeout_ms": 1,
-        "validate_only": False,
-    },
-    "delete_topics": {
-        "topics": [{"name": None, "topic_id": uuid.UUID(int=7)}],
-        "topic_names": ["t"],
-        "timeout_ms": 1,
-    },
-    "delete_records": {
-        "topics": [{"name": "t", "partitions": [{"partition_index": 1, "offset": 5}]}],
-        "timeout_ms": 1,
-    },
-    "describe_configs": {
-        "resources": [{"resource_type": 2, "resource_name": "t", "configuration_keys": ["a"]}],
-        "include_synonyms": True,
-        "include_documentation": False,
-    },
-}
-
-
-def frame_of(api: str, version: int) -> bytes:
-    message = MESSAGES[api]
-    if api == "delete_topics":
-        left_out = "topic_names" if version >= 6 else "topics"
-        message = {name: value for name, value in message.items() if name != left_out}
-    return requests(api, version, message)[0]
-
-
-FRAMES: Final = [
-    pytest.param(frame_of(api, version), id=f"{api}-{version}") for api in MESSAGES for version in versions_of(api)
-]
+FRAMES: Final = [pytest.param(frame, id=f"{api}-{version}") for (api, version), frame in valid_frames().items()]
 
 
 @pytest.mark.parametrize("frame", FRAMES)

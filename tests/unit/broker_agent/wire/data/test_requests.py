@@ -44,7 +44,7 @@ int32_lists = st.lists(int32s, max_size=4)
 levels = st.sampled_from(IsolationLevel)
 
 
-some_examples = settings(max_examples=20)
+some_examples = settings(max_examples=12)
 """For each of several versions: enough for every field and length to differ."""
 
 
@@ -146,7 +146,7 @@ def test_fetch(
         level,
         [FetchTopic(name, [FetchPartition(*each) for each in partitions]) for name, partitions in topics],
         *(session if version >= 7 else (0, -1)),
-        [ForgottenTopic(*each) for each in forgotten] if version >= 7 else (),
+        [ForgottenTopic(*each) for each in forgotten] if version >= 7 else [],
         rack_id if version >= 11 else "",
     )
     check("fetch", version, message, expected)

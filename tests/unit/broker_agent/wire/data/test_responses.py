@@ -49,7 +49,7 @@ from tests.support.plain_messages import CORRELATION_ID, Plain, of_version, resp
 
 T = TypeVar("T")
 
-some_examples = settings(max_examples=20)
+some_examples = settings(max_examples=12)
 names = st.text(st.characters(codec="utf-8"), max_size=20)
 nullable_names = st.none() | names
 int8s = st.integers(-128, 127)
@@ -101,7 +101,7 @@ def test_produce(version: int, topics: list[TopicAppend], throttle: int) -> None
     check("produce", version, produce_response(version, topics, throttle), expected)
 
 
-views: st.SearchStrategy[Buffer] = st.binary(max_size=30).map(lambda data: memoryview(data))
+views: st.SearchStrategy[Buffer] = st.binary(max_size=30).map(memoryview)
 pieces = few(views | st.binary(max_size=30))
 aborted = st.none() | few(st.builds(AbortedTransaction, int64s, int64s))
 fetched = few(st.builds(FetchedPartition, int32s, codes, int64s, int64s, int64s, aborted, pieces))
