@@ -22,6 +22,7 @@ from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -32,7 +33,6 @@ from pidkeeper.protocol.records import (
 )
 from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionRecord
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 

@@ -18,8 +18,8 @@ from pidkeeper.cli.failures import OF_A_MEMBER, OF_KAFKA, CommandError, ExitCode
 from pidkeeper.cli.local_cluster import LocalCluster, Member, member_name
 from pidkeeper.controller.migration.connect_string import check_connect
 from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.service.settings import SettingsError
-from pidkeeper.snapshots.files import OsFiles
 
 RESTART_SECONDS: Final = 1.0
 """Pause before a member that died is started again; doubled while it keeps dying, up to sixteen times."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pidkeeper.cli.users import new_password, put_user
-from pidkeeper.snapshots.files import OsFiles, write_durably
+from pidkeeper.disk.files import OsFiles, write_durably
 
 USER: Final = "dev"
 CLIENT: Final = "client.properties"

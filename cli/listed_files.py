@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from pidkeeper.cli.failures import CommandError, ExitCode
+from pidkeeper.disk.files import OsFiles, write_durably
 from pidkeeper.service.settings import SettingsError
-from pidkeeper.snapshots.files import OsFiles, write_durably
 
 NEW_FILE_MODE = 0o640
 

@@ -28,10 +28,10 @@ from pidkeeper.cli.controllers import CERTIFICATES, Controllers, connect, dev_fi
 from pidkeeper.cli.dev_user import CLIENT, make_user
 from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.disk.files import OsFiles, write_durably
 from pidkeeper.protocol.addresses import KAFKA, KAFKA_SSL
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.service.tls_files import TlsFiles
-from pidkeeper.snapshots.files import OsFiles, write_durably
 
 HOST: Final = "127.0.0.1"
 READY_SECONDS: Final = 30.0

@@ -12,9 +12,9 @@ import msgspec
 from pidkeeper.cli.failures import CommandError, failure_at
 from pidkeeper.cli.output import TABLE, output_option, print_document, print_facts, print_table
 from pidkeeper.controller.storage.dump import DumpedDamage, DumpedFrame, dump_log
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.ids import OWN
 from pidkeeper.protocol.records import Record
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import LastBlock, StateImage
 from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId

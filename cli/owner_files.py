@@ -14,9 +14,9 @@ from msgspec.structs import asdict
 from pidkeeper.cli.offline import found_snapshots
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.storage.owner_archive import SUFFIX
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.messages import AllocatedBlock, ProducerIdOwner, TransactionalOwner
 from pidkeeper.snapshots.archive_format import ROW_BYTES, ArchiveError, ArchiveHeader, decode_row, split_archive
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import OWNER_ROW_BYTES, Owner, decode_place, split_owners
 from pidkeeper.snapshots.snapshot_format import SnapshotError, decode_snapshot

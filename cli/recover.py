@@ -18,11 +18,11 @@ from pidkeeper.cli.run import CONFIG_OPTION, configured_member
 from pidkeeper.controller.state.producer_ids import check_floor
 from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
 from pidkeeper.controller.storage.restoring import Restored, restore_directory
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import UNKNOWN_FOUNDING, Succession, founding_name
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
 from pidkeeper.protocol.messages import FoundQuorumRequest, QuorumDescription
-from pidkeeper.snapshots.files import OsFiles
 
 SEE: Final = "pidkeeper quorum describe: Predecessor and Floor are these, and it is healthy once its agents were heard"
 """The last step of each recovery."""

@@ -15,7 +15,7 @@ from pidkeeper.controller.storage.backup import back_up
 from pidkeeper.controller.storage.directory import DirectoryMeta, format_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import Founding, read_founding
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.disk.files import OsFiles
 
 
 @click.group()

@@ -13,8 +13,8 @@ from pidkeeper.controller.storage.errors import DirectoryError, LogCorruption
 from pidkeeper.controller.storage.founding import read_founding
 from pidkeeper.controller.storage.owner_archive import SUFFIX
 from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.snapshots.archive_format import ArchiveError, decode_archive
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.owner_format import decode_owners
 
 

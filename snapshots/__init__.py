@@ -1,1 +1,1 @@
-"""What is on disk and read from outside of the controllers: the file port, snapshots, the layout of the archive."""
+"""What is on disk and read from outside of the controllers: snapshots and the layout of the archive."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import PurePath
 
-from pidkeeper.snapshots.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
+from pidkeeper.disk.files import TEMPORARY_SUFFIX, Files, remove_temporary, write_durably
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import (
     MAX_SNAPSHOT_BYTES,

@@ -22,9 +22,9 @@ from pidkeeper.controller.storage.founding import (
     write_founding,
 )
 from pidkeeper.controller.storage.recovery import RecoveredLog
+from pidkeeper.disk.files import Files
 from pidkeeper.protocol.founding import FoundingRecord, Succession
 from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, decode_batch, read_leader, read_voters
-from pidkeeper.snapshots.files import Files
 
 
 class VotersRefused(Exception):  # noqa: N818 - the file, which is what the operator reads about

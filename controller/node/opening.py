@@ -25,10 +25,10 @@ from pidkeeper.controller.storage.founding import Founding
 from pidkeeper.controller.storage.owner_archive import OwnerArchive
 from pidkeeper.controller.storage.recovery import RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import Files
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import VotersRecord
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from pidkeeper.controller.node.ports import Ports
 from pidkeeper.controller.node.settings import MemberSettings, ZooKeeperSettings
 from pidkeeper.controller.node.storage_worker import StorageWorker
 from pidkeeper.controller.transport.links import PeerLinks
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.service.protection import UNPROTECTED, Protection
-from pidkeeper.snapshots.files import OsFiles
 
 
 async def open_member(settings: MemberSettings, protection: Protection = UNPROTECTED) -> ClusterMember:

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 import msgspec
 
+from pidkeeper.disk.files import Files, remove_temporary, write_durably
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.archive_format import (
     HEADER_BYTES,
@@ -32,7 +33,6 @@ from pidkeeper.snapshots.archive_format import (
     encode_header,
     split_archive,
 )
-from pidkeeper.snapshots.files import Files, remove_temporary, write_durably
 
 _SUFFIX: Final = ".arc"
 MAX_SMALL_FILES: Final = 16

@@ -16,7 +16,7 @@ import msgspec
 from pidkeeper.controller.storage.directory import META_NAME, DirectoryMeta, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, read_founding
-from pidkeeper.snapshots.files import Files, write_durably
+from pidkeeper.disk.files import Files, write_durably
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import MAX_SNAPSHOT_BYTES, SnapshotError, decode_snapshot
 from pidkeeper.snapshots.snapshot_id import SnapshotId

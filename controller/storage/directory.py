@@ -20,9 +20,9 @@ import msgspec
 from pidkeeper.controller.raft.messages import NodeId
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import Founding, write_founding
+from pidkeeper.disk.files import Files, write_durably
 from pidkeeper.protocol.messages import ClusterId
 from pidkeeper.snapshots.cluster_id import pack_cluster_id
-from pidkeeper.snapshots.files import Files, write_durably
 
 FORMAT_VERSION: Final = 1
 META_NAME: Final = "meta.json"

@@ -10,8 +10,8 @@ import msgspec
 from pidkeeper.controller.storage import frames
 from pidkeeper.controller.storage.errors import LogCorruption
 from pidkeeper.controller.storage.recovery import LogReader
+from pidkeeper.disk.files import Files
 from pidkeeper.protocol.records import Record, decode_batch
-from pidkeeper.snapshots.files import Files
 
 
 class DumpedFrame(msgspec.Struct, frozen=True):

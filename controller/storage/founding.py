@@ -21,9 +21,9 @@ import msgspec
 
 from pidkeeper.controller.raft.messages import NodeId
 from pidkeeper.controller.storage.errors import DirectoryError
+from pidkeeper.disk.files import Files, write_durably
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.records import MAX_MEMBERS, BaseUrl, PeerAddress
-from pidkeeper.snapshots.files import Files, write_durably
 
 FOUNDING_NAME: Final = "founding.json"
 FORMAT_VERSION: Final = 1

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from pidkeeper.snapshots.files import Files, remove_temporary, write_durably
+from pidkeeper.disk.files import Files, remove_temporary, write_durably
 from pidkeeper.snapshots.owner_format import (
     MAX_OWNER_FILE_BYTES,
     OWNER_HEADER_BYTES,

@@ -27,7 +27,7 @@ from pidkeeper.controller.storage.segment import (
     index_in_name,
     segment_names,
 )
-from pidkeeper.snapshots.files import Files
+from pidkeeper.disk.files import Files
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 NO_SNAPSHOT = SnapshotId(0, 0)

@@ -22,11 +22,11 @@ from pidkeeper.controller.storage.directory import DataDirectory, DirectoryMeta,
 from pidkeeper.controller.storage.errors import DirectoryError
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, Founding, FoundingVoter, read_founding
 from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.disk.files import Files
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.records import QuorumMember, RecordError, VotersRecord, decode_batch
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.snapshot_format import NewerSnapshot
 
 

@@ -33,8 +33,8 @@ import google_crc32c
 import msgspec
 
 from pidkeeper.controller.storage.errors import LogFull
+from pidkeeper.disk.files import Files
 from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
-from pidkeeper.snapshots.files import Files
 
 SEGMENT_VERSION: Final = 1
 SEGMENT_SUFFIX: Final = ".wal"

@@ -32,7 +32,7 @@ from pidkeeper.controller.storage.segment import (
     SegmentHeader,
     allocate,
 )
-from pidkeeper.snapshots.files import Files, remove_temporary, write_durably
+from pidkeeper.disk.files import Files, remove_temporary, write_durably
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 
 _PREPARED_NAME: Final = "next-segment.tmp"

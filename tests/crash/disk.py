@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Final, NamedTuple, Self
 
-from pidkeeper.snapshots.files import TEMPORARY_SUFFIX
+from pidkeeper.disk.files import TEMPORARY_SUFFIX
 from tests.support.memory_files import Inode, MemoryFiles, _apply, _Link, _write
 
 SECTOR: Final = 512

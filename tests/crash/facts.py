@@ -15,9 +15,9 @@ from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.owner_archive import SUFFIX, OwnerArchive
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import Files
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.messages import AllocatedBlock
-from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.owner_format import Owner, OwnerError, decode_owners
 from pidkeeper.snapshots.snapshot_id import SnapshotId

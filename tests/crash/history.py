@@ -26,8 +26,8 @@ from pidkeeper.controller.storage import owner_archive
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import Files
 from pidkeeper.protocol.records import decode_batch
-from pidkeeper.snapshots.files import Files
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.crash.background import Gate

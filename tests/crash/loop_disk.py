@@ -16,7 +16,7 @@ from pathlib import Path, PurePath
 from types import TracebackType
 from typing import Final, Self, TypeVar
 
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.disk.files import OsFiles
 
 # EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32), and its flag that leaves the journal as it is on disk.
 _SHUTDOWN: Final = 0x8004587D
@@ -198,6 +198,10 @@ class KernelFiles(OsFiles):
     def rename(self, source: PurePath, target: PurePath) -> None:
         self._change("rename", target)
         super().rename(source, target)
+
+    def link(self, source: PurePath, target: PurePath) -> None:
+        self._change("link", target)
+        super().link(source, target)
 
     def unlink(self, path: PurePath) -> None:
         self._change("unlink", path)

@@ -20,8 +20,8 @@ from bench.crowd import crowded, target
 from bench.limited_files import LimitedFilesCluster
 from pidkeeper.cli.local_cluster import Member, member_name
 from pidkeeper.controller.storage.segment import segment_names
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.service.connections import SWEEP_SECONDS
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.cluster import CONTROLLER_OPTIONS, allocate, metrics, register
 from tests.support.http_calls import Answer, address_of, call
 from tests.support.transactional_client import TransactionalClient

@@ -20,9 +20,9 @@ import pytest
 
 from pidkeeper.cli.local_cluster import Agent, Controller, LocalCluster, Member, member_name
 from pidkeeper.controller.storage.founding import read_founding
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots.archive_format import decode_archive, encode_archive
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.snapshot_format import decode_snapshot
 from tests.integration.test_agents import assert_lawful, status
 from tests.support.checking_client import CheckingClient

@@ -17,7 +17,7 @@ from tests.mutants.anchors import NoAnchorError, PatchError, elsewhere, sources_
 from tests.mutants.edits import Edit, edited
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-CODE: Final = ("protocol", "snapshots", "service", "controller", "broker_agent", "cli")
+CODE: Final = ("protocol", "disk", "snapshots", "service", "controller", "broker_agent", "cli")
 PARTS: Final = ("pidkeeper", *CODE, "pipeline", "tests")
 """What the simulator and the directed tests need of the tree: no bug is planted in the audit, but `cli` imports it."""
 

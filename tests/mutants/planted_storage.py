@@ -8,6 +8,7 @@ from tests.mutants.edits import define_after, delete, insert_before, replace
 from tests.mutants.planted import Planted
 
 NODE: Final = "controller/node"
+DISK: Final = "disk"
 SNAPSHOTS: Final = "snapshots"
 STORAGE: Final = "controller/storage"
 _UNIT: Final = "tests/unit/controller/storage/"
@@ -106,7 +107,7 @@ STORAGE_BUGS: Final = (
         "snapshot-named-before-it-is-durable",
         "a snapshot is durable before its name",
         "PySyncObj 0.3.17: dump without sync, then the journal is cut",
-        (delete(SNAPSHOTS, "write_durably", "_.fdatasync(_)"),),
+        (delete(DISK, "write_durably", "_.fdatasync(_)"),),
     ),
     Planted(
         "received-snapshot-installed-before-it-is-durable",

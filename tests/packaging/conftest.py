@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("protocol", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli")
+PACKAGES = ("protocol", "disk", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli")
 NEIGHBOURS = ("pidkeeper", "bench", "tests", "deploy", "helm", "docs", "tools")
 
 

@@ -16,7 +16,7 @@ import pidkeeper
 ROOT = Path(__file__).parents[2]
 NAMESPACES = {"opentelemetry"}
 """Names that a project spreads over distributions of its own, each with other modules below it."""
-OURS = ["protocol", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"]
+OURS = ["protocol", "disk", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"]
 
 
 def imported_names() -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ["protocol", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"]
+PACKAGES = ["protocol", "disk", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"]
 OTHER_SOURCES = ["bench", "tests", "deploy", "helm"]
 
 

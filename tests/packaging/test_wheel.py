@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 DATA = ("pidkeeper/pipeline/report/", "pidkeeper/controller/api/console/")
-PACKAGES = {"protocol", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"}
+PACKAGES = {"protocol", "disk", "snapshots", "service", "controller", "broker_agent", "pipeline", "cli"}
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.dump import DumpedFrame, dump_log
 from pidkeeper.controller.storage.recovery import recover
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.pipeline.formats.archive import file_name
 from pidkeeper.protocol.messages import AllocatedBlock
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.checking_client import CheckingClient
 from tests.support.cluster import bring_back, ledger, running_cluster
 from tests.support.member_evidence import archived, block_of, listed, told

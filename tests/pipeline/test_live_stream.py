@@ -12,8 +12,8 @@ import msgspec
 from pidkeeper.controller.raft.messages import Entry
 from pidkeeper.controller.storage.directory import read_meta
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, decode_batch, encode_batch
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.audit_stream import AuditStream
 from tests.support.checking_client import CheckingClient
 from tests.support.cluster import bring_back, new_leader, running_cluster, wait_until

@@ -12,7 +12,7 @@ import random
 from pathlib import PurePath
 from typing import Final
 
-from pidkeeper.snapshots.files import Files
+from pidkeeper.disk.files import Files
 from tests.simulation.world import Violation
 from tests.support.memory_files import PowerCut
 
@@ -260,6 +260,13 @@ class SimDisk(Files):
         file.name = target.name
         self._change(_Change(folder, name, target.name, file))
 
+    def link(self, source: PurePath, target: PurePath) -> None:
+        self._strike("link", None)
+        folder, _, name = str(target).rpartition("/")
+        if name in self._folder(folder) or str(target) in self._live:
+            raise FileExistsError(target)
+        self._change(_Change(folder, None, name, self._file(source)))
+
     def unlink(self, path: PurePath) -> None:
         self._strike("unlink", None)
         folder, _, name = str(path).rpartition("/")
@@ -269,6 +276,8 @@ class SimDisk(Files):
 
     def make_directory(self, path: PurePath) -> None:
         for folder in (path, *path.parents):
+            if folder.name in self._live.get(str(folder.parent), ()):
+                raise FileExistsError(folder)
             self._live.setdefault(str(folder), {})
             self._durable.setdefault(str(folder), {})
 
@@ -280,6 +289,9 @@ class SimDisk(Files):
     def exists(self, path: PurePath) -> bool:
         folder, _, name = str(path).rpartition("/")
         return name in self._live.get(folder, ()) or str(path) in self._live
+
+    def is_directory(self, path: PurePath) -> bool:
+        return str(path) in self._live
 
     def size(self, path: PurePath) -> int:
         return len(self._file(path).live)

@@ -19,11 +19,11 @@ from pidkeeper.controller.node.settings import PROFILES, MemberSettings, Voter
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import read_founding, write_founding
+from pidkeeper.disk.files import Files, OsFiles
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.metadata_version import LATEST
-from pidkeeper.snapshots.files import Files, OsFiles
 
 HOST: Final = "127.0.0.1"
 CLUSTER_ID: Final = "loopback"

@@ -9,10 +9,10 @@ from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, LeaderChangeRecord, Record, encode_batch
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import LastBlock, StateImage
 
 CLUSTER: Final = "cluster-a"

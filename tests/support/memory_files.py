@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 import msgspec
 
-from pidkeeper.snapshots.files import Files
+from pidkeeper.disk.files import Files
 
 Keep = Callable[[str, PurePath], bool]
 """Decides for an unsynced operation (its kind, its path) whether the power cut keeps it."""
@@ -151,6 +151,14 @@ class MemoryFiles(Files):
         assert source.parent == target.parent, f"renaming {source} into another directory, {target}"
         self._link("rename", source, target, self._live[source])
 
+    def link(self, source: PurePath, target: PurePath) -> None:
+        self._change("link", target)
+        if target in self._live or target in self._directories:
+            raise FileExistsError(target)
+        if target.parent not in self._directories or source not in self._live:
+            raise FileNotFoundError(f"{source} -> {target}")
+        self._link("link", None, target, self._live[source])
+
     def unlink(self, path: PurePath) -> None:
         self._change("unlink", path)
         if path not in self._live:
@@ -158,7 +166,10 @@ class MemoryFiles(Files):
         self._link("unlink", path, None, None)
 
     def make_directory(self, path: PurePath) -> None:
-        self._directories |= {path, *path.parents}
+        for folder in (path, *path.parents):
+            if folder in self._live:
+                raise FileExistsError(folder)
+            self._directories.add(folder)
 
     def listdir(self, path: PurePath) -> list[str]:
         if path not in self._directories:
@@ -168,6 +179,9 @@ class MemoryFiles(Files):
 
     def exists(self, path: PurePath) -> bool:
         return path in self._live or path in self._directories
+
+    def is_directory(self, path: PurePath) -> bool:
+        return path in self._directories
 
     def size(self, path: PurePath) -> int:
         return len(self.read_bytes(path))

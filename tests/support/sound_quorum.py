@@ -14,6 +14,7 @@ from typing import Final
 from pidkeeper.controller.raft.messages import Entry, HardState
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.metadata_version import FOUNDING
@@ -25,7 +26,6 @@ from pidkeeper.protocol.records import (
     encode_batch,
 )
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import BrokerRegistration, LastBlock, StateImage
 from tests.support.member_files import MemberFiles
 from tests.support.raft_network import members

@@ -12,10 +12,10 @@ from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.recovery import RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.records import FeatureLevelRecord, LeaderChangeRecord, decode_batch, encode_batch
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
 
 FILES = OsFiles()

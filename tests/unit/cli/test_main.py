@@ -18,7 +18,7 @@ from pidkeeper.cli.failures import CommandError, ExitCode
 from pidkeeper.cli.main import COMMANDS, LazyGroup, cli, main
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import Founding, FoundingVoter, write_founding
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.disk.files import OsFiles
 
 HEAVY = [
     "asyncio",

@@ -11,10 +11,10 @@ from click.testing import CliRunner
 from pidkeeper.cli.main import cli
 from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import format_directory
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
 
 MIGRATED = MigrationRecord(MigrationPhase.FINALIZED, "pidkeeper/c", -1, 0)

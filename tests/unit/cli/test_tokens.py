@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pidkeeper.cli.main import cli
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.service.token_list import TokenList
-from pidkeeper.snapshots.files import OsFiles
 
 
 def run(*arguments: str | Path) -> Result:

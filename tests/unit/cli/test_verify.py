@@ -14,10 +14,10 @@ from pidkeeper.controller.storage.archive import AllocationArchive
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import Founding, FoundingVoter, write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
 from pidkeeper.snapshots.catalog import SnapshotCatalog
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
 
 

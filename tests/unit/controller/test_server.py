@@ -21,11 +21,11 @@ from pidkeeper.controller.node.interface import MemberInterface
 from pidkeeper.controller.raft.core import InvariantViolation
 from pidkeeper.controller.storage.directory import format_directory
 from pidkeeper.controller.storage.founding import write_founding
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.app import App
 from pidkeeper.service.protection import UNPROTECTED, Protection
 from pidkeeper.service.server import HttpServer
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster
 from tests.support.sharing import sharing
 from tests.support.waiting import PATIENCE_SECONDS, until

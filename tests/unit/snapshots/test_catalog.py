@@ -5,10 +5,10 @@ from pathlib import Path, PurePath
 import msgspec
 import pytest
 
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.snapshots import catalog as catalog_module
 from pidkeeper.snapshots.catalog import RawSnapshotWriter, SnapshotCatalog
-from pidkeeper.snapshots.files import OsFiles
 from pidkeeper.snapshots.image import StateImage
 from pidkeeper.snapshots.snapshot_format import NewerSnapshot, SnapshotError
 from pidkeeper.snapshots.snapshot_id import SnapshotId

@@ -20,12 +20,12 @@ from pidkeeper.controller.state.foundings import Foundings
 from pidkeeper.controller.storage.directory import format_directory, read_meta
 from pidkeeper.controller.storage.founding import FOUNDING_NAME, read_founding, write_founding
 from pidkeeper.controller.storage.wal import WriteAheadLog
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.messages import FoundQuorumRequest, FoundQuorumResponse
 from pidkeeper.protocol.metadata_version import BASE, FOUNDING, LATEST
 from pidkeeper.protocol.records import LeaderChangeRecord, encode_batch
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import CLUSTER_ID, LoopbackCluster, eventually
 
 FOUNDING_ID = uuid.UUID(int=5)

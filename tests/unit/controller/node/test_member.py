@@ -18,11 +18,11 @@ from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import UnsupportedMetadataVersion
 from pidkeeper.controller.storage.errors import LogFailed
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AddVoterRequest
 from pidkeeper.protocol.metadata_version import BASE, LATEST
 from pidkeeper.protocol.records import MAX_PEER_LENGTH
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.loopback_cluster import LoopbackCluster, eventually, history
 
 Make = Callable[..., LoopbackCluster]

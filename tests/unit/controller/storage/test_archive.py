@@ -10,6 +10,7 @@ import pytest
 
 from pidkeeper.controller.storage import archive as archive_module
 from pidkeeper.controller.storage.archive import MAX_SMALL_FILES, AllocationArchive
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.snapshots.archive_format import (
     HEADER_BYTES,
@@ -19,7 +20,6 @@ from pidkeeper.snapshots.archive_format import (
     encode_header,
     split_archive,
 )
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.memory_files import Keep, MemoryFiles, PowerCut, fail_at, fail_on
 
 ARCHIVE = PurePath("/data/archive")

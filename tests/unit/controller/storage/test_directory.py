@@ -9,7 +9,7 @@ import pytest
 
 from pidkeeper.controller.storage.directory import META_NAME, format_directory, open_directory, read_meta
 from pidkeeper.controller.storage.errors import DirectoryError
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.disk.files import OsFiles
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 DATA = PurePath("/srv/data")
@@ -146,7 +146,7 @@ def test_another_process_is_refused(tmp_path: Path) -> None:
         "import sys; from pathlib import Path\n"
         "from controller.storage.directory import open_directory\n"
         "from controller.storage.errors import DirectoryError\n"
-        "from snapshots.files import OsFiles\n"
+        "from disk.files import OsFiles\n"
         "try: open_directory(OsFiles(), Path(sys.argv[1]), 'c', 1)\n"
         "except DirectoryError as error: sys.exit(str(error))\n"
     )

@@ -15,7 +15,7 @@ from pidkeeper.controller.storage.segment import (
     decode_segment_header,
     segment_names,
 )
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.disk.files import OsFiles
 from tests.support.memory_files import MemoryFiles, fail_on
 
 GOLDEN = Path(__file__).parents[3] / "golden"

@@ -13,7 +13,7 @@ from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES, Entry, HardState
 from pidkeeper.controller.storage.errors import LogFailed, LogFull
 from pidkeeper.controller.storage.recovery import NO_SNAPSHOT, RecoveredLog
 from pidkeeper.controller.storage.wal import WriteAheadLog
-from pidkeeper.snapshots.files import OsFiles
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.snapshots.snapshot_id import SnapshotId
 from tests.support.log_builder import META, WAL, entries, hard_state, new_disk, open_log, segments
 from tests.support.memory_files import MemoryFiles, fail_on

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from pidkeeper.controller.storage.recovery import LogReader
+from pidkeeper.disk.files import OsFiles
 from pidkeeper.pipeline.formats.problems import (
     BAD_CRC,
     CORRUPT,
@@ -23,7 +24,6 @@ from pidkeeper.pipeline.formats.problems import (
 )
 from pidkeeper.pipeline.quorum import logs
 from pidkeeper.protocol.records import AllocateProducerIdsRecord
-from pidkeeper.snapshots.files import OsFiles
 from tests.support.member_evidence import Row, told
 from tests.support.member_files import CLUSTER, MemberFiles
 

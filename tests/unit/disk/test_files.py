@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 
 import pytest
 
-from pidkeeper.snapshots.files import Files, OsFiles, remove_temporary, write_durably
+from pidkeeper.disk.files import Files, OsFiles, remove_temporary, write_durably
 from tests.support.memory_files import MemoryFiles, PowerCut, fail_at
 
 
@@ -52,6 +52,60 @@ def test_names(disk: tuple[Files, PurePath]) -> None:
     assert files.listdir(directory.parent) == ["b"]
     assert files.exists(directory / "a")
     assert not files.exists(directory / "c")
+
+
+def test_a_second_name_is_given_once(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    handle = files.open(directory / "x", create=True)
+    files.pwrite(handle, b"one", 0)
+    files.link(directory / "x", directory / "y")
+    files.link(directory / "x", directory.parent / "z")
+    files.pwrite(handle, b"two", 3)
+    files.close(handle)
+    files.unlink(directory / "x")
+    assert files.read_bytes(directory / "y") == files.read_bytes(directory.parent / "z") == b"onetwo"
+    files.close(files.open(directory / "w", create=True))
+    for target in (directory / "y", directory):
+        with pytest.raises(FileExistsError):
+            files.link(directory / "w", target)
+    assert files.read_bytes(directory / "y") == b"onetwo"
+    for source, target in ((directory / "x", directory / "v"), (directory / "w", directory / "none" / "v")):
+        with pytest.raises(FileNotFoundError):
+            files.link(source, target)
+    assert files.listdir(directory) == ["w", "y"]
+
+
+def test_a_second_name_lasts_once_its_directory_is_synced() -> None:
+    files = MemoryFiles()
+    one, other = PurePath("/a"), PurePath("/b")
+    for directory in (one, other):
+        files.make_directory(directory)
+    handle = files.open(one / "x", create=True)
+    files.pwrite(handle, b"whole", 0)
+    files.fdatasync(handle)
+    files.link(one / "x", other / "y")
+    files.fsync_directory(one)
+    assert not files.cut_power().exists(other / "y")
+    files.fsync_directory(other)
+    files.unlink(one / "x")
+    assert files.cut_power().read_bytes(other / "y") == b"whole"
+
+
+def test_a_file_and_a_link_are_no_directories(tmp_path: Path) -> None:
+    files = OsFiles()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path)
+    for name, is_one in (("", True), ("file", False), ("link", False), ("none", False)):
+        assert files.is_directory(tmp_path / name) is is_one, name
+
+
+def test_a_directory_in_the_place_of_a_file_is_not_made(disk: tuple[Files, PurePath]) -> None:
+    files, directory = disk
+    files.close(files.open(directory / "x", create=True))
+    with pytest.raises(FileExistsError):
+        files.make_directory(directory / "x")
+    assert not files.is_directory(directory / "x")
+    assert files.is_directory(directory)
 
 
 def test_missing_and_surplus_names_are_errors(disk: tuple[Files, PurePath]) -> None:

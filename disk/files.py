@@ -61,6 +61,10 @@ class Files(Protocol):
         """Give a file another name in one step; an older file of that name is gone."""
         ...
 
+    def link(self, source: PurePath, target: PurePath) -> None:
+        """Give a file a second name in one step. Raises FileExistsError if the name is there."""
+        ...
+
     def unlink(self, path: PurePath) -> None:
         """Remove a name."""
         ...
@@ -75,6 +79,10 @@ class Files(Protocol):
 
     def exists(self, path: PurePath) -> bool:
         """Whether the name is there."""
+        ...
+
+    def is_directory(self, path: PurePath) -> bool:
+        """Whether the name is a directory itself; a symbolic link to one is not."""
         ...
 
     def size(self, path: PurePath) -> int:
@@ -138,6 +146,9 @@ class OsFiles:
     def rename(self, source: PurePath, target: PurePath) -> None:
         Path(source).replace(target)
 
+    def link(self, source: PurePath, target: PurePath) -> None:
+        os.link(source, target, follow_symlinks=False)
+
     def unlink(self, path: PurePath) -> None:
         Path(path).unlink()
 
@@ -149,6 +160,9 @@ class OsFiles:
 
     def exists(self, path: PurePath) -> bool:
         return Path(path).exists()
+
+    def is_directory(self, path: PurePath) -> bool:
+        return Path(path).is_dir() and not Path(path).is_symlink()
 
     def size(self, path: PurePath) -> int:
         return Path(path).stat().st_size

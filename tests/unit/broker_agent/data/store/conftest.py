@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from pidkeeper.broker_agent.data.store.memory import MemoryStore
+from pidkeeper.broker_agent.data.store.opening import open_store
+from pidkeeper.broker_agent.data.store.port import ObjectStore
+from tests.support.s3_store import S3Bucket
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Bucket]:
+    with S3Bucket() as bucket:
+        yield bucket
+
+
+@pytest.fixture(params=["memory", "local", "remote"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ObjectStore]:
+    """An empty one of each kind."""
+    opened: ObjectStore
+    if request.param == "memory":
+        opened = MemoryStore()
+    elif request.param == "local":
+        opened = open_store(str(tmp_path / "store"), {})
+    else:
+        s3: S3Bucket = request.getfixturevalue("s3")
+        opened = open_store(s3.new_url(), s3.options)
+    yield opened
+    await opened.close()
