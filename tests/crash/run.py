@@ -32,6 +32,8 @@ from tests.crash.enumerate_states import OPERATIONS, LyingDisk, Result, run_hist
 from tests.crash.history import KINDS
 from tests.crash.loop_disk import fast_directory, why_not
 from tests.crash.power_cuts import PowerResult, cut_power
+from tests.crash.store_states import KIND as STORE
+from tests.crash.store_states import run_store
 
 REPORT: Final = Path("build/crash.json")
 MAX_SHOWN: Final = 10
@@ -162,6 +164,7 @@ def _enumerate(pool: ProcessPoolExecutor, plan: Plan, report: Report, progress: 
         for seed in range(1, plan.histories + 1)
         for kind in KINDS
     ]
+    work += [pool.submit(run_store, seed, plan.operations, deadline=deadline) for seed in range(1, plan.histories + 1)]
     for done, result in enumerate(_results(work), 1):
         report.add_history(result)
         progress(f"{done} of {len(work)} histories, {report.states_enumerated:,} states")
@@ -273,11 +276,15 @@ def main() -> int:
     exit_on_sigterm()
     if arguments.only is not None:
         kind, _, seed = arguments.only.partition(":")
-        if kind not in {known.name for known in KINDS} or not seed.isdecimal():
-            parser.error(f"--only takes one of {', '.join(known.name for known in KINDS)}, a colon and a number")
+        kinds = (*(known.name for known in KINDS), STORE)
+        if kind not in kinds or not seed.isdecimal():
+            parser.error(f"--only takes one of {', '.join(kinds)}, a colon and a number")
         report = Report()
-        report.add_history(run_history(kind, int(seed)))
-        report.add_damage(run_damage(kind, int(seed)))
+        if kind == STORE:
+            report.add_history(run_store(int(seed), OPERATIONS))
+        else:
+            report.add_history(run_history(kind, int(seed)))
+            report.add_damage(run_damage(kind, int(seed)))
         print_report(report, sys.stdout)
         return 1 if report.violations else 0
     plan = Plan(
