@@ -64,6 +64,28 @@ def test_names_may_go_back_until_the_directory_is_synced() -> None:
     assert disk.listdir(FOLDER) == []
 
 
+def test_a_second_name_may_be_lost_until_its_directory_is_synced() -> None:
+    found = set()
+    for seed in range(50):
+        disk, handle = make()
+        disk.link(PATH, FOLDER / "other")
+        disk.cut_power(random.Random(seed))
+        found.add(tuple(disk.listdir(FOLDER)))
+    assert found == {("log.wal",), ("log.wal", "other")}
+    disk, handle = make()
+    disk.link(PATH, FOLDER / "other")
+    disk.fsync_directory(FOLDER)
+    disk.pwrite(handle, b"SYNCED", 0)
+    disk.fdatasync(handle)
+    disk.cut_power(random.Random(0))
+    assert disk.read_bytes(FOLDER / "other") == b"SYNCED"
+    with pytest.raises(FileExistsError):
+        disk.link(PATH, FOLDER / "other")
+    with pytest.raises(FileExistsError):
+        disk.make_directory(PATH)
+    assert (disk.is_directory(FOLDER), disk.is_directory(PATH)) == (True, False)
+
+
 def test_a_killed_process_leaves_the_page_cache() -> None:
     disk, handle = make()
     disk.pwrite(handle, b"abcd", 6)

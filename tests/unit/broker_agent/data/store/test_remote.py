@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -31,9 +32,21 @@ def calls(store: ObjectStore) -> list[Awaitable[object]]:
 async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[RemoteStore]]]:
     """A store whose server answers each connection as it is told."""
     servers: list[asyncio.Server] = []
+    under_way: set[asyncio.Task[None]] = set()
 
     async def start(answer: Answer) -> RemoteStore:
-        servers.append(await asyncio.start_server(answer, HOST, 0))
+        async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            under_way.add(task)
+            try:
+                await answer(reader, writer)
+            finally:
+                writer.close()
+                with contextlib.suppress(ConnectionError):
+                    await writer.wait_closed()
+
+        servers.append(await asyncio.start_server(serve_one, HOST, 0))
         address = servers[0].sockets[0].getsockname()
         keys = {"access_key_id": "x", "secret_access_key": "y", "region": "us-east-1", "allow_http": "true"}
         return open_remote("s3://bucket/a", keys | {"endpoint": f"http://{HOST}:{address[1]}"})
@@ -42,6 +55,10 @@ async def serve() -> AsyncIterator[Callable[[Answer], Awaitable[RemoteStore]]]:
     for server in servers:
         server.close()
         await server.wait_closed()
+    # A connection that the loop's end closes would be the next test's warning.
+    for task in under_way:
+        task.cancel()
+    await asyncio.gather(*under_way, return_exceptions=True)
 
 
 async def test_a_missing_bucket_is_no_missing_object(s3: S3Bucket) -> None:
@@ -94,7 +111,6 @@ async def test_a_silent_store_is_given_up(
 
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
-        writer.close()
 
     store = await serve(say_nothing)
     for call in calls(store):
@@ -110,7 +126,6 @@ async def test_a_failing_store_is_asked_once_a_call(serve: Callable[[Answer], Aw
         await reader.readuntil(b"\r\n\r\n")
         asked += 1
         writer.write(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-        writer.close()
 
     store = await serve(fail)
     for number, call in enumerate(calls(store), 1):
