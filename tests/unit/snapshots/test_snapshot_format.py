@@ -222,8 +222,8 @@ BODY = msgspec.msgpack.encode(IMAGE)
     [
         (_with_body(BODY, version=2), "unknown snapshot version 2"),
         (
-            _with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"version": 9})),
-            f"its metadata version is 9, this build reads {LATEST}",
+            _with_body(msgspec.msgpack.encode(msgspec.structs.asdict(IMAGE) | {"version": LATEST + 1})),
+            f"its metadata version is {LATEST + 1}, this build reads {LATEST}",
         ),
         (_with_body(msgspec.msgpack.encode({"version": 1, "extra": 2})), "unknown field"),
         (_with_body(msgspec.msgpack.encode(msgspec.structs.replace(IMAGE, index=78))), "header names entry 77"),
