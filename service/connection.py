@@ -116,8 +116,9 @@ class Connection(RequestHandler):
     async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - as aiohttp has it
         """Take no further request, let the one under way finish within `timeout` seconds, and close."""
         self.close()
-        if self._known_asked is not None:
-            await asyncio.wait([self._known_asked], timeout=timeout)
+        if (asked := self._known_asked) is not None:
+            await asyncio.wait([asked], timeout=timeout)
+            asked.cancel()
         await super().shutdown(timeout)
 
     def has_hung_up(self) -> bool:
