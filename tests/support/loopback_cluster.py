@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from pidkeeper.cli.local_cluster import HOST
 from pidkeeper.controller.node.assembly import ClusterMember
 from pidkeeper.controller.node.durable_voters import founding_by
 from pidkeeper.controller.node.interface import MemberInterface
@@ -24,8 +24,8 @@ from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.metadata_version import LATEST
+from tests.support.held_ports import hold_ports
 
-HOST: Final = "127.0.0.1"
 CLUSTER_ID: Final = "loopback"
 SECONDS: Final = 20.0
 
@@ -50,13 +50,10 @@ class LoopbackCluster:
         self.members: dict[int, ClusterMember] = {}
         self._directory = directory
         self._options = options
-        self._sockets = {node_id: socket.socket() for node_id in range(1, voters + learners + 1)}
-        for one in self._sockets.values():
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((HOST, 0))
+        self._held = hold_ports(voters + learners)
         everyone = tuple(
             Voter(node_id, HostPort(HOST, one.getsockname()[1]), f"http://{HOST}:{node_id}")
-            for node_id, one in self._sockets.items()
+            for node_id, one in enumerate(self._held, 1)
         )
         self.voters = everyone[:voters]
         self.founding_id = uuid.uuid4()
@@ -89,7 +86,6 @@ class LoopbackCluster:
             settings, disk = self.settings(node_id), files or OsFiles()
             format_directory(disk, Path(settings.data_dir), CLUSTER_ID, node_id, ignore_formatted=True)
             self._found(node_id, disk)
-            self._sockets[node_id].close()
             member = ClusterMember(settings, open_storage(disk, settings, supported), process_ports(settings))
             self.members[node_id] = member
             await member.start()
@@ -101,6 +97,14 @@ class LoopbackCluster:
         if node_id in self._to_found and read_founding(disk, path) is None:
             write_founding(disk, path, founding_by(settings, self.founding_id))
         self._to_found.discard(node_id)
+
+    def move(self) -> None:
+        """Have all voters live at other addresses with their next start."""
+        self._held += (held := hold_ports(len(self.voters)))
+        self.voters = tuple(
+            Voter(voter.id, HostPort(HOST, one.getsockname()[1]), f"http://{HOST}:1{voter.id}")
+            for voter, one in zip(self.voters, held, strict=True)
+        )
 
     async def stop(self, *node_ids: int, hand_over: bool = True) -> None:
         """Stop these members, or all; without `hand_over` the others find out by themselves."""
@@ -114,7 +118,7 @@ class LoopbackCluster:
     async def close(self) -> None:
         """Stop whatever runs."""
         await self.stop(hand_over=False)
-        for one in self._sockets.values():
+        for one in self._held:
             one.close()
         for _ in range(5):  # aborted connections are closed in the next turns of the event loop
             await asyncio.sleep(0)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import msgspec
 
-from pidkeeper.controller.node.settings import MemberSettings, Voter
+from pidkeeper.cli.local_cluster import HOST
+from pidkeeper.controller.node.settings import MemberSettings
 from pidkeeper.controller.node.status import describe
 from pidkeeper.controller.raft.core import Role
 from pidkeeper.controller.transport.links import PeerLinks
-from pidkeeper.protocol.addresses import HostPort
-from tests.support.loopback_cluster import HOST, LoopbackCluster, eventually
+from tests.support.loopback_cluster import LoopbackCluster, eventually
 
 
 class FilesAhead(LoopbackCluster):
@@ -78,20 +77,14 @@ async def test_a_quorum_whose_log_names_its_voters_moves_by_its_files(tmp_path: 
         await cluster.settle()
         assert all(member.core.membership.index for member in cluster.members.values())
         await cluster.stop(hand_over=False)
-        moved = []
-        for voter in cluster.voters:
-            cluster._sockets[voter.id] = one = socket.socket()
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((HOST, 0))
-            moved.append(Voter(voter.id, HostPort(HOST, one.getsockname()[1]), f"http://{HOST}:1{voter.id}"))
-        cluster.voters = tuple(moved)
+        cluster.move()
         await cluster.start()
         assert await cluster.allocate(epoch) == [first[-1] + 10]
         await eventually(lambda: all(member.core.leader_id is not None for member in cluster.members.values()))
         follower = next(one for one in cluster.members.values() if one.core.role is not Role.LEADER)
         told = describe(follower)
-        assert [one.peer for one in follower.core.members] == [str(voter.peer) for voter in moved]
-        assert told.leader_http in {voter.http for voter in moved}
+        assert [one.peer for one in follower.core.members] == [str(voter.peer) for voter in cluster.voters]
+        assert told.leader_http in {voter.http for voter in cluster.voters}
         assert told.warnings == []
     finally:
         await cluster.close()

@@ -7,7 +7,6 @@ import contextlib
 import hashlib
 import hmac
 import re
-import socket
 import struct
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -38,6 +37,7 @@ from pidkeeper.controller.transport.links import PeerLinks
 from pidkeeper.protocol.founding import Succession
 from pidkeeper.protocol.metadata_version import FOUNDING, LATEST
 from pidkeeper.service.protection import UNPROTECTED, Protection
+from tests.support.held_ports import hold_ports
 
 HOST = "127.0.0.1"
 NONCE = bytes(NONCE_BYTES)
@@ -83,11 +83,8 @@ class Net:
     """Members that were made with fixed ports, so that one can come back at its address."""
 
     def __init__(self) -> None:
-        self._reserved = [socket.socket() for _ in range(4)]
-        for one in self._reserved:
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            one.bind((HOST, 0))
-        self.ports = [one.getsockname()[1] for one in self._reserved]
+        self._held = hold_ports(4)
+        self.ports = [one.getsockname()[1] for one in self._held]
         self._open: list[PeerLinks] = []
 
     def identity(self, node_id: int, *, cluster_id: str = "c", key: bytes | None = None) -> Identity:
@@ -104,7 +101,6 @@ class Net:
         events = Events()
         addresses = {peer: (HOST, self.ports[(port_of or {}).get(peer, peer)]) for peer in peers}
         links = PeerLinks(identity, addresses, protection)
-        self._reserved[identity.node_id].close()
         await links.start(HOST, self.ports[identity.node_id], events)
         self._open.append(links)
         return links, events
@@ -116,7 +112,7 @@ class Net:
     async def close(self) -> None:
         for links in list(self._open):
             await self.stop(links)
-        for one in self._reserved:
+        for one in self._held:
             one.close()
         for _ in range(5):  # aborted connections are closed in the next turns of the event loop
             await asyncio.sleep(0)
