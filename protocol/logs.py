@@ -1,0 +1,154 @@
+"""The records of partition logs: bytes live in an object store, the quorum orders them and knows who wrote what.
+
+An object holds record batches of many partitions, as one agent gathered them. It is named by the agent's broker id and
+epoch, and a number that rises, so that nobody else ever makes one of that name. A partition's log has a number that is
+never given again: a topic that is deleted and created anew has other logs.
+
+Offsets, sequences and markers are Kafka's (KIP-98, "Message Format" and "Idempotent Producer Guarantees").
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated, ClassVar, Final
+
+import msgspec
+
+from pidkeeper.protocol.ids import MAX_BROKER_ID
+from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, TopicName
+
+MAX_PARTITIONS: Final = 10_000
+"""Of all topics together. Each takes about 1 KiB of memory on every member and on every agent."""
+
+MAX_OBJECT_BATCHES: Final = 1024
+"""Batches in one object. At 96 bytes at most, all of them fit into three quarters of an entry of the log with as much
+again to spare for those of other agents."""
+
+MAX_OBJECT_BYTES: Final = 16 << 20
+"""An agent gathers up to 4 MiB, to which one Produce request of up to 8 MiB may come; the next power of two."""
+
+MAX_EXPIRED: Final = 1024
+"""Producers that one record forgets: a millisecond's work."""
+
+MAX_SEQUENCE: Final = 2**31 - 1
+NO_SEQUENCE: Final = -1
+UNLIMITED: Final = -1
+"""Of retention."""
+
+BATCH_BYTES: Final = 56
+OBJECT_BYTES: Final = 80
+TOPIC_BYTES: Final = 112
+"""At most, of an encoded BatchCoordinates and its outcome, of an ObjectRecord without its batches, and of a TopicRecord
+without its name."""
+
+BrokerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
+Offset = Annotated[int, msgspec.Meta(ge=0)]
+LogNumber = Annotated[int, msgspec.Meta(ge=0)]
+Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_OBJECT_BYTES)]
+Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_OBJECT_BYTES)]
+Records = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+AnySequence = Annotated[int, msgspec.Meta(ge=NO_SEQUENCE, le=MAX_SEQUENCE)]
+PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
+Retention = Annotated[int, msgspec.Meta(ge=UNLIMITED)]
+
+
+class ObjectId(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An object of the store: `number` counts those of one epoch of a broker, upwards, not without gaps."""
+
+    broker_id: BrokerId
+    broker_epoch: Offset
+    number: Annotated[int, msgspec.Meta(ge=0)]
+
+    def path(self, founding_id: uuid.UUID) -> str:
+        """Its name in the store. Epochs of two foundings may be the same numbers."""
+        return f"wal/{founding_id}/{self.broker_id}/{self.broker_epoch}/{self.number:020}"
+
+
+class BrokerStoreRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A registered broker keeps its objects in the store `store_id`. The first record pins the cluster's store."""
+
+    TYPE: ClassVar[int] = 20
+    VERSION: ClassVar[int] = 0
+    broker_id: BrokerId
+    broker_epoch: Offset
+    store_id: uuid.UUID
+
+
+class TopicRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A topic was created. Its partitions have the logs `first_log` to `first_log + partitions - 1`.
+
+    `retention_ms`, `retention_bytes`: as Kafka's settings of a topic, UNLIMITED for none.
+    """
+
+    TYPE: ClassVar[int] = 21
+    VERSION: ClassVar[int] = 0
+    topic_id: uuid.UUID
+    name: TopicName
+    partitions: PartitionCount
+    first_log: LogNumber
+    retention_ms: Retention
+    retention_bytes: Retention
+    timestamp_ms: int
+
+    @property
+    def logs(self) -> range:
+        """The logs of its partitions, in their order."""
+        return range(self.first_log, self.first_log + self.partitions)
+
+
+class RemoveTopicRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A topic was deleted, and all that its logs held."""
+
+    TYPE: ClassVar[int] = 22
+    VERSION: ClassVar[int] = 0
+    topic_id: uuid.UUID
+    timestamp_ms: int
+
+
+class BatchCoordinates(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """One record batch: `size` bytes of its object from `position` on, at `base_offset` of its log.
+
+    `producer_id`, `producer_epoch` and `base_sequence` are -1 for a producer without idempotence. `max_timestamp`: the
+    latest of its records, in ms since the epoch, by the producer's clock.
+    """
+
+    log: LogNumber
+    base_offset: Offset
+    records: Records
+    position: Position
+    size: Size
+    producer_id: AnyProducerId
+    producer_epoch: AnyEpoch
+    base_sequence: AnySequence
+    max_timestamp: int
+    transactional: bool
+
+
+class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The batches of an object joined their logs.
+
+    `outcomes`: what became of each batch of the object, in their order: its base offset, or minus Kafka's code of the
+    refusal. So the same request is answered alike when it comes again. `batches`: those that joined, in that order.
+    """
+
+    TYPE: ClassVar[int] = 23
+    VERSION: ClassVar[int] = 0
+    object: ObjectId
+    size: Size
+    outcomes: Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
+    batches: Annotated[tuple[BatchCoordinates, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
+    timestamp_ms: int
+
+
+class ProducersExpiredRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Producers that wrote nothing since `before_ms` are forgotten (KIP-854), `most` of them at most."""
+
+    TYPE: ClassVar[int] = 24
+    VERSION: ClassVar[int] = 0
+    before_ms: int
+    most: Annotated[int, msgspec.Meta(ge=1, le=MAX_EXPIRED)]
+
+
+def last_sequence(base_sequence: int, records: int) -> int:
+    """Of a batch; 0 follows MAX_SEQUENCE."""
+    return (base_sequence + records - 1) & MAX_SEQUENCE
