@@ -17,16 +17,29 @@ class ErrorCode(enum.Enum):
 
     NONE = (0, 200, False, "nobody", "success")
     UNKNOWN_SERVER_ERROR = (-1, 500, True, "operator", "a fault in the server; its log has the details")
+    OFFSET_OUT_OF_RANGE = (1, 400, False, "client", "the log has no such offset")
+    UNKNOWN_TOPIC_OR_PARTITION = (3, 404, True, "client", "there is no such topic or partition")
     REQUEST_TIMED_OUT = (7, 504, True, "client", "the outcome is unknown: the request may still take effect")
     MESSAGE_TOO_LARGE = (10, 413, False, "client", "the request is larger than the limit")
     COORDINATOR_LOAD_IN_PROGRESS = (14, 503, True, "client", "no producer ID at hand right now; ask again")
     COORDINATOR_NOT_AVAILABLE = (15, 503, True, "client", "no coordinator can be named right now")
+    INVALID_TOPIC_EXCEPTION = (17, 400, False, "client", "no topic may have this name")
+    NOT_ENOUGH_REPLICAS = (
+        19,
+        503,
+        True,
+        "operator",
+        "a bound of what is kept of partition logs is reached",
+    )
     CLUSTER_AUTHORIZATION_FAILED = (31, 403, False, "operator", "the caller may not act on this cluster")
     UNSUPPORTED_SASL_MECHANISM = (33, 400, False, "client", "this way of authentication is not offered here")
     ILLEGAL_SASL_STATE = (34, 400, False, "client", "nobody has to authenticate here, or not now")
     UNSUPPORTED_VERSION = (35, 400, False, "client", "this version of the request is not served here")
+    TOPIC_ALREADY_EXISTS = (36, 409, False, "client", "there is a topic of this name")
+    INVALID_PARTITIONS = (37, 400, False, "client", "no topic may have so many partitions")
     NOT_CONTROLLER = (41, 421, True, "agent", "this member is not the leader; ask the one that is named")
     INVALID_REQUEST = (42, 400, False, "client", "the request is malformed; nothing was changed")
+    OUT_OF_ORDER_SEQUENCE_NUMBER = (45, 409, False, "client", "batches of this producer before this one are missing")
     INVALID_PRODUCER_EPOCH = (47, 409, False, "client", "another instance of this producer has taken over")
     INVALID_TXN_STATE = (48, 409, False, "client", "the transaction is not in a state for this")
     INVALID_PRODUCER_ID_MAPPING = (49, 409, False, "client", "the transactional id has another producer id, or none")
@@ -48,6 +61,7 @@ class ErrorCode(enum.Enum):
     ZOOKEEPER_UNAVAILABLE = (-1, 503, True, "operator", "no block is handed out without ZooKeeper, which is away")
     MIGRATION_UNDER_WAY = (-1, 503, True, "agent", "no block is handed out while the migration takes this step")
     MIGRATION_REFUSED = (-1, 409, False, "operator", "the migration cannot take this step now")
+    STORE_REFUSED = (-1, 409, False, "operator", "this broker keeps objects in another store than the cluster")
     VOTERS_NOT_CONNECTED = (-1, 503, True, "operator", "not all voters are connected to this member yet; ask again")
     FOUNDING_UNDER_WAY = (
         -1,

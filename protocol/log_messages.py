@@ -111,11 +111,12 @@ class CommitObjectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     """Let the batches of an object join their logs. It is durable in the store already.
 
     `number`: of the object; every object of an epoch has a higher one than those before it. A request whose answer was
-    lost may be sent again, as long as none with a higher number was sent.
+    lost may be sent again, as long as none with a higher number was sent. `founding_id`: in the object's name.
     """
 
     broker_id: BrokerId
     broker_epoch: Offset
+    founding_id: uuid.UUID
     number: Annotated[int, msgspec.Meta(ge=0)]
     size: Size
     batches: Annotated[tuple[OfferedBatch, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
@@ -153,12 +154,10 @@ class ReadLogsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, o
 
 
 class StoredBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A batch and where it is: `size` bytes from `position` on of the object of these three; see `ObjectId`."""
+    """A batch and where it is: `size` bytes from `position` on of one of the answer's objects, by its index there."""
 
     base_offset: int
-    broker_id: int
-    broker_epoch: int
-    number: int
+    object: int
     position: int
     size: int
 
@@ -199,10 +198,10 @@ class LogBatches(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReadLogsResponse(msgspec.Struct, frozen=True):
-    """One for each log that was asked for, in that order. `founding_id`: of the quorum, for the names of objects."""
+    """One for each log that was asked for, in that order. `objects`: the names of those that hold their batches."""
 
-    founding_id: uuid.UUID
     logs: list[LogBatches]
+    objects: list[str]
 
 
 class WatchedLog(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

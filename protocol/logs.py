@@ -21,8 +21,7 @@ MAX_PARTITIONS: Final = 10_000
 """Of all topics together. Each takes about 1 KiB of memory on every member and on every agent."""
 
 MAX_OBJECT_BATCHES: Final = 1024
-"""Batches in one object. At 96 bytes at most, all of them fit into three quarters of an entry of the log with as much
-again to spare for those of other agents."""
+"""Batches in one object. At BATCH_BYTES each, all of them take less than a third of an entry of the log."""
 
 MAX_OBJECT_BYTES: Final = 16 << 20
 """An agent gathers up to 4 MiB, to which one Produce request of up to 8 MiB may come; the next power of two."""
@@ -30,12 +29,15 @@ MAX_OBJECT_BYTES: Final = 16 << 20
 MAX_EXPIRED: Final = 1024
 """Producers that one record forgets: a millisecond's work."""
 
+MAX_DELETED: Final = 1000
+"""Objects that one record tells to be deleted: as many as one call of an object store deletes."""
+
 MAX_SEQUENCE: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
 UNLIMITED: Final = -1
 """Of retention."""
 
-BATCH_BYTES: Final = 56
+BATCH_BYTES: Final = 72
 OBJECT_BYTES: Final = 80
 TOPIC_BYTES: Final = 112
 """At most, of an encoded BatchCoordinates and its outcome, of an ObjectRecord without its batches, and of a TopicRecord
@@ -49,6 +51,7 @@ Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_OBJECT_BYTES)]
 Records = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 AnySequence = Annotated[int, msgspec.Meta(ge=NO_SEQUENCE, le=MAX_SEQUENCE)]
 PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
+Outcomes = Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
 Retention = Annotated[int, msgspec.Meta(ge=UNLIMITED)]
 
 
@@ -135,7 +138,7 @@ class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     VERSION: ClassVar[int] = 0
     object: ObjectId
     size: Size
-    outcomes: Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
+    outcomes: Outcomes
     batches: Annotated[tuple[BatchCoordinates, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
     timestamp_ms: int
 
@@ -147,6 +150,20 @@ class ProducersExpiredRecord(msgspec.Struct, frozen=True, array_like=True, forbi
     VERSION: ClassVar[int] = 0
     before_ms: int
     most: Annotated[int, msgspec.Meta(ge=1, le=MAX_EXPIRED)]
+
+
+class ObjectsDeletedRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Objects that no log has a batch in are deleted from the store. `keys`: as `Objects` counts them."""
+
+    TYPE: ClassVar[int] = 25
+    VERSION: ClassVar[int] = 0
+    keys: Annotated[tuple[Offset, ...], msgspec.Meta(min_length=1, max_length=MAX_DELETED)]
+    timestamp_ms: int
+
+
+LogRecord = (
+    BrokerStoreRecord | TopicRecord | RemoveTopicRecord | ObjectRecord | ProducersExpiredRecord | ObjectsDeletedRecord
+)
 
 
 def last_sequence(base_sequence: int, records: int) -> int:

@@ -51,13 +51,15 @@ class RegisterBrokerRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     """Register one process as a broker. `incarnation_id` names the process; `cluster_id` is checked if given.
 
     `kafka`: host:port where Kafka clients reach it. `held`: the highest ID that the process ever held, and the founding
-    of the quorum that gave it; from metadata version 7 on.
+    of the quorum that gave it; from metadata version 7 on. `store_id`: of the store where it keeps objects; from
+    metadata version 10 on.
     """
 
     incarnation_id: IncarnationId
     cluster_id: ClusterId | None = None
     kafka: PeerAddress | None = None
     held: HeldIds | None = None
+    store_id: uuid.UUID | None = None
 
 
 class RegisterBrokerResponse(msgspec.Struct, frozen=True):
@@ -439,7 +441,8 @@ class BrokerDescription(msgspec.Struct, frozen=True):
 
     `incarnation_id`: of its process. `last_contact_ms`: how long ago the leader heard it; null from any other member,
     and where that was before it led or before it fenced the broker. `reserve_ids`: how many IDs it had at hand then, if
-    it said so. All three are null from a build that does not tell them.
+    it said so. `store_id`: of the store where it keeps objects, if it does. All four are null from a build that does
+    not tell them.
     """
 
     broker_id: int
@@ -449,6 +452,7 @@ class BrokerDescription(msgspec.Struct, frozen=True):
     incarnation_id: str | None = None
     last_contact_ms: int | None = None
     reserve_ids: int | None = None
+    store_id: uuid.UUID | None = None
 
 
 class BrokersResponse(msgspec.Struct, frozen=True):

@@ -37,7 +37,11 @@ SUCCESSION: Final = 8
 ENDS_AT_ONCE: Final = 9
 """The record that decides a transaction completes it, and one that initialises an id ends the transaction under way."""
 
-LATEST: Final = ENDS_AT_ONCE
+PARTITION_LOGS: Final = 10
+"""BrokerStoreRecord, TopicRecord, RemoveTopicRecord, ObjectRecord, ProducersExpiredRecord and ObjectsDeletedRecord, and
+the snapshot's section for them. A transaction that ends leaves markers in logs."""
+
+LATEST: Final = PARTITION_LOGS
 """The newest that this build reads and writes."""
 
 MetadataVersion = Annotated[int, msgspec.Meta(ge=BASE, le=2**15 - 1)]

@@ -17,12 +17,21 @@ import msgspec
 
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID, ProducerIdBlock
+from pidkeeper.protocol.logs import (
+    BrokerStoreRecord,
+    ObjectRecord,
+    ObjectsDeletedRecord,
+    ProducersExpiredRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from pidkeeper.protocol.metadata_version import (
     ADDED_PARTITIONS,
     BASE,
     FOUNDING,
     MEMBERSHIP,
     MIGRATION,
+    PARTITION_LOGS,
     SUCCESSION,
     TRANSACTIONAL_BLOCKS,
     TRANSACTIONS,
@@ -204,6 +213,12 @@ Record = (
     | EvidenceRecord
     | EvidenceDismissedRecord
     | SuccessionRecord
+    | BrokerStoreRecord
+    | TopicRecord
+    | RemoveTopicRecord
+    | ObjectRecord
+    | ProducersExpiredRecord
+    | ObjectsDeletedRecord
 )
 
 _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
@@ -226,6 +241,12 @@ _RECORD_CLASSES: Final[tuple[type[Any], ...]] = (
     EvidenceRecord,
     EvidenceDismissedRecord,
     SuccessionRecord,
+    BrokerStoreRecord,
+    TopicRecord,
+    RemoveTopicRecord,
+    ObjectRecord,
+    ProducersExpiredRecord,
+    ObjectsDeletedRecord,
 )
 _DECODERS: Final = {(cls.TYPE, cls.VERSION): msgspec.msgpack.Decoder(cls) for cls in _RECORD_CLASSES}
 _NAMES: Final = {cls.TYPE: cls.__name__ for cls in _RECORD_CLASSES}
@@ -246,6 +267,12 @@ _NEEDED: Final[dict[type[Any], int]] = {
     EvidenceRecord: FOUNDING,
     EvidenceDismissedRecord: FOUNDING,
     SuccessionRecord: SUCCESSION,
+    BrokerStoreRecord: PARTITION_LOGS,
+    TopicRecord: PARTITION_LOGS,
+    RemoveTopicRecord: PARTITION_LOGS,
+    ObjectRecord: PARTITION_LOGS,
+    ProducersExpiredRecord: PARTITION_LOGS,
+    ObjectsDeletedRecord: PARTITION_LOGS,
 }
 _VOTERS_PREFIX: Final = bytes([0x91, 0x93, VotersRecord.TYPE])
 """A msgpack array of one item, which is an array of three, which starts with the type."""

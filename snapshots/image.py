@@ -18,6 +18,7 @@ from pidkeeper.protocol.metadata_version import (
     FOUNDING,
     MEMBERSHIP,
     MIGRATION,
+    PARTITION_LOGS,
     SUCCESSION,
     TRANSACTIONAL_BLOCKS,
     TRANSACTIONS,
@@ -26,6 +27,7 @@ from pidkeeper.protocol.metadata_version import (
 from pidkeeper.protocol.migration import MigrationRecord
 from pidkeeper.protocol.records import BrokerId, IncarnationId, Offset, PeerAddress, ProducerId, VotersRecord
 from pidkeeper.protocol.transactions import TransactionRecord
+from pidkeeper.snapshots.logs_image import LogsImage
 
 MAX_EVIDENCE: Final = 256
 """Brokers of whom evidence is kept: one is enough to stop the quorum, and a record of each takes 80 bytes."""
@@ -37,7 +39,8 @@ MAX_OWN_RANGES: Final = 2
 class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One broker id. `superseded`: the incarnations that were registered before the current one and may not return.
 
-    `kafka`: host:port where Kafka clients reach it, None if it did not say.
+    `kafka`: host:port where Kafka clients reach it, None if it did not say. `store_id`: of the store where it keeps
+    objects, None if it keeps none.
     """
 
     broker_id: BrokerId
@@ -46,6 +49,7 @@ class BrokerRegistration(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     fenced: bool
     superseded: tuple[IncarnationId, ...]
     kafka: PeerAddress | None = None
+    store_id: uuid.UUID | None = None
 
 
 class LastBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,6 +101,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     `evidence` ascends by broker id. `succession`: that by which the quorum came to its founding, if it took the place
     of another. Raises ValueError if brokers, transactions or evidence do not ascend, if a section is newer than
     `version`, if IDs of `own_ids` are taken or not allocated, or if `succession` is of another founding.
+    `logs`: partition logs, None where there never were any.
     """
 
     version: MetadataVersion
@@ -113,6 +118,7 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     founding: FoundingRecord | None = None
     evidence: Annotated[tuple[Evidence, ...], msgspec.Meta(max_length=MAX_EVIDENCE)] = ()
     succession: SuccessionRecord | None = None
+    logs: LogsImage | None = None
 
     def __post_init__(self) -> None:
         if self.voters is not None and self.version < MEMBERSHIP:
@@ -121,6 +127,8 @@ class StateImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             raise ValueError(f"a state image of version {self.version} with {len(self.transactions)} transactions")
         if self.migration is not None and self.version < MIGRATION:
             raise ValueError(f"a state image of version {self.version} with migration {self.migration}")
+        if self.version < PARTITION_LOGS and (self.logs is not None or any(one.store_id for one in self.brokers)):
+            raise ValueError(f"a state image of version {self.version} with partition logs")
         names = [record.transactional_id for record in self.transactions]
         if any(one >= other for one, other in itertools.pairwise(names)):
             raise ValueError("the transactions do not ascend by transactional id")

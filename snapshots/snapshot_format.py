@@ -17,7 +17,7 @@ The file ends there.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import google_crc32c
@@ -27,6 +27,7 @@ from pidkeeper.protocol.metadata_version import LATEST
 from pidkeeper.protocol.transactions import TransactionRecord, lean
 from pidkeeper.snapshots.cluster_id import pack_cluster_id, unpack_cluster_id
 from pidkeeper.snapshots.image import StateImage
+from pidkeeper.snapshots.logs_image import LogsImage
 
 SNAPSHOT_VERSION: Final = 1
 MAX_SNAPSHOT_BYTES: Final = 256 * 1024 * 1024
@@ -38,6 +39,7 @@ _CHECKSUM: Final = struct.Struct(">I")
 PIECE_BYTES: Final = 1024 * 1024
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _FIELDS: Final = msgspec.structs.fields(StateImage)
+_LOGS_FIELDS: Final = msgspec.structs.fields(LogsImage)
 _TRANSACTION_DECODER: Final = msgspec.msgpack.Decoder(TransactionRecord)
 
 
@@ -94,18 +96,35 @@ def _pieces(header: bytes, body: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _body(image: StateImage) -> Iterator[bytes]:
-    """What msgspec makes of `image`, but each transaction for itself."""
+    """What msgspec makes of `image`, but each transaction, log and producer for itself."""
     fields = [field for field in _FIELDS if field.required or getattr(image, field.name)]
     yield _msgpack_head(0x80, len(fields))
     for field in fields:
         yield _ENCODER.encode(field.encode_name)
         if field.name == "transactions":
-            yield _msgpack_head(0x90, len(image.transactions))
-            # Not `yield from map`: within `sum` the interpreter would not change threads before the last of them.
-            for transaction in image.transactions:
-                yield _ENCODER.encode(transaction)
+            yield from _one_by_one(image.transactions)
+        elif field.name == "logs" and image.logs is not None:
+            yield from _logs(image.logs)
         else:
             yield _ENCODER.encode(getattr(image, field.name))
+
+
+def _logs(logs: LogsImage) -> Iterator[bytes]:
+    yield _msgpack_head(0x80, len(_LOGS_FIELDS))
+    for field in _LOGS_FIELDS:
+        yield _ENCODER.encode(field.encode_name)
+        value = getattr(logs, field.name)
+        if isinstance(value, list):
+            yield from _one_by_one(value)
+        else:
+            yield _ENCODER.encode(value)
+
+
+def _one_by_one(values: Sequence[object]) -> Iterator[bytes]:
+    """An array. Not `yield from map`: within `sum` the interpreter would not change threads before the last of them."""
+    yield _msgpack_head(0x90, len(values))
+    for value in values:
+        yield _ENCODER.encode(value)
 
 
 def _msgpack_head(short: int, length: int) -> bytes:

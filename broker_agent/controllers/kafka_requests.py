@@ -77,7 +77,7 @@ def _allocate(request: AllocateProducerIdsRequest, blocks: int = 1) -> KafkaRequ
 
 def _register(broker_id: int, content: bytes) -> KafkaRequest:
     request = msgspec.json.decode(content, type=RegisterBrokerRequest)
-    tags = tagged(Asked(kafka=request.kafka, held=request.held))
+    tags = tagged(Asked(kafka=request.kafka, held=request.held, store_id=request.store_id))
     cluster_id, incarnation_id = request.cluster_id or "", UUID(request.incarnation_id)
     body = broker_registration.write_request(broker_id, cluster_id, incarnation_id, tags)
 

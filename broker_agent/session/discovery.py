@@ -1,4 +1,4 @@
-"""Following the controllers' list of brokers, and leaving this broker's address on it."""
+"""Following the controllers' list of brokers, and leaving this broker's address and store on it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pidkeeper.broker_agent.session.session import Session
 from pidkeeper.broker_agent.waiting import wait_at_most
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.messages import BrokerDescription
+from pidkeeper.protocol.metadata_version import PARTITION_LOGS
 
 REFRESH_SECONDS: Final = 0.1
 """Least time between two looks at who lives, however often clients ask for coordinators."""
@@ -60,13 +61,18 @@ class Discovery:
             await wait_at_most(self._wanted, self._session.heartbeat_seconds)
 
     async def _advertise(self, brokers: list[BrokerDescription]) -> None:
-        """Leave the address with the controllers if they lack it: they take none before metadata version 3 is in force.
+        """Leave address and store with the controllers if they lack them: they take none before some metadata version.
 
         The same incarnation registers again, which keeps its epoch.
         """
         session = self._session
         own = (session.broker_id, session.broker_epoch)
-        lacking = any((one.broker_id, one.broker_epoch) == own and one.kafka != session.kafka for one in brokers)
+        store_id = session.store_id if session.metadata_version >= PARTITION_LOGS else None
+        lacking = any(
+            (one.broker_id, one.broker_epoch) == own
+            and (one.kafka != session.kafka or store_id not in {None, one.store_id})
+            for one in brokers
+        )
         now = asyncio.get_running_loop().time()
         if not lacking or now - self._advertised_at < ADVERTISE_SECONDS:
             return

@@ -15,6 +15,7 @@ _FATAL: Final = frozenset(
         ErrorCode.DUPLICATE_BROKER_REGISTRATION,
         ErrorCode.INCONSISTENT_CLUSTER_ID,
         ErrorCode.EVIDENCE_REFUSED,
+        ErrorCode.STORE_REFUSED,
     }
 )
 """An operator has to act, and asking again would only hide that (KIP-730, "Error Handling")."""

@@ -23,7 +23,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     keeps,
 )
-from pidkeeper.protocol.metadata_version import BASE
+from pidkeeper.protocol.metadata_version import BASE, PARTITION_LOGS
 
 RETRY_SECONDS: Final = 0.5
 """Pause between calls that could not reach any leader for the whole deadline of the client."""
@@ -37,10 +37,11 @@ _log = logging.getLogger(__name__)
 class Session:
     """One process (`incarnation_id`) as broker `broker_id`. Counters are plain ints that the metrics read.
 
-    `kafka`: where Kafka clients reach it, if they do. `broker_epoch` is that of the registration in force, None before
-    the first; `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`: the
-    quorum's, as far as was heard; it never falls, so a late answer or a member of an older build takes nothing back.
-    `founding_id`: the founding of the quorum, as of its newest answer.
+    `kafka`: where Kafka clients reach it, if they do. `store_id`: of the store where it keeps objects, if it does; told
+    once the quorum has a metadata version that knows it. `broker_epoch` is that of the registration in force, None
+    before the first; `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`:
+    the quorum's, as far as was heard; it never falls, so a late answer or a member of an older build takes nothing
+    back. `founding_id`: the founding of the quorum, as of its newest answer.
 
     `highest_held()`: the highest ID that this process ever held, -1 before the first; `highest_known()`: likewise, or
     passed on. The latter goes along with every sign of life, so that a quorum which has lost what it knew learns of it.
@@ -55,6 +56,7 @@ class Session:
         *,
         incarnation_id: str,
         kafka: HostPort | None,
+        store_id: uuid.UUID | None,
         heartbeat_seconds: float,
         highest_held: Callable[[], int],
         highest_known: Callable[[], int],
@@ -65,6 +67,7 @@ class Session:
         self.incarnation_id = incarnation_id
         self.heartbeat_seconds = heartbeat_seconds
         self.kafka = None if kafka is None else str(kafka)
+        self.store_id = store_id
         self.broker_epoch: int | None = None
         self.cluster_id: str | None = None
         self.metadata_version = BASE
@@ -113,12 +116,16 @@ class Session:
             _log.info("unregistered broker %d, epoch %d", self.broker_id, self.broker_epoch)
 
     async def advertise(self) -> None:
-        """Register once more, to leave the address with the controllers. That keeps the epoch, if it was in force.
+        """Register once more, to leave address and store with the controllers. That keeps an epoch that is in force.
 
         Raises RequestError and FatalAgentError.
         """
         async with self._registering:
-            answer = await self._client.register(self.broker_id, self._registration())
+            try:
+                answer = await self._client.register(self.broker_id, self._registration())
+            except RequestError as error:
+                raise_if_fatal(error)
+                raise
             self._heard(answer)
             if answer.broker_epoch != self.broker_epoch:
                 self._registered(answer)
@@ -166,7 +173,9 @@ class Session:
                 return
 
     def _registration(self) -> RegisterBrokerRequest:
-        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka, self.held())
+        # An earlier build would refuse the field.
+        store_id = self.store_id if self.metadata_version >= PARTITION_LOGS else None
+        return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka, self.held(), store_id)
 
     def _registered(self, answer: RegisterBrokerResponse) -> None:
         self._pin_cluster_id(answer.cluster_id)

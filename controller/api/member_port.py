@@ -9,6 +9,14 @@ from prometheus_client.core import Metric
 
 from pidkeeper.controller.state.requests import Request
 from pidkeeper.protocol.events import Event
+from pidkeeper.protocol.log_messages import (
+    FindOffsetsRequest,
+    FindOffsetsResponse,
+    ReadLogsRequest,
+    ReadLogsResponse,
+    TopicsPage,
+    WatchLogsRequest,
+)
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AllocatedBlocksPage,
@@ -74,6 +82,30 @@ class Member(Protocol):
 
     def brokers(self) -> BrokersResponse:
         """All registered brokers."""
+        ...
+
+    def topics(self, after: str, limit: int) -> TopicsPage:
+        """At most `limit` topics whose names are above `after`."""
+        ...
+
+    def find_topics(self, names: list[str]) -> TopicsPage:
+        """Those of the named topics that there are."""
+        ...
+
+    def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
+        """Where the batches of some logs are, as far as was applied here."""
+        ...
+
+    def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
+        """Offsets of logs by time, as far as was applied here."""
+        ...
+
+    def watch_logs(self, request: WatchLogsRequest) -> Awaitable[Any]:
+        """A future of WatchLogsResponse once a log has gone on; `wait_ms` is the caller's business."""
+        ...
+
+    def end_watch(self, answer: Awaitable[Any]) -> None:
+        """Nobody waits for what `watch_logs` gave any more."""
         ...
 
     def watch(self, watched: bool) -> None:

@@ -8,8 +8,9 @@ import msgspec
 
 from pidkeeper.controller.raft.messages import NodeId
 from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
+from pidkeeper.protocol.log_messages import MAX_NAMED_TOPICS
 from pidkeeper.protocol.records import BrokerId, ProducerId
-from pidkeeper.protocol.transactions import MAX_TRANSACTIONAL_ID_LENGTH, TransactionalId
+from pidkeeper.protocol.transactions import MAX_TOPIC_LENGTH, MAX_TRANSACTIONAL_ID_LENGTH, TopicName, TransactionalId
 
 MAX_PAGE_BLOCKS: Final = 1000
 """Blocks on one page: at about 130 bytes of JSON each a page stays below 130 KiB."""
@@ -17,6 +18,8 @@ MAX_PAGE_BLOCKS: Final = 1000
 
 MAX_PAGE_TRANSACTIONS: Final = 1000
 """Transactional ids on one page: without partitions at most 2 KiB of JSON each, mostly under 300 bytes."""
+
+_UUID: Final = "^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
 
 TransactionState = Literal["Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"]
 """Kafka's names of the states that an id can be found in."""
@@ -83,6 +86,20 @@ class TransactionQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The transactional id to describe."""
 
     transactional_id: TransactionalId
+
+
+class TopicsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A page of the topics above the name `after`, at most `limit`."""
+
+    after: Annotated[str, msgspec.Meta(max_length=MAX_TOPIC_LENGTH)] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_NAMED_TOPICS)] = 100
+
+
+class TopicQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The topic to delete; with `topic_id`, only if it is still that one."""
+
+    name: TopicName
+    topic_id: Annotated[str, msgspec.Meta(pattern=_UUID)] | None = None
 
 
 class TransferLeadershipRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,9 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from pidkeeper.controller.api.admission import Admission, check_epoch, check_waits
 from pidkeeper.controller.api.limits import ApiLimits
+from pidkeeper.controller.api.log_operations import LogOperations
 from pidkeeper.controller.api.member_port import Member
 from pidkeeper.controller.api.metrics import AllocationMetrics
 from pidkeeper.controller.api.models import (
@@ -34,7 +36,6 @@ from pidkeeper.controller.state.requests import (
     InitProducerId,
     RaiseFloor,
     RegisterBroker,
-    Request,
     UnregisterBroker,
 )
 from pidkeeper.protocol.addresses import AddressError, HostPort
@@ -83,29 +84,10 @@ from pidkeeper.protocol.transactions import TopicPartitions
 from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.authentication import check_broker, not_permitted
 from pidkeeper.service.call import Call
-from pidkeeper.service.pending import PendingRequests
-from pidkeeper.service.throttle import Throttle
-
-MAX_OFFSET: Final = 2**63 - 1
-"""Offsets are Kafka's int64; a broker epoch is an offset."""
-
-ELECTION_SECONDS: Final = 0.15
-"""How long a broker's call waits for a leader that is missed. Half of an agent's first attempt, which must not run out:
-it would pass this member over, and it may be the next leader."""
-
-_QUOTAS: Final = {
-    "broker": "this broker asks more often than its quota allows",
-    "cluster": "all brokers together ask more often than the quota of the cluster allows",
-    "buckets": "more brokers ask at once than quotas are kept for",
-}
 
 
 class Operations:
-    """One method for each call, whose parameters and body are validated values; every method raises RequestError only.
-
-    A request goes through the checks in this order, and a refused one changes nothing: cluster id, epoch range,
-    leadership, room among the pending requests, token buckets.
-    """
+    """One method for each call, whose parameters and body are validated; every method raises RequestError only."""
 
     def __init__(
         self,
@@ -114,22 +96,17 @@ class Operations:
         metrics: AllocationMetrics,
         clock_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        self._gate = Admission(member, limits, metrics, clock_ns)
         self.member: Final = member
-        self.pending: Final = PendingRequests(limits.max_pending, limits.request_timeout_ms)
-        self._metrics = metrics
-        self._clock_ns = clock_ns
-        self._allocations = Throttle(limits.broker_allocations, limits.cluster_allocations)
-        self._sessions = Throttle(limits.broker_sessions, limits.cluster_sessions)
-        self._inits = Throttle(limits.broker_transactional_inits, limits.cluster_transactional_inits)
-        self._transactions = Throttle(limits.broker_transactions, limits.cluster_transactions)
+        self.pending: Final = self._gate.pending
+        self.logs: Final = LogOperations(self._gate)
 
     async def allocate(
         self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest]
     ) -> AllocateProducerIdsResponse:
         """Give the broker the next block, or the next few: as many as it asks for, and has tokens for."""
         request = self._checked(call)
-        if self.member.misses_leader():
-            await self.member.leader_known(ELECTION_SECONDS)
+        await self._gate.await_leader()
         first, started = self._begin_allocation(call, request)
         response: AllocateProducerIdsResponse
         if call.query.blocks == 1:
@@ -137,7 +114,7 @@ class Operations:
         else:
             answers = [first, *self._submit_further(request, call.query.blocks - 1, started)]
             response = _as_one(await self.pending.wait_for_all(answers, started))
-        self._metrics.duration.observe(self._clock_ns() - started, call.trace_id)
+        self._gate.metrics.duration.observe(self._gate.clock_ns() - started, call.trace_id)
         return response
 
     def allocate_soon(
@@ -155,26 +132,26 @@ class Operations:
 
     def _allocated(self, started: int, done: Callable[[Any], None], outcome: Any) -> None:
         if not isinstance(outcome, RequestError):
-            self._metrics.duration.observe(self._clock_ns() - started)
+            self._gate.metrics.duration.observe(self._gate.clock_ns() - started)
         done(outcome)
 
     def _checked(self, call: Call[None, AllocateQuery, AllocateProducerIdsRequest]) -> AllocateProducerIds:
         body = call.body
-        self._check_cluster(body.cluster_id)
-        _check_epoch(body.broker_epoch)
+        self._gate.check_cluster(body.cluster_id)
+        check_epoch(body.broker_epoch)
         check_broker(call.principal, body.broker_id)
         return AllocateProducerIds(body.broker_id, body.broker_epoch, held=body.held)
 
     def _begin_allocation(self, call: Call[Any, Any, Any], request: AllocateProducerIds) -> tuple[Awaitable[Any], int]:
         """The answer to come, and when it was asked for."""
-        _check_waits(call)
-        started = self._admit(self._allocations, request.broker_id)
+        check_waits(call)
+        started = self._gate.admit(self._gate.allocations, request.broker_id)
         return self.member.submit(request), started
 
     def _submit_further(self, request: AllocateProducerIds, most: int, now_ns: int) -> Iterator[Any]:
         """The same again, until a bound is met: who asked has its first block, and need not be told."""
         for _ in range(min(most, self.pending.room - 1)):
-            if self._allocations.admit(request.broker_id, now_ns) is not None:
+            if self._gate.allocations.admit(request.broker_id, now_ns) is not None:
                 return
             try:
                 yield self.member.submit(request)
@@ -184,33 +161,35 @@ class Operations:
     async def register(self, call: Call[BrokerPath, None, RegisterBrokerRequest]) -> RegisterBrokerResponse:
         """Register a broker incarnation."""
         body = call.body
-        self._check_cluster(body.cluster_id)
+        self._gate.check_cluster(body.cluster_id)
         if body.held is not None and body.cluster_id is None:
             # What it holds is nothing to a cluster that it does not name.
             raise RequestError(ErrorCode.INVALID_REQUEST, "held: name the cluster_id that gave these IDs, too")
-        request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka), body.held)
-        response: RegisterBrokerResponse = await self._submit_for(call.path.id, call, self._sessions, request)
+        request = RegisterBroker(call.path.id, body.incarnation_id, _address(body.kafka), body.held, body.store_id)
+        response: RegisterBrokerResponse = await self._gate.submit_for(call.path.id, call, self._gate.sessions, request)
         return response
 
     async def heartbeat(
         self, call: Call[BrokerPath, HeartbeatQuery, BrokerHeartbeatRequest]
     ) -> BrokerHeartbeatResponse:
         """Keep a registration unfenced."""
-        _check_epoch(call.body.broker_epoch)
+        check_epoch(call.body.broker_epoch)
         request = BrokerHeartbeat(call.path.id, call.body.broker_epoch, call.body.held, call.query.reserve_ids)
-        response: BrokerHeartbeatResponse = await self._submit_for(call.path.id, call, self._sessions, request)
+        sessions = self._gate.sessions
+        response: BrokerHeartbeatResponse = await self._gate.submit_for(call.path.id, call, sessions, request)
         return response
 
     async def unregister(self, call: Call[BrokerPath, None, UnregisterBrokerRequest]) -> UnregisterBrokerResponse:
         """End a registration."""
-        _check_epoch(call.body.broker_epoch)
+        check_epoch(call.body.broker_epoch)
         request = UnregisterBroker(call.path.id, call.body.broker_epoch)
-        response: UnregisterBrokerResponse = await self._submit_for(call.path.id, call, self._sessions, request)
+        sessions = self._gate.sessions
+        response: UnregisterBrokerResponse = await self._gate.submit_for(call.path.id, call, sessions, request)
         return response
 
     async def fence(self, call: Call[BrokerPath, None, FenceBrokerRequest]) -> FenceBrokerResponse:
         """End a registration, whoever's it is: an operator's order, where `unregister` is the broker's own."""
-        now, broker_id, named = self._admit(None, 0), call.path.id, call.body.broker_epoch
+        now, broker_id, named = self._gate.admit(None, 0), call.path.id, call.body.broker_epoch
         known = (one.broker_epoch for one in self.member.brokers().brokers if one.broker_id == broker_id)
         if (epoch := next(known, None)) is None:
             detail = f"broker {broker_id} is not registered: it has no epoch to fence"
@@ -218,7 +197,7 @@ class Operations:
         if named not in {None, epoch}:
             detail = f"broker {broker_id} has epoch {epoch}, not {named}: nothing was changed"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
-        await self._submit(UnregisterBroker(broker_id, epoch), now)
+        await self._gate.submit(UnregisterBroker(broker_id, epoch), now)
         return FenceBrokerResponse(broker_id, epoch)
 
     async def raise_floor(self, call: Call[None, None, RaiseFloorRequest]) -> RaiseFloorResponse:
@@ -226,7 +205,7 @@ class Operations:
         body = call.body
         _check_force(call.principal, body.force)
         request = RaiseFloor(body.at_least, forced=body.force)
-        response: RaiseFloorResponse = await self._submit(request, self._admit(None, 0))
+        response: RaiseFloorResponse = await self._gate.submit(request, self._gate.admit(None, 0))
         return response
 
     async def blocks(self, call: Call[None, BlocksQuery, None]) -> AllocatedBlocksPage:
@@ -247,7 +226,7 @@ class Operations:
     async def init_producer_id(self, call: Call[None, None, TransactionalInitRequest]) -> InitProducerIdResponse:
         """Give a transactional id its newest pair."""
         body = call.body
-        _check_epoch(body.broker_epoch)
+        check_epoch(body.broker_epoch)
         request = InitProducerId(
             body.broker_id,
             body.broker_epoch,
@@ -257,13 +236,13 @@ class Operations:
             body.producer_epoch,
             body.candidate,
         )
-        response: InitProducerIdResponse = await self._submit_for(body.broker_id, call, self._inits, request)
+        response: InitProducerIdResponse = await self._gate.submit_for(body.broker_id, call, self._gate.inits, request)
         return response
 
     async def add_partitions(self, call: Call[None, None, AddPartitionsToTxnRequest]) -> TransactionResponse:
         """Let partitions join a transaction."""
         body = call.body
-        _check_epoch(body.broker_epoch)
+        check_epoch(body.broker_epoch)
         topics = tuple(TopicPartitions(topic.topic, tuple(topic.partitions)) for topic in body.topics)
         request = AddPartitionsToTxn(
             body.broker_id, body.broker_epoch, body.transactional_id, body.producer_id, body.producer_epoch, topics
@@ -273,7 +252,7 @@ class Operations:
     async def end_transaction(self, call: Call[None, None, EndTxnRequest]) -> TransactionResponse:
         """Commit or abort a transaction."""
         body = call.body
-        _check_epoch(body.broker_epoch)
+        check_epoch(body.broker_epoch)
         request = EndTxn(
             body.broker_id,
             body.broker_epoch,
@@ -288,17 +267,17 @@ class Operations:
         """Abort a transaction and fence its producer."""
         body = call.body
         request = AbortTransaction(body.transactional_id, body.producer_id, body.producer_epoch)
-        response: TransactionResponse = await self._submit(request, self._admit(None, 0))
+        response: TransactionResponse = await self._gate.submit(request, self._gate.admit(None, 0))
         return response
 
     async def transactions(self, call: Call[None, TransactionsQuery, None]) -> TransactionsPage:
         """One page of the transactional ids."""
-        self._check_leader()
+        self._gate.check_leader()
         return self.member.transactions(call.query.after, call.query.limit, call.query.state, call.query.producer_id)
 
     async def transaction(self, call: Call[None, TransactionQuery, None]) -> TransactionDescription:
         """One transactional id."""
-        self._check_leader()
+        self._gate.check_leader()
         found = self.member.transaction(call.query.transactional_id)
         if found is None:
             detail = f"nothing is known of transactional id {call.query.transactional_id!r}"
@@ -307,13 +286,13 @@ class Operations:
 
     async def migration(self, call: Call[None, None, None]) -> MigrationDescription:
         """Where the migration is, with a fresh look at the znode."""
-        now = self._admit(None, 0)
+        now = self._gate.admit(None, 0)
         description: MigrationDescription = await self.pending.wait(self.member.describe_migration(), now)
         return description
 
     async def start_migration(self, call: Call[None, None, MigrationOrderRequest]) -> MigrationOrderResponse:
         """Begin the migration."""
-        now = self._admit(None, 0)
+        now = self._gate.admit(None, 0)
         phase: MigrationPhase = await self.pending.wait(self.member.start_migration(), now)
         return MigrationOrderResponse(phase.name.lower())
 
@@ -333,7 +312,7 @@ class Operations:
         return await self._order(MigrationPhase.ROLLING_BACK)
 
     async def _order(self, phase: MigrationPhase, *, forced: bool = False) -> MigrationOrderResponse:
-        now = self._admit(None, 0)
+        now = self._gate.admit(None, 0)
         order = self.member.order_migration(phase, forced=forced)
         reached: MigrationPhase = await self.pending.wait(order, now)
         return MigrationOrderResponse(reached.name.lower())
@@ -348,7 +327,7 @@ class Operations:
 
     async def transfer(self, call: Call[None, None, TransferLeadershipRequest]) -> QuorumDescription:
         """Begin a hand-over of leadership."""
-        self._check_leader()
+        self._gate.check_leader()
         self.member.transfer_leadership(call.body.target)
         return self.member.describe()
 
@@ -356,73 +335,31 @@ class Operations:
         """Found a quorum of blank members. No leader decides that, for there is none."""
         _check_force(call.principal, call.body.force)
         self.pending.check_room()
-        founded: FoundQuorumResponse = await self.pending.wait(self.member.found(call.body), self._clock_ns())
+        founded: FoundQuorumResponse = await self.pending.wait(self.member.found(call.body), self._gate.clock_ns())
         return founded
 
     async def dismiss_evidence(self, call: Call[None, None, DismissEvidenceRequest]) -> DismissEvidenceResponse:
         """Let what a broker says it holds count no more."""
         request = DismissEvidence(call.body.broker_id, call.body.highest_producer_id)
-        response: DismissEvidenceResponse = await self._submit(request, self._admit(None, 0))
+        response: DismissEvidenceResponse = await self._gate.submit(request, self._gate.admit(None, 0))
         return response
 
     async def add_voter(self, call: Call[None, None, AddVoterRequest]) -> AddVoterResponse:
         """Go one step towards a new voter."""
-        now = self._admit(None, 0)
+        now = self._gate.admit(None, 0)
         response: AddVoterResponse = await self.pending.wait(self.member.add_voter(call.body), now)
         return response
 
     async def remove_voter(self, call: Call[VoterPath, None, None]) -> RemoveVoterResponse:
         """Remove a voter or a learner."""
-        now = self._admit(None, 0)
+        now = self._gate.admit(None, 0)
         response: RemoveVoterResponse = await self.pending.wait(self.member.remove_voter(call.path.id), now)
         return response
 
     async def _step(self, call: Call[Any, Any, Any], request: AddPartitionsToTxn | EndTxn) -> TransactionResponse:
-        response: TransactionResponse = await self._submit_for(request.broker_id, call, self._transactions, request)
+        steps = self._gate.transactions
+        response: TransactionResponse = await self._gate.submit_for(request.broker_id, call, steps, request)
         return response
-
-    async def _submit_for(self, broker_id: int, call: Call[Any, Any, Any], throttle: Throttle, request: Request) -> Any:
-        """Submit what a broker asks, in the name of this caller."""
-        check_broker(call.principal, broker_id)
-        if self.member.misses_leader():
-            await self.member.leader_known(ELECTION_SECONDS)
-        _check_waits(call)
-        return await self._submit(request, self._admit(throttle, broker_id))
-
-    async def _submit(self, request: Request, now_ns: int) -> Any:
-        return await self.pending.wait(self.member.submit(request), now_ns)
-
-    def _admit(self, throttle: Throttle | None, broker_id: int) -> int:
-        """Leader, room and tokens; the time at which they were there."""
-        self._check_leader()
-        try:
-            self.pending.check_room()
-        except RequestError:
-            self._metrics.throttled["pending"] += 1
-            raise
-        now = self._clock_ns()
-        if throttle is not None and (refusal := throttle.admit(broker_id, now)) is not None:
-            self._metrics.throttled[refusal.quota] += 1
-            if throttle is self._allocations:
-                self._metrics.throttled_allocations.count(broker_id)
-            wait_ms = -(-refusal.wait_ns // 1_000_000)
-            detail = f"{_QUOTAS[refusal.quota]}; wait {wait_ms} ms"
-            raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail, throttle_time_ms=wait_ms)
-        return now
-
-    def _check_cluster(self, cluster_id: str | None) -> None:
-        if cluster_id is not None and cluster_id != self.member.cluster_id:
-            detail = f"the request is for cluster {cluster_id!r}, this is cluster {self.member.cluster_id!r}"
-            raise RequestError(ErrorCode.INCONSISTENT_CLUSTER_ID, detail)
-
-    def _check_leader(self) -> None:
-        leader = self.member.leader()
-        if leader is None:
-            detail = f"node {self.member.node_id} is not the leader and knows none; ask again shortly"
-            raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
-        if leader[0] != self.member.node_id:
-            detail = f"node {self.member.node_id} is not the leader; ask node {leader[0]} at {leader[1]}"
-            raise RequestError(ErrorCode.NOT_CONTROLLER, detail)
 
 
 def _as_one(answers: Sequence[AllocateProducerIdsResponse | RequestError]) -> AllocateProducerIdsResponse:
@@ -453,18 +390,3 @@ def _address(kafka: str | None) -> str | None:
         detail = f"kafka: {address!r} has {len(address)} characters, {MAX_PEER_LENGTH} are allowed"
         raise RequestError(ErrorCode.INVALID_REQUEST, detail)
     return address
-
-
-def _check_epoch(broker_epoch: int) -> None:
-    if broker_epoch > MAX_OFFSET:
-        raise RequestError(ErrorCode.INVALID_REQUEST, f"broker_epoch must be <= {MAX_OFFSET}; nothing was changed")
-
-
-def _check_waits(call: Call[Any, Any, Any]) -> None:
-    """Refuse the attempt of a caller that has gone: it may have made another one since, and worked on with its answer.
-
-    A member that stood still finds such attempts in its sockets. Submitted behind the later one, an InitProducerId
-    would fence the producer that sent both.
-    """
-    if call.has_hung_up():
-        raise RequestError(ErrorCode.REQUEST_TIMED_OUT, "the caller has closed its connection: nothing was done")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
+from pidkeeper.controller.api.log_operations import LogOperations
 from pidkeeper.controller.api.models import (
     AllocateQuery,
     BlocksQuery,
     BrokerPath,
     HeartbeatQuery,
     ProducerPath,
+    TopicQuery,
+    TopicsQuery,
     TransactionQuery,
     TransactionsQuery,
     TransferLeadershipRequest,
@@ -18,6 +22,22 @@ from pidkeeper.controller.api.models import (
 )
 from pidkeeper.controller.api.operations import Operations
 from pidkeeper.protocol.errors import ErrorCode
+from pidkeeper.protocol.log_messages import (
+    CommitObjectRequest,
+    CommitObjectResponse,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    DeleteTopicResponse,
+    FindOffsetsRequest,
+    FindOffsetsResponse,
+    FindTopicsRequest,
+    ReadLogsRequest,
+    ReadLogsResponse,
+    TopicDescription,
+    TopicsPage,
+    WatchLogsRequest,
+    WatchLogsResponse,
+)
 from pidkeeper.protocol.messages import (
     AbortTransactionRequest,
     AddPartitionsToTxnRequest,
@@ -56,6 +76,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerResponse,
 )
 from pidkeeper.service.access import Access
+from pidkeeper.service.call import Call
 from pidkeeper.service.routes import Route
 
 _PROPOSAL: Final = (
@@ -75,6 +96,21 @@ _PRODUCER: Final = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.PRODUCER_FENCED,
 )
+_TOPIC: Final = (*_PROPOSAL, ErrorCode.UNSUPPORTED_VERSION)
+_NEW_TOPIC: Final = (
+    *_TOPIC,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.TOPIC_ALREADY_EXISTS,
+    ErrorCode.INVALID_PARTITIONS,
+)
+_READ: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+
+
+def _on_logs(
+    method: Callable[[LogOperations, Call[Any, Any, Any]], Awaitable[Any]],
+) -> Callable[[Operations, Call[Any, Any, Any]], Awaitable[Any]]:
+    return lambda operations, call: method(operations.logs, call)
+
 
 # The hottest call first: a path without a parameter is found by one look-up, whatever the order, but a reader
 # should not have to know that.
@@ -113,6 +149,7 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
             *_PROPOSAL,
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+            ErrorCode.STORE_REFUSED,
             *_EVIDENCE,
         ),
     ),
@@ -266,6 +303,118 @@ ROUTES: Final[tuple[Route[Operations], ...]] = (
         query_texts=frozenset({"transactional_id"}),
         response=TransactionDescription,
         errors=(ErrorCode.NOT_CONTROLLER, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+    ),
+    Route(
+        method="POST",
+        path="/v1/objects/commit",
+        name="commit_object",
+        summary="Let the record batches of an object in the store join their partition logs.",
+        access=Access.BROKER,
+        handler=_on_logs(LogOperations.commit),
+        request=CommitObjectRequest,
+        response=CommitObjectResponse,
+        errors=(*_SESSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.STORE_REFUSED),
+    ),
+    Route(
+        method="POST",
+        path="/v1/logs/read",
+        name="read_logs",
+        summary="Tell where the batches of some partition logs are, from an offset of each on.",
+        access=Access.BROKER,
+        handler=_on_logs(LogOperations.read),
+        request=ReadLogsRequest,
+        response=ReadLogsResponse,
+        errors=(*_READ, ErrorCode.REQUEST_TIMED_OUT),
+    ),
+    Route(
+        method="POST",
+        path="/v1/logs/watch",
+        name="watch_logs",
+        summary="Wait until one of some partition logs goes on.",
+        access=Access.BROKER,
+        handler=_on_logs(LogOperations.watch),
+        request=WatchLogsRequest,
+        response=WatchLogsResponse,
+        errors=_READ,
+    ),
+    Route(
+        method="POST",
+        path="/v1/logs/offsets",
+        name="find_offsets",
+        summary="Find offsets of partition logs by time: the first, the next, or those of records.",
+        access=Access.BROKER,
+        handler=_on_logs(LogOperations.offsets),
+        request=FindOffsetsRequest,
+        response=FindOffsetsResponse,
+        errors=(*_READ, ErrorCode.REQUEST_TIMED_OUT),
+    ),
+    Route(
+        method="GET",
+        path="/v1/topics",
+        name="list_topics",
+        summary="List the topics in order of their names, page by page.",
+        access=Access.VIEWER,
+        handler=_on_logs(LogOperations.topics),
+        query_model=TopicsQuery,
+        query_texts=frozenset({"after"}),
+        response=TopicsPage,
+        errors=(ErrorCode.NOT_CONTROLLER,),
+    ),
+    Route(
+        method="POST",
+        path="/v1/topics/find",
+        name="find_topics",
+        summary="Find topics by name.",
+        access=Access.BROKER,
+        handler=_on_logs(LogOperations.find_topics),
+        request=FindTopicsRequest,
+        response=TopicsPage,
+        errors=_READ,
+    ),
+    Route(
+        method="POST",
+        path="/v1/topics/create",
+        name="create_topic",
+        summary="Create a topic for a client of a broker.",
+        access=Access.BROKER,
+        handler=_on_logs(LogOperations.create_topic),
+        request=CreateTopicRequest,
+        response=TopicDescription,
+        errors=(*_NEW_TOPIC, ErrorCode.STALE_BROKER_EPOCH, ErrorCode.BROKER_ID_NOT_REGISTERED),
+    ),
+    Route(
+        method="POST",
+        path="/v1/topics/delete",
+        name="delete_topic",
+        summary="Delete a topic for a client of a broker, with all that it holds.",
+        access=Access.BROKER,
+        handler=_on_logs(LogOperations.delete_topic),
+        request=DeleteTopicRequest,
+        response=DeleteTopicResponse,
+        errors=(*_SESSION, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ),
+    Route(
+        method="POST",
+        path="/v1/topics",
+        name="order_topic",
+        summary="Create a topic.",
+        access=Access.OPERATOR,
+        handler=_on_logs(LogOperations.order_topic),
+        request=CreateTopicRequest,
+        response=TopicDescription,
+        errors=_NEW_TOPIC,
+    ),
+    Route(
+        method="DELETE",
+        path="/v1/topics",
+        name="remove_topic",
+        summary="Delete a topic, with all that it holds.",
+        access=Access.OPERATOR,
+        handler=_on_logs(LogOperations.remove_topic),
+        query_model=TopicQuery,
+        query_texts=frozenset({"name", "topic_id"}),
+        response=DeleteTopicResponse,
+        errors=(*_TOPIC, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ),
     Route(
         method="GET",

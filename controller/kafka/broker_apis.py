@@ -99,7 +99,7 @@ def _register(
 ) -> Awaitable[RegisterBrokerResponse]:
     # A new process of ours knows of no cluster yet; a broker of another system has been told which it is of.
     cluster_id = request.cluster_id if request.own is None else request.cluster_id or None
-    body = RegisterBrokerRequest(str(request.incarnation_id), cluster_id, asked.kafka, asked.held)
+    body = RegisterBrokerRequest(str(request.incarnation_id), cluster_id, asked.kafka, asked.held, asked.store_id)
     path = BrokerPath(_checked(request.broker_id))
     return operations.register(Call(caller.principal, path, None, body, caller.has_hung_up))
 

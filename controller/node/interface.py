@@ -9,6 +9,7 @@ from msgspec.structs import asdict
 from prometheus_client.core import Metric
 
 from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topics_page
 from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.node.status import KnownLeader, describe, liveness, peer_states, readiness
@@ -18,6 +19,14 @@ from pidkeeper.controller.transport.identity import Peer
 from pidkeeper.protocol.addresses import AddressError, HostPort
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.events import Event
+from pidkeeper.protocol.log_messages import (
+    FindOffsetsRequest,
+    FindOffsetsResponse,
+    ReadLogsRequest,
+    ReadLogsResponse,
+    TopicsPage,
+    WatchLogsRequest,
+)
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AllocatedBlocksPage,
@@ -110,6 +119,30 @@ class MemberInterface:
         """The registered brokers."""
         leadership = self._member.leadership
         return brokers_response(self._member.machine.brokers, leadership.last_contact_ms, leadership.reserve_ids)
+
+    def topics(self, after: str, limit: int) -> TopicsPage:
+        """A page of the topics."""
+        return topics_page(self._member.machine.logs, after, limit)
+
+    def find_topics(self, names: list[str]) -> TopicsPage:
+        """Those of the named topics that there are."""
+        return find_topics(self._member.machine.logs, names)
+
+    def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
+        """Where the batches of some logs are."""
+        return read_logs(self._member.machine.logs, request)
+
+    def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
+        """Offsets of logs by time."""
+        return find_offsets(self._member.machine.logs, request)
+
+    def watch_logs(self, request: WatchLogsRequest) -> Any:
+        """A future of WatchLogsResponse; see `LogWatch`."""
+        return self._member.leadership.watch_logs(request.logs)
+
+    def end_watch(self, answer: Any) -> None:
+        """Nobody waits for the future that `watch_logs` gave any more."""
+        self._member.leadership.log_watch.remove(answer)
 
     def watch(self, watched: bool) -> None:
         """Whether somebody wants to know what happens."""

@@ -19,6 +19,7 @@ from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import BlockZnode
 from pidkeeper.controller.node.decider import Decider
 from pidkeeper.controller.node.founding_duty import FoundingDuty
+from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.markers import MarkerWriter
 from pidkeeper.controller.node.own_ids_duty import OwnIdsDuty
 from pidkeeper.controller.node.proposals import Proposals
@@ -30,6 +31,7 @@ from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.protocol.errors import RequestError
 from pidkeeper.protocol.founding import Founded
+from pidkeeper.protocol.log_messages import WatchedLog
 from pidkeeper.protocol.metadata_version import BASE, MEMBERSHIP
 from pidkeeper.protocol.records import AllocateProducerIdsRecord, Record
 from pidkeeper.service.broker_counts import BrokerCounts
@@ -116,6 +118,7 @@ class Leadership:
             bridge=settings.bridge,
             new_name=surroundings.new_name,
         )
+        self.log_watch = LogWatch()
         self.own_ids = OwnIdsDuty(machine, self.migration.fill_own_ids)
         self.founding = FoundingDuty(
             machine,
@@ -176,6 +179,14 @@ class Leadership:
             raise not_controller()
         self._take(request, answer)
 
+    def watch_logs(self, watched: Iterable[WatchedLog]) -> Any:
+        """A future of WatchLogsResponse; raises RequestError, here or through the future. See `LogWatch`."""
+        if not self.serving():
+            raise not_controller()
+        answer = self._surroundings.loop.create_future()
+        self.log_watch.add(self._machine.logs, watched, answer)
+        return answer
+
     def last_contact_ms(self, broker_id: int) -> int | None:
         """How long ago a broker was heard; None if it was not since this member leads, or too long ago."""
         silent = self.sessions.silent(broker_id, self.ticks) if self.serving() else None
@@ -213,6 +224,7 @@ class Leadership:
         self.closed = True
         self._proposals.fail(refusal)
         self.decider.fail(refusal)
+        self.log_watch.deposed()
 
     # What the driver tells.
 
@@ -225,6 +237,7 @@ class Leadership:
         if self._led_term not in {None, led_term}:
             self._proposals.deposed()
             self.decider.fail(not_controller())
+            self.log_watch.deposed()
             self.migration.deposed()
         self._led_term = led_term
         if core.serving != self._began:
@@ -238,6 +251,7 @@ class Leadership:
 
     def applied(self, records: list[Record]) -> None:
         """These were committed and applied."""
+        self.log_watch.applied(self._machine.logs)
         if self._began and self._core.serving:
             self.sessions.applied(records, self.ticks)
             self.transactions.applied(records, self.ticks)

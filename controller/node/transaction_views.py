@@ -93,6 +93,7 @@ def brokers_response(
                 known.incarnation_id,
                 last_contact_ms(known.broker_id),
                 reserve_ids(known.broker_id),
+                known.store_id,
             )
             for known in brokers.all()
         ]

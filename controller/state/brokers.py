@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.logs import BrokerStoreRecord
 from pidkeeper.protocol.records import (
     BrokerEndpointRecord,
     BrokerRegistrationChangeRecord,
@@ -26,6 +27,11 @@ MAX_BROKERS: Final = 10_000
 
 MAX_SUPERSEDED: Final = 8
 """Former incarnations remembered for each broker. An older one than that finds its epoch stale and registers anew."""
+
+
+RegistrationRecord = (
+    RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord | BrokerEndpointRecord
+)
 
 
 class BrokersState:
@@ -49,7 +55,7 @@ class BrokersState:
 
     def replay(
         self,
-        record: RegisterBrokerRecord | UnregisterBrokerRecord | BrokerRegistrationChangeRecord | BrokerEndpointRecord,
+        record: RegistrationRecord | BrokerStoreRecord,
         offset: int,
     ) -> None:
         """Apply one registration record. Only committed records get here, so a mismatch stops the process."""
@@ -69,6 +75,8 @@ class BrokersState:
             del self._registrations[record.broker_id]
         elif isinstance(record, BrokerEndpointRecord):
             self._registrations[record.broker_id] = msgspec.structs.replace(before, kafka=record.kafka)
+        elif isinstance(record, BrokerStoreRecord):
+            self._registrations[record.broker_id] = msgspec.structs.replace(before, store_id=record.store_id)
         else:
             self._registrations[record.broker_id] = msgspec.structs.replace(before, fenced=record.fenced)
 

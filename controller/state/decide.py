@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-from pidkeeper.controller.state import id_decisions, migration_decisions, requests, transaction_decisions
+from pidkeeper.controller.state import (
+    commit_decisions,
+    id_decisions,
+    migration_decisions,
+    requests,
+    topic_decisions,
+    transaction_decisions,
+)
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.foundings import is_news
 
-_DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS
+_LOG_DECIDERS: Final[dict[type[Any], Callable[[Draft, Any], Any]]] = {
+    requests.CommitObject: commit_decisions.commit_object,
+    requests.CreateTopic: topic_decisions.create_topic,
+    requests.DeleteTopic: topic_decisions.delete_topic,
+    requests.ExpireProducers: topic_decisions.expire_producers,
+    requests.ConfirmState: topic_decisions.confirm_state,
+}
+_DECIDERS: Final = id_decisions.DECIDERS | transaction_decisions.DECIDERS | migration_decisions.DECIDERS | _LOG_DECIDERS
 
-_CONFIRMED: Final = frozenset(transaction_decisions.DECIDERS | migration_decisions.DECIDERS)
+_CONFIRMED: Final = frozenset(transaction_decisions.DECIDERS | migration_decisions.DECIDERS | _LOG_DECIDERS)
 
-REGISTRATION_BYTES: Final = 592
-"""At most, of an encoded registration and endpoint: 64 characters of four bytes, 264 of one, and 32 for the rest of
-each."""
+REGISTRATION_BYTES: Final = 656
+"""At most, of an encoded registration, endpoint and store: 64 characters of four bytes, 264 of one, 36 of a uuid, and
+32 for the rest of the first two and 28 for that of the store."""
 
 EVIDENCE_BYTES: Final = 80
 """At most, of an encoded EvidenceRecord: a uuid of 36 characters and three integers."""
@@ -40,8 +55,9 @@ def decide(draft: Draft, request: requests.Request) -> Any:
 def must_be_confirmed(request: requests.Request) -> bool:
     """Whether no answer to `request` may leave before an entry is committed behind it, be there a record or not.
 
-    It says how a transactional id stands, or the migration. A leader that was deposed and does not know it yet would
-    fence the newest producer, or grant what an older one asks for; or call a phase the current one that is over.
+    It says how a transactional id stands, or a log, or the migration. A leader that was deposed and does not know it
+    yet would fence the newest producer, or grant what an older one asks for; or call a phase the current one that is
+    over.
     """
     return type(request) in _CONFIRMED
 
@@ -56,7 +72,7 @@ def most_records(request: requests.Request) -> int:
     if isinstance(request, requests.InitProducerId):
         return 2 if request.may_take_block else 1
     if isinstance(request, requests.RegisterBroker):
-        return 4
+        return 5
     if isinstance(request, requests.BrokerHeartbeat | requests.RecordFounding):
         return 2
     return 2 if isinstance(request, requests.AdvanceMigration) else 1
@@ -74,6 +90,10 @@ def most_bytes(draft: Draft, request: requests.Request) -> int:
         return RECORD_BYTES + EVIDENCE_BYTES
     if isinstance(request, requests.FillOwnIds):
         return most_records(request) * RECORD_BYTES
+    if isinstance(request, requests.CommitObject):
+        return commit_decisions.most_bytes(request)
+    if isinstance(request, requests.CreateTopic):
+        return topic_decisions.most_bytes(request)
     if isinstance(request, requests.RecordFounding):
         return FOUNDING_BYTES
     return migration_decisions.most_bytes(request) or transaction_decisions.most_bytes(draft, request) or RECORD_BYTES

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pidkeeper.controller.state.brokers import check_epoch
 from pidkeeper.controller.state.foundings import check_open
+from pidkeeper.controller.state.logs.draft import LogsDraft
 from pidkeeper.controller.state.machine import Allocation, StateMachine
 from pidkeeper.controller.state.producer_ids import check_block_left
 from pidkeeper.controller.state.requests import Claimed
 from pidkeeper.controller.state.transactions import MAX_PARTITION_BYTES, MAX_TRANSACTIONAL_IDS, gets_new_id
+from pidkeeper.controller.state.transitions import ends_at_once
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.ids import ProducerIdBlock
 from pidkeeper.protocol.metadata_version import TRANSACTIONAL_BLOCKS
@@ -32,6 +34,7 @@ class Draft:
 
     __slots__ = (
         "_brokers",
+        "_logs",
         "_partition_bytes",
         "_transactions",
         "_users",
@@ -57,6 +60,7 @@ class Draft:
         self._transactions: dict[str, TransactionRecord | None] = {}
         self._users: dict[int, str] = {}
         self._partition_bytes = machine.transactions.partition_bytes
+        self._logs: LogsDraft | None = None
         self.records: list[Record] = []
 
     def require(self, metadata_version: int) -> None:
@@ -67,6 +71,13 @@ class Draft:
                 f"this needs metadata version {metadata_version}, the quorum has {self.metadata_version}: "
                 "see that all members run, as the newest build",
             )
+
+    @property
+    def logs(self) -> LogsDraft:
+        """Partition logs."""
+        if self._logs is None:
+            self._logs = LogsDraft(self.machine.logs)
+        return self._logs
 
     # Producer IDs, and where they come from.
 
@@ -203,8 +214,14 @@ class Draft:
                 self._take_own_id(record.producer_id)
             self._transactions[name] = record
             self._users[record.producer_id] = name
+            if before is not None and ends_at_once(before, record) and self._has_open_transactions():
+                self.logs.end_transaction(before, record)
         self._partition_bytes += added
         self.records.append(logged or record)
+
+    def _has_open_transactions(self) -> bool:
+        """Whether any log may have one."""
+        return self._logs is not None or self.machine.logs.open > 0
 
     def _take_own_id(self, producer_id: int) -> None:
         if self.own_ids.next_id is None:

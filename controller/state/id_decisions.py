@@ -23,6 +23,7 @@ from pidkeeper.protocol.founding import (
     SuccessionRecord,
 )
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.logs import BrokerStoreRecord
 from pidkeeper.protocol.messages import (
     AllocateProducerIdsResponse,
     BrokerHeartbeatResponse,
@@ -32,7 +33,7 @@ from pidkeeper.protocol.messages import (
     RegisterBrokerResponse,
     UnregisterBrokerResponse,
 )
-from pidkeeper.protocol.metadata_version import FOUNDING, SUCCESSION, TRANSACTIONAL_BLOCKS, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import FOUNDING, PARTITION_LOGS, SUCCESSION, TRANSACTIONAL_BLOCKS, TRANSACTIONS
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -103,6 +104,7 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
             f"incarnation {request.incarnation_id} of broker {request.broker_id} was replaced by "
             f"{before.incarnation_id}: stop one of the two processes or give it another broker id",
         )
+    _check_store(draft, request)
     known = before is not None and before.incarnation_id == request.incarnation_id
     evidence = _is_evidence(draft, request, before.broker_epoch if before is not None and known else None)
     if before is not None and known:
@@ -120,12 +122,26 @@ def register_broker(draft: Draft, request: requests.RegisterBroker) -> RegisterB
     if draft.metadata_version >= TRANSACTIONS and request.kafka is not None and request.kafka != registration.kafka:
         draft.records.append(BrokerEndpointRecord(request.broker_id, epoch, request.kafka))
         registration = replace(registration, kafka=request.kafka)
+    if draft.metadata_version >= PARTITION_LOGS and request.store_id not in {None, registration.store_id}:
+        draft.records.append(BrokerStoreRecord(request.broker_id, epoch, request.store_id))
+        registration = replace(registration, store_id=request.store_id)
+        draft.logs.store_id = request.store_id
     if registration is not before:
         draft.put_broker(request.broker_id, registration)
     if evidence:
         _leave_evidence(draft, request.broker_id, request.held)
     own = draft.foundings
     return RegisterBrokerResponse(epoch, cluster_id, draft.metadata_version, own.founding_id, own.succession)
+
+
+def _check_store(draft: Draft, request: requests.RegisterBroker) -> None:
+    """Raise STORE_REFUSED for a broker that keeps objects where the others would not find them."""
+    if request.store_id is None or draft.metadata_version < PARTITION_LOGS:
+        return
+    known = draft.logs.store_id
+    if known not in {None, request.store_id}:
+        detail = f"broker {request.broker_id} keeps objects in store {request.store_id}, and the cluster's is {known}"
+        raise RequestError(ErrorCode.STORE_REFUSED, f"{detail}: configure the same one for all agents")
 
 
 def _make_room(draft: Draft) -> None:

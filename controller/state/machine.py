@@ -8,8 +8,9 @@ from typing import Final, get_args
 
 import msgspec
 
-from pidkeeper.controller.state.brokers import BrokersState
+from pidkeeper.controller.state.brokers import BrokersState, RegistrationRecord
 from pidkeeper.controller.state.foundings import NOT_FOUNDED, Foundings
+from pidkeeper.controller.state.logs.state import LogsState
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.own_ids import NO_OWN_IDS, OwnIds
 from pidkeeper.controller.state.producer_ids import ProducerIdsState
@@ -17,6 +18,7 @@ from pidkeeper.controller.state.transactions import TransactionsState, gets_new_
 from pidkeeper.controller.state.transitions import TransactionStatus, ends_at_once
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
+from pidkeeper.protocol.logs import BrokerStoreRecord, LogRecord, ObjectId, ObjectRecord
 from pidkeeper.protocol.metadata_version import BASE, ENDS_AT_ONCE, LATEST, SUCCESSION, TRANSACTIONAL_BLOCKS
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
@@ -82,6 +84,7 @@ class StateMachine:
         self.own_ids = NO_OWN_IDS
         self.foundings = NOT_FOUNDED
         self.migration = MigrationState()
+        self.logs = LogsState()
         self.metadata_version = BASE
         self.supported: Final = supported
 
@@ -113,16 +116,13 @@ class StateMachine:
                 case VotersRecord():
                     self.voters = record
                 case TransactionRecord() | AddPartitionsRecord() | ForgetTransactionRecord():
-                    self._check_end(record, offset)
-                    own_ids = self._own_ids_after(record, offset)
-                    self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
-                    self.own_ids = own_ids
+                    self._transact(record, offset)
                 case FoundingRecord() | SuccessionRecord() | EvidenceRecord() | EvidenceDismissedRecord():
                     self._found(record, offset)
                 case FeatureLevelRecord():
                     self._take_version(record.metadata_version)
                 case _:
-                    self.brokers.replay(record, offset)
+                    self._serve(record, offset)
             self.next_offset = offset + 1
 
     def _hand_out(self, record: AllocateProducerIdsRecord | TransactionalBlockRecord, offset: int) -> None:
@@ -159,6 +159,34 @@ class StateMachine:
             self.producer_ids.replay_succession(record)
             self.own_ids = NO_OWN_IDS
 
+    def _transact(self, record: TransactionRecord | AddPartitionsRecord | ForgetTransactionRecord, offset: int) -> None:
+        self._check_end(record, offset)
+        own_ids = self._own_ids_after(record, offset)
+        before = self.transactions.get(record.transactional_id)
+        self.transactions.replay(record, offset, self.producer_ids.next_producer_id)
+        self.own_ids = own_ids
+        if isinstance(record, TransactionRecord) and before is not None and ends_at_once(before, record):
+            self.logs.end_transaction(before, record)
+
+    def _serve(self, record: RegistrationRecord | LogRecord, offset: int) -> None:
+        if isinstance(record, RegistrationRecord | BrokerStoreRecord):
+            self.brokers.replay(record, offset)
+            if isinstance(record, BrokerStoreRecord):
+                self.logs.pin(record.store_id, f"offset {offset}")
+            return
+        if isinstance(record, ObjectRecord):
+            self._check_committer(record.object, offset)
+        self.logs.replay(record, offset, self.foundings.founding_id)
+
+    def _check_committer(self, name: ObjectId, offset: int) -> None:
+        registration = self.brokers.get(name.broker_id)
+        assert registration is not None and registration.broker_epoch == name.broker_epoch, (
+            f"L3: offset {offset} commits {name}, but the broker has {registration}"
+        )
+        assert registration.store_id == self.logs.store_id is not None, (
+            f"L3: offset {offset} commits {name}, but the cluster's store is {self.logs.store_id}: {registration}"
+        )
+
     def _check_end(self, record: Record, offset: int) -> None:
         if self.metadata_version < ENDS_AT_ONCE and isinstance(record, TransactionRecord):
             before = self.transactions.get(record.transactional_id)
@@ -187,7 +215,7 @@ class StateMachine:
 
     def capture(self, index: int, term: int) -> CapturedState:
         """Likewise, but of what takes long only as much is done as must be before the next entry is applied."""
-        transactions = self.transactions.copied()
+        transactions, logs = self.transactions.copied(), self.logs.captured()
         image = partial(
             StateImage,
             version=self.metadata_version,
@@ -204,7 +232,7 @@ class StateMachine:
             evidence=self.foundings.evidence,
             succession=self.foundings.succeeded,
         )
-        return CapturedState(index, term, self.next_offset, lambda: image(transactions=transactions()))
+        return CapturedState(index, term, self.next_offset, lambda: image(transactions=transactions(), logs=logs()))
 
     def restore(self, image: StateImage) -> None:
         """Replace the state by a snapshot's. The next ID never goes back: an older image stops the process.
@@ -224,6 +252,9 @@ class StateMachine:
         self.migration = MigrationState(image.migration)
         self.own_ids = OwnIds(image.own_ids)
         self.foundings = Foundings(image.founding, image.evidence, image.succession)
+        self.logs = LogsState()
+        if image.logs is not None:
+            self.logs.restore(image.logs)
 
 
 def allocations(records: Sequence[Record], first_offset: int) -> list[tuple[int, Allocation]]:

@@ -7,6 +7,8 @@ import uuid
 import msgspec
 
 from pidkeeper.protocol.founding import Succession
+from pidkeeper.protocol.log_messages import OfferedBatch
+from pidkeeper.protocol.logs import ObjectId
 from pidkeeper.protocol.messages import HeldIds
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.transactions import TopicPartitions
@@ -15,13 +17,15 @@ from pidkeeper.protocol.transactions import TopicPartitions
 class RegisterBroker(msgspec.Struct, frozen=True):
     """Answered with RegisterBrokerResponse. `kafka`: host:port where Kafka clients reach it, if it said.
 
-    `held`: what it remembers of the IDs that it was given, if it remembers any.
+    `held`: what it remembers of the IDs that it was given, if it remembers any. `store_id`: of the store where it keeps
+    objects, if it does.
     """
 
     broker_id: int
     incarnation_id: str
     kafka: str | None = None
     held: HeldIds | None = None
+    store_id: uuid.UUID | None = None
 
 
 class UnregisterBroker(msgspec.Struct, frozen=True):
@@ -227,6 +231,45 @@ class AdvanceMigration(msgspec.Struct, frozen=True):
     left_at: int = -1
 
 
+class CreateTopic(msgspec.Struct, frozen=True):
+    """Answered with TopicDescription. Fields as of CreateTopicRequest."""
+
+    topic_id: uuid.UUID
+    name: str
+    partitions: int
+    retention_ms: int
+    retention_bytes: int
+    broker: tuple[int, int] | None
+    validate_only: bool
+
+
+class DeleteTopic(msgspec.Struct, frozen=True):
+    """Answered with DeleteTopicResponse. Fields as of DeleteTopicRequest."""
+
+    name: str
+    topic_id: uuid.UUID | None
+    broker: tuple[int, int] | None
+
+
+class CommitObject(msgspec.Struct, frozen=True):
+    """Answered with CommitObjectResponse. Fields as of CommitObjectRequest."""
+
+    object: ObjectId
+    founding_id: uuid.UUID
+    size: int
+    batches: tuple[OfferedBatch, ...]
+
+
+class ExpireProducers(msgspec.Struct, frozen=True):
+    """Asked by the leader itself: forget producers that wrote nothing since. Answered with None."""
+
+    before_ms: int
+
+
+class ConfirmState(msgspec.Struct, frozen=True):
+    """Answered with None once it is sure that no other leader has committed more than is applied then."""
+
+
 SignOfLife = AllocateProducerIds | BrokerHeartbeat | RegisterBroker
 """Whoever asks for one of these is a broker that lives."""
 
@@ -250,4 +293,9 @@ Request = (
     | StartMigration
     | OrderMigration
     | AdvanceMigration
+    | CreateTopic
+    | DeleteTopic
+    | CommitObject
+    | ExpireProducers
+    | ConfirmState
 )

@@ -11,6 +11,14 @@ from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogEntry
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
 from pidkeeper.protocol.ids import MAX_PRODUCER_ID
+from pidkeeper.protocol.logs import (
+    BrokerStoreRecord,
+    ObjectRecord,
+    ObjectsDeletedRecord,
+    ProducersExpiredRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from pidkeeper.protocol.migration import MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     AllocateProducerIdsRecord,
@@ -107,6 +115,11 @@ def _evidence(record: EvidenceRecord) -> dict[str, Any]:
     }
 
 
+def _object(record: ObjectRecord) -> dict[str, Any]:
+    name = record.object
+    return {"broker_id": name.broker_id, "broker_epoch": name.broker_epoch, "timestamp_ms": record.timestamp_ms}
+
+
 def _voters(record: VotersRecord) -> dict[str, Any]:
     return {"voters": msgspec.json.encode(record.members).decode()}
 
@@ -117,6 +130,12 @@ _COLUMNS: Final[dict[type[Any], Callable[[Any], dict[str, Any]]]] = {
     AllocateProducerIdsRecord: _renamed(
         **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
     ),
+    BrokerStoreRecord: _renamed(**_BROKER),
+    TopicRecord: _renamed(timestamp_ms="timestamp_ms"),
+    RemoveTopicRecord: _renamed(timestamp_ms="timestamp_ms"),
+    ObjectRecord: _object,
+    ProducersExpiredRecord: _renamed(),
+    ObjectsDeletedRecord: _renamed(timestamp_ms="timestamp_ms"),
     TransactionalBlockRecord: _renamed(
         **_BROKER, producer_id_start="first_id", producer_id_end="last_id", timestamp_ms="timestamp_ms"
     ),

@@ -7,12 +7,15 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 from msgspec.structs import asdict
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from pidkeeper.controller.answers import Answer, release
 from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
+from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topics_page
+from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
 from pidkeeper.controller.state.brokers import BrokersState
@@ -26,9 +29,14 @@ from pidkeeper.controller.state.requests import (
     AdvanceMigration,
     AllocateProducerIds,
     BrokerHeartbeat,
+    CommitObject,
     CompleteTransaction,
+    ConfirmState,
+    CreateTopic,
+    DeleteTopic,
     DismissEvidence,
     EndTxn,
+    ExpireProducers,
     FillOwnIds,
     ForgetTransactionalId,
     InitProducerId,
@@ -43,7 +51,16 @@ from pidkeeper.controller.state.requests import (
 )
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.events import Event
+from pidkeeper.protocol.founding import FoundingRecord
 from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE, MAX_PRODUCER_ID, ProducerIdBlock
+from pidkeeper.protocol.log_messages import (
+    FindOffsetsRequest,
+    FindOffsetsResponse,
+    ReadLogsRequest,
+    ReadLogsResponse,
+    TopicsPage,
+    WatchLogsRequest,
+)
 from pidkeeper.protocol.messages import (
     AddVoterRequest,
     AddVoterResponse,
@@ -66,7 +83,7 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerResponse,
     VoterStatus,
 )
-from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS
+from pidkeeper.protocol.metadata_version import ADDED_PARTITIONS, LATEST
 from pidkeeper.protocol.migration import MigrationPhase
 from pidkeeper.protocol.records import FeatureLevelRecord, decode_batch, encode_batch
 from pidkeeper.service.health_check import HealthCheck
@@ -74,6 +91,8 @@ from pidkeeper.snapshots.image import BrokerRegistration, LastBlock
 
 CLUSTER_ID = "memory-cluster"
 QUORUM_NAME = f"pidkeeper/{CLUSTER_ID}/0"
+FOUNDING_ID = uuid.UUID(int=1)
+STORE_ID = uuid.UUID(int=2)
 NOW_MS = 1_700_000_000_000
 URLS = {1: "http://127.0.0.1:1", 2: "http://127.0.0.1:2", 3: "http://127.0.0.1:3"}
 
@@ -148,6 +167,11 @@ class MemoryMember:
         self.machine = StateMachine(CLUSTER_ID)
         # The last version at which a caller names the ID that a transactional id is to get.
         self.machine.replay([FeatureLevelRecord(ADDED_PARTITIONS)])
+        # For partition logs, at the newest version.
+        self.log_machine = StateMachine(CLUSTER_ID)
+        self.log_machine.replay([FeatureLevelRecord(LATEST), FoundingRecord(FOUNDING_ID, DEFAULT_BLOCK_SIZE, False, 0)])
+        self.log_machine.logs.pin(STORE_ID, "the test")
+        self.log_watch = LogWatch()
         self.znode = MemoryZnode()
         self.steps_wait = False
         self.migration = Migration(
@@ -229,6 +253,32 @@ class MemoryMember:
         name = self.machine.transactions.user_of(producer_id)
         known = None if name is None else TransactionalOwner(name)
         return None if block is None else ProducerIdOwner(**asdict(block), transactional=known)
+
+    def topics(self, after: str, limit: int) -> TopicsPage:
+        """A page of the topics."""
+        return topics_page(self.log_machine.logs, after, limit)
+
+    def find_topics(self, names: list[str]) -> TopicsPage:
+        """Those of the named topics that there are."""
+        return find_topics(self.log_machine.logs, names)
+
+    def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
+        """Where the batches of some logs are."""
+        return read_logs(self.log_machine.logs, request)
+
+    def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
+        """Offsets of logs by time."""
+        return find_offsets(self.log_machine.logs, request)
+
+    def watch_logs(self, request: WatchLogsRequest) -> asyncio.Future[Any]:
+        """Answered when one of them has gone on."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.log_watch.add(self.log_machine.logs, request.logs, future)
+        return future
+
+    def end_watch(self, answer: Any) -> None:
+        """Nobody waits for it any more."""
+        self.log_watch.remove(answer)
 
     async def why_ownerless(self, producer_id: int) -> str:
         """As a member without jumps tells it."""
@@ -328,6 +378,8 @@ class MemoryMember:
                 return RaiseFloorResponse(self.next_id, raised)
             case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction():
                 return self._decide(request)
+            case CommitObject() | CreateTopic() | DeleteTopic() | ConfirmState():
+                return self._decide_of_logs(request)
             case (
                 RaiseMetadataVersion()
                 | RecordFounding()
@@ -337,6 +389,7 @@ class MemoryMember:
                 | StartMigration()
                 | OrderMigration()
                 | AdvanceMigration()
+                | ExpireProducers()
             ):
                 raise AssertionError(f"the edge never asks for {request}")
         self._check_epoch(request.broker_id, request.broker_epoch)
@@ -374,6 +427,16 @@ class MemoryMember:
             self.next_id = self.machine.producer_ids.next_producer_id
         if isinstance(answer, RequestError):
             raise answer
+        return answer
+
+    def _decide_of_logs(self, request: Request) -> Any:
+        registered = (msgspec.structs.replace(one, store_id=STORE_ID) for one in self._registrations().all())
+        self.log_machine.brokers = BrokersState(registered)
+        draft = Draft(self.log_machine, NOW_MS)
+        answer = decide(draft, request)
+        if draft.records:
+            self.log_machine.replay(decode_batch(encode_batch(draft.records)))
+            self.log_watch.applied(self.log_machine.logs)
         return answer
 
     def _registrations(self) -> BrokersState:

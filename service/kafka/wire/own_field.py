@@ -27,13 +27,14 @@ MAX_DETAIL_CHARACTERS: Final = 1000
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of a request. `kafka`: host:port where clients reach the broker. `held`: as in `HeldIds`. `reserve_ids`: how many
-    are at hand. `cluster_id`: whose block is asked for. `blocks`: how many are."""
+    are at hand. `cluster_id`: whose block is asked for. `blocks`: how many are. `store_id`: as in a registration."""
 
     kafka: str | None = None
     held: HeldIds | None = None
     reserve_ids: Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)] | None = None
     cluster_id: ClusterId | None = None
     blocks: Annotated[int, msgspec.Meta(ge=1, le=MAX_BLOCKS_AT_ONCE)] = 1
+    store_id: UUID | None = None
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):

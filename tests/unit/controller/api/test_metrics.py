@@ -109,6 +109,13 @@ async def test_what_brokers_ask_for_is_timed_by_route(api: Api, member: MemoryMe
             "init_producer_id",
             "add_partitions_to_txn",
             "end_txn",
+            "commit_object",
+            "read_logs",
+            "watch_logs",
+            "find_offsets",
+            "find_topics",
+            "create_topic",
+            "delete_topic",
         ),
         0,
     )

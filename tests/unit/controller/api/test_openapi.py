@@ -24,7 +24,7 @@ from pidkeeper.service.exchange import HttpResponse
 from pidkeeper.service.openapi import Description, build_document
 from pidkeeper.service.routes import TextRoute
 from pidkeeper.service.throttle import Rate
-from tests.support.memory_member import CLUSTER_ID, QUORUM_NAME, MemoryMember
+from tests.support.memory_member import CLUSTER_ID, FOUNDING_ID, QUORUM_NAME, MemoryMember
 from tests.unit.controller.api.conftest import Answer, Api, Serve
 
 MEDIA = ("application/json", "application/msgpack")
@@ -90,6 +90,7 @@ PRODUCER = {
     "producer_id": 0,
     "producer_epoch": 0,
 }
+TOPIC = {"topic_id": str(uuid.UUID(int=3)), "name": "t", "partitions": 1}
 MIGRATION = "/v1/migration/zookeeper"
 CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/brokers/{id}/register", "/v1/brokers/1/register", {"incarnation_id": "a"}),
@@ -127,6 +128,29 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("GET", "/v1/transactions/describe", "/v1/transactions/describe?transactional_id=tx", None),
     ("POST", "/v1/transactions/end", "/v1/transactions/end", {**PRODUCER, "committed": True}),
     ("POST", "/v1/transactions/abort", "/v1/transactions/abort", {"transactional_id": "other"}),
+    ("POST", "/v1/topics/create", "/v1/topics/create", {**TOPIC, "broker_id": 1, "broker_epoch": 1}),
+    ("POST", "/v1/topics", "/v1/topics", {**TOPIC, "validate_only": True}),
+    ("POST", "/v1/topics/find", "/v1/topics/find", {"names": ["t", "u"]}),
+    ("GET", "/v1/topics", "/v1/topics?after=&limit=5", None),
+    (
+        "POST",
+        "/v1/objects/commit",
+        "/v1/objects/commit",
+        {
+            "broker_id": 1,
+            "broker_epoch": 1,
+            "founding_id": str(FOUNDING_ID),
+            "number": 0,
+            "size": 80,
+            "batches": [[0, 1, 0, 80, -1, -1, -1, 5, False]],
+        },
+    ),
+    ("POST", "/v1/logs/read", "/v1/logs/read", {"logs": [[0, 0, 1000]], "confirmed": True}),
+    ("POST", "/v1/logs/watch", "/v1/logs/watch", {"logs": [[0, 0, 0]], "wait_ms": 0}),
+    ("POST", "/v1/logs/offsets", "/v1/logs/offsets", {"logs": [[0, -1]]}),
+    ("POST", "/v1/topics/delete", "/v1/topics/delete", {"name": "t", "broker_id": 1, "broker_epoch": 1}),
+    ("POST", "/v1/topics/create", "/v1/topics/create", {**TOPIC, "broker_id": 1, "broker_epoch": 1}),
+    ("DELETE", "/v1/topics", f"/v1/topics?name=t&topic_id={TOPIC['topic_id']}", None),
     ("GET", MIGRATION, MIGRATION, None),
     ("POST", f"{MIGRATION}/start", f"{MIGRATION}/start", {}),
     ("GET", MIGRATION, MIGRATION, None),
@@ -169,6 +193,8 @@ async def test_every_refusal_is_as_announced(serve: Serve, member: MemoryMember)
         broker_allocations=once,
         broker_transactional_inits=once,
         broker_transactions=once,
+        broker_commits=once,
+        broker_reads=once,
     )
     api = await serve(limits=limits, token="secret")
     document = await document_of(api)

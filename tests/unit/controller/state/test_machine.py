@@ -388,11 +388,15 @@ def test_a_new_broker_takes_the_place_of_the_oldest_that_is_silent(monkeypatch: 
     assert draft.records == []
     # All that a registration can add.
     most = msgspec.structs.replace(
-        liar, incarnation_id="\U0001f600" * 64, kafka="a" * 255 + ":65535", held=HeldIds(uuid.UUID(int=1), 500)
+        liar,
+        incarnation_id="\U0001f600" * 64,
+        kafka="a" * 255 + ":65535",
+        held=HeldIds(uuid.UUID(int=1), 500),
+        store_id=uuid.UUID(int=2),
     )
     bound = most_bytes(draft, most)
     decide(draft, most)
-    assert len(draft.records) == most_records(most) == 4
+    assert len(draft.records) == most_records(most) == 5
     assert len(encode_batch(draft.records)) <= bound
     draft = Draft(machine, 0)
     # It comes back, in the place of the other one; a broker that is heard keeps its own.

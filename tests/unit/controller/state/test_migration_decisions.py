@@ -327,7 +327,7 @@ REQUESTS: list[tuple[Request, int, bool]] = [
     (AllocateProducerIds(1, 0, CLAIM), 2, False),
     (RaiseFloor(5), 1, False),
     (RaiseFloor(5, CLAIM), 2, False),
-    (RegisterBroker(2, "b"), 4, False),
+    (RegisterBroker(2, "b"), 5, False),
     (BrokerHeartbeat(1, 0), 2, False),
     (START, 1, True),
     (OrderMigration(P.FINALIZING), 1, True),

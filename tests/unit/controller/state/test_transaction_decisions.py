@@ -467,7 +467,7 @@ def test_a_partition_that_joins_many_adds_only_itself_to_the_log() -> None:
 def test_bounds_of_records_and_bytes_are_those_of_the_kind(machine: StateMachine) -> None:
     draft = Draft(machine, NOW)
     register, allocate = requests.RegisterBroker(3, "c"), requests.AllocateProducerIds(1, EPOCH)
-    assert [most_records(one) for one in (register, allocate, INIT)] == [4, 1, 1]
+    assert [most_records(one) for one in (register, allocate, INIT)] == [5, 1, 1]
     assert (most_bytes(draft, register), most_bytes(draft, allocate)) == (
         RECORD_BYTES + REGISTRATION_BYTES + EVIDENCE_BYTES,
         RECORD_BYTES,

@@ -15,6 +15,16 @@ from pidkeeper.pipeline.formats.log_records import RecordRow, record_rows
 from pidkeeper.pipeline.formats.problems import MALFORMED, Problem
 from pidkeeper.pipeline.formats.write_ahead_log import LogDirectory, LogEntry, read_entries, survey_log
 from pidkeeper.protocol.founding import EvidenceDismissedRecord, EvidenceRecord, FoundingRecord, SuccessionRecord
+from pidkeeper.protocol.logs import (
+    BatchCoordinates,
+    BrokerStoreRecord,
+    ObjectId,
+    ObjectRecord,
+    ObjectsDeletedRecord,
+    ProducersExpiredRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord, ZooKeeperBlockRecord
 from pidkeeper.protocol.records import (
     _RECORD_CLASSES,
@@ -92,6 +102,17 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
             "timestamp_ms": 20,
         },
     ),
+    (BrokerStoreRecord(7, 40, FOUNDING_ID), {"broker_id": 7, "broker_epoch": 40}),
+    (TopicRecord(FOUNDING_ID, "t", 1, 0, -1, -1, 21), {"timestamp_ms": 21}),
+    (RemoveTopicRecord(FOUNDING_ID, 22), {"timestamp_ms": 22}),
+    (
+        ObjectRecord(
+            ObjectId(7, 40, 0), 80, (0,), (BatchCoordinates(0, 0, 1, 0, 80, -1, -1, -1, 5, transactional=False),), 23
+        ),
+        {"broker_id": 7, "broker_epoch": 40, "timestamp_ms": 23},
+    ),
+    (ProducersExpiredRecord(24, 1), {}),
+    (ObjectsDeletedRecord((0,), 25), {"timestamp_ms": 25}),
     (EvidenceDismissedRecord(7, 19), {"broker_id": 7, "timestamp_ms": 19}),
     (
         ZooKeeperBlockRecord(3000, -1, 6, 15),

@@ -1,0 +1,150 @@
+"""The decision about an object of record batches: which of them join their logs, and at which offset."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.logs import producers
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.log_messages import CommitObjectResponse, OfferedBatch
+from pidkeeper.protocol.logs import BATCH_BYTES, OBJECT_BYTES, BatchCoordinates, ObjectRecord, TopicRecord
+from pidkeeper.protocol.metadata_version import PARTITION_LOGS
+from pidkeeper.protocol.transactions import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TransactionRecord
+
+_NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+
+
+def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectResponse:
+    """Let the batches of an object join their logs, each that may; the same answer when it is asked again.
+
+    Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, STORE_REFUSED, and INVALID_REQUEST for what no agent asks.
+    """
+    draft.require(PARTITION_LOGS)
+    name, logs = request.object, draft.logs
+    _check_committer(draft, request)
+    last = logs.last_commit(name.broker_id)
+    if last is not None and last.broker_epoch == name.broker_epoch and last.number >= name.number:
+        if last.number > name.number:
+            detail = f"object {name.number} comes after {last.number}: they are committed in their order"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+        if len(last.outcomes) != len(request.batches):
+            detail = f"object {name.number} has {len(request.batches)} batches now, it had {len(last.outcomes)}"
+            raise RequestError(ErrorCode.INVALID_REQUEST, detail)
+        return CommitObjectResponse(list(last.outcomes), referenced=True)
+    _check_layout(request)
+    outcomes, joining = [], []
+    has_room = logs.has_room_for_object()
+    for batch in request.batches:
+        outcome = _join(draft, batch) if has_room else ErrorCode.NOT_ENOUGH_REPLICAS
+        if isinstance(outcome, BatchCoordinates):
+            joining.append(outcome)
+            outcomes.append(outcome.base_offset)
+        else:
+            outcomes.append(outcome if isinstance(outcome, int) else -outcome.kafka_code)
+    if joining:
+        record = ObjectRecord(name, request.size, tuple(outcomes), tuple(joining), draft.timestamp_ms)
+        logs.commit(record)
+        draft.records.append(record)
+    return CommitObjectResponse(outcomes, referenced=bool(joining))
+
+
+def most_bytes(request: requests.CommitObject) -> int:
+    """Bytes that the record takes at most."""
+    return OBJECT_BYTES + BATCH_BYTES * len(request.batches)
+
+
+def _check_committer(draft: Draft, request: requests.CommitObject) -> None:
+    name = request.object
+    registration = draft.check_broker(name.broker_id, name.broker_epoch)
+    store_id = draft.logs.store_id
+    if registration.store_id is None or registration.store_id != store_id:
+        detail = f"broker {name.broker_id} came with store {registration.store_id}, the cluster's is {store_id}"
+        raise RequestError(ErrorCode.STORE_REFUSED, f"{detail}: register it with that one")
+    founding_id = draft.foundings.founding_id
+    if founding_id is None or founding_id != request.founding_id:
+        # Its name has that of another founding, under which nobody would find it.
+        detail = f"the object is named after founding {request.founding_id}, and this is {founding_id}: register anew"
+        raise RequestError(ErrorCode.STALE_BROKER_EPOCH, detail)
+
+
+def _check_layout(request: requests.CommitObject) -> None:
+    """Raise INVALID_REQUEST unless the batches lie in the object one behind another."""
+    position = 0
+    for number, batch in enumerate(request.batches):
+        idempotent = batch.producer_id != NO_PRODUCER_ID
+        if batch.position < position:
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"batch {number} begins within the one before it")
+        if idempotent != (batch.producer_epoch != NO_PRODUCER_EPOCH) or idempotent != (batch.base_sequence >= 0):
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"batch {number} has only a part of id, epoch and sequence")
+        if batch.transactional and not idempotent:
+            raise RequestError(ErrorCode.INVALID_REQUEST, f"batch {number} is transactional and has no producer id")
+        position = batch.position + batch.size
+    if position > request.size:
+        raise RequestError(
+            ErrorCode.INVALID_REQUEST, f"the batches reach to byte {position}, the object has {request.size}"
+        )
+
+
+def _join(draft: Draft, batch: OfferedBatch) -> BatchCoordinates | int | ErrorCode:
+    """The place that a batch gets, the offset that it has already, or why it must not join."""
+    logs, log, producer_id = draft.logs, batch.log, batch.producer_id
+    topic = logs.topic_of(log)
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    entry = None
+    if producer_id != NO_PRODUCER_ID:
+        if (refused := _refuse_pair(draft, topic, batch)) is not None:
+            return refused
+        entry = logs.producer(log, producer_id)
+        if (offset := producers.find_duplicate(entry, batch)) is not None:
+            return offset
+        if (refused := producers.refusal(entry, batch)) is not None:
+            return refused
+    if not logs.has_room(entry, producer_id, transactional=batch.transactional):
+        return ErrorCode.NOT_ENOUGH_REPLICAS
+    placed = BatchCoordinates(
+        log,
+        logs.end(log),
+        batch.records,
+        batch.position,
+        batch.size,
+        producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+        batch.max_timestamp,
+        batch.transactional,
+    )
+    logs.append(placed, entry, draft.timestamp_ms)
+    return placed
+
+
+def _refuse_pair(draft: Draft, topic: TopicRecord, batch: OfferedBatch) -> ErrorCode | None:
+    """Why a producer with that pair may not write here, or not in a transaction; what KIP-890 asks a coordinator."""
+    if batch.producer_id >= draft.next_producer_id or draft.own_ids.holds(batch.producer_id):
+        # Nobody was given it: whoever has it is of another cluster, or of a past that a backup does not know.
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+    user = draft.user_of(batch.producer_id)
+    record = None if user is None else draft.transaction(user)
+    if record is None:
+        return ErrorCode.INVALID_PRODUCER_ID_MAPPING if batch.transactional else None
+    if (record.producer_id, record.producer_epoch) != (batch.producer_id, batch.producer_epoch):
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if batch.transactional and not _has_joined(record, topic, batch.log):
+        return ErrorCode.INVALID_TXN_STATE
+    return None
+
+
+def _has_joined(record: TransactionRecord, topic: TopicRecord, log: int) -> bool:
+    """Whether the partition of a log belongs to the transaction under way."""
+    if record.status != TransactionStatus.ONGOING:
+        return False
+    partition = log - topic.first_log
+    for joined in record.partitions:
+        if joined.topic == topic.name:
+            place = bisect_left(joined.partitions, partition)
+            return place < len(joined.partitions) and joined.partitions[place] == partition
+    return False

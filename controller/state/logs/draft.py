@@ -1,0 +1,146 @@
+"""Partition logs in a batch of decisions under way: the applied state, with what the batch makes of it on top."""
+
+from __future__ import annotations
+
+import uuid
+
+from pidkeeper.controller.state.logs import limits, producers
+from pidkeeper.controller.state.logs.state import Key, LogsState, logs_of, marker_epoch
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.logs import BatchCoordinates, ObjectRecord, TopicRecord
+from pidkeeper.protocol.transactions import NO_PRODUCER_ID, TransactionRecord
+from pidkeeper.snapshots.logs_image import LastCommit, ProducerEntry
+
+
+class LogsDraft:
+    """What the next batch will make of partition logs. All counts are those behind the batch, or above them."""
+
+    __slots__ = (
+        "_aborted",
+        "_commits",
+        "_created",
+        "_ends",
+        "_objects",
+        "_open",
+        "_producers",
+        "_removed",
+        "_rows",
+        "_state",
+        "_strangers",
+        "next_log",
+        "partitions",
+        "store_id",
+    )
+
+    def __init__(self, state: LogsState) -> None:
+        self._state = state
+        self.store_id = state.store_id
+        self.next_log = state.topics.next_log
+        self.partitions = state.topics.partitions
+        self._rows, self._open, self._aborted = state.rows, state.open, state.aborted
+        self._objects = len(state.objects)
+        self._strangers = state.producer_count
+        self._created: dict[str, TopicRecord] = {}
+        self._removed: set[uuid.UUID] = set()
+        self._ends: dict[int, int] = {}
+        self._producers: dict[Key, ProducerEntry] = {}
+        self._commits: dict[int, LastCommit] = {}
+
+    # Topics.
+
+    def topic(self, name: str) -> TopicRecord | None:
+        """The topic of that name, if there is one."""
+        known = self._created.get(name) or self._state.topics.get(name)
+        return None if known is None or known.topic_id in self._removed else known
+
+    def of_id(self, topic_id: uuid.UUID) -> TopicRecord | None:
+        """The topic with that id, if there is one."""
+        if topic_id in self._removed:
+            return None
+        made = (topic for topic in self._created.values() if topic.topic_id == topic_id)
+        return next(made, None) or self._state.topics.of_id(topic_id)
+
+    def topic_of(self, log: int) -> TopicRecord | None:
+        """The topic of a log, if there is such a log."""
+        known = self._state.log(log)
+        if known is not None:
+            return None if known.topic.topic_id in self._removed else known.topic
+        made = (topic for topic in self._created.values() if log in topic.logs)
+        return next((topic for topic in made if topic.topic_id not in self._removed), None)
+
+    def create(self, topic: TopicRecord) -> None:
+        """A topic is created."""
+        self._created[topic.name] = topic
+        self.next_log += topic.partitions
+        self.partitions += topic.partitions
+
+    def remove(self, topic: TopicRecord) -> None:
+        """A topic is deleted. What its logs held counts still: it goes with the batch."""
+        self._removed.add(topic.topic_id)
+        self._created.pop(topic.name, None)
+        self.partitions -= topic.partitions
+
+    # Batches and producers.
+
+    def last_commit(self, broker_id: int) -> LastCommit | None:
+        """What a broker committed last, whatever its epoch was."""
+        return self._commits.get(broker_id) or self._state.last_commit(broker_id)
+
+    def end(self, log: int) -> int:
+        """The offset of the next batch of a log."""
+        if (drafted := self._ends.get(log)) is not None:
+            return drafted
+        known = self._state.log(log)
+        return 0 if known is None else known.end
+
+    def producer(self, log: int, producer_id: int) -> ProducerEntry | None:
+        """What a log knows of a producer."""
+        return self._producers.get((log, producer_id)) or self._state.producer(log, producer_id)
+
+    def has_room(self, entry: ProducerEntry | None, producer_id: int, *, transactional: bool) -> bool:
+        """Whether a batch of that producer, of which the log knows `entry`, passes no bound.
+
+        A marker has to have its place whenever it comes: it is counted with the batch that opens the transaction.
+        """
+        opens = transactional and (entry is None or entry.open_since == producers.NOT_OPEN)
+        return (
+            self._rows + self._open + 1 + opens <= limits.MAX_ROWS
+            and self._aborted + self._open + opens <= limits.MAX_ABORTED
+            and (entry is not None or producer_id == NO_PRODUCER_ID or self._strangers < limits.MAX_PRODUCERS)
+        )
+
+    def has_room_for_object(self) -> bool:
+        """Whether one more object may be kept."""
+        return self._objects < limits.MAX_OBJECTS
+
+    def append(self, batch: BatchCoordinates, before: ProducerEntry | None, timestamp_ms: int) -> None:
+        """A batch joins, of whose producer the log knew `before`."""
+        self._ends[batch.log] = batch.base_offset + batch.records
+        self._rows += 1
+        if batch.producer_id == NO_PRODUCER_ID:
+            return
+        after = producers.after_batch(before, batch, batch.base_offset, timestamp_ms)
+        self._producers[batch.log, batch.producer_id] = after
+        self._strangers += before is None
+        self._open += after.open_since != producers.NOT_OPEN and (
+            before is None or before.open_since == producers.NOT_OPEN
+        )
+
+    def commit(self, record: ObjectRecord) -> None:
+        """An object is committed."""
+        name = record.object
+        self._commits[name.broker_id] = LastCommit(name.broker_id, name.broker_epoch, name.number, record.outcomes)
+        self._objects += 1
+
+    def end_transaction(self, before: TransactionRecord, after: TransactionRecord) -> None:
+        """As `LogsState.end_transaction`."""
+        epoch, committed = marker_epoch(before, after), after.status == TransactionStatus.COMPLETE_COMMIT
+        for log in logs_of(before, self.topic):
+            entry = self.producer(log, before.producer_id)
+            if entry is None or entry.open_since == producers.NOT_OPEN:
+                continue
+            self._producers[log, before.producer_id] = producers.after_marker(entry, epoch, after.update_ms)
+            self._ends[log] = self.end(log) + 1
+            self._rows += 1
+            self._open -= 1
+            self._aborted += not committed

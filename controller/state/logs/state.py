@@ -1,0 +1,253 @@
+"""All partition logs: replays what was decided of them, and becomes and comes from a snapshot.
+
+Invariants, asserted where the state changes (docs/invariants.md):
+L1  a batch begins where its log ends;
+L2  a log has one topic, and its number is never given again;
+L3  the objects of one epoch of a broker are committed in the order of their numbers, by who is registered with it and
+    with the cluster's store;
+L4  a batch has the sequence that follows in its log, and a transaction ends where it was open;
+L5  an object is deleted once, and only when no log has a batch in it;
+L6  no bound of `limits` is passed.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from pidkeeper.controller.state.logs import limits, producers
+from pidkeeper.controller.state.logs.objects import Objects
+from pidkeeper.controller.state.logs.partition_log import PartitionLog
+from pidkeeper.controller.state.logs.topics import Topics
+from pidkeeper.controller.state.transitions import TransactionStatus
+from pidkeeper.protocol.logs import (
+    BatchCoordinates,
+    LogRecord,
+    ObjectRecord,
+    ObjectsDeletedRecord,
+    ProducersExpiredRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+)
+from pidkeeper.protocol.transactions import NO_PRODUCER_ID, TransactionRecord
+from pidkeeper.snapshots.logs_image import LastCommit, LogsImage, ProducerEntry, ProducerRow
+
+Key = tuple[int, int]
+"""The number of a log, and a producer id."""
+
+
+class LogsState:
+    """Topics, their logs, and the producers that wrote to them.
+
+    `store_id`: of the cluster's store, None until the first broker came with one. `rows`: batches and markers of all
+    logs; `open`: transactions that are open, `aborted`: and that were aborted, once for each log. `gone_on`: logs that
+    have changed since somebody took note of them.
+    """
+
+    def __init__(self) -> None:
+        self.store_id: uuid.UUID | None = None
+        self.topics = Topics()
+        self.objects = Objects()
+        self.rows = self.open = self.aborted = 0
+        self.gone_on: set[int] = set()
+        self._generation = 0
+        self._logs: dict[int, PartitionLog] = {}
+        # Those that were silent longest come first.
+        self._producers: dict[Key, ProducerEntry] = {}
+        self._commits: dict[int, LastCommit] = {}
+
+    # Questions.
+
+    def log(self, number: int) -> PartitionLog | None:
+        """A log, to be looked at only."""
+        return self._logs.get(number)
+
+    def producer(self, log: int, producer_id: int) -> ProducerEntry | None:
+        """What a log knows of a producer."""
+        return self._producers.get((log, producer_id))
+
+    def last_commit(self, broker_id: int) -> LastCommit | None:
+        """What a broker committed last, whatever its epoch was."""
+        return self._commits.get(broker_id)
+
+    @property
+    def producer_count(self) -> int:
+        """Producers, counted once for each log that knows them."""
+        return len(self._producers)
+
+    def silent_since(self) -> int | None:
+        """When the producer that was silent longest wrote last, in ms since the epoch; None without any."""
+        entry = next(iter(self._producers.values()), None)
+        return None if entry is None else entry.timestamp_ms
+
+    # Replay.
+
+    def pin(self, store_id: uuid.UUID, where: str) -> None:
+        """A broker came with that store."""
+        assert self.store_id in {None, store_id}, f"L3: {where} has store {store_id}, the cluster's is {self.store_id}"
+        self.store_id = store_id
+
+    def replay(self, record: LogRecord, offset: int, founding_id: uuid.UUID | None) -> None:
+        """Apply one committed record. Total and deterministic: a violated assertion stops the process."""
+        where = f"offset {offset}"
+        match record:
+            case ObjectRecord():
+                assert founding_id is not None, f"L3: {where} has {record.object}, but no founding is known"
+                self._append(record, founding_id, where)
+            case TopicRecord():
+                self.topics.add(record, where)
+                for partition, number in enumerate(record.logs):
+                    self._logs[number] = PartitionLog(record, partition, self._generation)
+            case RemoveTopicRecord():
+                self._remove(self.topics.remove(record.topic_id, where))
+            case ProducersExpiredRecord():
+                self._expire(record)
+            case ObjectsDeletedRecord():
+                self.objects.deleted(record.keys, offset)
+        assert self.topics.partitions <= limits.MAX_PARTITIONS, f"L6: {where} makes {self.topics.partitions} partitions"
+
+    def _append(self, record: ObjectRecord, founding_id: uuid.UUID, where: str) -> None:
+        broker_id, epoch, number = record.object.broker_id, record.object.broker_epoch, record.object.number
+        last = self._commits.get(broker_id)
+        assert last is None or (epoch, number) > (last.broker_epoch, last.number), (
+            f"L3: {where} commits {record.object} behind {last}"
+        )
+        self._commits[broker_id] = LastCommit(broker_id, epoch, number, record.outcomes)
+        key = self.objects.add(founding_id, record.object, record.size, len(record.batches))
+        for batch in record.batches:
+            self._join(batch, key, record.timestamp_ms, where)
+        self.rows += len(record.batches)
+        assert self.rows + self.open <= limits.MAX_ROWS, f"L6: {where} makes {self.rows} rows"
+        assert len(self.objects) <= limits.MAX_OBJECTS, f"L6: {where} makes {len(self.objects)} objects"
+
+    def _join(self, batch: BatchCoordinates, key: int, timestamp_ms: int, where: str) -> None:
+        log = self._own(batch.log)
+        if batch.producer_id != NO_PRODUCER_ID:
+            place = batch.log, batch.producer_id
+            # Behind all others, for it was heard just now.
+            before = self._producers.pop(place, None)
+            refused = producers.refusal(before, batch)
+            assert refused is None, f"L4: {where} has {batch} behind {before}: {refused}"
+            after = producers.after_batch(before, batch, batch.base_offset, timestamp_ms)
+            self._producers[place] = after
+            if before is None:
+                assert len(self._producers) <= limits.MAX_PRODUCERS, f"L6: {where}: {len(self._producers)} producers"
+            if after.open_since != producers.NOT_OPEN and (before is None or before.open_since != after.open_since):
+                self.open += 1
+        log.append(batch, key)
+
+    def end_transaction(self, before: TransactionRecord, after: TransactionRecord) -> None:
+        """The transaction of `before` ended by `after`: a marker in each log where something of it is."""
+        epoch, committed = marker_epoch(before, after), after.status == TransactionStatus.COMPLETE_COMMIT
+        for number in logs_of(before, self.topics.get):
+            entry = self._producers.get((number, before.producer_id))
+            if entry is None or entry.open_since == producers.NOT_OPEN:
+                continue
+            log = self._own(number)
+            log.append_marker(before.producer_id, epoch, committed=committed, timestamp_ms=after.update_ms)
+            del self._producers[number, before.producer_id]
+            self._producers[number, before.producer_id] = producers.after_marker(entry, epoch, after.update_ms)
+            self.rows += 1
+            self.open -= 1
+            self.aborted += not committed
+
+    def _own(self, number: int) -> PartitionLog:
+        """A log, to be changed: its copy if a snapshot is being made of it."""
+        log = self._logs.get(number)
+        assert log is not None, f"L2: log {number} is of no topic"
+        if log.generation != self._generation:
+            log = self._logs[number] = log.clone(self._generation)
+        self.gone_on.add(number)
+        return log
+
+    def _remove(self, topic: TopicRecord) -> None:
+        gone = set(topic.logs)
+        for number in topic.logs:
+            log = self._logs.pop(number)
+            self.rows -= log.rows
+            self.open -= len(log.open)
+            self.aborted -= log.aborted_count
+            self.objects.release(log.objects())
+        for place in [place for place in self._producers if place[0] in gone]:
+            del self._producers[place]
+        self.gone_on |= gone
+
+    def _expire(self, record: ProducersExpiredRecord) -> None:
+        """Those whose transactions are open are kept, and looked at again when all others were."""
+        for place, entry in list(islice(self._producers.items(), record.most)):
+            if entry.timestamp_ms > record.before_ms:
+                return
+            del self._producers[place]
+            if entry.open_since != producers.NOT_OPEN:
+                self._producers[place] = entry
+
+    # Snapshots.
+
+    def captured(self) -> Callable[[], LogsImage | None]:
+        """What gives the image of this moment, on any thread, whatever is replayed meanwhile; None for no logs."""
+        if self.store_id is None and not self.topics.next_log:
+            return _nothing
+        self._generation += 1
+        store_id, topics, next_log = self.store_id, self.topics.all(), self.topics.next_log
+        logs, entries, commits = self._logs.copy(), self._producers.copy(), self._commits.copy()
+        objects, foundings, next_key = self.objects.captured(), list(self.objects.foundings), self.objects.next_key
+
+        def image() -> LogsImage:
+            return LogsImage(
+                store_id,
+                next_log,
+                next_key,
+                topics,
+                [logs[number].image() for number in sorted(logs)],
+                objects(),
+                foundings,
+                [commits[broker_id] for broker_id in sorted(commits)],
+                [ProducerRow(log, producer_id, entry) for (log, producer_id), entry in entries.items()],
+            )
+
+        return image
+
+    def restore(self, image: LogsImage) -> None:
+        """Become what a snapshot kept; for a state in which nothing is yet. Raises ValueError."""
+        self.store_id = image.store_id
+        self.topics = Topics(image.topics, image.next_log)
+        self.objects.restore(image.objects, image.foundings, image.next_object)
+        for topic in image.topics:
+            for partition, number in enumerate(topic.logs):
+                self._logs[number] = PartitionLog(topic, partition)
+        for one in image.logs:
+            log = self._logs.get(one.number)
+            if log is None:
+                raise ValueError(f"log {one.number} is of no topic")
+            log.restore(one)
+            self.rows += log.rows
+            self.aborted += log.aborted_count
+        self._commits = {one.broker_id: one for one in image.commits}
+        self._producers = {(one.log, one.producer_id): one.entry for one in image.producers}
+        self._reopen()
+
+    def _reopen(self) -> None:
+        opened = [(entry.open_since, place) for place, entry in self._producers.items()]
+        opened = [one for one in opened if one[0] != producers.NOT_OPEN]
+        for first_offset, (number, producer_id) in sorted(opened):
+            if number not in self._logs:
+                raise ValueError(f"producer {producer_id} has a transaction open in log {number}, which there is not")
+            self._logs[number].open[producer_id] = first_offset
+        self.open = len(opened)
+
+
+def logs_of(transaction: TransactionRecord, topic: Callable[[str], TopicRecord | None]) -> Iterator[int]:
+    """The logs of those of a transaction's partitions that there are; `topic`: that of a name."""
+    for joined in transaction.partitions:
+        if (known := topic(joined.topic)) is not None:
+            yield from (known.first_log + number for number in joined.partitions if number < known.partitions)
+
+
+def marker_epoch(before: TransactionRecord, after: TransactionRecord) -> int:
+    """The epoch of the markers that end the transaction of `before`: above that of whoever is fenced by it."""
+    return after.producer_epoch if after.producer_id == before.producer_id else before.producer_epoch + 1
+
+
+def _nothing() -> None:
+    """Of an empty state."""
