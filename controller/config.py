@@ -86,7 +86,8 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     allocated blocks are between two snapshots, whichever comes first. `transaction_abort_check_ms`: between two looks
     for transactions whose time is up; `transactional_id_expiration_ms`: after which an idle transactional id is
     forgotten (Kafka's `transaction.abort.timed.out.transaction.cleanup.interval.ms` and
-    `transactional.id.expiration.ms`). `security`, `tls`: as in `service.protection`; the certificate names this member,
+    `transactional.id.expiration.ms`); `producer_id_expiration_ms`: after which a partition log forgets a silent
+    producer (KIP-854). `security`, `tls`: as in `service.protection`; the certificate names this member,
     and over TLS it is what peers prove. `peer_key_file` holds the secrets that members prove to each other without TLS,
     one a line: any of them will do. `insecure`: a peer need not prove any. `token_file` the bearer token that HTTP
     callers must send; `operator_token_file` the one that operators send instead, and that alone lets them change the
@@ -121,6 +122,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
     segment_bytes: Annotated[int, msgspec.Meta(ge=1024 * 1024, le=1024**3)] = 16 * 1024 * 1024
     transaction_abort_check_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     transactional_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 7 * 24 * 3_600_000
+    producer_id_expiration_ms: Annotated[int, msgspec.Meta(ge=1000, le=2**53)] = 24 * 3_600_000
     security: Level = OFF
     tls: TlsFiles = TlsFiles()
     peer_key_file: str | None = None
@@ -172,6 +174,7 @@ class ControllerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, 
             learner=learner,
             transaction_abort_check_ms=self.transaction_abort_check_ms,
             transactional_id_expiration_ms=self.transactional_id_expiration_ms,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
             zookeeper=None if self.zookeeper is None else self.zookeeper.settings(),
             bridge=self.mode == "zookeeper",
         )

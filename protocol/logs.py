@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Final
 
 import msgspec
 
-from pidkeeper.protocol.ids import MAX_BROKER_ID
+from pidkeeper.protocol.ids import MAX_BROKER_ID, MAX_PRODUCER_ID
 from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, TopicName
 
 MAX_PARTITIONS: Final = 10_000
@@ -27,7 +27,7 @@ MAX_OBJECT_BYTES: Final = 16 << 20
 """An agent gathers up to 4 MiB, to which one Produce request of up to 8 MiB may come; the next power of two."""
 
 MAX_EXPIRED: Final = 1024
-"""Producers that one record forgets: a millisecond's work."""
+"""Producers that one record forgets: a millisecond's work, and PRODUCER_BYTES each."""
 
 MAX_DELETED: Final = 1000
 """Objects that one record tells to be deleted: as many as one call of an object store deletes."""
@@ -40,11 +40,13 @@ UNLIMITED: Final = -1
 BATCH_BYTES: Final = 72
 OBJECT_BYTES: Final = 80
 TOPIC_BYTES: Final = 112
-"""At most, of an encoded BatchCoordinates and its outcome, of an ObjectRecord without its batches, and of a TopicRecord
-without its name."""
+PRODUCER_BYTES: Final = 19
+"""At most, of an encoded BatchCoordinates and its outcome, of an ObjectRecord without its batches, of a TopicRecord
+without its name, and of a producer in a ProducersExpiredRecord."""
 
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
 Offset = Annotated[int, msgspec.Meta(ge=0)]
+ProducerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
 LogNumber = Annotated[int, msgspec.Meta(ge=0)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_OBJECT_BYTES)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_OBJECT_BYTES)]
@@ -144,12 +146,11 @@ class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
 
 
 class ProducersExpiredRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Producers that wrote nothing since `before_ms` are forgotten (KIP-854), `most` of them at most."""
+    """Producers that wrote nothing for long are forgotten (KIP-854): a log's number and a producer id each."""
 
     TYPE: ClassVar[int] = 24
     VERSION: ClassVar[int] = 0
-    before_ms: int
-    most: Annotated[int, msgspec.Meta(ge=1, le=MAX_EXPIRED)]
+    producers: Annotated[tuple[tuple[LogNumber, ProducerId], ...], msgspec.Meta(min_length=1, max_length=MAX_EXPIRED)]
 
 
 class ObjectsDeletedRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -19,8 +19,9 @@ from pidkeeper.controller.raft.messages import MAX_ENTRY_BYTES
 from pidkeeper.controller.state.decide import decide, most_bytes, most_records, must_be_confirmed
 from pidkeeper.controller.state.draft import Draft
 from pidkeeper.controller.state.machine import StateMachine
-from pidkeeper.controller.state.requests import Request
+from pidkeeper.controller.state.requests import CommitObject, Request
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.logs import BATCH_BYTES, MAX_OBJECT_BATCHES, OBJECT_BYTES
 from pidkeeper.protocol.records import MAX_BATCH_RECORDS, Record
 from pidkeeper.service.histogram import Histogram
 
@@ -29,6 +30,14 @@ BATCH_BOUNDS: Final = tuple(2**power for power in range(14))
 
 MAX_WAITING: Final = 8192
 """Requests waiting for the next batch: two full batches. Above it a caller is told to slow down."""
+
+
+MAX_WAITING_COMMITS: Final = 1024
+"""Objects waiting likewise: an agent has one commit under way."""
+
+MAX_COMMIT_BYTES: Final = OBJECT_BYTES + BATCH_BYTES * MAX_OBJECT_BATCHES
+"""Of one entry, for commits of objects: the largest one, or several smaller ones. All else has the other two thirds,
+and waits for the decision about so many batches at most, some 10 ms."""
 
 
 class Waiting(msgspec.Struct, frozen=True):
@@ -69,6 +78,7 @@ class Decider:
         self._prepared = prepared
         self._checked = checked
         self._waiting: deque[Waiting] = deque()
+        self._commits: deque[Waiting] = deque()
         self._in_flight: Proposal | None = None
         self.batches = 0
         self.requests = 0
@@ -81,21 +91,23 @@ class Decider:
         leadership is lost meanwhile: the outcome is then unknown, and a retry takes a fresh block (KIP-730,
         "Idempotent RPC").
         """
-        if len(self._waiting) >= MAX_WAITING:
-            raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MAX_WAITING} requests wait already")
-        self._waiting.append(Waiting(request, answer))
+        is_commit = type(request) is CommitObject
+        queue, most = (self._commits, MAX_WAITING_COMMITS) if is_commit else (self._waiting, MAX_WAITING)
+        if len(queue) >= most:
+            raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{most} requests wait already")
+        queue.append(Waiting(request, answer))
 
     def waiting(self) -> int:
         """Requests not decided yet."""
-        return len(self._waiting)
+        return len(self._waiting) + len(self._commits)
 
     def idle(self) -> bool:
         """Whether nothing waits and nothing is in flight."""
-        return not self._waiting and not self._busy()
+        return not self.waiting() and not self._busy()
 
     def decide(self) -> bool:
         """Decide all that waits as one batch, unless one is in flight; whether that appended an entry."""
-        if not self._waiting or self._busy() or not self._proposals.settled():
+        if not self.waiting() or self._busy() or not self._proposals.settled():
             return False
         batch = self._next_batch()
         self.requests += len(batch.outcomes)
@@ -113,8 +125,9 @@ class Decider:
 
     def fail(self, refusal: RequestError) -> None:
         """Answer whatever waits to be decided with `refusal`."""
-        while self._waiting:
-            release(self._waiting.popleft().answer, refusal)
+        for queue in (self._waiting, self._commits):
+            while queue:
+                release(queue.popleft().answer, refusal)
 
     def _busy(self) -> bool:
         return self._in_flight is not None and self._in_flight.pending
@@ -126,24 +139,32 @@ class Decider:
         return self._proposals.confirm(batch.outcomes)
 
     def _next_batch(self) -> Batch:
-        """Decide what waits, up to what one entry holds."""
+        """Decide what waits, up to what one entry holds. Commits have a share of their own, and take no other one's."""
         draft = Draft(self._machine, int(self._wall_clock() * 1000))
         outcomes: list[tuple[Answer, Any]] = []
-        room = MAX_ENTRY_BYTES
+        kept = MAX_COMMIT_BYTES if self._commits else 0
+        confirm = self._decide_queue(self._waiting, draft, outcomes, MAX_ENTRY_BYTES - kept, bool(kept))
+        confirm |= self._decide_queue(self._commits, draft, outcomes, kept, 0)
+        return Batch(draft, outcomes, confirm)
+
+    def _decide_queue(
+        self, queue: deque[Waiting], draft: Draft, outcomes: list[tuple[Answer, Any]], room: int, spared: int
+    ) -> bool:
+        """Decide the first of a queue that fit into `room` bytes, with so many records to spare; as `Batch.confirm`."""
         confirm = False
-        while self._waiting:
+        while queue:
             # Not when it came: what was applied while it waited may have changed what the leader knows.
             try:
-                request = self._prepared(self._waiting[0].request)
+                request = self._prepared(queue[0].request)
             except RequestError as refusal:
-                outcomes.append((self._waiting.popleft().answer, refusal))
+                outcomes.append((queue.popleft().answer, refusal))
                 continue
             room -= most_bytes(draft, request)
-            if room < 0 or len(draft.records) + most_records(request) > MAX_BATCH_RECORDS:
+            if room < 0 or len(draft.records) + most_records(request) > MAX_BATCH_RECORDS - spared:
                 break
-            outcomes.append((self._waiting.popleft().answer, _outcome(draft, request)))
+            outcomes.append((queue.popleft().answer, _outcome(draft, request)))
             confirm = confirm or must_be_confirmed(request)
-        return Batch(draft, outcomes, confirm)
+        return confirm
 
 
 def _outcome(draft: Draft, request: Request) -> Any:

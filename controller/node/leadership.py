@@ -19,6 +19,7 @@ from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import BlockZnode
 from pidkeeper.controller.node.decider import Decider
 from pidkeeper.controller.node.founding_duty import FoundingDuty
+from pidkeeper.controller.node.log_duties import LogDuties
 from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.markers import MarkerWriter
 from pidkeeper.controller.node.own_ids_duty import OwnIdsDuty
@@ -119,6 +120,9 @@ class Leadership:
             new_name=surroundings.new_name,
         )
         self.log_watch = LogWatch()
+        self.logs = LogDuties(
+            machine, self._ask, ticks=settings.timing.ticks, expiration_ms=settings.producer_id_expiration_ms
+        )
         self.own_ids = OwnIdsDuty(machine, self.migration.fill_own_ids)
         self.founding = FoundingDuty(
             machine,
@@ -267,6 +271,7 @@ class Leadership:
             self._raise_metadata_version()
             self.founding.tick(self.ticks)
             self.transactions.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
+            self.logs.tick(self.ticks, int(self._surroundings.wall_clock() * 1000))
             self.migration.tick()
             if not self.founding.hearing():
                 self.own_ids.tick()
@@ -275,6 +280,7 @@ class Leadership:
         registered = (registration.broker_id for registration in self._machine.brokers.all())
         self.sessions.restart(registered, self.ticks)
         self.transactions.lead(self._core.term, self.ticks)
+        self.logs.lead(self.ticks)
         self.own_ids.lead(self._core.term)
         self.founding.lead()
 

@@ -83,6 +83,7 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     learner: Voter | None = None
     transaction_abort_check_ms: int = 10_000
     transactional_id_expiration_ms: int = 7 * 24 * 3_600_000
+    producer_id_expiration_ms: int = 24 * 3_600_000
     zookeeper: ZooKeeperSettings | None = None
     bridge: bool = False
 

@@ -92,7 +92,7 @@ def most_bytes(draft: Draft, request: requests.Request) -> int:
         return most_records(request) * RECORD_BYTES
     if isinstance(request, requests.CommitObject):
         return commit_decisions.most_bytes(request)
-    if isinstance(request, requests.CreateTopic):
+    if isinstance(request, requests.CreateTopic | requests.ExpireProducers):
         return topic_decisions.most_bytes(request)
     if isinstance(request, requests.RecordFounding):
         return FOUNDING_BYTES

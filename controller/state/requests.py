@@ -261,9 +261,12 @@ class CommitObject(msgspec.Struct, frozen=True):
 
 
 class ExpireProducers(msgspec.Struct, frozen=True):
-    """Asked by the leader itself: forget producers that wrote nothing since. Answered with None."""
+    """Asked by the leader itself: forget those of some producers that wrote nothing since. Answered with None.
 
-    before_ms: int
+    `producers`: of each the number of the log, the producer id, and when it wrote last, in ms since the epoch.
+    """
+
+    producers: tuple[tuple[int, int, int], ...]
 
 
 class ConfirmState(msgspec.Struct, frozen=True):

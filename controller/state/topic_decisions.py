@@ -7,11 +7,12 @@ from typing import Final
 
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.logs.producers import NOT_OPEN
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import DeleteTopicResponse, TopicDescription
 from pidkeeper.protocol.logs import (
-    MAX_EXPIRED,
     MAX_PARTITIONS,
+    PRODUCER_BYTES,
     TOPIC_BYTES,
     ProducersExpiredRecord,
     RemoveTopicRecord,
@@ -70,21 +71,27 @@ def delete_topic(draft: Draft, request: requests.DeleteTopic) -> DeleteTopicResp
 
 
 def expire_producers(draft: Draft, request: requests.ExpireProducers) -> None:
-    """Forget producers that were silent (KIP-854).
-
-    What this batch decides behind it counts on them still, which is no harm: of an unknown one any sequence will do.
-    """
+    """Forget producers that were silent (KIP-854), but none whose transaction is open."""
     draft.require(PARTITION_LOGS)
-    draft.records.append(ProducersExpiredRecord(request.before_ms, MAX_EXPIRED))
+    silent = []
+    for log, producer_id, timestamp_ms in request.producers:
+        entry = None if draft.logs.topic_of(log) is None else draft.logs.producer(log, producer_id)
+        if entry is not None and entry.timestamp_ms == timestamp_ms and entry.open_since == NOT_OPEN:
+            silent.append((log, producer_id))
+            draft.logs.forget(log, producer_id)
+    if silent:
+        draft.records.append(ProducersExpiredRecord(tuple(silent)))
 
 
 def confirm_state(_: Draft, __: requests.ConfirmState) -> None:
     """Nothing to decide: the answer waits for an entry behind it."""
 
 
-def most_bytes(request: requests.CreateTopic) -> int:
+def most_bytes(request: requests.CreateTopic | requests.ExpireProducers) -> int:
     """Bytes that the record takes at most."""
-    return TOPIC_BYTES + len(request.name.encode())
+    if isinstance(request, requests.CreateTopic):
+        return TOPIC_BYTES + len(request.name.encode())
+    return TOPIC_BYTES + PRODUCER_BYTES * len(request.producers)
 
 
 def described(topic: TopicRecord) -> TopicDescription:

@@ -43,7 +43,7 @@ class LogsDraft:
         self._created: dict[str, TopicRecord] = {}
         self._removed: set[uuid.UUID] = set()
         self._ends: dict[int, int] = {}
-        self._producers: dict[Key, ProducerEntry] = {}
+        self._producers: dict[Key, ProducerEntry | None] = {}
         self._commits: dict[int, LastCommit] = {}
 
     # Topics.
@@ -95,7 +95,8 @@ class LogsDraft:
 
     def producer(self, log: int, producer_id: int) -> ProducerEntry | None:
         """What a log knows of a producer."""
-        return self._producers.get((log, producer_id)) or self._state.producer(log, producer_id)
+        place = log, producer_id
+        return self._producers[place] if place in self._producers else self._state.producer(log, producer_id)
 
     def has_room(self, entry: ProducerEntry | None, producer_id: int, *, transactional: bool) -> bool:
         """Whether a batch of that producer, of which the log knows `entry`, passes no bound.
@@ -125,6 +126,11 @@ class LogsDraft:
         self._open += after.open_since != producers.NOT_OPEN and (
             before is None or before.open_since == producers.NOT_OPEN
         )
+
+    def forget(self, log: int, producer_id: int) -> None:
+        """A log forgets a producer."""
+        self._producers[log, producer_id] = None
+        self._strangers -= 1
 
     def commit(self, record: ObjectRecord) -> None:
         """An object is committed."""

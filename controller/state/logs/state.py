@@ -76,10 +76,9 @@ class LogsState:
         """Producers, counted once for each log that knows them."""
         return len(self._producers)
 
-    def silent_since(self) -> int | None:
-        """When the producer that was silent longest wrote last, in ms since the epoch; None without any."""
-        entry = next(iter(self._producers.values()), None)
-        return None if entry is None else entry.timestamp_ms
+    def silent_longest(self, most: int) -> list[tuple[Key, ProducerEntry]]:
+        """Those of the producers that were silent longest, at most so many."""
+        return list(islice(self._producers.items(), most))
 
     # Replay.
 
@@ -102,7 +101,7 @@ class LogsState:
             case RemoveTopicRecord():
                 self._remove(self.topics.remove(record.topic_id, where))
             case ProducersExpiredRecord():
-                self._expire(record)
+                self._expire(record, where)
             case ObjectsDeletedRecord():
                 self.objects.deleted(record.keys, offset)
         assert self.topics.partitions <= limits.MAX_PARTITIONS, f"L6: {where} makes {self.topics.partitions} partitions"
@@ -173,14 +172,12 @@ class LogsState:
             del self._producers[place]
         self.gone_on |= gone
 
-    def _expire(self, record: ProducersExpiredRecord) -> None:
-        """Those whose transactions are open are kept, and looked at again when all others were."""
-        for place, entry in list(islice(self._producers.items(), record.most)):
-            if entry.timestamp_ms > record.before_ms:
-                return
-            del self._producers[place]
-            if entry.open_since != producers.NOT_OPEN:
-                self._producers[place] = entry
+    def _expire(self, record: ProducersExpiredRecord, where: str) -> None:
+        for place in record.producers:
+            entry = self._producers.pop(place, None)
+            assert entry is not None and entry.open_since == producers.NOT_OPEN, (
+                f"L4: {where} forgets producer {place[1]} of log {place[0]}, which is {entry}"
+            )
 
     # Snapshots.
 

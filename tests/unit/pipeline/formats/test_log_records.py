@@ -111,7 +111,7 @@ EVERY: list[tuple[Record, dict[str, Any]]] = [
         ),
         {"broker_id": 7, "broker_epoch": 40, "timestamp_ms": 23},
     ),
-    (ProducersExpiredRecord(24, 1), {}),
+    (ProducersExpiredRecord(((0, 9),)), {}),
     (ObjectsDeletedRecord((0,), 25), {"timestamp_ms": 25}),
     (EvidenceDismissedRecord(7, 19), {"broker_id": 7, "timestamp_ms": 19}),
     (
