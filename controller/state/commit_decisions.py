@@ -37,7 +37,7 @@ def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectR
         return CommitObjectResponse(list(last.outcomes), referenced=True)
     _check_layout(request)
     outcomes, joining = [], []
-    has_room = logs.has_room_for_object()
+    has_room = logs.has_room_for_object(name.broker_id)
     for batch in request.batches:
         outcome = _join(draft, batch) if has_room else ErrorCode.NOT_ENOUGH_REPLICAS
         if isinstance(outcome, BatchCoordinates):

@@ -27,6 +27,7 @@ from pidkeeper.protocol.records import (
     LeaderChangeRecord,
     ProducerIdFloorRecord,
     Record,
+    UnregisterBrokerRecord,
     VotersRecord,
     needed_version,
 )
@@ -173,6 +174,8 @@ class StateMachine:
             self.brokers.replay(record, offset)
             if isinstance(record, BrokerStoreRecord):
                 self.logs.pin(record.store_id, f"offset {offset}")
+            elif isinstance(record, UnregisterBrokerRecord):
+                self.logs.unregistered(record.broker_id)
             return
         if isinstance(record, ObjectRecord):
             self._check_committer(record.object, offset)

@@ -18,6 +18,7 @@ class LogsDraft:
     __slots__ = (
         "_aborted",
         "_commits",
+        "_committers",
         "_created",
         "_ends",
         "_objects",
@@ -39,6 +40,7 @@ class LogsDraft:
         self.partitions = state.topics.partitions
         self._rows, self._open, self._aborted = state.rows, state.open, state.aborted
         self._objects = len(state.objects)
+        self._committers = state.committers
         self._strangers = state.producer_count
         self._created: dict[str, TopicRecord] = {}
         self._removed: set[uuid.UUID] = set()
@@ -110,9 +112,10 @@ class LogsDraft:
             and (entry is not None or producer_id == NO_PRODUCER_ID or self._strangers < limits.MAX_PRODUCERS)
         )
 
-    def has_room_for_object(self) -> bool:
-        """Whether one more object may be kept."""
-        return self._objects < limits.MAX_OBJECTS
+    def has_room_for_object(self, broker_id: int) -> bool:
+        """Whether one more object may be kept, and that it is the last one of that broker."""
+        known = self.last_commit(broker_id) is not None
+        return self._objects < limits.MAX_OBJECTS and (known or self._committers < limits.MAX_COMMITTERS)
 
     def append(self, batch: BatchCoordinates, before: ProducerEntry | None, timestamp_ms: int) -> None:
         """A batch joins, of whose producer the log knew `before`."""
@@ -135,6 +138,7 @@ class LogsDraft:
     def commit(self, record: ObjectRecord) -> None:
         """An object is committed."""
         name = record.object
+        self._committers += self.last_commit(name.broker_id) is None
         self._commits[name.broker_id] = LastCommit(name.broker_id, name.broker_epoch, name.number, record.outcomes)
         self._objects += 1
 

@@ -17,5 +17,8 @@ MAX_OBJECTS: Final = 400_000
 MAX_PRODUCERS: Final = 100_000
 """Counted once for each log that knows them: about 600 bytes each in memory, 151 in a snapshot."""
 
+MAX_COMMITTERS: Final = 1000
+"""Brokers whose last commit is kept, as long as they are registered: up to 40 KiB each."""
+
 MAX_ABORTED: Final = 200_000
 """Aborted transactions, once for each log: 24 bytes each."""

@@ -72,6 +72,11 @@ class LogsState:
         return self._commits.get(broker_id)
 
     @property
+    def committers(self) -> int:
+        """Brokers whose last commit is kept."""
+        return len(self._commits)
+
+    @property
     def producer_count(self) -> int:
         """Producers, counted once for each log that knows them."""
         return len(self._producers)
@@ -86,6 +91,10 @@ class LogsState:
         """A broker came with that store."""
         assert self.store_id in {None, store_id}, f"L3: {where} has store {store_id}, the cluster's is {self.store_id}"
         self.store_id = store_id
+
+    def unregistered(self, broker_id: int) -> None:
+        """A broker's registration ended: whoever takes the id has a later epoch."""
+        self._commits.pop(broker_id, None)
 
     def replay(self, record: LogRecord, offset: int, founding_id: uuid.UUID | None) -> None:
         """Apply one committed record. Total and deterministic: a violated assertion stops the process."""
@@ -118,6 +127,7 @@ class LogsState:
             self._join(batch, key, record.timestamp_ms, where)
         self.rows += len(record.batches)
         assert self.rows + self.open <= limits.MAX_ROWS, f"L6: {where} makes {self.rows} rows"
+        assert len(self._commits) <= limits.MAX_COMMITTERS, f"L6: {where} makes {len(self._commits)} committers"
         assert len(self.objects) <= limits.MAX_OBJECTS, f"L6: {where} makes {len(self.objects)} objects"
 
     def _join(self, batch: BatchCoordinates, key: int, timestamp_ms: int, where: str) -> None:
