@@ -35,6 +35,10 @@ class LogWatch:
         self._by_log: dict[int, dict[_Watch, None]] = {}
         self._watched = 0
 
+    def __len__(self) -> int:
+        """Calls that wait."""
+        return len(self._watches)
+
     def add(self, logs: LogsState, watched: Iterable[WatchedLog], answer: Answer) -> None:
         """Answer at once, or later. Raises THROTTLING_QUOTA_EXCEEDED if too many wait."""
         watch = _Watch(answer, {one.log: one for one in watched})

@@ -1,0 +1,46 @@
+"""A member's samples of partition logs, from its applied state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from pidkeeper.controller.node.assembly import ClusterMember
+from pidkeeper.controller.state.logs import limits
+
+PREFIX: Final = "pidkeeper_logs_"
+
+
+def log_metrics(member: ClusterMember) -> Iterator[Metric]:
+    """Every family, freshly made. What has a bound is told with it."""
+    logs = member.machine.logs
+    yield GaugeMetricFamily(PREFIX + "topics", "Topics.", value=len(logs.topics))
+    kept = GaugeMetricFamily(PREFIX + "kept", "What is kept of partition logs, by kind.", labels=["kind"])
+    bounds = GaugeMetricFamily(PREFIX + "kept_limit", "Bound of what is kept of partition logs.", labels=["kind"])
+    for kind, count, bound in (
+        ("partitions", logs.topics.partitions, limits.MAX_PARTITIONS),
+        ("rows", logs.rows + logs.open, limits.MAX_ROWS),
+        ("producers", logs.producer_count, limits.MAX_PRODUCERS),
+        ("aborted_transactions", logs.aborted + logs.open, limits.MAX_ABORTED),
+        ("objects", len(logs.objects), limits.MAX_OBJECTS),
+        ("committers", logs.committers, limits.MAX_COMMITTERS),
+    ):
+        kept.add_metric([kind], count)
+        bounds.add_metric([kind], bound)
+    yield kept
+    yield bounds
+    yield GaugeMetricFamily(PREFIX + "open_transactions", "Transactions open in a log, for each log.", value=logs.open)
+    yield GaugeMetricFamily(
+        PREFIX + "garbage_objects",
+        "Objects that no log needs and that are not deleted yet.",
+        value=len(logs.objects.garbage),
+    )
+    duties = member.leadership
+    yield GaugeMetricFamily(PREFIX + "watches", "Calls that wait until a log goes on.", value=len(duties.log_watch))
+    yield CounterMetricFamily(
+        PREFIX + "producers_expired",
+        "Producers that were silent for long and forgotten, for each log, while this member led.",
+        value=duties.logs.expired,
+    )
