@@ -20,6 +20,7 @@ from pidkeeper.protocol.logs import (
     Records,
     Retention,
     Size,
+    Timestamp,
 )
 from pidkeeper.protocol.transactions import AnyEpoch, AnyProducerId, TopicName
 
@@ -103,7 +104,7 @@ class OfferedBatch(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     producer_id: AnyProducerId
     producer_epoch: AnyEpoch
     base_sequence: AnySequence
-    max_timestamp: int
+    max_timestamp: Timestamp
     transactional: bool
 
 
@@ -117,7 +118,7 @@ class CommitObjectRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     broker_id: BrokerId
     broker_epoch: Offset
     founding_id: uuid.UUID
-    number: Annotated[int, msgspec.Meta(ge=0)]
+    number: Offset
     size: Size
     batches: Annotated[tuple[OfferedBatch, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
 
@@ -232,7 +233,7 @@ class FindOffsetsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     with that time or later. `committed`: LATEST is the last stable offset.
     """
 
-    logs: Annotated[list[tuple[LogNumber, int]], msgspec.Meta(min_length=1, max_length=MAX_PARTITIONS)]
+    logs: Annotated[list[tuple[LogNumber, Timestamp]], msgspec.Meta(min_length=1, max_length=MAX_PARTITIONS)]
     committed: bool = False
 
 

@@ -32,6 +32,9 @@ MAX_EXPIRED: Final = 1024
 MAX_DELETED: Final = 1000
 """Objects that one record tells to be deleted: as many as one call of an object store deletes."""
 
+MAX_INT64: Final = 2**63 - 1
+"""Kafka's offsets and times are int64, and columns of them are kept. A larger number would stop whoever replays it."""
+
 MAX_SEQUENCE: Final = 2**31 - 1
 NO_SEQUENCE: Final = -1
 UNLIMITED: Final = -1
@@ -45,16 +48,17 @@ PRODUCER_BYTES: Final = 19
 without its name, and of a producer in a ProducersExpiredRecord."""
 
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_BROKER_ID)]
-Offset = Annotated[int, msgspec.Meta(ge=0)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=MAX_INT64)]
 ProducerId = Annotated[int, msgspec.Meta(ge=0, le=MAX_PRODUCER_ID)]
-LogNumber = Annotated[int, msgspec.Meta(ge=0)]
+LogNumber = Offset
+Timestamp = Annotated[int, msgspec.Meta(ge=-MAX_INT64 - 1, le=MAX_INT64)]
 Position = Annotated[int, msgspec.Meta(ge=0, le=MAX_OBJECT_BYTES)]
 Size = Annotated[int, msgspec.Meta(ge=1, le=MAX_OBJECT_BYTES)]
 Records = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 AnySequence = Annotated[int, msgspec.Meta(ge=NO_SEQUENCE, le=MAX_SEQUENCE)]
 PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTITIONS)]
 Outcomes = Annotated[tuple[int, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
-Retention = Annotated[int, msgspec.Meta(ge=UNLIMITED)]
+Retention = Annotated[int, msgspec.Meta(ge=UNLIMITED, le=MAX_INT64)]
 
 
 class ObjectId(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -62,7 +66,7 @@ class ObjectId(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
     broker_id: BrokerId
     broker_epoch: Offset
-    number: Annotated[int, msgspec.Meta(ge=0)]
+    number: Offset
 
     def path(self, founding_id: uuid.UUID) -> str:
         """Its name in the store. Epochs of two foundings may be the same numbers."""
@@ -125,15 +129,16 @@ class BatchCoordinates(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
     producer_id: AnyProducerId
     producer_epoch: AnyEpoch
     base_sequence: AnySequence
-    max_timestamp: int
+    max_timestamp: Timestamp
     transactional: bool
 
 
 class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The batches of an object joined their logs.
+    """An object was committed: its batches joined their logs, as far as they might.
 
     `outcomes`: what became of each batch of the object, in their order: its base offset, or minus Kafka's code of the
-    refusal. So the same request is answered alike when it comes again. `batches`: those that joined, in that order.
+    refusal. So the same request is answered alike when it comes again. `batches`: those that joined, in that order;
+    of an object without any only the number is taken.
     """
 
     TYPE: ClassVar[int] = 23
@@ -141,7 +146,7 @@ class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     object: ObjectId
     size: Size
     outcomes: Outcomes
-    batches: Annotated[tuple[BatchCoordinates, ...], msgspec.Meta(min_length=1, max_length=MAX_OBJECT_BATCHES)]
+    batches: Annotated[tuple[BatchCoordinates, ...], msgspec.Meta(max_length=MAX_OBJECT_BATCHES)]
     timestamp_ms: int
 
 

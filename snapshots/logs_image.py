@@ -35,12 +35,13 @@ class ProducerRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
 
 class LastCommit(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The object that a broker committed last, and what it was answered."""
+    """The object that a broker committed last, and what it was answered. `referenced`: any batch of it joined."""
 
     broker_id: BrokerId
     broker_epoch: Offset
     number: Offset
     outcomes: tuple[int, ...]
+    referenced: bool
 
 
 class LogImage(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -21,7 +21,8 @@ _NO_PAIR: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectResponse:
     """Let the batches of an object join their logs, each that may; the same answer when it is asked again.
 
-    Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, STORE_REFUSED, and INVALID_REQUEST for what no agent asks.
+    Raises BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH, STORE_REFUSED, NOT_ENOUGH_REPLICAS if too many brokers commit,
+    and INVALID_REQUEST for what no agent asks.
     """
     draft.require(PARTITION_LOGS)
     name, logs = request.object, draft.logs
@@ -34,21 +35,22 @@ def commit_object(draft: Draft, request: requests.CommitObject) -> CommitObjectR
         if len(last.outcomes) != len(request.batches):
             detail = f"object {name.number} has {len(request.batches)} batches now, it had {len(last.outcomes)}"
             raise RequestError(ErrorCode.INVALID_REQUEST, detail)
-        return CommitObjectResponse(list(last.outcomes), referenced=True)
+        return CommitObjectResponse(list(last.outcomes), last.referenced)
     _check_layout(request)
+    if not logs.has_room_for_commit(name.broker_id):
+        raise RequestError(ErrorCode.NOT_ENOUGH_REPLICAS, "no more brokers may commit objects: unregister some")
     outcomes, joining = [], []
-    has_room = logs.has_room_for_object(name.broker_id)
     for batch in request.batches:
-        outcome = _join(draft, batch) if has_room else ErrorCode.NOT_ENOUGH_REPLICAS
+        outcome = _join(draft, batch)
         if isinstance(outcome, BatchCoordinates):
             joining.append(outcome)
             outcomes.append(outcome.base_offset)
         else:
             outcomes.append(outcome if isinstance(outcome, int) else -outcome.kafka_code)
-    if joining:
-        record = ObjectRecord(name, request.size, tuple(outcomes), tuple(joining), draft.timestamp_ms)
-        logs.commit(record)
-        draft.records.append(record)
+    # Also if none joins: the agent deletes the object then, and an earlier attempt may still come and be granted.
+    record = ObjectRecord(name, request.size, tuple(outcomes), tuple(joining), draft.timestamp_ms)
+    logs.commit(record)
+    draft.records.append(record)
     return CommitObjectResponse(outcomes, referenced=bool(joining))
 
 

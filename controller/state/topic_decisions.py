@@ -7,11 +7,11 @@ from typing import Final
 
 from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.logs import limits
 from pidkeeper.controller.state.logs.producers import NOT_OPEN
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import DeleteTopicResponse, TopicDescription
 from pidkeeper.protocol.logs import (
-    MAX_PARTITIONS,
     PRODUCER_BYTES,
     TOPIC_BYTES,
     ProducersExpiredRecord,
@@ -107,9 +107,11 @@ def _check_caller(draft: Draft, broker: tuple[int, int] | None) -> None:
 
 
 def _check_room(draft: Draft, partitions: int) -> None:
-    if partitions > MAX_PARTITIONS:
-        detail = f"{partitions} partitions, and at most {MAX_PARTITIONS} are kept of all topics together"
+    if partitions > limits.MAX_PARTITIONS:
+        detail = f"{partitions} partitions, and at most {limits.MAX_PARTITIONS} are kept of all topics together"
         raise RequestError(ErrorCode.INVALID_PARTITIONS, detail)
-    if draft.logs.partitions + partitions > MAX_PARTITIONS:
-        detail = f"{draft.logs.partitions} partitions are kept, {MAX_PARTITIONS} is the bound: delete topics first"
+    if draft.logs.partitions + partitions > limits.MAX_PARTITIONS:
+        detail = (
+            f"{draft.logs.partitions} partitions are kept, {limits.MAX_PARTITIONS} is the bound: delete topics first"
+        )
         raise RequestError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, detail)

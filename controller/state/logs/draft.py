@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from pidkeeper.controller.state.logs import limits, producers
-from pidkeeper.controller.state.logs.state import Key, LogsState, logs_of, marker_epoch
+from pidkeeper.controller.state.logs.state import Key, LogsState, last_commit, logs_of, marker_epoch
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.logs import BatchCoordinates, ObjectRecord, TopicRecord
 from pidkeeper.protocol.transactions import NO_PRODUCER_ID, TransactionRecord
@@ -43,7 +43,8 @@ class LogsDraft:
         self._committers = state.committers
         self._strangers = state.producer_count
         self._created: dict[str, TopicRecord] = {}
-        self._removed: set[uuid.UUID] = set()
+        # By their first logs: the id of one that is gone may be that of one that comes.
+        self._removed: set[int] = set()
         self._ends: dict[int, int] = {}
         self._producers: dict[Key, ProducerEntry | None] = {}
         self._commits: dict[int, LastCommit] = {}
@@ -53,22 +54,20 @@ class LogsDraft:
     def topic(self, name: str) -> TopicRecord | None:
         """The topic of that name, if there is one."""
         known = self._created.get(name) or self._state.topics.get(name)
-        return None if known is None or known.topic_id in self._removed else known
+        return None if known is None or known.first_log in self._removed else known
 
     def of_id(self, topic_id: uuid.UUID) -> TopicRecord | None:
         """The topic with that id, if there is one."""
-        if topic_id in self._removed:
-            return None
         made = (topic for topic in self._created.values() if topic.topic_id == topic_id)
-        return next(made, None) or self._state.topics.of_id(topic_id)
+        known = next(made, None) or self._state.topics.of_id(topic_id)
+        return None if known is None or known.first_log in self._removed else known
 
     def topic_of(self, log: int) -> TopicRecord | None:
         """The topic of a log, if there is such a log."""
         known = self._state.log(log)
         if known is not None:
-            return None if known.topic.topic_id in self._removed else known.topic
-        made = (topic for topic in self._created.values() if log in topic.logs)
-        return next((topic for topic in made if topic.topic_id not in self._removed), None)
+            return None if known.topic.first_log in self._removed else known.topic
+        return next((topic for topic in self._created.values() if log in topic.logs), None)
 
     def create(self, topic: TopicRecord) -> None:
         """A topic is created."""
@@ -78,7 +77,7 @@ class LogsDraft:
 
     def remove(self, topic: TopicRecord) -> None:
         """A topic is deleted. What its logs held counts still: it goes with the batch."""
-        self._removed.add(topic.topic_id)
+        self._removed.add(topic.first_log)
         self._created.pop(topic.name, None)
         self.partitions -= topic.partitions
 
@@ -101,7 +100,7 @@ class LogsDraft:
         return self._producers[place] if place in self._producers else self._state.producer(log, producer_id)
 
     def has_room(self, entry: ProducerEntry | None, producer_id: int, *, transactional: bool) -> bool:
-        """Whether a batch of that producer, of which the log knows `entry`, passes no bound.
+        """Whether a batch of that producer, of which the log knows `entry`, passes no bound, nor its object.
 
         A marker has to have its place whenever it comes: it is counted with the batch that opens the transaction.
         """
@@ -109,13 +108,13 @@ class LogsDraft:
         return (
             self._rows + self._open + 1 + opens <= limits.MAX_ROWS
             and self._aborted + self._open + opens <= limits.MAX_ABORTED
+            and self._objects < limits.MAX_OBJECTS
             and (entry is not None or producer_id == NO_PRODUCER_ID or self._strangers < limits.MAX_PRODUCERS)
         )
 
-    def has_room_for_object(self, broker_id: int) -> bool:
-        """Whether one more object may be kept, and that it is the last one of that broker."""
-        known = self.last_commit(broker_id) is not None
-        return self._objects < limits.MAX_OBJECTS and (known or self._committers < limits.MAX_COMMITTERS)
+    def has_room_for_commit(self, broker_id: int) -> bool:
+        """Whether the last commit of that broker may be kept."""
+        return self.last_commit(broker_id) is not None or self._committers < limits.MAX_COMMITTERS
 
     def append(self, batch: BatchCoordinates, before: ProducerEntry | None, timestamp_ms: int) -> None:
         """A batch joins, of whose producer the log knew `before`."""
@@ -139,8 +138,8 @@ class LogsDraft:
         """An object is committed."""
         name = record.object
         self._committers += self.last_commit(name.broker_id) is None
-        self._commits[name.broker_id] = LastCommit(name.broker_id, name.broker_epoch, name.number, record.outcomes)
-        self._objects += 1
+        self._commits[name.broker_id] = last_commit(record)
+        self._objects += bool(record.batches)
 
     def end_transaction(self, before: TransactionRecord, after: TransactionRecord) -> None:
         """As `LogsState.end_transaction`."""

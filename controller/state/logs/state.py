@@ -121,13 +121,16 @@ class LogsState:
         assert last is None or (epoch, number) > (last.broker_epoch, last.number), (
             f"L3: {where} commits {record.object} behind {last}"
         )
-        self._commits[broker_id] = LastCommit(broker_id, epoch, number, record.outcomes)
+        self._commits[broker_id] = last_commit(record)
+        if not record.batches:
+            return
         key = self.objects.add(founding_id, record.object, record.size, len(record.batches))
         for batch in record.batches:
             self._join(batch, key, record.timestamp_ms, where)
         self.rows += len(record.batches)
         assert self.rows + self.open <= limits.MAX_ROWS, f"L6: {where} makes {self.rows} rows"
         assert len(self._commits) <= limits.MAX_COMMITTERS, f"L6: {where} makes {len(self._commits)} committers"
+        assert self.aborted + self.open <= limits.MAX_ABORTED, f"L6: {where} makes {self.aborted} aborted transactions"
         assert len(self.objects) <= limits.MAX_OBJECTS, f"L6: {where} makes {len(self.objects)} objects"
 
     def _join(self, batch: BatchCoordinates, key: int, timestamp_ms: int, where: str) -> None:
@@ -242,6 +245,12 @@ class LogsState:
                 raise ValueError(f"producer {producer_id} has a transaction open in log {number}, which there is not")
             self._logs[number].open[producer_id] = first_offset
         self.open = len(opened)
+
+
+def last_commit(record: ObjectRecord) -> LastCommit:
+    """What is kept of a commit."""
+    name = record.object
+    return LastCommit(name.broker_id, name.broker_epoch, name.number, record.outcomes, bool(record.batches))
 
 
 def logs_of(transaction: TransactionRecord, topic: Callable[[str], TopicRecord | None]) -> Iterator[int]:
