@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final
 
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
@@ -12,6 +13,7 @@ from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
 from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
 from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED, TransactionalCall
+from pidkeeper.broker_agent.kafka.frame_limits import check_length
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import (
     CLASSIC_FRAME,
     FLEXIBLE_FRAME,
@@ -48,13 +50,21 @@ _IN_ORDER: Final = frozenset(
 class KafkaResponder:
     """Answers from a reserve and a directory what these can answer, and decodes what the controllers must.
 
-    `cluster_id()` is None until the first registration.
+    `cluster_id()` is None until the first registration. `longer`: the API keys whose frames may be longer than
+    MAX_FRAME_BYTES, and how long.
     """
 
-    def __init__(self, reserve: BlockReserve, directory: Directory, cluster_id: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        reserve: BlockReserve,
+        directory: Directory,
+        cluster_id: Callable[[], str | None],
+        longer: Mapping[int, int] = MappingProxyType({}),
+    ) -> None:
         self._reserve = reserve
         self._claim = reserve.claim
         self._claim_run = reserve.claim_run
+        self._longer = longer
         self._local = LocalAnswers(directory, cluster_id, SERVED)
         # Frame without its correlation id -> whether the answer is flexible. It holds only frames that were decoded
         # to the end as InitProducerId with a null transactional id, so an equal frame needs no second decoding.
@@ -87,9 +97,10 @@ class KafkaResponder:
             end = position + 4 + int.from_bytes(data[position : position + 4], "big")
             if end > end_of_data:
                 if end - position - 4 > MAX_FRAME_BYTES and not responses:
-                    raise WireError(f"a frame of {end - position - 4} bytes is larger than {MAX_FRAME_BYTES}")
+                    check_length(data, self._longer)
                 break
-            flexible = memo.get(data[position : position + 8] + data[position + 12 : end])
+            short = end - position <= MAX_MEMO_FRAME_BYTES
+            flexible = memo.get(data[position : position + 8] + data[position + 12 : end]) if short else None
             if flexible is None:
                 try:
                     response = self._respond_to_frame(data[position:end], caller)
@@ -113,7 +124,7 @@ class KafkaResponder:
         """Answer two or more frames at the front of `data` that differ in their correlation ids alone, if it can."""
         length = 4 + int.from_bytes(data[:4], "big")
         count = min(len(data) // length, MAX_RUN)
-        if count < 2:
+        if count < 2 or length > MAX_MEMO_FRAME_BYTES:
             return b"", 0
         key = data[:8] + data[12:length]
         flexible = self._memo.get(key)

@@ -1,79 +1,47 @@
-"""One connection of a Kafka client: who it is, what it has asked, and when it is read from."""
+"""One connection of a Kafka client: who it is, what it has asked, and in which order it is answered."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from collections.abc import Callable, Hashable
-from typing import Any, Protocol, cast
+from functools import partial
+from typing import Any, cast
 
 from pidkeeper.service.access import Principal
+from pidkeeper.service.kafka.calls_in_order import OverlappingCall
+from pidkeeper.service.kafka.intake import Host, Intake, Respond
 from pidkeeper.service.kafka.negotiation import Negotiation
 from pidkeeper.service.kafka.wire.primitives import WireError
 
-Respond = Callable[[bytes, Any], tuple[Any, int]]
-"""The answers to what is complete at the front of some bytes, or the call that gives them, and how many bytes were
-used. The second argument is whose bytes they are."""
 
-
-class Host(Protocol):
-    """What a connection takes from its listener, and tells it."""
-
-    respond: Respond
-    sweeps: int
-
-    def admit(self, connection: Connection) -> bool: ...
-    def caller(self, connection: Connection, principal: Principal) -> Any: ...
-    def has_authenticated(self, mechanism: str) -> None: ...
-    def refuse(self, connection: Connection, mechanism: str, why: str) -> None: ...
-    def has_erred(self, connection: Connection, error: WireError, *, stranger: bool) -> None: ...
-    def has_asked(self, connection: Connection) -> None: ...
-    def await_request(self, connection: Connection) -> None: ...
-    def request_came(self, connection: Connection) -> None: ...
-    def holds_request(self, connection: Connection, count: int) -> None: ...
-    def holds_answer(self, connection: Connection, count: int) -> None: ...
-    def forget(self, connection: Connection) -> None: ...
-    def begin(self, call: Any, done: Callable[[bytes | None], None]) -> None: ...
-
-
-class Connection(asyncio.Protocol):
+class Connection(Intake):
     """One client. `last_sweep` is the sweep before which it last sent a complete request; `known`: whether it ever did.
 
-    `muted`: a call is under way for it. Until that is answered nothing else is, as in Kafka, so that
-    no answer overtakes another one. `credential`: by what it is known who it is, if that is by SASL. `end`: of the
+    A call that does not overlap is alone: until it is answered nothing else is, as in Kafka, so that no answer
+    overtakes another one. Behind calls that overlap others of their kind begin; `_deferred` is what anything else
+    waits with until those are answered. `credential`: by what it is known who it is, if that is by SASL. `end`: of the
     client's certificate, in seconds since the epoch.
     """
 
     __slots__ = (
         "_caller",
-        "_listener",
         "_negotiation",
-        "_partial",
-        "_partial_wants",
-        "_paused",
         "_respond",
         "credential",
         "end",
         "known",
         "last_sweep",
-        "muted",
-        "transport",
     )
 
-    transport: asyncio.Transport
-
     def __init__(self, listener: Host) -> None:
-        self._listener = listener
+        super().__init__(listener)
         self._respond: Respond = listener.respond
         self._caller: Any = None
         self._negotiation: Negotiation | None = None
         self.credential: Hashable = None
         self.end = math.inf
-        self._partial = bytearray()
-        self._partial_wants = 0
-        self._paused = False
         self.known = False
-        self.muted = False
         self.last_sweep = listener.sweeps
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -93,57 +61,33 @@ class Connection(asyncio.Protocol):
         self._respond = self._listener.respond
         self._caller = self._listener.caller(self, principal)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._listener.forget(self)
-
-    def pause_writing(self) -> None:
-        # A client that does not read its responses may not send more requests either.
-        self._paused = True
-        self.transport.pause_reading()
-        self._listener.holds_answer(self, self.transport.get_write_buffer_size())
-
-    def resume_writing(self) -> None:
-        self._paused = False
-        self._listener.holds_answer(self, 0)
-        self._go_on()
-
-    def _mute(self, call: Any, rest: bytes) -> None:
-        self.muted = True
-        if rest:
-            self._keep(rest)
-            self.transport.pause_reading()
-        self._listener.begin(call, self._unmute)
-
-    def _unmute(self, answer: bytes | None) -> None:
-        self.muted = False
-        if answer is None:
+    def finish(self) -> bool:
+        """Close it once what is under way is answered. False if it has to be asked for that again: a call that does
+        not overlap is under way."""
+        if self.muted and not self._calls:
+            return False
+        if not self._calls:
             self.transport.close()
-        elif not self.transport.is_closing():
-            self._renew()
-            self.transport.write(answer)
-            self._settle()
-            self._go_on()
+        else:
+            # Calls that overlap follow each other without a pause. So nothing else may begin.
+            self._deferred = self.transport.close
+        return True
 
-    def _go_on(self) -> None:
-        """Read again, and answer what is here already, unless something still has to be waited for."""
-        if self._paused or self.muted or self.transport.is_closing():
-            return
-        self.transport.resume_reading()
-        if self._partial:
-            self._answer(self._take_partial())
+    def _took(self) -> None:
+        if self._negotiation is None:
+            self._listener.request_came(self)
 
-    def data_received(self, data: bytes) -> None:
-        if self.muted:
-            # Not before: most clients wait for their answer, and reading would be stopped and begun for each.
-            self.transport.pause_reading()
-            self._keep(data)
+    def _renew(self) -> None:
+        """It has asked, or was answered: it is alive. Who has not authenticated gets no more time than at first."""
+        if self._negotiation is not None:
             return
-        if self._partial:
-            self._keep(data)
-            if len(self._partial) < self._partial_wants:
-                return
-            data = self._take_partial()
-        self._answer(data)
+        if not self.known:
+            self.known = True
+            self._listener.request_came(self)
+            self._listener.has_asked(self)
+        elif self.last_sweep != self._listener.sweeps:
+            self._listener.has_asked(self)
+        self.last_sweep = self._listener.sweeps
 
     def _settle(self) -> bool:
         """Serve it if it has become known who it is, and end it if that failed; whether it is served now."""
@@ -163,30 +107,6 @@ class Connection(asyncio.Protocol):
             self._listener.refuse(self, negotiation.mechanism, negotiation.refused)
         return False
 
-    def _keep(self, data: bytes) -> None:
-        self._partial += data
-        self._listener.holds_request(self, len(self._partial))
-
-    def _take_partial(self) -> bytes:
-        data = bytes(self._partial)
-        self._partial.clear()
-        self._listener.holds_request(self, 0)
-        if self._negotiation is None:
-            self._listener.request_came(self)
-        return data
-
-    def _renew(self) -> None:
-        """It has asked, or was answered: it is alive. Who has not authenticated gets no more time than at first."""
-        if self._negotiation is not None:
-            return
-        if not self.known:
-            self.known = True
-            self._listener.request_came(self)
-            self._listener.has_asked(self)
-        elif self.last_sweep != self._listener.sweeps:
-            self._listener.has_asked(self)
-        self.last_sweep = self._listener.sweeps
-
     def _answer(self, data: bytes) -> None:
         """Answer what is complete in `data` while responses can be sent, and keep the rest."""
         try:
@@ -195,7 +115,7 @@ class Connection(asyncio.Protocol):
                 if used:
                     self._renew()
                 if not isinstance(responses, bytes):
-                    self._mute(responses, data[used:])
+                    self._mute(responses, data, used)
                     return
                 if responses:
                     self.transport.write(responses)
@@ -208,10 +128,128 @@ class Connection(asyncio.Protocol):
                 if used == 0 or self._paused:
                     break
         except WireError as error:
-            self._listener.has_erred(self, error, stranger=self._negotiation is not None)
-            self.transport.close()
+            self._refuse(error)
             return
-        self._partial_wants = 4 if len(data) < 4 else 4 + int.from_bytes(data[:4], "big")
-        self._keep(data)
-        if not self._paused:
-            self._listener.await_request(self)
+        self._await_rest(data)
+
+    def _refuse(self, error: WireError) -> None:
+        self._listener.has_erred(self, error, stranger=self._negotiation is not None)
+        self.transport.close()
+
+    def _mute(self, call: Any, data: bytes, used: int) -> None:
+        self.muted = True
+        if getattr(call, "overlaps", False):
+            self._overlap(call, used)
+            if used != len(data):
+                self._begin(data[used:])
+            return
+        if used != len(data):
+            self._hold_back(data[used:])
+        self._begin_alone(call)
+
+    def _begin_alone(self, call: Any) -> None:
+        self._listener.begin(call, self._with_front(self._unmute) if self._front else self._unmute)
+
+    def _unmute(self, answer: bytes | None) -> None:
+        self.muted = False
+        if answer is None:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._renew()
+            self.transport.write(answer)
+            self._settle()
+            self._go_on()
+
+    def _begin(self, data: bytes) -> None:
+        """Begin what is complete in `data` while overlapping calls are under way, and keep the rest."""
+        try:
+            while data and self._may_begin() and not self._paused:
+                response, used = self._respond(data, self._caller)
+                if not used:
+                    self._await_rest(data)
+                    return
+                self._renew()
+                data = data[used:]
+                if getattr(response, "overlaps", False):
+                    self._overlap(response, used)
+                else:
+                    self._defer(response)
+        except WireError as error:
+            self._deferred = partial(self._refuse, error)
+            return
+        if data:
+            self._hold_back(data)
+
+    def _defer(self, response: Any) -> None:
+        if isinstance(response, bytes):
+            self._kept_back = len(response)
+            self._count()
+            self._deferred = partial(self._give, response)
+        else:
+            self._deferred = partial(self._begin_alone, response)
+
+    def _give(self, response: bytes) -> None:
+        self._kept_back = 0
+        self._count()
+        self._release_front()
+        self.muted = False
+        self.transport.write(response)
+        self._go_on()
+
+    def _overlap(self, call: Any, size: int) -> None:
+        """Begin a call of `size` bytes, which has them until it is answered."""
+        place = self._calls.begin()
+        start = partial(self._start, call, place, size)
+        if self._front == size:
+            self._front = 0
+            start()
+        elif self._listener.allocate(self, size, start):
+            start()
+        else:
+            self._wait()
+
+    def _start(self, call: Any, place: OverlappingCall, size: int) -> None:
+        waited, self._waits = self._waits, False
+        if waited and self.transport.is_closing():
+            self._listener.release(size)
+            return
+        self._listener.begin(call, partial(self._answered, place, size))
+        if waited:
+            self._go_on()
+
+    def _answered(self, place: OverlappingCall, size: int, answer: bytes | None) -> None:
+        """One of the overlapping calls has ended."""
+        leaving, failed = self._calls.end(place, answer)
+        self._listener.release(size)
+        if self.transport.is_closing():
+            return
+        if leaving:
+            self._renew()
+            self.transport.write(b"".join(leaving))
+            if self._paused:
+                self._listener.holds_answer(self, self.transport.get_write_buffer_size())
+        if failed:
+            self.transport.close()
+        elif self._calls:
+            self._go_on()
+        else:
+            self._drained()
+
+    def _drained(self) -> None:
+        """All that overlapped is answered. What had to wait for that comes next."""
+        deferred, self._deferred = self._deferred, None
+        if deferred is not None:
+            deferred()
+        else:
+            self.muted = self._waits
+            self._go_on()
+
+    def _with_front(self, done: Callable[[bytes | None], None]) -> Callable[[bytes | None], None]:
+        """As `done`, after which the long request that came last has given its memory back."""
+        size, self._front = self._front, 0
+
+        def release(answer: bytes | None) -> None:
+            self._listener.release(size)
+            done(answer)
+
+        return release

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -16,8 +16,10 @@ from pidkeeper.service.certified import end_of
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.hung_up import has_hung_up
 from pidkeeper.service.kafka.application import Application
-from pidkeeper.service.kafka.connection import Connection, Respond
+from pidkeeper.service.kafka.connection import Connection
+from pidkeeper.service.kafka.intake import Respond
 from pidkeeper.service.kafka.mechanisms import Mechanisms
+from pidkeeper.service.kafka.memory_pool import POOL_BYTES, MemoryPool
 from pidkeeper.service.kafka.negotiation import Negotiation, PasswordCall
 from pidkeeper.service.kafka.wire.primitives import WireError
 from pidkeeper.service.listening import Listener
@@ -35,7 +37,12 @@ IDLE_TIMEOUT_SECONDS: Final = 600.0
 
 REQUEST_SECONDS: Final = 30.0
 """How long a request may take to come in, from its first byte on; the first one from the connect on, for every client
-asks for the versions at once. A request of 64 KiB comes at 2 KiB/s in that time."""
+asks for the versions at once. A request of 64 KiB comes at 2 KiB/s in that time. A longer one goes on for as long as it
+comes at FAIR_BYTES_PER_SECOND, on the average of each such time."""
+
+FAIR_BYTES_PER_SECOND: Final = 64 * 1024
+"""At which 8 MiB take 128 s. A producer whose request comes slower than that gives up by itself: Java's
+`delivery.timeout.ms` is 120 s. Whoever is slow on purpose holds the memory of its request no longer."""
 
 ANSWER_SECONDS: Final = 30.0
 """How long some bytes of answers may wait for a client to read."""
@@ -49,7 +56,9 @@ never reads makes at most 64 + 193 KiB more of them."""
 
 SHARED_BYTES: Final = 64 * 1024 * 1024
 """What all connections hold above that, once for requests and once for answers: 250 clients that do not read and sent a
-chunk of 256 KiB each. So 4096 connections hold at most 4096 x (8 + 64) KiB + 2 x 64 MiB = 416 MiB, and a chunk."""
+chunk of 256 KiB each. Whoever has held more for longest is cut, since what came is in memory already. Long requests
+and those of overlapping calls are in POOL_BYTES instead: their readers are paused. So 4096 connections hold at most
+4096 x (8 + 64) KiB + 3 x 64 MiB = 480 MiB, a chunk, and one long request while it is copied."""
 
 REFUSAL_SECONDS: Final = 0.1
 """How long whoever could not authenticate waits for the end, so that it does not come again at once: Kafka's
@@ -103,6 +112,8 @@ class KafkaListener:
         self._unread: Patience[Connection] = Patience(ANSWER_SECONDS)
         self._request_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_REQUEST_BYTES, shared=SHARED_BYTES)
         self._answer_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_ANSWER_BYTES, shared=SHARED_BYTES)
+        self._pool: MemoryPool[Connection] = MemoryPool(POOL_BYTES)
+        self._fair_bytes = FAIR_BYTES_PER_SECOND * REQUEST_SECONDS
         self.sweeps = 0
         self.accepted = 0
         self.refused = 0
@@ -238,6 +249,15 @@ class KafkaListener:
         """So many bytes of answers wait for it to read; 0 once it has."""
         self._cut_for_memory(self._answer_bytes.hold(connection, count))
 
+    def allocate(self, connection: Connection, size: int, granted: Callable[[], None]) -> bool:
+        """Take memory for one request; whether it is there. If not, `granted` is called in a later turn of the event
+        loop, unless the connection is lost before that."""
+        return self._pool.allocate(connection, size, granted)
+
+    def release(self, size: int) -> None:
+        """Give that back."""
+        _call_soon(self._pool.release(size))
+
     def forget(self, connection: Connection) -> None:
         """It has ended."""
         self.connections.pop(connection, None)
@@ -246,6 +266,7 @@ class KafkaListener:
             waiting.end(connection)
         for held in (self._request_bytes, self._answer_bytes):
             held.drop(connection)
+        _call_soon(self._pool.forget(connection))
 
     def _cut_for_memory(self, connections: list[Connection]) -> None:
         for connection in connections:
@@ -282,7 +303,13 @@ class KafkaListener:
         while True:
             await asyncio.sleep(self._sweep_seconds)
             self._sweep()
-            await cut_overdue(waiting, self._cut_for, asyncio.get_running_loop().time())
+            await cut_overdue(waiting, self._cut_late, asyncio.get_running_loop().time())
+
+    def _cut_late(self, reason: str, connection: Connection) -> None:
+        if reason == "head" and connection.goes_on(self._fair_bytes):
+            self.await_request(connection)
+        else:
+            self._cut_for(reason, connection)
 
     def _sweep(self) -> None:
         now, patience = asyncio.get_running_loop().time(), self.idle_timeout / self._sweep_seconds
@@ -293,7 +320,7 @@ class KafkaListener:
             self._cut_for(REVOKED, connection)
         self._close_expired()
         for connection in self.connections:
-            if connection.muted:
+            if connection.muted or connection.gathers():
                 connection.last_sweep = self.sweeps
             elif connection.last_sweep == self.sweeps - 1 and connection.known:
                 self._places.set_idle(connection)
@@ -306,13 +333,12 @@ class KafkaListener:
                 connection.transport.close()
 
     def _close_expired(self) -> None:
-        """Connections end with the certificate that they were made with, once the call under way is answered."""
+        """Connections end with the certificate that they were made with, once the calls under way are answered."""
         now = self._protection.wall_clock()
         for connection in self.connections:
-            if connection.end <= now and not connection.muted:
+            if connection.end <= now and connection.finish():
                 connection.end = math.inf
                 self.cut[EXPIRED] += 1
-                connection.transport.close()
 
     def _stands(self, credential: Hashable) -> bool:
         return self._sasl is not None and self._sasl.stands(credential)
@@ -326,3 +352,8 @@ def _host(transport: asyncio.Transport) -> str:
 def _cut(connection: Connection) -> None:
     # A close would wait until a client that reads nothing has taken what was sent.
     connection.transport.abort()
+
+
+def _call_soon(granted: Iterable[Callable[[], None]]) -> None:
+    for each in granted:
+        asyncio.get_running_loop().call_soon(each)
