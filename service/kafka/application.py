@@ -27,9 +27,9 @@ class Application(Protocol):
         answered before it is. The call keeps nothing of the bytes but its own frame.
 
         A call whose attribute `overlaps` is true goes on together with those of its connection behind it that overlap
-        as well, MAX_OVERLAPPING at most; they come to `answer_soon` in the order of the requests, their tasks begin in it, and they
-        end in any. Everything else waits until they are answered: bytes are held back, and calls begun only then. A
-        call without the attribute is alone.
+        as well, MAX_OVERLAPPING at most. They come to `answer_soon` in the order of the requests, their tasks begin in
+        it, and they end in any. Everything else waits until they are answered: bytes are held back, and calls begun
+        only then. A call without the attribute is alone.
 
         Raises WireError for a first frame that is malformed, or longer than the application takes: the listener
         gathers whatever is not refused once its first HEAD_BYTES are there."""

@@ -32,7 +32,6 @@ class CallsInOrder:
     def __len__(self) -> int:
         return len(self._calls)
 
-    @property
     def full(self) -> bool:
         """Whether no further one may begin: there are enough, or its answer would never be written."""
         return self.failed or len(self._calls) >= MAX_OVERLAPPING

@@ -94,7 +94,7 @@ class Intake(asyncio.Protocol):
 
     def _may_begin(self) -> bool:
         """Whether the next request may be looked at though calls are under way."""
-        return bool(self._calls) and not self._calls.full and self._deferred is None and not self._waits
+        return bool(self._calls) and not self._calls.full() and self._deferred is None and not self._waits
 
     def gathers(self) -> bool:
         """Whether a long request comes in, which has its memory."""
@@ -154,12 +154,8 @@ class Intake(asyncio.Protocol):
         if self._paused or self.transport.is_closing() or (self.muted and not self._may_begin()):
             return
         self.transport.resume_reading()
-        if not self._partial:
-            return
-        if len(self._partial) >= self._partial_wants:
+        if self._partial and len(self._partial) >= self._partial_wants:
             self._answer_kept()
-        else:
-            self._listener.await_request(self)
 
     def _answer_kept(self) -> None:
         data = self._take_partial()

@@ -32,6 +32,31 @@ def response(number: int) -> bytes:
     return struct.pack(">ii", 4, number)
 
 
+class Transport:
+    """One that takes everything, and reads nothing by itself."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.unread = 0
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        """Nothing is read here."""
+
+    resume_reading = close = pause_reading
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def get_extra_info(self, _: str) -> Any:
+        return None
+
+
 class Call(NamedTuple):
     """One that is under way. `size` of its frame."""
 

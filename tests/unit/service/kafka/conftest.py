@@ -28,6 +28,13 @@ class Served:
         self._port = await self.listener.bind("127.0.0.1", 0)
         await self.listener.serve(self.calls)
 
+    async def restart(self, monkeypatch: pytest.MonkeyPatch, **limits: float) -> None:
+        """With other limits, before anybody has connected."""
+        for name, value in limits.items():
+            monkeypatch.setattr(listener_module, name, value)
+        await self.listener.stop()
+        await self.start()
+
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         self._writers.append(writer)

@@ -31,12 +31,12 @@ def test_answers_leave_in_the_order_of_the_requests_up_to_the_first_that_failed(
 def test_it_is_full_at_its_bound_and_after_a_failure() -> None:
     calls = CallsInOrder()
     begun = [calls.begin() for _ in range(MAX_OVERLAPPING - 1)]
-    assert not calls.full
+    assert not calls.full()
     last = calls.begin()
-    assert calls.full
+    assert calls.full()
     calls.end(begun[1], b"")
-    assert calls.full, "its answer waits for another one"
+    assert calls.full(), "its answer waits for another one"
     calls.end(begun[0], b"")
-    assert not calls.full
+    assert not calls.full()
     calls.end(last, None)
-    assert calls.full
+    assert calls.full()

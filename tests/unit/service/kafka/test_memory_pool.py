@@ -48,40 +48,48 @@ def test_who_is_gone_keeps_nobody_waiting() -> None:
     assert pool.used == 100
 
 
-@given(st.lists(st.tuples(st.sampled_from(["take", "give", "leave"]), st.integers(1, 120)), max_size=60))
-def test_the_pool_is_never_over_and_everybody_is_served_in_the_end(steps: list[tuple[str, int]]) -> None:
-    pool: MemoryPool[int] = MemoryPool(100)
-    held: deque[int] = deque()
-    waiting: dict[int, int] = {}
+class Crowd:
+    """Whoever holds some of a pool of 100, and whoever waits."""
 
-    def allocate(number: int, size: int) -> None:
-        def granted() -> None:
-            assert next(iter(waiting)) == number, "somebody was overtaken"
-            held.append(waiting.pop(number))
+    def __init__(self) -> None:
+        self.pool: MemoryPool[int] = MemoryPool(100)
+        self.held: deque[int] = deque()
+        self.waiting: dict[int, int] = {}
+        self._number = 0
 
-        if pool.allocate(number, size, granted):
-            assert not waiting
-            held.append(size)
+    def take(self, size: int) -> None:
+        self._number = number = self._number + 1
+        if self.pool.allocate(number, size, lambda: self._granted(number)):
+            assert not self.waiting
+            self.held.append(size)
         else:
-            waiting[number] = size
+            self.waiting[number] = size
 
-    def give_back() -> None:
-        for granted in pool.release(held.popleft()):
-            granted()
+    def _granted(self, number: int) -> None:
+        assert next(iter(self.waiting)) == number, "somebody was overtaken"
+        self.held.append(self.waiting.pop(number))
 
-    for number, (step, size) in enumerate(steps):
-        if step == "take":
-            allocate(number, size)
-        elif step == "give" and held:
-            give_back()
-        elif step == "leave" and waiting:
-            gone = next(iter(waiting))
-            del waiting[gone]
-            for granted in pool.forget(gone):
+    def give(self, _: int) -> None:
+        if self.held:
+            for granted in self.pool.release(self.held.popleft()):
                 granted()
-        assert pool.used == sum(held)
-        assert sum(held) <= 100 or len(held) == 1
-        assert held or not waiting, "all wait, and for nobody"
-    while held:
-        give_back()
-    assert not waiting
+
+    def leave(self, which: int) -> None:
+        if self.waiting:
+            gone = list(self.waiting)[which % len(self.waiting)]
+            del self.waiting[gone]
+            for granted in self.pool.forget(gone):
+                granted()
+
+
+@given(st.lists(st.tuples(st.sampled_from(["take", "take", "give", "leave"]), st.integers(1, 120)), max_size=60))
+def test_the_pool_is_never_over_and_everybody_is_served_in_the_end(steps: list[tuple[str, int]]) -> None:
+    crowd = Crowd()
+    for step, size in steps:
+        getattr(crowd, step)(size)
+        assert crowd.pool.used == sum(crowd.held)
+        assert sum(crowd.held) <= 100 or len(crowd.held) == 1
+        assert crowd.held or not crowd.waiting, "all wait, and for nobody"
+    while crowd.held:
+        crowd.give(0)
+    assert not crowd.waiting
