@@ -145,9 +145,6 @@ class Connection(Intake):
             return
         if used != len(data):
             self._hold_back(data[used:])
-        self._begin_alone(call)
-
-    def _begin_alone(self, call: Any) -> None:
         self._listener.begin(call, self._with_front(self._unmute) if self._front else self._unmute)
 
     def _unmute(self, answer: bytes | None) -> None:
@@ -183,14 +180,14 @@ class Connection(Intake):
     def _defer(self, response: Any) -> None:
         if isinstance(response, bytes):
             self._kept_back = len(response)
-            self._count()
+            self._keep(b"")
             self._deferred = partial(self._give, response)
         else:
-            self._deferred = partial(self._begin_alone, response)
+            self._deferred = partial(self._mute, response, b"", 0)
 
     def _give(self, response: bytes) -> None:
         self._kept_back = 0
-        self._count()
+        self._keep(b"")
         self._release_front()
         self.muted = False
         self.transport.write(response)

@@ -130,7 +130,9 @@ class Intake(asyncio.Protocol):
         if self.muted:
             self._receive_muted(data)
         elif self._partial:
-            self._receive_rest(data)
+            self._keep(data)
+            if len(self._partial) >= self._partial_wants:
+                self._answer_kept()
         else:
             self._answer(data)
 
@@ -140,14 +142,11 @@ class Intake(asyncio.Protocol):
             self.transport.pause_reading()
             self._keep(data)
         elif self._partial:
-            self._receive_rest(data)
+            self._keep(data)
+            if len(self._partial) >= self._partial_wants:
+                self._answer_kept()
         else:
             self._begin(data)
-
-    def _receive_rest(self, data: bytes) -> None:
-        self._keep(data)
-        if len(self._partial) >= self._partial_wants:
-            self._answer_kept()
 
     def _go_on(self) -> None:
         """Read again, and answer what is here already, unless something still has to be waited for."""
@@ -186,11 +185,8 @@ class Intake(asyncio.Protocol):
 
     def _keep(self, data: bytes) -> None:
         self._partial += data
-        self._count()
-
-    def _count(self) -> None:
-        """Tell what is kept for it beyond what was granted."""
-        self._listener.holds_request(self, max(0, len(self._partial) - self._granted) + self._kept_back)
+        # While a long request comes in there is less than was granted, and nothing is kept back.
+        self._listener.holds_request(self, len(self._partial) - self._granted + self._kept_back)
 
     def _hold_back(self, data: bytes) -> None:
         """Keep what may not be looked at yet."""
@@ -226,9 +222,8 @@ class Intake(asyncio.Protocol):
     def _gather_on(self) -> None:
         self._granted = self._partial_wants
         self._seen = len(self._partial)
-        self._count()
-        # Its time begins anew: it has more of it than others.
-        self._listener.request_came(self)
+        # It counts there no more.
+        self._keep(b"")
         self._listener.await_request(self)
 
     def _wait(self) -> None:

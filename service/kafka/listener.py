@@ -242,7 +242,8 @@ class KafkaListener:
         self._requests.end(connection)
 
     def holds_request(self, connection: Connection, count: int) -> None:
-        """So many bytes of requests that are not answered yet are kept for it."""
+        """So many bytes of requests that are not answered yet are kept for it beyond what was granted; less than none
+        counts as none."""
         self._cut_for_memory(self._request_bytes.hold(connection, count))
 
     def holds_answer(self, connection: Connection, count: int) -> None:

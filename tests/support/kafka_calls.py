@@ -17,9 +17,10 @@ OVERLAPS: Final = 0
 ALONE: Final = 1
 AT_ONCE: Final = 2
 MALFORMED: Final = 3
+LONG_AT_ONCE: Final = 4
 ANSWER_BYTES: Final = 8
 MAX_LONG_BYTES: Final = 8 * 1024 * 1024
-"""Longest frame of OVERLAPS, and of ALONE."""
+"""Longest frame of OVERLAPS, ALONE and LONG_AT_ONCE."""
 
 
 def frame(number: int, key: int = OVERLAPS, size: int = 10) -> bytes:
@@ -38,14 +39,19 @@ class Transport:
     def __init__(self) -> None:
         self.written = b""
         self.unread = 0
+        self.reading = True
 
     def write(self, data: bytes) -> None:
         self.written += data
 
     def pause_reading(self) -> None:
-        """Nothing is read here."""
+        self.reading = False
 
-    resume_reading = close = pause_reading
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self) -> None:
+        """Nobody is there."""
 
     def is_closing(self) -> bool:
         return False
@@ -83,14 +89,14 @@ class Calls:
             return b"", 0
         length = int.from_bytes(data[:4], "big")
         key = int.from_bytes(data[4:6], "big") if len(data) >= 6 else None
-        if length > (MAX_LONG_BYTES if key in {None, OVERLAPS, ALONE} else MAX_FRAME_BYTES):
+        if length > (MAX_LONG_BYTES if key in {None, OVERLAPS, ALONE, LONG_AT_ONCE} else MAX_FRAME_BYTES):
             raise WireError(f"a frame of {length} bytes with key {key}")
         if len(data) < 4 + length:
             return b"", 0
         if key == MALFORMED:
             raise WireError("malformed")
         number = int.from_bytes(data[6:10], "big")
-        if key == AT_ONCE:
+        if key in {AT_ONCE, LONG_AT_ONCE}:
             self.at_once.append(number)
             return response(number), 4 + length
         return Call(number, key == OVERLAPS, 4 + length), 4 + length

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pidkeeper.service.kafka.connection import Connection
-from tests.support.kafka_calls import ALONE, AT_ONCE, MAX_LONG_BYTES, Transport, frame
+from tests.support.kafka_calls import ALONE, AT_ONCE, LONG_AT_ONCE, MAX_LONG_BYTES, Transport, frame
 from tests.support.waiting import until
 from tests.unit.service.kafka.conftest import Served
 
@@ -61,10 +61,36 @@ async def test_a_long_call_that_is_alone_gives_its_memory_back_wherever_it_stand
     assert served.listener._pool.used == 0
 
 
+async def test_a_long_request_that_is_answered_at_once_gives_its_memory_back(served: Served) -> None:
+    reader, writer = await served.connect()
+    writer.write(frame(1, LONG_AT_ONCE, LONG) + frame(2))
+    assert await served.numbers(reader, 1) == [1]
+    await until(lambda: 2 in served.calls.under_way)
+    assert served.listener._pool.used == 10
+    writer.write(frame(3, LONG_AT_ONCE, LONG))
+    await until(lambda: 3 in served.calls.at_once)
+    served.calls.give(2)
+    assert await served.numbers(reader, 2) == [2, 3]
+    assert served.listener._pool.used == 0
+
+
+async def test_a_lost_connection_gives_back_what_a_request_holds_that_has_not_begun(served: Served) -> None:
+    _, writer = await served.connect()
+    writer.write(frame(1) + frame(2, ALONE, LONG))
+    await until(lambda: served.listener._pool.used == LONG + 10)
+    await until(lambda: all(connection._deferred for connection in served.listener.connections))
+    writer.transport.abort()
+    await until(lambda: served.listener._pool.used == 10)
+    served.calls.give(1)
+    await until(lambda: served.listener._pool.used == 0)
+    assert served.calls.begun == [1]
+
+
 async def test_a_lost_connection_gives_back_what_a_part_of_a_request_holds(served: Served) -> None:
     _, writer = await served.connect()
     writer.write(frame(1) + frame(2, size=LONG)[:-1])
     await until(lambda: served.listener._pool.used == LONG + 10)
+    assert served.listener._request_bytes.used == 0, "it is counted twice"
     writer.transport.abort()
     await until(lambda: served.listener._pool.used == 10)
     served.calls.give(1)
@@ -75,37 +101,42 @@ async def test_a_lost_connection_gives_back_what_a_part_of_a_request_holds(serve
 async def test_a_fair_rate_is_time_enough_and_a_slower_one_is_not(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seconds, rate = 0.4, 500_000
+    seconds, rate, size = 0.3, 500_000, 500_000
     await served.restart(monkeypatch, REQUEST_SECONDS=seconds, FAIR_BYTES_PER_SECOND=rate)
     served.listener.idle_timeout = 0.1
     fair, slow, stalled = [await served.connect() for _ in range(3)]
-    data = frame(1, size=LONG)
-    for _, writer in (fair, slow, stalled):
-        writer.write(data[:70_000])
-    ends: list[str] = []
-
-    async def watch(name: str, reader: asyncio.StreamReader) -> None:
-        await served.rest(reader)
-        ends.append(name)
-
-    watching = [asyncio.create_task(watch(*each)) for each in (("slow", slow[0]), ("stalled", stalled[0]))]
-    loop, sent = asyncio.get_running_loop(), 70_000
-    begun = loop.time()
-    while sent < LONG:
-        # One and a half times the fair rate, and a tenth of it.
-        size = int((loop.time() - begun) * rate * 1.5) + 70_000 - sent
-        fair[1].write(data[sent : sent + size])
-        slow[1].write(data[sent : sent + size // 15]) if not ends else None
-        sent += size
-        await asyncio.sleep(0.01)
-    assert loop.time() - begun > 2 * seconds
-    await until(lambda: 1 in served.calls.under_way)
-    served.calls.give(1)
-    assert await served.numbers(fair[0], 1) == [1]
+    slow[1].write(frame(3, size=size)[:70_000])
+    stalled[1].write(frame(5, size=size)[:400_000])
+    ends = [asyncio.create_task(served.rest(reader)) for reader, _ in (slow, stalled)]
+    loop = asyncio.get_running_loop()
+    for number in (1, 7):
+        data, sent, begun = frame(number, size=size), 0, loop.time()
+        while sent < size:
+            # One and a half times the fair rate, and a tenth of it.
+            more = int((loop.time() - begun) * rate * 1.5) + 10_000 - sent
+            fair[1].write(data[sent : sent + more])
+            slow[1].write(bytes(more // 15))
+            sent += more
+            await asyncio.sleep(0.01)
+        assert loop.time() - begun > 2 * seconds
+        await until(lambda number=number: number in served.calls.under_way)  # type: ignore[misc]
+        served.calls.give(number)
+        assert await served.numbers(fair[0], 1) == [number]
     async with asyncio.timeout(10):
-        await asyncio.gather(*watching)
+        assert await asyncio.gather(*ends) == [b"", b""]
     assert served.listener.cut["head"] == 2
     assert served.listener._pool.used == 0
+
+
+async def test_the_time_of_a_long_request_begins_with_its_memory(served: Served) -> None:
+    connection, transport = Connection(served.listener), Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(frame(1, AT_ONCE) + frame(2, size=LONG)[:5])
+    begun = served.listener._requests._since[connection]
+    await until(lambda: asyncio.get_running_loop().time() > begun)
+    connection.data_received(frame(2, size=LONG)[5:10])
+    assert served.listener._requests._since[connection] > begun
+    connection.connection_lost(None)
 
 
 async def test_a_long_frame_is_looked_at_at_its_head_and_when_it_is_whole(
@@ -127,16 +158,16 @@ async def test_a_long_frame_is_looked_at_at_its_head_and_when_it_is_whole(
         connection.data_received(frame(number))
     await until(lambda: len(served.calls.under_way) == 5)
     looked.clear()
-    data = frame(5, size=LONG)
+    data = frame(5, size=LONG) + frame(7)[:9]
     for at in range(0, LONG, 1000):
-        connection.data_received(data[at : at + 1000])
+        connection.data_received(data[at : at + (1000 if at + 1000 < LONG else 1009)])
         if at % 200_000 == 0:
             served.calls.give(at // 200_000)
             connection.pause_writing()
             connection.resume_writing()
             await asyncio.sleep(0)
             await asyncio.sleep(0)
-    assert looked == [1000, LONG]
+    assert looked == [1000, LONG, 9], "and by itself, so that nothing copies it again"
     await until(lambda: 5 in served.calls.under_way)
     served.calls.give(5)
     await until(lambda: len(transport.written) == 48)

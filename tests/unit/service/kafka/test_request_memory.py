@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from pidkeeper.service.kafka.connection import Connection
 from pidkeeper.service.kafka.listener import FREE_REQUEST_BYTES
-from tests.support.kafka_calls import ALONE, AT_ONCE, Transport, frame, response
+from tests.support.kafka_calls import ALONE, AT_ONCE, LONG_AT_ONCE, Transport, frame, response
 from tests.support.waiting import until
 from tests.unit.service.kafka.conftest import Served
 
@@ -88,26 +89,98 @@ async def test_who_hangs_up_while_it_waits_keeps_nobody_waiting(
     assert served.listener._pool.used == 0
 
 
-async def test_memory_that_comes_too_late_is_given_back(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lost_first", [True, False])
+async def test_memory_that_comes_too_late_is_given_back(
+    served: Served, monkeypatch: pytest.MonkeyPatch, lost_first: bool
+) -> None:
     """It is granted in one turn of the event loop, and told of in a later one: the connection may end between."""
     await served.restart(monkeypatch, POOL_BYTES=LONG)
-    holder, gathering, starting = [await served.connect() for _ in range(3)]
-    holder[1].write(frame(1, size=LONG))
-    await until(lambda: 1 in served.calls.under_way)
+    pool = served.listener._pool
+    assert pool.allocate(Connection(served.listener), LONG, print)
+    gathering, starting = [await served.connect() for _ in range(2)]
     gathering[1].write(frame(2, size=LONG - 10))
     starting[1].write(frame(3))
-    await until(lambda: len(served.listener._pool._waiting) == 2)
+    await until(lambda: len(pool._waiting) == 2)
     connections = tuple(served.listener.connections)
-    served.calls.under_way.pop(1).set_result(response(1))
-    for _ in range(10):
-        if not served.listener._pool._waiting:
-            break
-        await asyncio.sleep(0)
-    for connection in connections[1:]:
+    told = pool.release(LONG)
+    assert (len(told), pool.used) == (2, LONG)
+    for connection in connections:
         connection.transport.abort()
-    await until(lambda: len(served.listener.connections) == 1)
-    await until(lambda: served.listener._pool.used == 0)
-    assert served.calls.begun == [1]
+    if lost_first:
+        await until(lambda: not served.listener.connections)
+    for tell in told:
+        tell()
+    await until(lambda: not served.listener.connections)
+    assert (pool.used, served.calls.begun) == (0, [])
+
+
+@pytest.fixture
+async def waiting(served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connection, Transport]]:
+    """A connection with a call under way. If its next request is long, that finds no memory: LONG of it are held."""
+    await served.restart(monkeypatch, POOL_BYTES=LONG + 20)
+    assert served.listener._pool.allocate(Connection(served.listener), LONG, print)
+    connection, transport = Connection(served.listener), Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.data_received(frame(1))
+    yield connection, transport
+    connection.connection_lost(None)
+
+
+async def test_what_waits_for_memory_goes_on_waiting_when_the_calls_before_it_are_answered(
+    served: Served, waiting: tuple[Connection, Transport]
+) -> None:
+    connection, transport = waiting
+    connection.data_received(frame(3, size=LONG)[:100])
+    assert not transport.reading
+    served.calls.give(1)
+    await until(lambda: transport.written == response(1))
+    assert (transport.reading, connection.muted) == (False, True)
+    connection.data_received(frame(3, size=LONG)[100:])
+    assert (transport.reading, served.calls.begun) == (False, [1])
+    served.listener.release(LONG)
+    await until(lambda: 3 in served.calls.under_way)
+    assert served.listener._pool.used == LONG
+    served.calls.give(3)
+    await until(lambda: transport.written == response(1) + response(3))
+    assert (transport.reading, connection.muted, served.listener._pool.used) == (True, False, 0)
+
+
+async def test_what_has_waited_for_memory_overtakes_nothing(
+    served: Served, waiting: tuple[Connection, Transport]
+) -> None:
+    connection, transport = waiting
+    connection.data_received(frame(3, LONG_AT_ONCE, LONG)[:100])
+    assert not transport.reading
+    served.listener.release(LONG)
+    await until(lambda: transport.reading)
+    connection.data_received(frame(3, LONG_AT_ONCE, LONG)[100:] + frame(4, AT_ONCE))
+    assert (transport.written, connection.muted) == (b"", True)
+    served.calls.give(1)
+    await until(lambda: transport.written == response(1) + response(3) + response(4))
+    assert (connection.muted, served.listener._pool.used) == (False, 0)
+
+
+async def test_who_has_waited_to_begin_is_read_from_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    await served.restart(monkeypatch, POOL_BYTES=LONG)
+    assert served.listener._pool.allocate(Connection(served.listener), LONG, print)
+    _, writer = await served.connect()
+    writer.write(frame(1))
+    await until(lambda: bool(served.listener._pool._waiting))
+    writer.write(frame(3))
+    served.listener.release(LONG)
+    await until(lambda: 3 in served.calls.under_way)
+    assert 1 in served.calls.under_way
+
+
+async def test_nothing_is_granted_to_a_client_that_does_not_read(served: Served) -> None:
+    connection, transport = Connection(served.listener), Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]
+    connection.pause_writing()
+    connection.data_received(frame(2, AT_ONCE) + frame(3, size=LONG)[:100])
+    assert served.listener._pool.used == 0
+    connection.resume_writing()
+    assert served.listener._pool.used == LONG
+    connection.connection_lost(None)
 
 
 async def test_waiting_for_memory_takes_none_of_the_time_of_a_request(
