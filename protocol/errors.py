@@ -24,19 +24,14 @@ class ErrorCode(enum.Enum):
     COORDINATOR_LOAD_IN_PROGRESS = (14, 503, True, "client", "no producer ID at hand right now; ask again")
     COORDINATOR_NOT_AVAILABLE = (15, 503, True, "client", "no coordinator can be named right now")
     INVALID_TOPIC_EXCEPTION = (17, 400, False, "client", "no topic may have this name")
-    NOT_ENOUGH_REPLICAS = (
-        19,
-        503,
-        True,
-        "operator",
-        "a bound of what is kept of partition logs is reached",
-    )
+    NOT_ENOUGH_REPLICAS = (19, 503, True, "operator", "the quorum has no room for more; nothing was changed")
     CLUSTER_AUTHORIZATION_FAILED = (31, 403, False, "operator", "the caller may not act on this cluster")
     UNSUPPORTED_SASL_MECHANISM = (33, 400, False, "client", "this way of authentication is not offered here")
     ILLEGAL_SASL_STATE = (34, 400, False, "client", "nobody has to authenticate here, or not now")
     UNSUPPORTED_VERSION = (35, 400, False, "client", "this version of the request is not served here")
     TOPIC_ALREADY_EXISTS = (36, 409, False, "client", "there is a topic of this name")
     INVALID_PARTITIONS = (37, 400, False, "client", "no topic may have so many partitions")
+    INVALID_CONFIG = (40, 400, False, "client", "a setting of the topic is unknown, or has another value here")
     NOT_CONTROLLER = (41, 421, True, "agent", "this member is not the leader; ask the one that is named")
     INVALID_REQUEST = (42, 400, False, "client", "the request is malformed; nothing was changed")
     OUT_OF_ORDER_SEQUENCE_NUMBER = (45, 409, False, "client", "batches of this producer before this one are missing")

@@ -13,6 +13,22 @@ from pidkeeper.broker_agent.backoff import Random, backoff_seconds
 from pidkeeper.broker_agent.controllers.transport import Transport
 from pidkeeper.protocol.addresses import KAFKA, KAFKA_SSL
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.log_messages import (
+    CommitObjectRequest,
+    CommitObjectResponse,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    DeleteTopicResponse,
+    FindOffsetsRequest,
+    FindOffsetsResponse,
+    FindTopicsRequest,
+    ReadLogsRequest,
+    ReadLogsResponse,
+    TopicDescription,
+    TopicsPage,
+    WatchLogsRequest,
+    WatchLogsResponse,
+)
 from pidkeeper.protocol.messages import (
     AddPartitionsToTxnRequest,
     AllocateProducerIdsRequest,
@@ -50,6 +66,10 @@ BACKOFF_MAX_SECONDS: Final = 0.2
 MAX_TRANSACTIONAL_CALLS: Final = 64
 """Requests of transactions at a time, each with a connection of its own. Of 5 ms each they make 12,800 a second, more
 than a quorum commits; the next one is told to come again."""
+
+MAX_DATA_CALLS: Final = 32
+"""Calls about topics and partition logs at a time: one commit, some watches, and the reads, which are bounded where
+they are made."""
 
 MAX_URL_CHARACTERS: Final = 512
 """Longest leader address that is followed: a DNS name takes 253 characters, scheme and port a dozen."""
@@ -154,21 +174,60 @@ class ControllerClient:
         """Likewise."""
         return await self._transact("/v1/transactions/end", attempt)
 
+    async def commit_object(self, request: CommitObjectRequest) -> CommitObjectResponse:
+        return await self._call("/v1/objects/commit", request, CommitObjectResponse)
+
+    async def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
+        return await self._call("/v1/logs/read", request, ReadLogsResponse)
+
+    async def watch_logs(self, request: WatchLogsRequest) -> WatchLogsResponse:
+        """An attempt has the time that is waited beside its own, and so has the call."""
+        wait_seconds = request.wait_ms / 1000
+        return await self._call("/v1/logs/watch", request, WatchLogsResponse, wait_seconds=wait_seconds)
+
+    async def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
+        return await self._call("/v1/logs/offsets", request, FindOffsetsResponse)
+
+    async def create_topic(self, request: CreateTopicRequest) -> TopicDescription:
+        return await self._call("/v1/topics/create", request, TopicDescription)
+
+    async def delete_topic(self, request: DeleteTopicRequest) -> DeleteTopicResponse:
+        return await self._call("/v1/topics/delete", request, DeleteTopicResponse)
+
+    async def find_topics(self, request: FindTopicsRequest) -> TopicsPage:
+        return await self._call("/v1/topics/find", request, TopicsPage)
+
+    async def topics(self, after: str, limit: int) -> TopicsPage:
+        """Those above the name `after`; the empty one is below all."""
+        # A topic's name needs no quoting: letters, digits, dots, underlines and hyphens.
+        return await self._call(f"/v1/topics?after={after}&limit={limit}", None, TopicsPage)
+
     async def _call(
-        self, path: str, request: msgspec.Struct | None, response_type: type[_Response], once_late: str | None = None
+        self,
+        path: str,
+        request: msgspec.Struct | None,
+        response_type: type[_Response],
+        once_late: str | None = None,
+        wait_seconds: float = 0.0,
     ) -> _Response:
         body = None if request is None else msgspec.json.encode(request)
-        return _unless_refused(await self._ask(path, lambda: body, response_type, once_late))
+        return _unless_refused(await self._ask(path, lambda: body, response_type, once_late, wait_seconds))
 
     async def _transact(self, path: str, attempt: Callable[[], msgspec.Struct]) -> TransactionResponse:
         return _unless_refused(await self._ask(path, lambda: msgspec.json.encode(attempt()), TransactionResponse))
 
     async def _ask(
-        self, path: str, body: Callable[[], bytes | None], response_type: type[_Response], once_late: str | None = None
+        self,
+        path: str,
+        body: Callable[[], bytes | None],
+        response_type: type[_Response],
+        once_late: str | None = None,
+        wait_seconds: float = 0.0,
     ) -> tuple[_Response | RequestError, int]:
         """The answer or refusal, and how many attempts were begun. `body` is that of one attempt; without it a GET.
 
-        `once_late`: the path from then on when an attempt has timed out, if it is another one.
+        `once_late`: the path from then on when an attempt has timed out, if it is another one. `wait_seconds`: how
+        long the member may wait of its own accord.
         """
         last_failure = "no attempt was answered"
         attempt_seconds = self._attempt_seconds
@@ -176,12 +235,12 @@ class ControllerClient:
         # Whether a leader that is named may be asked at once: two members that name each other are not asked in a row.
         rested = True
         try:
-            async with asyncio.timeout(self._call_seconds):
+            async with asyncio.timeout(self._call_seconds + wait_seconds):
                 while True:
                     member = self.leader
                     try:
-                        answer = await self._attempt(member, path, body(), response_type, attempt_seconds)
-                        return answer, attempt + 1
+                        seconds = attempt_seconds + wait_seconds
+                        return await self._attempt(member, path, body(), response_type, seconds), attempt + 1
                     except RequestError as refusal:
                         return refusal, attempt + 1
                     except _TryNextError as failure:
@@ -198,7 +257,7 @@ class ControllerClient:
                             backoff_seconds(attempt, self._rng, base=BACKOFF_BASE_SECONDS, maximum=BACKOFF_MAX_SECONDS)
                         )
         except TimeoutError:
-            detail = f"{path}: no leader answered within {self._call_seconds} s; last: {last_failure}"
+            detail = f"{path}: no leader answered within {self._call_seconds + wait_seconds} s; last: {last_failure}"
             return RequestError(ErrorCode.REQUEST_TIMED_OUT, detail), attempt + 1
 
     def _move_on(self, failed: str, named_leader: str | None) -> bool:

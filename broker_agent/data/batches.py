@@ -1,0 +1,91 @@
+"""What one partition of a Produce request may hold: one record batch that a producer may write. Pure.
+
+As Kafka's LogValidator and ProduceRequest.validateRecords have it, for magic 2 and CreateTime alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from pidkeeper.broker_agent.data.codes import (
+    INVALID_TIMESTAMP,
+    MESSAGE_TOO_LARGE,
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import (
+    INVALID_RECORD,
+    BatchError,
+    BatchHeader,
+    TimestampType,
+    check_crc,
+    split_batches,
+)
+from pidkeeper.protocol.log_messages import OfferedBatch
+
+NOT_IDEMPOTENT: Final = (-1, -1, -1)
+
+
+class NewBatch(NamedTuple):
+    """A batch that wants to join a log: its bytes, and what its header tells."""
+
+    log: int
+    data: bytes
+    header: BatchHeader
+
+    def offered(self, position: int) -> OfferedBatch:
+        """As the quorum is told of it, at `position` of its object."""
+        header = self.header
+        return OfferedBatch(
+            self.log,
+            header.records_count,
+            position,
+            len(self.data),
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.max_timestamp,
+            header.is_transactional,
+        )
+
+
+def checked_batch(records: memoryview | None, log: int, *, max_bytes: int, transactional: bool) -> NewBatch:
+    """The one batch that `records` is, for `log`. `transactional`: whether the request has a transactional id.
+
+    Raises BatchError with Kafka's code for what may not be appended. The bytes are a copy: a view would keep the whole
+    request in memory.
+    """
+    headers = split_batches(records or b"", max_batches=1)
+    if not headers:
+        raise BatchError(INVALID_RECORD, "there is no record batch, and exactly one is taken")
+    header = headers[0]
+    assert records is not None, "a batch without bytes"
+    if header.size > max_bytes:
+        raise BatchError(MESSAGE_TOO_LARGE, f"the batch has {header.size} bytes, and at most {max_bytes} are taken")
+    check_crc(records, header)
+    _check_kind(header, transactional=transactional)
+    _check_producer(header)
+    return NewBatch(log, bytes(records), header)
+
+
+def _check_kind(header: BatchHeader, *, transactional: bool) -> None:
+    if header.is_control:
+        raise BatchError(INVALID_RECORD, "clients may not write control batches")
+    if header.timestamp_type is not TimestampType.CREATE_TIME:
+        raise BatchError(INVALID_TIMESTAMP, "a producer may not set the timestamp type LogAppendTime")
+    if header.is_transactional and not transactional:
+        raise BatchError(
+            TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch came in a request without transactional id"
+        )
+
+
+def _check_producer(header: BatchHeader) -> None:
+    producer = (header.producer_id, header.producer_epoch, header.base_sequence)
+    if producer == NOT_IDEMPOTENT:
+        if header.is_transactional:
+            raise BatchError(INVALID_RECORD, "a transactional batch has no producer id")
+    elif min(producer) < 0:
+        raise BatchError(
+            INVALID_RECORD,
+            f"producer id {header.producer_id}, epoch {header.producer_epoch} and sequence {header.base_sequence} "
+            "do not go together",
+        )

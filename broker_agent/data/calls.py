@@ -1,0 +1,46 @@
+"""What the data plane takes from the rest of the agent: the controllers' calls, and the registration in force."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Protocol
+
+from pidkeeper.protocol.log_messages import (
+    CommitObjectRequest,
+    CommitObjectResponse,
+    CreateTopicRequest,
+    DeleteTopicRequest,
+    DeleteTopicResponse,
+    FindOffsetsRequest,
+    FindOffsetsResponse,
+    FindTopicsRequest,
+    ReadLogsRequest,
+    ReadLogsResponse,
+    TopicDescription,
+    TopicsPage,
+    WatchLogsRequest,
+    WatchLogsResponse,
+)
+
+
+class LogCalls(Protocol):
+    """The calls about topics and partition logs. `ControllerClient` has them; each raises RequestError."""
+
+    async def commit_object(self, request: CommitObjectRequest) -> CommitObjectResponse: ...
+    async def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse: ...
+    async def watch_logs(self, request: WatchLogsRequest) -> WatchLogsResponse: ...
+    async def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse: ...
+    async def create_topic(self, request: CreateTopicRequest) -> TopicDescription: ...
+    async def delete_topic(self, request: DeleteTopicRequest) -> DeleteTopicResponse: ...
+    async def find_topics(self, request: FindTopicsRequest) -> TopicsPage: ...
+    async def topics(self, after: str, limit: int) -> TopicsPage: ...
+
+
+class Registration(Protocol):
+    """Under which name objects are put. `Session` is one; the epoch and the founding are None before the first."""
+
+    broker_id: int
+    broker_epoch: int | None
+    founding_id: uuid.UUID | None
+
+    def doubt_epoch(self, epoch: int) -> None: ...

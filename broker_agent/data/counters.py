@@ -1,0 +1,23 @@
+"""What the data plane counts: plain numbers that the metrics read."""
+
+from __future__ import annotations
+
+from pidkeeper.service.histogram import durations
+
+
+class Counters:
+    """Since the start. `*_durations` are histograms of nanoseconds, each with its tries and pauses."""
+
+    def __init__(self) -> None:
+        self.produce_requests = 0
+        self.batches_in = 0
+        self.bytes_in = 0
+        self.refused_batches = 0
+        self.objects_put = 0
+        self.objects_given_up = 0
+        self.put_durations = durations()
+        self.commit_durations = durations()
+        self.fetch_requests = 0
+        self.bytes_out = 0
+        self.store_reads = 0
+        self.recent_reads = 0

@@ -1,0 +1,99 @@
+"""What is on its way into objects: a request's batches, and an object made of those of many. Pure."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+
+from pidkeeper.broker_agent.data.batches import NewBatch
+from pidkeeper.broker_agent.data.codes import REQUEST_TIMED_OUT
+from pidkeeper.protocol.log_messages import OfferedBatch
+from pidkeeper.protocol.logs import ObjectId
+
+
+class PendingAppend:
+    """The batches of one request. `outcomes`: for each its base offset, or minus Kafka's code.
+
+    Until a batch is settled its outcome is that of a request whose time is up. `deadline`: by the loop's clock.
+    `launched`: how many have gone into an object.
+    """
+
+    __slots__ = ("_left", "batches", "deadline", "done", "launched", "outcomes", "since")
+
+    def __init__(self, batches: Sequence[NewBatch], since: float, deadline: float, done: asyncio.Future[None]) -> None:
+        assert batches, "nothing to append"
+        self.batches = batches
+        self.since = since
+        self.deadline = deadline
+        self.done = done
+        self.launched = 0
+        self.outcomes = [-REQUEST_TIMED_OUT] * len(batches)
+        self._left = len(batches)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of the batches that are in no object yet."""
+        return sum(len(batch.data) for batch in self.batches[self.launched :])
+
+    def settle(self, index: int, outcome: int) -> None:
+        """What has become of a batch. With the last one the request is done."""
+        self.outcomes[index] = outcome
+        self._left -= 1
+        if self._left == 0 and not self.done.done():
+            self.done.set_result(None)
+
+
+class GatheredObject:
+    """Batches that are put as one object. `deadline`: of the last of its requests; nobody waits for it then.
+
+    `id` and `founding_id` are its name, once it has one; `offered`: whether the quorum was ever told of that name.
+    """
+
+    __slots__ = ("_parts", "deadline", "founding_id", "id", "offered", "pieces", "size")
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[PendingAppend, int]] = []
+        self.pieces: list[bytes] = []
+        self.size = 0
+        self.deadline = 0.0
+        self.id: ObjectId | None = None
+        self.founding_id: uuid.UUID | None = None
+        self.offered = False
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def add(self, pending: PendingAppend) -> None:
+        """Take the next batch of a request."""
+        batch = pending.batches[pending.launched]
+        self._parts.append((pending, pending.launched))
+        self.pieces.append(batch.data)
+        self.size += len(batch.data)
+        self.deadline = max(self.deadline, pending.deadline)
+        pending.launched += 1
+
+    @property
+    def path(self) -> str:
+        """Its name in the store."""
+        assert self.id is not None and self.founding_id is not None, "the object has no name yet"
+        return self.id.path(self.founding_id)
+
+    @property
+    def logs(self) -> set[int]:
+        """The logs that its batches want to join."""
+        return {pending.batches[index].log for pending, index in self._parts}
+
+    def offer(self) -> tuple[OfferedBatch, ...]:
+        """Its batches, as the quorum is told of them."""
+        offered, position = [], 0
+        for pending, index in self._parts:
+            batch = pending.batches[index]
+            offered.append(batch.offered(position))
+            position += len(batch.data)
+        return tuple(offered)
+
+    def settle(self, outcomes: Sequence[int]) -> None:
+        """Tell the requests what has become of each batch."""
+        for (pending, index), outcome in zip(self._parts, outcomes, strict=True):
+            pending.settle(index, outcome)

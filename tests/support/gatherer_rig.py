@@ -1,0 +1,48 @@
+"""A gatherer over a store and a leader in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from pidkeeper.broker_agent.data.batches import checked_batch
+from pidkeeper.broker_agent.data.counters import Counters
+from pidkeeper.broker_agent.data.discarding import Discarder
+from pidkeeper.broker_agent.data.gathered import PendingAppend
+from pidkeeper.broker_agent.data.gathering import Gatherer
+from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.data.writing import ObjectWriter
+from tests.support.data_parts import RNG, FaultyStore, StubRegistration
+from tests.support.log_leader import LogLeader
+
+
+class Rig:
+    """A gatherer over a store and a leader in memory."""
+
+    def __init__(self, retry_seconds: float = 0.02, **options: Any) -> None:
+        self.settings = DataSettings(store="unused", **{"linger_ms": 0, **options})
+        self.store = FaultyStore()
+        self.leader = LogLeader()
+        self.leader.add_topic("t", 3)
+        self.session = StubRegistration()
+        self.counters = Counters()
+        self.discarder = Discarder(self.store, RNG)
+        writer = ObjectWriter(self.store, self.leader, self.session, self.discarder, RNG, self.counters, retry_seconds)
+        self.gatherer = Gatherer(self.settings, writer, self.counters)
+
+    async def append(self, *data: memoryview, log: int = 0, seconds: float = 5.0) -> list[int]:
+        """The outcomes of one request."""
+        return await self.gatherer.outcomes(await self.queue(*data, log=log, seconds=seconds))
+
+    async def queue(self, *data: memoryview, log: int = 0, seconds: float = 5.0) -> PendingAppend:
+        await self.gatherer.room.take(sum(map(len, data)))
+        batches = [checked_batch(one, log, max_bytes=1 << 20, transactional=False) for one in data]
+        return self.gatherer.append(batches, asyncio.get_running_loop().time() + seconds)
+
+    def numbers(self) -> list[tuple[int, int]]:
+        """Epoch and number of what was offered."""
+        return [(one.broker_epoch, one.number) for one in self.leader.asked("commit_object")]
+
+    async def stop(self) -> None:
+        await self.gatherer.stop()
+        await self.discarder.stop()

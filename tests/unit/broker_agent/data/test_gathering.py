@@ -1,0 +1,212 @@
+"""Batches become objects, and the objects are committed in order, whatever fails on the way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pidkeeper.broker_agent.data.gathering import MAX_GATHERED_BATCHES
+from pidkeeper.broker_agent.data.store.port import StoreRefusedError, StoreUnavailableError
+from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.log_messages import CommitObjectRequest, OfferedBatch
+from pidkeeper.service.content import MAX_BODY_BYTES
+from tests.support.data_parts import raising, records, until_stored
+from tests.support.gatherer_rig import Rig
+from tests.support.log_leader import FOUNDING
+from tests.support.waiting import until
+
+UNAVAILABLE = StoreUnavailableError("away")
+TIMED_OUT = RequestError(ErrorCode.REQUEST_TIMED_OUT)
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    made = Rig()
+    yield made
+    await made.stop()
+
+
+async def test_a_batch_is_stored_before_it_is_committed(rig: Rig) -> None:
+    stored: list[list[str]] = []
+
+    async def look(_: Any) -> None:
+        stored.append(await rig.store.names())
+
+    rig.leader.fault("commit_object", look)
+    assert await rig.append(records(0)) == [0]
+    name = f"wal/{FOUNDING}/7/5/{0:020}"
+    assert stored == [[name]]
+    assert await rig.store.read(name, 0, len(records(0))) == bytes(records(0))
+    assert rig.gatherer.room.held == 0
+
+
+async def test_requests_within_the_linger_share_an_object() -> None:
+    rig = Rig(linger_ms=40)
+    outcomes = await asyncio.gather(*(rig.append(records(0, producer_id=one), log=one % 3) for one in range(30)))
+    assert sorted(outcomes) == [[offset] for offset in range(10) for _ in range(3)]
+    assert len(rig.store.puts) == 1
+    await rig.stop()
+
+
+async def test_a_full_object_does_not_wait_for_the_linger() -> None:
+    data = records(values=[bytes(900)])
+    rig = Rig(linger_ms=10_000, max_object_bytes=3 * len(data), max_message_bytes=2000)
+    assert await rig.append(data, data, data) == [0, 1, 2]
+    assert [one.size for one in rig.leader.commits] == [3 * len(data)]
+    await rig.stop()
+
+
+async def test_while_two_are_under_way_the_rest_gathers(rig: Rig) -> None:
+    go = asyncio.Event()
+    rig.store.put_faults.append(lambda _: go.wait())
+    first = asyncio.create_task(rig.append(records(0)))
+    await until(lambda: len(rig.store.puts) == 1)
+    others = [asyncio.create_task(rig.append(records(sequence))) for sequence in range(1, 20)]
+    await until(lambda: len(rig.store.puts) == 2)
+    await asyncio.sleep(0.02)
+    assert len(rig.store.puts) == 2
+    assert rig.numbers() == []
+    go.set()
+    assert await asyncio.gather(first, *others) == [[offset] for offset in range(20)]
+    assert rig.numbers() == [(5, 0), (5, 1), (5, 2)]
+
+
+async def test_a_lost_answer_is_asked_for_again_under_the_same_number(rig: Rig) -> None:
+    rig.leader.fault("commit_object", lambda _: True, raising(TIMED_OUT))
+    assert await rig.append(records(0)) == [0]
+    assert rig.numbers() == [(5, 0)] * 3
+    assert len(rig.leader.commits) == 1
+
+
+async def test_outcomes_are_those_of_each_batch(rig: Rig) -> None:
+    assert await rig.append(records(0), records(5), records(1), records(0)) == [0, -45, 1, 0]
+
+
+async def test_an_object_that_no_log_refers_to_is_deleted(rig: Rig) -> None:
+    assert await rig.append(records(3)) == [-45]
+    assert await rig.append(records(0)) == [0]
+    names = [f"wal/{FOUNDING}/7/5/{1:020}"]
+    await until_stored(rig.store, lambda stored: stored == names)
+
+
+async def test_a_store_that_is_away_is_waited_for(rig: Rig) -> None:
+    rig.store.put_faults.extend([raising(UNAVAILABLE)] * 3)
+    assert await rig.append(records(0)) == [0]
+    assert len(set(rig.store.puts)) == 1
+
+
+async def test_time_is_up_while_the_store_is_away(rig: Rig) -> None:
+    rig.store.put_faults.extend([raising(UNAVAILABLE)] * 100)
+    assert await rig.append(records(0), seconds=0.1) == [-7]
+    rig.store.put_faults.clear()
+    assert await rig.append(records(0)) == [0]
+    await until(lambda: rig.gatherer.room.held == 0)
+    assert rig.counters.objects_given_up == 1
+
+
+async def test_a_store_that_refuses(rig: Rig) -> None:
+    rig.store.put_faults.append(raising(StoreRefusedError("read-only")))
+    assert await rig.append(records(0)) == [-56]
+    assert await rig.append(records(0)) == [0]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"), [(ErrorCode.NOT_ENOUGH_REPLICAS, -19), (ErrorCode.INVALID_REQUEST, -56)], ids=str
+)
+async def test_what_the_quorum_refuses(rig: Rig, code: ErrorCode, told: int) -> None:
+    rig.leader.fault("commit_object", raising(RequestError(code)))
+    assert await rig.append(records(0)) == [told]
+    assert await rig.append(records(0)) == [0]
+
+
+async def test_a_commit_given_up_on_leaves_its_number_behind(rig: Rig) -> None:
+    rig.leader.fault("commit_object", *[raising(TIMED_OUT)] * 1000)
+    assert await rig.append(records(0), seconds=0.1) == [-7]
+    rig.leader.faults.clear()
+    assert await rig.append(records(0)) == [0]
+    assert rig.numbers()[-1] == (5, 1)
+    # It may have been taken: nobody deletes it.
+    assert len(await rig.store.names()) == 2
+
+
+async def test_a_new_epoch_gives_new_names_to_what_was_not_offered(rig: Rig) -> None:
+    go = asyncio.Event()
+
+    async def refused(_: Any) -> None:
+        await go.wait()
+        raise RequestError(ErrorCode.STALE_BROKER_EPOCH)
+
+    rig.leader.fault("commit_object", refused)
+    first = asyncio.create_task(rig.append(records(0, producer_id=1)))
+    await until(lambda: rig.numbers() == [(5, 0)])
+    second = asyncio.create_task(rig.append(records(0, producer_id=2)))
+    await until(lambda: len(rig.store.puts) == 2)
+    go.set()
+    assert await first == [-7]
+    assert rig.session.doubted == [5]
+    third = asyncio.create_task(rig.append(records(0, producer_id=3)))
+    await asyncio.sleep(0.02)
+    assert rig.numbers() == [(5, 0)]
+    rig.leader.epochs[7] = rig.session.broker_epoch = 9
+    assert sorted([await second, await third]) == [[0], [1]]
+    assert [number for epoch, number in rig.numbers() if epoch == 9] == sorted({n for e, n in rig.numbers() if e == 9})
+    await until_stored(rig.store, lambda stored: [name for name in stored if "/5/" in name] == [rig.store.puts[0]])
+
+
+async def test_before_the_registration_nothing_is_put(rig: Rig) -> None:
+    rig.session.broker_epoch = None
+    assert await rig.append(records(0), seconds=0.05) == [-7]
+    assert rig.store.puts == []
+
+
+async def test_what_nobody_waits_for_any_more_is_not_put(rig: Rig) -> None:
+    go = asyncio.Event()
+    rig.store.put_faults.extend([lambda _: go.wait()] * 2)
+    under_way = [asyncio.create_task(rig.append(records(one))) for one in range(2)]
+    await until(lambda: len(rig.store.puts) == 2)
+    assert await rig.append(records(0, producer_id=9), seconds=0.02) == [-7]
+    go.set()
+    assert await asyncio.gather(*under_way) == [[0], [1]]
+    assert len(rig.store.puts) == 2
+    assert rig.gatherer.room.held == 0
+
+
+def test_the_largest_commit_is_read_by_members() -> None:
+    worst = OfferedBatch(2**31, 2**31 - 1, 1 << 24, 1 << 24, 2**63 - 1, 2**15 - 1, 2**31 - 1, -(2**63), False)
+    request = CommitObjectRequest(2**31 - 1, 2**63 - 1, 2**63 - 1, 1 << 24, (worst,) * MAX_GATHERED_BATCHES)
+    assert len(msgspec.json.encode(request)) < MAX_BODY_BYTES
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    puts=st.lists(st.booleans(), max_size=20),
+    commits=st.lists(st.sampled_from(["fine", "lost", "never"]), max_size=20),
+    lingers=st.integers(0, 2),
+)
+def test_producers_stay_in_order_under_faults(puts: list[bool], commits: list[str], lingers: int) -> None:
+    """Every sequence of every producer joins once, in order, and is told the offset at which it is."""
+
+    async def run() -> None:
+        rig = Rig(0.0001, linger_ms=lingers, max_object_bytes=500, max_message_bytes=400)
+        rig.store.put_faults.extend([raising(UNAVAILABLE) if fails else (lambda _: None) for fails in puts])
+        faults: dict[str, Any] = {"fine": lambda _: False, "lost": lambda _: True, "never": raising(TIMED_OUT)}
+        rig.leader.fault("commit_object", *(faults[kind] for kind in commits))
+        sent = [(one, sequence) for sequence in range(8) for one in range(3)]
+        pending = [await rig.queue(records(sequence, producer_id=one), log=one % 2) for one, sequence in sent]
+        told = [await rig.gatherer.outcomes(one) for one in pending]
+        for (one, sequence), outcome in zip(sent, told, strict=True):
+            row = next(row for row in rig.leader.logs[one % 2].rows if row.offset == outcome[0])
+            assert row.offered is not None
+            assert (row.producer_id, row.offered.base_sequence) == (one, sequence)
+        assert sum(len(log.rows) for log in rig.leader.logs.values()) == len(sent)
+        numbers = rig.numbers()
+        assert numbers == sorted(numbers)
+        await rig.stop()
+
+    asyncio.run(run())
