@@ -57,6 +57,8 @@ class Topics:
         self._known: dict[str, tuple[TopicDescription, float]] = {}
         self._wanted: dict[str, asyncio.Future[TopicDescription | None]] = {}
         self._asking: asyncio.Task[None] | None = None
+        self._listing: asyncio.Task[list[TopicDescription]] | None = None
+        self._last: list[TopicDescription] = []
 
     def known(self, name: str) -> TopicDescription | None:
         """What is believed of a topic right now, without asking."""
@@ -99,6 +101,17 @@ class Topics:
         for topic in topics:
             self._learn(topic)
         return topics
+
+    async def all_or_last(self) -> list[TopicDescription]:
+        """As `all`; while the controllers do not answer, as it was when they last did: an empty list would make
+        consumers believe that all topics are gone. Who asks meanwhile is answered together."""
+        if self._listing is None or self._listing.done():
+            self._listing = asyncio.get_running_loop().create_task(self.all())
+        try:
+            self._last = await asyncio.shield(self._listing)
+        except RequestError as error:
+            _log.debug("the list of topics is not known: %s", error)
+        return self._last
 
     async def find_ids(self, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, TopicDescription]:
         """Those of `ids` that exist. Raises RequestError."""
@@ -170,9 +183,10 @@ class Topics:
 
     async def stop(self) -> None:
         """Ask no more."""
-        if self._asking is not None:
-            self._asking.cancel()
-            await asyncio.gather(self._asking, return_exceptions=True)
+        tasks = [task for task in (self._asking, self._listing) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _create_or_find(self, name: str) -> TopicDescription:
         try:

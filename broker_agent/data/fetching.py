@@ -1,0 +1,227 @@
+"""Fetch: where the quorum says the batches are, and when to answer (KIP-74 for the limits, KIP-98 for transactions)."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from pidkeeper.broker_agent.coordinator.caller import Caller
+from pidkeeper.broker_agent.data.byte_budget import ByteBudget
+from pidkeeper.broker_agent.data.calls import LogCalls
+from pidkeeper.broker_agent.data.codes import (
+    FETCH_SESSION_ID_NOT_FOUND,
+    NONE,
+    NOT_LEADER_OR_FOLLOWER,
+    OFFSET_OUT_OF_RANGE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+)
+from pidkeeper.broker_agent.data.counters import Counters
+from pidkeeper.broker_agent.data.reading import BatchReader
+from pidkeeper.broker_agent.data.selecting import Selected, assembled, select
+from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.data.topics import Topics, log_of
+from pidkeeper.broker_agent.data.watching import Watcher
+from pidkeeper.broker_agent.kafka.wire.data.fetch import (
+    FINAL_EPOCH,
+    AbortedTransaction,
+    FetchedPartition,
+    FetchedTopic,
+    FetchPartition,
+    FetchRequest,
+)
+from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
+from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
+from pidkeeper.protocol.errors import RequestError
+from pidkeeper.protocol.log_messages import MAX_READ_LOGS, LogBatches, ReadLog, ReadLogsRequest
+
+MAX_WAIT_SECONDS: Final = 30.0
+"""Consumers wait for an answer as long as that by default (Java's `request.timeout.ms`), and ask for half a second."""
+
+HANG_UP_SECONDS: Final = 1.0
+"""Between two looks whether a consumer that waits is still there."""
+
+MAX_READ_CALLS: Final = 16
+"""Calls for coordinates at a time."""
+
+FIRST_EPOCH: Final = 0
+"""The session epoch that asks for a new session (KIP-227); it is answered without one."""
+
+Encode = Callable[[int, Sequence[FetchedTopic]], bytes]
+"""The code of the whole request and the outcomes, as an answer."""
+
+
+class Wanted(NamedTuple):
+    """One partition of a request, in its order. `log`: None where there is none such, or that is not `known`."""
+
+    topic: str
+    asked: FetchPartition
+    log: int | None
+    known: bool = True
+
+
+class Found(NamedTuple):
+    """What there is for each partition of a request, and what of it goes into the answer."""
+
+    founding_id: uuid.UUID | None
+    logs: list[LogBatches]
+    selected: list[Selected]
+
+    @property
+    def size(self) -> int:
+        """In bytes, of what goes into the answer."""
+        return sum(one.size for one in self.selected)
+
+
+class Fetcher:
+    """Serves Fetch requests."""
+
+    def __init__(
+        self,
+        settings: DataSettings,
+        calls: LogCalls,
+        topics: Topics,
+        reader: BatchReader,
+        watcher: Watcher,
+        counters: Counters,
+    ) -> None:
+        self._calls = calls
+        self._topics = topics
+        self._reader = reader
+        self._watcher = watcher
+        self._counters = counters
+        self._max_bytes = settings.max_fetch_bytes
+        self.bytes = ByteBudget(settings.fetching_bytes)
+        self._room = asyncio.Semaphore(MAX_READ_CALLS)
+
+    async def fetch(self, request: FetchRequest, caller: Caller, encode: Encode) -> bytes:
+        """The answer, once `min_bytes` are there, a partition has an error, or the time is up."""
+        self._counters.fetch_requests += 1
+        if request.session_epoch not in (FIRST_EPOCH, FINAL_EPOCH):
+            return encode(FETCH_SESSION_ID_NOT_FOUND, ())
+        wanted = await self._resolve(request)
+        found = await self._wait(request, wanted, caller)
+        size = min(found.size, self.bytes.capacity)
+        await self.bytes.take(size)
+        try:
+            outcomes = await self._load(request, wanted, found)
+            answer = encode(NONE, _by_topic(request, outcomes))
+        finally:
+            self.bytes.give_back(size)
+        self._counters.bytes_out += size
+        return answer
+
+    async def _wait(self, request: FetchRequest, wanted: Sequence[Wanted], caller: Caller) -> Found:
+        """What there is when it is time to answer."""
+        deadline = asyncio.get_running_loop().time() + min(max(request.max_wait_ms / 1000, 0.0), MAX_WAIT_SECONDS)
+        while True:
+            found = await self._look(request, wanted)
+            failed = any(one.error_code for one in found.logs)
+            if failed or not wanted or found.size >= request.min_bytes:
+                return found
+            interests = {one.log: (one.end, one.last_stable) for one in found.logs}
+            if not await self._moves(interests, deadline, caller):
+                return found
+
+    async def _moves(self, interests: dict[int, tuple[int, int]], deadline: float, caller: Caller) -> bool:
+        """Whether one of the logs goes on before the deadline, and while the consumer stays."""
+        loop = asyncio.get_running_loop()
+        while (left := deadline - loop.time()) > 0 and not caller.has_hung_up():
+            if await self._watcher.wait(interests, min(left, HANG_UP_SECONDS)):
+                return True
+        return False
+
+    async def _resolve(self, request: FetchRequest) -> list[Wanted]:
+        names = [topic.topic for topic in request.topics]
+        try:
+            topics = await self._topics.find(names)
+        except RequestError:
+            # Its partitions are answered as those that nobody leads: consumers ask again.
+            return [Wanted(topic.topic, one, None, known=False) for topic in request.topics for one in topic.partitions]
+        return [
+            Wanted(topic.topic, one, log_of(topics.get(topic.topic), one.partition))
+            for topic in request.topics
+            for one in topic.partitions
+        ]
+
+    async def _look(self, request: FetchRequest, wanted: Sequence[Wanted]) -> Found:
+        """What the quorum says of each."""
+        founding_id = None
+        found = [_unread(one) for one in wanted]
+        asked = [index for index, one in enumerate(found) if one.error_code == NONE]
+        for start in range(0, len(asked), MAX_READ_LOGS):
+            part = asked[start : start + MAX_READ_LOGS]
+            founding_id = await self._read(request, wanted, part, found, confirmed=False)
+            # A leader that was deposed may know less than it told this consumer before.
+            doubted = [index for index in part if found[index].error_code == OFFSET_OUT_OF_RANGE]
+            if doubted:
+                founding_id = await self._read(request, wanted, doubted, found, confirmed=True)
+        for one, outcome in zip(wanted, found, strict=True):
+            if outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
+                self._topics.forget(one.topic)
+        parts = [(one.asked.partition_max_bytes, batches) for one, batches in zip(wanted, found, strict=True)]
+        return Found(founding_id, found, select(parts, min(request.max_bytes, self._max_bytes)))
+
+    async def _read(
+        self,
+        request: FetchRequest,
+        wanted: Sequence[Wanted],
+        indices: Sequence[int],
+        found: list[LogBatches],
+        *,
+        confirmed: bool,
+    ) -> uuid.UUID | None:
+        """Ask the quorum for those of `indices`, and set them in `found`."""
+        logs = []
+        for index in indices:
+            log, asked = wanted[index].log, wanted[index].asked
+            assert log is not None, "what is not there is not read"
+            logs.append(ReadLog(log, asked.fetch_offset, max(0, min(asked.partition_max_bytes, self._max_bytes))))
+        committed = request.isolation_level is IsolationLevel.READ_COMMITTED
+        try:
+            async with self._room:
+                answer = await self._calls.read_logs(ReadLogsRequest(logs, committed, confirmed))
+        except RequestError:
+            for index, read in zip(indices, logs, strict=True):
+                found[index] = LogBatches(read.log, NOT_LEADER_OR_FOLLOWER)
+            return None
+        for index, outcome in zip(indices, answer.logs, strict=True):
+            found[index] = outcome
+        return answer.founding_id
+
+    async def _load(self, request: FetchRequest, wanted: Sequence[Wanted], found: Found) -> list[FetchedPartition]:
+        """The outcome for each partition, with its bytes."""
+        batches = [batch for one in found.selected for batch in one.batches]
+        data = {} if found.founding_id is None else await self._reader.read(found.founding_id, batches)
+        committed = request.isolation_level is IsolationLevel.READ_COMMITTED
+        outcomes = []
+        for one, log, chosen in zip(wanted, found.logs, found.selected, strict=True):
+            pieces: list[Buffer] = []
+            if (code := log.error_code) == NONE:
+                code, pieces = assembled(chosen.rows, one.asked.fetch_offset, data)
+            aborted = [AbortedTransaction(each.producer_id, each.first_offset) for each in log.aborted]
+            outcomes.append(
+                FetchedPartition(
+                    one.asked.partition,
+                    code,
+                    log.end,
+                    log.last_stable,
+                    log.log_start,
+                    aborted if committed else None,
+                    pieces,
+                )
+            )
+        return outcomes
+
+
+def _unread(one: Wanted) -> LogBatches:
+    """Its outcome before the quorum was asked, which is the last one if it has an error."""
+    if one.log is None:
+        return LogBatches(-1, UNKNOWN_TOPIC_OR_PARTITION if one.known else NOT_LEADER_OR_FOLLOWER)
+    return LogBatches(one.log, NONE if one.asked.fetch_offset >= 0 else OFFSET_OUT_OF_RANGE)
+
+
+def _by_topic(request: FetchRequest, outcomes: Sequence[FetchedPartition]) -> list[FetchedTopic]:
+    rest = iter(outcomes)
+    return [FetchedTopic(topic.topic, [next(rest) for _ in topic.partitions]) for topic in request.topics]
