@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Callable
 
 from pidkeeper.broker_agent.backoff import Random
@@ -21,7 +22,8 @@ class Agent:
     """`kafka`: where Kafka clients reach it; `incarnation_id` names this process, and no other one ever.
 
     Time is that of the running event loop, chance comes from `rng`, and I/O from the transport of `client`. By
-    `boot_clock`, which goes on while the machine is suspended, it is judged which requests may be late.
+    `boot_clock`, which goes on while the machine is suspended, it is judged which requests may be late. `store_id`:
+    of the store that it keeps records in, None if it keeps none.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class Agent:
         kafka: HostPort,
         heartbeat_seconds: float,
         boot_clock: Callable[[], float],
+        store_id: uuid.UUID | None = None,
     ) -> None:
         self.client = client
+        self.store_id = store_id
         self.supply = Supply(
             broker_id,
             client,

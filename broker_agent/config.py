@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal
 
 import msgspec
 
+from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.ids.prefetch import (
     MAX_BURST,
     MAX_RESERVE_BLOCKS,
@@ -46,7 +47,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     their roles (`service.token_list`). `users_file`: the users of SASL at its Kafka listener
     (`broker_agent.security.user_list`); with it, clients that show no certificate must be one. `acls_file`: who may use
     which transactional id (`broker_agent.security.acls`); without it, everybody any. `tracing`: whether spans are
-    exported, as OpenTelemetry's own variables say.
+    exported, as OpenTelemetry's own variables say. `data`: where the records of partitions are kept; without it, none
+    are, and the agent serves IDs alone.
     """
 
     broker_id: BrokerId
@@ -74,6 +76,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
     tracing: Tracing = "off"
+    data: DataSettings | None = None
 
     def __post_init__(self) -> None:
         if not self.controllers:
@@ -88,6 +91,8 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 HostPort.parse(address, name)
         self._check_advertised()
         self.prefetch_settings()
+        if self.data is not None and self.transport == "kafka":
+            raise ValueError('data: partitions need transport = "http", for Kafka\'s protocol has no calls for them')
 
     def _check_advertised(self) -> None:
         if self.kafka_advertised is not None:

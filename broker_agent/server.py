@@ -12,12 +12,17 @@ from typing import Final
 
 from pidkeeper.broker_agent.agent import Agent
 from pidkeeper.broker_agent.api.app import build_app
+from pidkeeper.broker_agent.backoff import Random
 from pidkeeper.broker_agent.config import AgentConfig
 from pidkeeper.broker_agent.controllers.aiohttp_transport import AiohttpTransport
 from pidkeeper.broker_agent.controllers.client import ControllerClient
 from pidkeeper.broker_agent.controllers.kafka_transport import KafkaTransport
 from pidkeeper.broker_agent.controllers.traced_transport import TracedTransport
+from pidkeeper.broker_agent.data.answering import Ask, DataAnswers, asking
+from pidkeeper.broker_agent.data.room import DataRoom, OpenStore, opened_store
+from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.broker_agent.kafka.application import AgentApplication
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.traced_transactions import TracedTransactions
 from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls, TransactionResponder
@@ -102,7 +107,12 @@ async def _running(
         carrier = transport if tracer is None else TracedTransport(transport, tracer)
         client = ControllerClient(config.controllers, carrier, rng)
         async with contextlib.AsyncExitStack() as stack:
+            opened = None if config.data is None else await opened_store(config.data)
+            if opened is not None:
+                stack.push_async_callback(opened.store.close)
+            rooms = await stack.enter_async_context(contextlib.AsyncExitStack())
             listener, advertised = await _bind_kafka(config, callers, protection)
+            # It stops before the room does, and the room before the store.
             stack.push_async_callback(listener.stop)
             agent = Agent(
                 config.broker_id,
@@ -113,12 +123,14 @@ async def _running(
                 kafka=advertised,
                 heartbeat_seconds=config.heartbeat_interval_ms / 1000,
                 boot_clock=boot_seconds,
+                store_id=None if opened is None else opened.store_id,
             )
             tell_with_each_line(lambda: {"broker": config.broker_id, "epoch": agent.session.broker_epoch})
-            responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id)
+            room = _data_room(config.data, opened, agent, client, rng)
+            if room is not None:
+                rooms.push_async_callback(room.stop)
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
-            ask = TransactionResponder(transactions).answer
-            await listener.serve(AgentApplication(responder, ask, callers.acls))
+            await listener.serve(_application(agent, room, TransactionResponder(transactions).answer, callers.acls))
             app = build_app(
                 agent,
                 listener,
@@ -146,6 +158,26 @@ def _transport(
         return KafkaTransport(token=callers.token, tls=protection.tls)
     headers = None if tracer is None else tracer.headers
     return AiohttpTransport(token=callers.token, tls=protection.tls, trace=headers)
+
+
+def _data_room(
+    settings: DataSettings | None, opened: OpenStore | None, agent: Agent, client: ControllerClient, rng: Random
+) -> DataRoom | None:
+    if settings is None or opened is None:
+        return None
+    return DataRoom(settings, opened.store, client, agent.session, agent.directory, rng)
+
+
+def _application(agent: Agent, room: DataRoom | None, ask: Ask, acls: AclList | None) -> AgentApplication:
+    """What answers clients: `ask` their transactions, and `room` what is about topics and records, if there is one."""
+
+    def cluster_id() -> str | None:
+        return agent.session.cluster_id
+
+    apis = IDS_ALONE if room is None else WITH_DATA
+    if room is not None:
+        ask = asking(DataAnswers(room, agent.directory, cluster_id), ask)
+    return AgentApplication(KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=apis), ask, acls, apis=apis)
 
 
 def _traced(agent: Agent, tracer: Tracer) -> TransactionCalls:

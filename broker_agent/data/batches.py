@@ -35,14 +35,14 @@ class NewBatch(NamedTuple):
     def offered(self, position: int) -> OfferedBatch:
         """As the quorum is told of it, at `position` of its object."""
         header = self.header
+        producer = (header.producer_id, header.producer_epoch, header.base_sequence)
         return OfferedBatch(
             self.log,
             header.records_count,
             position,
             len(self.data),
-            header.producer_id,
-            header.producer_epoch,
-            header.base_sequence,
+            # aiokafka writes a sequence of 0 where it has no producer id.
+            *(producer if header.producer_id >= 0 else NOT_IDEMPOTENT),
             header.max_timestamp,
             header.is_transactional,
         )
@@ -79,13 +79,13 @@ def _check_kind(header: BatchHeader, *, transactional: bool) -> None:
 
 
 def _check_producer(header: BatchHeader) -> None:
-    producer = (header.producer_id, header.producer_epoch, header.base_sequence)
-    if producer == NOT_IDEMPOTENT:
+    if header.producer_id < 0:
+        # As Kafka, which looks at epoch and sequence only beside a producer id.
         if header.is_transactional:
             raise BatchError(INVALID_RECORD, "a transactional batch has no producer id")
-    elif min(producer) < 0:
+    elif header.producer_epoch < 0 or header.base_sequence < 0:
         raise BatchError(
             INVALID_RECORD,
-            f"producer id {header.producer_id}, epoch {header.producer_epoch} and sequence {header.base_sequence} "
-            "do not go together",
+            f"a batch of producer id {header.producer_id} has epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}",
         )

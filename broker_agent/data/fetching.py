@@ -152,11 +152,11 @@ class Fetcher:
         asked = [index for index, one in enumerate(found) if one.error_code == NONE]
         for start in range(0, len(asked), MAX_READ_LOGS):
             part = asked[start : start + MAX_READ_LOGS]
-            founding_id = await self._read(request, wanted, part, found, confirmed=False)
+            founding_id = await self._read(request, wanted, part, found, confirmed=False) or founding_id
             # A leader that was deposed may know less than it told this consumer before.
             doubted = [index for index in part if found[index].error_code == OFFSET_OUT_OF_RANGE]
             if doubted:
-                founding_id = await self._read(request, wanted, doubted, found, confirmed=True)
+                founding_id = await self._read(request, wanted, doubted, found, confirmed=True) or founding_id
         for one, outcome in zip(wanted, found, strict=True):
             if outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 self._topics.forget(one.topic)

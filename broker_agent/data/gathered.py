@@ -1,4 +1,4 @@
-"""What is on its way into objects: a request's batches, and an object made of those of many. Pure."""
+"""What is on its way into objects: a request's batches, and an object made of those of many."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from pidkeeper.broker_agent.data.batches import NewBatch
 from pidkeeper.broker_agent.data.byte_budget import ByteBudget
-from pidkeeper.broker_agent.data.codes import REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
+from pidkeeper.broker_agent.data.codes import REQUEST_TIMED_OUT
 from pidkeeper.broker_agent.data.counters import Counters
 from pidkeeper.broker_agent.data.gathered import GatheredObject, PendingAppend
 from pidkeeper.broker_agent.data.settings import DataSettings
@@ -152,7 +152,6 @@ class Gatherer:
             self._give_up(item)
         except Exception:  # noqa: BLE001 - the edge of a task: whatever broke, the requests must hear of it
             _log.exception("an object of %d batches failed", len(item))
-            outcomes = [-UNKNOWN_SERVER_ERROR] * len(item)
         finally:
             item.settle(outcomes)
             self.room.give_back(item.size)

@@ -167,13 +167,13 @@ class Topics:
             self._learn(topic)
         return topic
 
-    async def delete(self, name: str, topic_id: uuid.UUID | None = None) -> None:
-        """Delete a topic. Raises RequestError."""
+    async def delete(self, name: str, topic_id: uuid.UUID | None = None) -> uuid.UUID:
+        """Delete a topic, and return its id. Raises RequestError."""
         if not is_topic_name(name):
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         request = DeleteTopicRequest(name, topic_id, *self._asker())
         try:
-            await self._told(self._calls.delete_topic(request), request.broker_epoch)
+            return (await self._told(self._calls.delete_topic(request), request.broker_epoch)).topic_id
         finally:
             self.forget(name)
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from pidkeeper.broker_agent.backoff import Random, backoff_seconds
 from pidkeeper.broker_agent.data.calls import LogCalls, Registration
-from pidkeeper.broker_agent.data.codes import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT, UNKNOWN_SERVER_ERROR
+from pidkeeper.broker_agent.data.codes import KAFKA_STORAGE_ERROR, REQUEST_TIMED_OUT
 from pidkeeper.broker_agent.data.counters import Counters
 from pidkeeper.broker_agent.data.discarding import Discarder
 from pidkeeper.broker_agent.data.gathered import GatheredObject
@@ -118,7 +118,7 @@ class ObjectWriter:
             self._counters.commit_durations.observe(int((_now() - began) * 1e9))
             if len(answer.outcomes) != len(item):
                 _log.error("%d outcomes for the %d batches of %s", len(answer.outcomes), len(item), item.path)
-                raise GivenUpError(UNKNOWN_SERVER_ERROR, "the quorum's answer makes no sense")
+                raise GivenUpError(REQUEST_TIMED_OUT, "the quorum's answer makes no sense")
             if not answer.referenced:
                 self._discarder.discard(item.path)
             return answer

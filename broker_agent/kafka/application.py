@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from pidkeeper.broker_agent.coordinator.caller import Caller, MayUse, anything
-from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.service.access import Principal
@@ -16,17 +16,18 @@ from pidkeeper.service.problems import quoted
 
 class AgentApplication:
     """`service.kafka.application.Application`: `responder` answers what the agent can, `ask` what takes the
-    controllers. `acls`: which transactional ids clients may use.
+    controllers or the store. `acls`: which transactional ids clients may use. `apis`: what is served.
     """
-
-    served: Final = SERVED
 
     def __init__(
         self,
         responder: KafkaResponder,
-        ask: Callable[[TransactionalCall], Awaitable[bytes]],
+        ask: Callable[[Any], Awaitable[bytes]],
         acls: AclList | None = None,
+        *,
+        apis: Apis = IDS_ALONE,
     ) -> None:
+        self.served: Final = apis.advertised
         self.respond: Final = responder.respond
         self._ask = ask
         self._acls = acls
@@ -36,12 +37,12 @@ class AgentApplication:
         """Whoever asks, with what rules say of its transactional ids."""
         return Caller(self._may_use(principal, host), has_hung_up)
 
-    def answer_soon(self, _: TransactionalCall, __: Callable[[bytes | None], None]) -> bool:
-        """None: what is no bytes at once is asked of the controllers."""
+    def answer_soon(self, _: Any, __: Callable[[bytes | None], None]) -> bool:
+        """None: what is no bytes at once takes a call."""
         return False
 
-    async def answer(self, call: TransactionalCall) -> bytes:
-        """That of the controllers."""
+    async def answer(self, call: Any) -> bytes:
+        """That of whoever is asked."""
         return await self._ask(call)
 
     def _may_use(self, principal: Principal, host: str) -> MayUse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -10,19 +11,33 @@ import msgspec
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.coordinator.requests import TransactionStep
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
+from pidkeeper.broker_agent.kafka.frame_limits import FRAMES_WITH_RECORDS
 from pidkeeper.broker_agent.kafka.wire import find_coordinator, init_producer_id, metadata, transactions
+from pidkeeper.broker_agent.kafka.wire.data import (
+    create_topics,
+    delete_topics,
+    describe_configs,
+    fetch,
+    list_offsets,
+    produce,
+)
 from pidkeeper.protocol.messages import InitProducerIdRequest
 from pidkeeper.service.kafka.wire import api_versions, sasl
 from pidkeeper.service.kafka.wire.headers import RequestHeader
-from pidkeeper.service.kafka.wire.primitives import Reader
 from pidkeeper.service.kafka.wire.versions import (
     ADD_OFFSETS_TO_TXN,
     ADD_PARTITIONS_TO_TXN,
     API_VERSIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
     END_TXN,
+    FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    LIST_OFFSETS,
     METADATA,
+    PRODUCE,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Versions,
@@ -37,19 +52,50 @@ class TransactionalCall(msgspec.Struct, frozen=True):
     caller: Caller = ANYBODY
 
 
+class DataCall(msgspec.Struct, frozen=True):
+    """A decoded request about topics or records. `overlaps`: whether the next one of its connection may go along."""
+
+    header: RequestHeader
+    request: Any
+    caller: Caller = ANYBODY
+
+    @property
+    def overlaps(self) -> bool:
+        return self.header.api_key == PRODUCE
+
+
 class Api(msgspec.Struct, frozen=True):
     """One API. `read` takes the whole body in a version and raises WireError.
 
-    `serve` gives the body of the answer, or the call that takes the controllers.
+    `serve` gives the body of the answer, or the call that has to wait for something. `advertised`: the versions that
+    clients are told of, if they are not those that are served.
     """
 
     versions: Versions
-    read: Callable[[Reader, int], Any]
-    serve: Callable[[LocalAnswers, RequestHeader, Any, Caller], bytes | TransactionalCall]
+    read: Callable[[Any, int], Any]
+    serve: Callable[[LocalAnswers, RequestHeader, Any, Caller], bytes | TransactionalCall | DataCall]
+    advertised: Versions | None = None
+
+
+class Apis:
+    """What an agent serves, by API key. `served`: the versions of each; `advertised`: as ApiVersions lists them;
+    `longer`: those whose frames may be longer than MAX_FRAME_BYTES, and how long."""
+
+    def __init__(self, dispatch: Mapping[int, Api], longer: Mapping[int, int] = MappingProxyType({})) -> None:
+        self.dispatch: Final = dispatch
+        self.longer: Final = longer
+        self.served: Final[Mapping[int, Versions]] = {key: api.versions for key, api in dispatch.items()}
+        self.advertised: Final[Mapping[int, Versions]] = {
+            key: api.advertised or api.versions for key, api in dispatch.items()
+        }
 
 
 def _put_to_controllers(_: LocalAnswers, header: RequestHeader, request: Any, caller: Caller) -> TransactionalCall:
     return TransactionalCall(header, request, caller)
+
+
+def _put_to_data(_: LocalAnswers, header: RequestHeader, request: Any, caller: Caller) -> DataCall:
+    return DataCall(header, request, caller)
 
 
 DISPATCH: Final[Mapping[int, Api]] = {
@@ -73,5 +119,22 @@ DISPATCH: Final[Mapping[int, Api]] = {
     SASL_AUTHENTICATE: Api(sasl.AUTHENTICATE_VERSIONS, sasl.read_authenticate_request, LocalAnswers.sasl_authenticate),
 }
 
-SERVED: Final[Mapping[int, Versions]] = {key: api.versions for key, api in DISPATCH.items()}
-"""The versions of each API, as ApiVersions lists them."""
+IDS_ALONE: Final = Apis(DISPATCH)
+"""What an agent serves without a store."""
+
+SERVED: Final = IDS_ALONE.served
+
+_DATA: Final[Mapping[int, Api]] = MappingProxyType(
+    {
+        PRODUCE: Api(produce.VERSIONS, produce.read_produce_request, _put_to_data, produce.ADVERTISED_VERSIONS),
+        FETCH: Api(fetch.VERSIONS, fetch.read_fetch_request, _put_to_data),
+        LIST_OFFSETS: Api(list_offsets.VERSIONS, list_offsets.read_list_offsets_request, _put_to_data),
+        METADATA: Api(metadata.VERSIONS, metadata.read_metadata_request, _put_to_data),
+        CREATE_TOPICS: Api(create_topics.VERSIONS, create_topics.read_create_topics_request, _put_to_data),
+        DELETE_TOPICS: Api(delete_topics.VERSIONS, delete_topics.read_delete_topics_request, _put_to_data),
+        DESCRIBE_CONFIGS: Api(describe_configs.VERSIONS, describe_configs.read_describe_configs_request, _put_to_data),
+    }
+)
+
+WITH_DATA: Final = Apis({**DISPATCH, **_DATA}, FRAMES_WITH_RECORDS)
+"""With a store."""

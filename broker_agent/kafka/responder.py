@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Final
 
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
@@ -12,8 +11,9 @@ from pidkeeper.broker_agent.coordinator.directory import Directory
 from pidkeeper.broker_agent.ids.reserve import NO_ID, BlockReserve
 from pidkeeper.broker_agent.kafka.answers import LocalAnswers
 from pidkeeper.broker_agent.kafka.claim_run import MAX_RUN, ClaimRun
-from pidkeeper.broker_agent.kafka.dispatch import DISPATCH, SERVED, TransactionalCall
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis, DataCall, TransactionalCall
 from pidkeeper.broker_agent.kafka.frame_limits import check_length
+from pidkeeper.broker_agent.kafka.wire.data.frames import RecordsReader
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import (
     CLASSIC_FRAME,
     FLEXIBLE_FRAME,
@@ -24,6 +24,7 @@ from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response, read_request_header
 from pidkeeper.service.kafka.wire.primitives import MAX_FRAME_BYTES, Reader, WireError
+from pidkeeper.service.kafka.wire.versions import PRODUCE
 
 MAX_RESPONSE_BYTES: Final = 64 * 1024
 """Bytes of decoded requests' responses after which `respond` stops, so that a client that does not read cannot make
@@ -39,6 +40,7 @@ MAX_RUNS: Final = 256
 """Runs remembered: four client ids at every length. One takes up to 80 KiB (64 frames of 512 bytes, twice, and how to
 read and write them), so the memory of all stays under 21 MiB. Emptied when full: that costs some microseconds each."""
 
+_PRODUCE: Final = PRODUCE.to_bytes(2, "big")
 _FLEXIBLE_LENGTH: Final = FLEXIBLE_FRAME.size - 4
 _CLASSIC_LENGTH: Final = CLASSIC_FRAME.size - 4
 _IN_ORDER: Final = frozenset(
@@ -50,8 +52,7 @@ _IN_ORDER: Final = frozenset(
 class KafkaResponder:
     """Answers from a reserve and a directory what these can answer, and decodes what the controllers must.
 
-    `cluster_id()` is None until the first registration. `longer`: the API keys whose frames may be longer than
-    MAX_FRAME_BYTES, and how long.
+    `cluster_id()` is None until the first registration. `apis`: what is served.
     """
 
     def __init__(
@@ -59,19 +60,20 @@ class KafkaResponder:
         reserve: BlockReserve,
         directory: Directory,
         cluster_id: Callable[[], str | None],
-        longer: Mapping[int, int] = MappingProxyType({}),
+        *,
+        apis: Apis = IDS_ALONE,
     ) -> None:
         self._reserve = reserve
         self._claim = reserve.claim
         self._claim_run = reserve.claim_run
-        self._longer = longer
-        self._local = LocalAnswers(directory, cluster_id, SERVED)
+        self._local = LocalAnswers(directory, cluster_id, apis.advertised)
+        self._apis = apis
         # Frame without its correlation id -> whether the answer is flexible. It holds only frames that were decoded
         # to the end as InitProducerId with a null transactional id, so an equal frame needs no second decoding.
         self._memo: dict[bytes, bool] = {}
         self._runs: dict[tuple[bytes, int], ClaimRun] = {}
 
-    def respond(self, data: bytes, caller: Caller = ANYBODY) -> tuple[bytes | TransactionalCall, int]:
+    def respond(self, data: bytes, caller: Caller = ANYBODY) -> tuple[bytes | TransactionalCall | DataCall, int]:
         """Answer the complete frames at the front of `data`: the response bytes, and how many bytes were used.
 
         Stops before a frame that is incomplete or malformed, and after MAX_RESPONSE_BYTES: call it again until it uses
@@ -87,7 +89,7 @@ class KafkaResponder:
         answers, used = self._respond_to_run(data)
         return (answers, used) if used else self._respond_to_each(data, caller)
 
-    def _respond_to_each(self, data: bytes, caller: Caller) -> tuple[bytes | TransactionalCall, int]:
+    def _respond_to_each(self, data: bytes, caller: Caller) -> tuple[bytes | TransactionalCall | DataCall, int]:
         """As `respond`, frame by frame."""
         memo = self._memo
         position, end_of_data = 0, len(data)
@@ -97,7 +99,7 @@ class KafkaResponder:
             end = position + 4 + int.from_bytes(data[position : position + 4], "big")
             if end > end_of_data:
                 if end - position - 4 > MAX_FRAME_BYTES and not responses:
-                    check_length(data, self._longer)
+                    check_length(data, self._apis.longer)
                 break
             short = end - position <= MAX_MEMO_FRAME_BYTES
             flexible = memo.get(data[position : position + 8] + data[position + 12 : end]) if short else None
@@ -108,7 +110,7 @@ class KafkaResponder:
                     if not responses:
                         raise
                     break
-                if isinstance(response, TransactionalCall):
+                if not isinstance(response, bytes):
                     return (b"".join(responses), position) if responses else (response, end)
                 responses.append(response)
                 decoded_bytes += len(response)
@@ -148,16 +150,16 @@ class KafkaResponder:
             return FLEXIBLE_FRAME.pack(_FLEXIBLE_LENGTH, correlation_id, 0, 0, error, claimed, epoch, 0)
         return CLASSIC_FRAME.pack(_CLASSIC_LENGTH, correlation_id, 0, error, claimed, epoch)
 
-    def _respond_to_frame(self, frame: bytes, caller: Caller) -> bytes | TransactionalCall:
+    def _respond_to_frame(self, frame: bytes, caller: Caller) -> bytes | TransactionalCall | DataCall:
         """Decode and answer one whole frame, length field included. Raises WireError; then nothing was claimed."""
-        reader = Reader(frame[4:])
-        header = read_request_header(reader, SERVED)
-        api = DISPATCH[header.api_key]
+        reader = (RecordsReader if frame[4:6] == _PRODUCE else Reader)(frame[4:])
+        header = read_request_header(reader, self._apis.served)
+        api = self._apis.dispatch[header.api_key]
         request = api.read(reader, header.api_version)
         if isinstance(request, InitProducerIdRequest) and request.transactional_id is None:
             return self._claim_for(frame, header, request)
         answer = api.serve(self._local, header, request, caller)
-        return answer if isinstance(answer, TransactionalCall) else frame_response(header, api.versions, answer)
+        return frame_response(header, api.versions, answer) if isinstance(answer, bytes) else answer
 
     def _claim_for(self, frame: bytes, header: RequestHeader, request: InitProducerIdRequest) -> bytes:
         """The answer to `request`, which `frame` holds; from then on an equal frame is answered from memory."""

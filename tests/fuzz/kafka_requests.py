@@ -149,6 +149,7 @@ def _drain(responder: KafkaResponder, reserve: BlockReserve, data: bytes) -> tup
             return answers, used, None
         if isinstance(answer, TransactionalCall):
             answer = _at_once(transactions, answer)
+        assert isinstance(answer, bytes), "no records are kept here"
         answers, used = answers + answer, used + count
     raise Violation(f"{_MAX_CALLS} calls used {used} of {len(data)} bytes")
 

@@ -49,6 +49,7 @@ class WholeAgent:
         assert used == len(frame)
         if isinstance(answer, TransactionalCall):
             return await self.waiting_responder.answer(answer)
+        assert isinstance(answer, bytes), "no records are kept here"
         return answer
 
 

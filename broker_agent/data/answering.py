@@ -1,0 +1,96 @@
+"""From a data call of a Kafka client to the frame that answers it.
+
+Who may do what to which topic is to be decided here, before the call goes on: `call.caller` says who asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pidkeeper.broker_agent.coordinator.directory import Directory
+from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, DataCall
+from pidkeeper.broker_agent.kafka.wire.data import create_topics, delete_topics, describe_configs, fetch, list_offsets
+from pidkeeper.broker_agent.kafka.wire.data.frames import frame_pieces
+from pidkeeper.broker_agent.kafka.wire.data.produce import produce_response
+from pidkeeper.broker_agent.kafka.wire.metadata import topics_response
+from pidkeeper.service.kafka.wire.headers import frame_response
+from pidkeeper.service.kafka.wire.versions import (
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+)
+
+NO_ANSWER: Final = b""
+
+Ask = Callable[[Any], Awaitable[bytes]]
+"""The frame that answers a call."""
+
+
+class DataAnswers:
+    """Answers for clients from `room`. `cluster_id()` is None until the first registration."""
+
+    def __init__(self, room: DataRoom, directory: Directory, cluster_id: Callable[[], str | None]) -> None:
+        self._room = room
+        self._directory = directory
+        self._cluster_id = cluster_id
+        self._bodies: Final[Mapping[int, Callable[[DataCall], Awaitable[bytes]]]] = {
+            METADATA: self._metadata,
+            LIST_OFFSETS: self._list_offsets,
+            CREATE_TOPICS: self._create_topics,
+            DELETE_TOPICS: self._delete_topics,
+            DESCRIBE_CONFIGS: self._describe_configs,
+        }
+
+    async def answer(self, call: DataCall) -> bytes:
+        """The whole response frame, length field included; NO_ANSWER to Produce with acks 0."""
+        header = call.header
+        if header.api_key == FETCH:
+            return await self._fetch(call)
+        if header.api_key != PRODUCE:
+            return frame_response(header, WITH_DATA.served[header.api_key], await self._bodies[header.api_key](call))
+        outcomes = await self._room.producer.produce(call.request, call.caller)
+        if call.request.acks == 0:
+            return NO_ANSWER
+        return frame_response(header, WITH_DATA.served[PRODUCE], produce_response(header.api_version, outcomes))
+
+    async def _fetch(self, call: DataCall) -> bytes:
+        def encode(code: int, topics: Sequence[fetch.FetchedTopic]) -> bytes:
+            body = fetch.fetch_response(call.header.api_version, topics, code)
+            return b"".join(frame_pieces(call.header, fetch.VERSIONS, body))
+
+        return await self._room.fetcher.fetch(call.request, call.caller, encode)
+
+    async def _metadata(self, call: DataCall) -> bytes:
+        topics = await self._room.describer.describe(call.request)
+        return topics_response(call.header.api_version, topics, self._directory.nodes, self._cluster_id())
+
+    async def _list_offsets(self, call: DataCall) -> bytes:
+        version = call.header.api_version
+        return list_offsets.list_offsets_response(version, await self._room.lister.list_offsets(call.request, version))
+
+    async def _create_topics(self, call: DataCall) -> bytes:
+        outcomes = await self._room.administrator.create_topics(call.request)
+        return create_topics.create_topics_response(call.header.api_version, outcomes)
+
+    async def _delete_topics(self, call: DataCall) -> bytes:
+        outcomes = await self._room.administrator.delete_topics(call.request)
+        return delete_topics.delete_topics_response(call.header.api_version, outcomes)
+
+    async def _describe_configs(self, call: DataCall) -> bytes:
+        outcomes = await self._room.administrator.describe_configs(call.request)
+        return describe_configs.describe_configs_response(call.header.api_version, outcomes)
+
+
+def asking(data: DataAnswers, others: Ask) -> Ask:
+    """Data calls are answered by `data`, and all others by `others`."""
+
+    async def ask(call: Any) -> bytes:
+        return await (data.answer(call) if isinstance(call, DataCall) else others(call))
+
+    return ask

@@ -1,0 +1,64 @@
+"""A broker agent that keeps records, with its Kafka listener, over a store and a leader of logs in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+from pidkeeper.broker_agent.data.answering import DataAnswers, asking
+from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.data.store.port import ObjectStore
+from pidkeeper.broker_agent.kafka.application import AgentApplication
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionResponder
+from pidkeeper.protocol.addresses import HostPort
+from pidkeeper.service.access import Access
+from pidkeeper.service.kafka.listener import KafkaListener
+from tests.support.log_leader import FOUNDING, LogLeader
+from tests.support.stub_controller import StubQuorum
+from tests.support.waiting import until
+from tests.support.whole_agent import controller_client, make_agent
+
+
+class DataAgent:
+    """`address`: of its Kafka listener."""
+
+    def __init__(self, address: str, leader: LogLeader, room: DataRoom) -> None:
+        self.address = address
+        self.leader = leader
+        self.room = room
+
+
+@contextlib.asynccontextmanager
+async def data_agent(
+    quorum: StubQuorum, leader: LogLeader, store: ObjectStore, **settings: Any
+) -> AsyncIterator[DataAgent]:
+    """An agent that has registered at `quorum`, whose epochs `leader` knows."""
+    async with controller_client(quorum.urls) as client, contextlib.AsyncExitStack() as stack:
+        listener = KafkaListener(Access.PRODUCER)
+        kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
+        agent = make_agent(client, kafka=kafka, heartbeat_seconds=0.05)
+        options = DataSettings(store="unused", **settings)
+        room = DataRoom(options, store, leader, agent.session, agent.directory, random.Random(1))
+        stack.push_async_callback(room.stop)
+        stack.push_async_callback(listener.stop)
+        ask = asking(
+            DataAnswers(room, agent.directory, lambda: agent.session.cluster_id),
+            TransactionResponder(agent.transactions).answer,
+        )
+        responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id, apis=WITH_DATA)
+        await listener.serve(AgentApplication(responder, ask, apis=WITH_DATA))
+        task = asyncio.create_task(agent.run())
+        try:
+            await until(lambda: agent.reserve.remaining > 0, task)
+            # The stub tells of no founding.
+            agent.session.founding_id = agent.session.founding_id or FOUNDING
+            yield DataAgent(str(kafka), leader, room)
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,115 @@
+"""The store is opened before anything else, and an agent without one is as it was."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pidkeeper.broker_agent.config import load_config
+from pidkeeper.broker_agent.coordinator.directory import Directory, Node
+from pidkeeper.broker_agent.data.room import opened_store
+from pidkeeper.broker_agent.data.settings import DataSettings
+from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA, Apis, DataCall
+from pidkeeper.broker_agent.kafka.responder import KafkaResponder
+from pidkeeper.service.kafka.wire.primitives import WireError
+from pidkeeper.service.kafka.wire.versions import (
+    ADD_OFFSETS_TO_TXN,
+    ADD_PARTITIONS_TO_TXN,
+    API_VERSIONS,
+    END_TXN,
+    FETCH,
+    FIND_COORDINATOR,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+)
+from pidkeeper.service.process import ServiceError
+from pidkeeper.service.settings import SettingsError
+from tests.support.data_frames import valid_frames
+
+CONTROLLERS = {"PIDKEEPER_AGENT__BROKER_ID": "7", "PIDKEEPER_AGENT__CONTROLLERS": "http://127.0.0.1:8081"}
+
+
+def responder(apis: Apis = IDS_ALONE) -> KafkaResponder:
+    return KafkaResponder(BlockReserve(), Directory(Node(7, "a", 1)), lambda: "c", apis=apis)
+
+
+def advertised(apis: Apis) -> dict[int, tuple[int, int]]:
+    """What ApiVersions version 0 lists."""
+    answer, _ = responder(apis).respond(struct.pack(">ihhih", 10, API_VERSIONS, 0, 1, -1))
+    assert isinstance(answer, bytes)
+    count = int.from_bytes(answer[10:14], "big")
+    rows: Sequence[tuple[int, int, int]] = [struct.unpack_from(">hhh", answer, 14 + 6 * row) for row in range(count)]
+    return {key: (lowest, highest) for key, lowest, highest in rows}
+
+
+def test_without_a_store_an_agent_serves_what_it_did() -> None:
+    assert advertised(IDS_ALONE).keys() == {
+        METADATA, FIND_COORDINATOR, SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN,
+        ADD_OFFSETS_TO_TXN, END_TXN, SASL_AUTHENTICATE,
+    }  # fmt: skip
+    for frame in valid_frames().values():
+        with pytest.raises(WireError, match="is not served here"):
+            responder().respond(len(frame).to_bytes(4, "big") + frame)
+
+
+def test_with_a_store_it_serves_records_too() -> None:
+    told = advertised(WITH_DATA)
+    assert {key: versions for key, versions in told.items() if key in advertised(IDS_ALONE)} == advertised(IDS_ALONE)
+    assert (told[PRODUCE], told[FETCH]) == ((0, 11), (4, 12))
+    for (api, version), frame in valid_frames().items():
+        if api == "delete_records":
+            continue
+        call, used = responder(WITH_DATA).respond(len(frame).to_bytes(4, "big") + frame)
+        assert isinstance(call, DataCall)
+        assert (used, call.header.api_version, call.overlaps) == (len(frame) + 4, version, api == "produce")
+
+
+def test_a_produce_version_that_is_advertised_alone_is_refused() -> None:
+    with pytest.raises(WireError, match="version 2 of API key 0"):
+        responder(WITH_DATA).respond(struct.pack(">ihhih", 10, PRODUCE, 2, 1, -1))
+
+
+async def test_every_agent_finds_the_same_store(tmp_path: Path) -> None:
+    settings = DataSettings(store=str(tmp_path / "store"))
+    opened = [await opened_store(settings) for _ in range(2)]
+    assert opened[0].store_id == opened[1].store_id != uuid.UUID(int=0)
+    for one in opened:
+        await one.store.close()
+
+
+async def test_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"data\.store: .*has no options"):
+        await opened_store(DataSettings(store=str(tmp_path), store_options={"region": "x"}))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ServiceError, match=r"data\.store: .*cannot be opened"):
+        await opened_store(DataSettings(store=str(tmp_path / "file")))
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "store.json").write_text("{}")
+    with pytest.raises(ServiceError, match=r"data\.store: .*does not say which store it is"):
+        await opened_store(DataSettings(store=str(tmp_path / "store")))
+
+
+def test_settings() -> None:
+    assert load_config(environment=CONTROLLERS).data is None
+    data = load_config(environment=CONTROLLERS | {"PIDKEEPER_AGENT__DATA__STORE": "s3://b/p"}).data
+    assert data == DataSettings(store="s3://b/p")
+    for key, value, message in (
+        ("MAX_MESSAGE_BYTES", str(5 << 20), "does not fit into an object"),
+        ("FETCHING_BYTES", "100", "must hold one answer"),
+        ("MAX_PENDING_BYTES", "100", "max_pending_bytes"),
+        ("STOER", "x", "stoer"),
+    ):
+        environment = CONTROLLERS | {"PIDKEEPER_AGENT__DATA__STORE": "x", f"PIDKEEPER_AGENT__DATA__{key}": value}
+        with pytest.raises(SettingsError, match=message):
+            load_config(environment=environment)
+    kafka = {"PIDKEEPER_AGENT__TRANSPORT": "kafka", "PIDKEEPER_AGENT__CONTROLLERS": "kafka://127.0.0.1:1"}
+    with pytest.raises(SettingsError, match='data: partitions need transport = "http"'):
+        load_config(environment=CONTROLLERS | kafka | {"PIDKEEPER_AGENT__DATA__STORE": "x"})
