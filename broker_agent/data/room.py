@@ -29,8 +29,7 @@ from pidkeeper.broker_agent.data.store.port import ObjectStore, StoreError
 from pidkeeper.broker_agent.data.topics import Topics
 from pidkeeper.broker_agent.data.watching import Watcher
 from pidkeeper.broker_agent.data.writing import ObjectWriter
-from pidkeeper.service.process import ServiceError
-from pidkeeper.service.settings import SettingsError
+from pidkeeper.service.process import UNUSABLE_SETTINGS, ServiceError
 
 IDENTITY_SECONDS: Final = 30.0
 """For the store to say which one it is, at the start."""
@@ -47,11 +46,11 @@ class OpenStore:
 
 
 async def opened_store(settings: DataSettings) -> OpenStore:
-    """The store that the settings name. Raises SettingsError, and ServiceError where it cannot be used right now."""
+    """The store that the settings name. Raises ServiceError, which says what is wrong."""
     try:
         store = await asyncio.to_thread(open_store, settings.store, settings.store_options)
     except ValueError as error:
-        raise SettingsError(f"data.store: {error}") from error
+        raise ServiceError(f"data.store: {error}", UNUSABLE_SETTINGS) from error
     except StoreError as error:
         raise ServiceError(f"data.store: {settings.store} cannot be opened: {error}") from error
     try:

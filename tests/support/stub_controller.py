@@ -38,6 +38,8 @@ from pidkeeper.protocol.messages import (
 )
 from pidkeeper.protocol.metadata_version import BASE, TRANSACTIONS
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionalBlockRecord
+from tests.support.log_calls import call_log_leader
+from tests.support.log_leader import LogLeader
 
 Fault = Literal["none", "answer-lost", "never-arrived", "late"]
 """What becomes of a transactional request: all but "none" break the connection. "answer-lost": it was carried out;
@@ -73,6 +75,8 @@ class StubMember:
         app = web.Application()
         app.router.add_get("/v1/brokers", self._brokers)
         app.router.add_post("/v1/transactions/{tail:.*}", self._transact)
+        app.router.add_get("/v1/topics", self._log_call)
+        app.router.add_post("/v1/{kind:objects|logs|topics}/{tail}", self._log_call)
         app.router.add_post("/v1/{tail:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -103,6 +107,17 @@ class StubMember:
         if quorum.delays:
             await asyncio.sleep(quorum.delays.popleft())
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+    async def _log_call(self, request: web.Request) -> web.Response:
+        self.requests += 1
+        if self.hangs:
+            await asyncio.sleep(60)
+        try:
+            if self.quorum.leader is not self or self.quorum.logs is None:
+                raise RequestError(ErrorCode.NOT_CONTROLLER)
+            return web.Response(body=await call_log_leader(self.quorum.logs, request), content_type="application/json")
+        except RequestError as error:
+            return self._problem(error)
 
     async def _transact(self, request: web.Request) -> web.Response:
         quorum = self.quorum
@@ -153,6 +168,7 @@ class StubQuorum:
     `founding_id`, `succession`: likewise. `held`: what the signs of life said of IDs that were held, in turn.
     `most_blocks`: in one answer, however many were asked for; earlier builds give one. `unasked`: blocks on top.
     `takes_addresses`: not so before metadata version 3 is in force; who then registers to leave one keeps its epoch.
+    `logs`: what decides on partition logs; nothing does without it.
     """
 
     def __init__(self, members: int = 1, *, block_size: int = 1000, token: str | None = None) -> None:
@@ -189,6 +205,7 @@ class StubQuorum:
         self.late: deque[tuple[str, bytes]] = deque()
         self.completes = True
         self.transactional: list[Any] = []
+        self.logs: LogLeader | None = None
 
     async def __aenter__(self) -> Self:
         for member in self.members:

@@ -86,7 +86,7 @@ async def test_every_agent_finds_the_same_store(tmp_path: Path) -> None:
 
 
 async def test_a_store_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"data\.store: .*has no options"):
+    with pytest.raises(ServiceError, match=r"data\.store: .*has no options"):
         await opened_store(DataSettings(store=str(tmp_path), store_options={"region": "x"}))
     (tmp_path / "file").write_text("")
     with pytest.raises(ServiceError, match=r"data\.store: .*cannot be opened"):
