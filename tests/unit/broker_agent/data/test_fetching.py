@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
@@ -15,7 +16,7 @@ from pidkeeper.broker_agent.data.reading import BatchReader, ranges
 from pidkeeper.broker_agent.data.recent import RecentObjects
 from pidkeeper.broker_agent.data.store.port import StoreUnavailableError
 from pidkeeper.broker_agent.data.topics import Topics
-from pidkeeper.broker_agent.data.watching import MAX_WATCHES, Watcher
+from pidkeeper.broker_agent.data.watching import LONG_MS, MAX_WATCHES, Watcher
 from pidkeeper.broker_agent.kafka.wire.data.fetch import (
     FetchedPartition,
     FetchedTopic,
@@ -220,6 +221,25 @@ async def test_a_watch_that_fails_is_begun_anew(rig: FetchRig) -> None:
     await until(lambda: len(rig.leader.asked("watch_logs")) == 4)
     await rig.append(records(0))
     assert offsets((await waiting)[0]) == [0]
+    # From then on several are under way again, and none waits for the one before it.
+    began = asyncio.get_running_loop().time()
+    others = [asyncio.create_task(rig.fetch((1, 0), wait_ms=10_000))]
+    await until(lambda: len(rig.leader.asked("watch_logs")) == 5)
+    others.append(asyncio.create_task(rig.fetch((2, 0), wait_ms=10_000)))
+    await until(lambda: len(rig.leader.asked("watch_logs")) == 6)
+    assert asyncio.get_running_loop().time() - began < LONG_MS / 2000
+    for log in (1, 2):
+        await rig.append(records(0), log=log)
+    await asyncio.gather(*others)
+
+
+async def test_a_batch_of_another_size_is_not_given(rig: FetchRig) -> None:
+    await rig.append(records(0), records(1))
+    row = rig.leader.logs[0].rows[0]
+    assert row.stored is not None
+    row.stored = msgspec.structs.replace(row.stored, size=SIZE + 10)
+    assert [(one.error_code, one.records) for one in await rig.fetch((0, 0))] == [(56, [])]
+    assert [(one.error_code, offsets(one)) for one in await rig.fetch((0, 1))] == [(0, [1])]
 
 
 async def test_what_is_missing_is_not_skipped(rig: FetchRig, caplog: pytest.LogCaptureFixture) -> None:

@@ -159,6 +159,21 @@ async def test_a_new_epoch_gives_new_names_to_what_was_not_offered(rig: Rig) -> 
     await until_stored(rig.store, lambda stored: [name for name in stored if "/5/" in name] == [rig.store.puts[0]])
 
 
+async def test_numbers_rise_even_if_an_object_is_named_anew_behind_another(rig: Rig) -> None:
+    go = asyncio.Event()
+    rig.store.put_faults.append(lambda _: go.wait())
+    first = asyncio.create_task(rig.append(records(0)))
+    await until(lambda: len(rig.store.puts) == 1)
+    rig.leader.epochs[7] = rig.session.broker_epoch = 9
+    second = asyncio.create_task(rig.append(records(1)))
+    await until(lambda: len(rig.store.puts) == 2)
+    go.set()
+    assert [await first, await second] == [[0], [1]]
+    assert rig.numbers() == [(9, 1), (9, 2)]
+    names = [f"wal/{FOUNDING}/7/9/{number:020}" for number in (1, 2)]
+    await until_stored(rig.store, lambda stored: stored == names)
+
+
 async def test_before_the_registration_nothing_is_put(rig: Rig) -> None:
     rig.session.broker_epoch = None
     assert await rig.append(records(0), seconds=0.05) == [-7]

@@ -19,7 +19,9 @@ from confluent_kafka.cimpl import NewTopic as ConfluentTopic
 
 from pidkeeper.broker_agent.data.store.local import LocalStore
 from pidkeeper.disk.files import OsFiles
+from pidkeeper.protocol.errors import ErrorCode, RequestError
 from tests.support.data_agent import DataAgent, data_agent
+from tests.support.data_parts import raising
 from tests.support.log_leader import LogLeader
 from tests.support.stub_controller import StubQuorum
 
@@ -112,6 +114,8 @@ async def test_librdkafka(agent: DataAgent, compression: str) -> None:
 
 
 async def test_a_consumer_hears_of_new_records_at_once(agent: DataAgent) -> None:
+    # Of what comes by the same agent it need not ask the quorum.
+    agent.leader.fault("watch_logs", *[raising(RequestError(ErrorCode.REQUEST_TIMED_OUT))] * 1000)
     consumer = AIOKafkaConsumer(bootstrap_servers=agent.address, fetch_max_wait_ms=20_000, request_timeout_ms=40_000)
     async with started(AIOKafkaProducer(bootstrap_servers=agent.address)) as producer, asyncio.timeout(15):
         await producer.send_and_wait("t", b"first", partition=0)
