@@ -40,7 +40,6 @@ class Agent:
         store_id: uuid.UUID | None = None,
     ) -> None:
         self.client = client
-        self.store_id = store_id
         self.supply = Supply(
             broker_id,
             client,
@@ -49,6 +48,7 @@ class Agent:
             rng=rng,
             kafka=kafka,
             heartbeat_seconds=heartbeat_seconds,
+            store_id=store_id,
             highest_given=lambda: self.transactions.highest_given,
             let_go=self._let_go,
         )

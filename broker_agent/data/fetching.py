@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
 from pidkeeper.broker_agent.data.byte_budget import ByteBudget
@@ -62,9 +63,10 @@ class Wanted(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What there is for each partition of a request, and what of it goes into the answer."""
+    """What there is for each partition of a request, and what of it goes into the answer. `objects`: the names of those
+    that hold it, to which the indices of batches lead."""
 
-    founding_id: uuid.UUID | None
+    objects: list[str]
     logs: list[LogBatches]
     selected: list[Selected]
 
@@ -147,21 +149,21 @@ class Fetcher:
 
     async def _look(self, request: FetchRequest, wanted: Sequence[Wanted]) -> Found:
         """What the quorum says of each."""
-        founding_id = None
+        objects: list[str] = []
         found = [_unread(one) for one in wanted]
         asked = [index for index, one in enumerate(found) if one.error_code == NONE]
         for start in range(0, len(asked), MAX_READ_LOGS):
             part = asked[start : start + MAX_READ_LOGS]
-            founding_id = await self._read(request, wanted, part, found, confirmed=False) or founding_id
+            await self._read(request, wanted, part, found, objects, confirmed=False)
             # A leader that was deposed may know less than it told this consumer before.
             doubted = [index for index in part if found[index].error_code == OFFSET_OUT_OF_RANGE]
             if doubted:
-                founding_id = await self._read(request, wanted, doubted, found, confirmed=True) or founding_id
+                await self._read(request, wanted, doubted, found, objects, confirmed=True)
         for one, outcome in zip(wanted, found, strict=True):
             if outcome.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 self._topics.forget(one.topic)
         parts = [(one.asked.partition_max_bytes, batches) for one, batches in zip(wanted, found, strict=True)]
-        return Found(founding_id, found, select(parts, min(request.max_bytes, self._max_bytes)))
+        return Found(objects, found, select(parts, min(request.max_bytes, self._max_bytes)))
 
     async def _read(
         self,
@@ -169,10 +171,11 @@ class Fetcher:
         wanted: Sequence[Wanted],
         indices: Sequence[int],
         found: list[LogBatches],
+        objects: list[str],
         *,
         confirmed: bool,
-    ) -> uuid.UUID | None:
-        """Ask the quorum for those of `indices`, and set them in `found`."""
+    ) -> None:
+        """Ask the quorum for those of `indices`, and set them in `found`; their objects join `objects`."""
         logs = []
         for index in indices:
             log, asked = wanted[index].log, wanted[index].asked
@@ -185,15 +188,15 @@ class Fetcher:
         except RequestError:
             for index, read in zip(indices, logs, strict=True):
                 found[index] = LogBatches(read.log, NOT_LEADER_OR_FOLLOWER)
-            return None
+            return
         for index, outcome in zip(indices, answer.logs, strict=True):
-            found[index] = outcome
-        return answer.founding_id
+            found[index] = _shifted(outcome, len(objects))
+        objects += answer.objects
 
     async def _load(self, request: FetchRequest, wanted: Sequence[Wanted], found: Found) -> list[FetchedPartition]:
         """The outcome for each partition, with its bytes."""
         batches = [batch for one in found.selected for batch in one.batches]
-        data = {} if found.founding_id is None else await self._reader.read(found.founding_id, batches)
+        data = await self._reader.read(found.objects, batches)
         committed = request.isolation_level is IsolationLevel.READ_COMMITTED
         outcomes = []
         for one, log, chosen in zip(wanted, found.logs, found.selected, strict=True):
@@ -213,6 +216,13 @@ class Fetcher:
                 )
             )
         return outcomes
+
+
+def _shifted(outcome: LogBatches, by: int) -> LogBatches:
+    """With the indices of its objects behind those of another answer."""
+    if not by or not outcome.batches:
+        return outcome
+    return replace(outcome, batches=[replace(one, object=one.object + by) for one in outcome.batches])
 
 
 def _unread(one: Wanted) -> LogBatches:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pidkeeper.broker_agent.data.batches import NewBatch
 from pidkeeper.broker_agent.data.codes import REQUEST_TIMED_OUT
-from pidkeeper.protocol.log_messages import OfferedBatch
+from pidkeeper.protocol.log_messages import CommitObjectRequest, OfferedBatch
 from pidkeeper.protocol.logs import ObjectId
 
 
@@ -84,14 +84,19 @@ class GatheredObject:
         """The logs that its batches want to join."""
         return {pending.batches[index].log for pending, index in self._parts}
 
-    def offer(self) -> tuple[OfferedBatch, ...]:
-        """Its batches, as the quorum is told of them."""
-        offered, position = [], 0
+    def commit_request(self) -> CommitObjectRequest:
+        """What the quorum is asked, once it has a name."""
+        assert self.id is not None and self.founding_id is not None, "the object has no name yet"
+        offered: list[OfferedBatch] = []
+        position = 0
         for pending, index in self._parts:
             batch = pending.batches[index]
             offered.append(batch.offered(position))
             position += len(batch.data)
-        return tuple(offered)
+        name = self.id
+        return CommitObjectRequest(
+            name.broker_id, name.broker_epoch, self.founding_id, name.number, self.size, tuple(offered)
+        )
 
     def settle(self, outcomes: Sequence[int]) -> None:
         """Tell the requests what has become of each batch."""

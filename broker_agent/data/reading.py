@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -14,7 +13,6 @@ from pidkeeper.broker_agent.data.store.port import ObjectStore, StoreError
 from pidkeeper.broker_agent.kafka.wire.data.frames import Buffer
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchError, read_batch_header
 from pidkeeper.protocol.log_messages import StoredBatch
-from pidkeeper.protocol.logs import ObjectId
 
 MAX_GAP_BYTES: Final = 64 << 10
 """Between two batches of an object that are read as one range: less than what another request costs. A gap is never
@@ -33,9 +31,9 @@ _log = logging.getLogger(__name__)
 
 
 class Range(NamedTuple):
-    """A part of an object that holds `batches`, in the order of their positions."""
+    """A part of an object that holds `batches`, in the order of their positions. `object`: its index in the answer."""
 
-    object_id: ObjectId
+    object: int
     start: int
     end: int
     batches: list[StoredBatch]
@@ -51,26 +49,28 @@ class BatchReader:
         self._room = asyncio.Semaphore(MAX_READS)
         self._complaints: set[str] = set()
 
-    async def read(self, founding_id: uuid.UUID, wanted: Iterable[StoredBatch]) -> dict[StoredBatch, Buffer]:
-        """The bytes of each batch. Those that are missing or damaged are left out, and the object is named in the log
-        once; so are those that the store did not give in time."""
+    async def read(self, objects: Sequence[str], wanted: Iterable[StoredBatch]) -> dict[StoredBatch, Buffer]:
+        """The bytes of each batch; `objects`: the names that their indices are of.
+
+        Those that are missing or damaged are left out, and the object is named in the log once; so are those that the
+        store did not give in time.
+        """
         found: dict[StoredBatch, Buffer] = {}
         absent = []
         for batch in wanted:
-            kept = self._recent.find(founding_id, object_of(batch), batch.position, batch.size)
+            kept = self._recent.find(objects[batch.object], batch.position, batch.size)
             if kept is None:
                 absent.append(batch)
             else:
                 found[batch] = kept
                 self._counters.recent_reads += 1
         if absent:
-            parts = await asyncio.gather(*(self._read_range(founding_id, one) for one in ranges(absent)))
+            parts = await asyncio.gather(*(self._read_range(objects[one.object], one) for one in ranges(absent)))
             for part in parts:
                 found |= part
         return found
 
-    async def _read_range(self, founding_id: uuid.UUID, part: Range) -> dict[StoredBatch, Buffer]:
-        name = part.object_id.path(founding_id)
+    async def _read_range(self, name: str, part: Range) -> dict[StoredBatch, Buffer]:
         try:
             async with asyncio.timeout(READ_SECONDS), self._room:
                 self._counters.store_reads += 1
@@ -107,24 +107,19 @@ class BatchReader:
         _log.error("records cannot be read from %s: %s", name, why)
 
 
-def object_of(batch: StoredBatch) -> ObjectId:
-    """Where it is."""
-    return ObjectId(batch.broker_id, batch.broker_epoch, batch.number)
-
-
 def ranges(batches: Sequence[StoredBatch]) -> list[Range]:
     """The ranges to read for `batches`, of which those that are near to each other share one."""
     found: list[Range] = []
     wanted = 0
-    for batch in sorted(batches, key=lambda one: (one.broker_id, one.broker_epoch, one.number, one.position)):
-        object_id, end = object_of(batch), batch.position + batch.size
-        if found and found[-1].object_id == object_id:
+    for batch in sorted(batches, key=lambda one: (one.object, one.position)):
+        end = batch.position + batch.size
+        if found and found[-1].object == batch.object:
             last = found[-1]
             if batch.position - last.end <= min(MAX_GAP_BYTES, wanted + batch.size):
                 last.batches.append(batch)
                 found[-1] = last._replace(end=max(last.end, end))
                 wanted += batch.size
                 continue
-        found.append(Range(object_id, batch.position, end, [batch]))
+        found.append(Range(batch.object, batch.position, end, [batch]))
         wanted = batch.size
     return found

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import OrderedDict
 from collections.abc import Sequence
-
-from pidkeeper.protocol.logs import ObjectId
 
 
 class RecentObjects:
@@ -14,10 +11,10 @@ class RecentObjects:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        self._objects: OrderedDict[tuple[uuid.UUID, ObjectId], tuple[int, dict[int, bytes]]] = OrderedDict()
+        self._objects: OrderedDict[str, tuple[int, dict[int, bytes]]] = OrderedDict()
         self.bytes = 0
 
-    def add(self, founding_id: uuid.UUID, object_id: ObjectId, pieces: Sequence[bytes]) -> None:
+    def add(self, name: str, pieces: Sequence[bytes]) -> None:
         """Keep an object that was put: its batches, in their order. One that is too large alone is not kept."""
         batches, position = {}, 0
         for piece in pieces:
@@ -25,14 +22,14 @@ class RecentObjects:
             position += len(piece)
         if position > self._max_bytes:
             return
-        self._objects[founding_id, object_id] = position, batches
+        self._objects[name] = position, batches
         self.bytes += position
         while self.bytes > self._max_bytes:
             _, (size, _) = self._objects.popitem(last=False)
             self.bytes -= size
 
-    def find(self, founding_id: uuid.UUID, object_id: ObjectId, position: int, size: int) -> bytes | None:
+    def find(self, name: str, position: int, size: int) -> bytes | None:
         """The batch at `position`, if it is kept and has that size."""
-        _, batches = self._objects.get((founding_id, object_id), (0, {}))
+        _, batches = self._objects.get(name, (0, {}))
         batch = batches.get(position)
         return batch if batch is not None and len(batch) == size else None

@@ -97,6 +97,5 @@ class DataRoom:
 
     def _joined(self, item: GatheredObject) -> None:
         """An object's batches have joined their logs: those who wait here hear of it first, and have it in memory."""
-        assert item.id is not None and item.founding_id is not None, "committed under a name"
-        self.recent.add(item.founding_id, item.id, item.pieces)
+        self.recent.add(item.path, item.pieces)
         self.watcher.moved(item.logs)

@@ -20,7 +20,7 @@ from pidkeeper.broker_agent.data.gathered import GatheredObject
 from pidkeeper.broker_agent.data.store.port import ObjectStore, StoreError, StoreUnavailableError
 from pidkeeper.broker_agent.session.refusals import STALE
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.log_messages import CommitObjectRequest, CommitObjectResponse
+from pidkeeper.protocol.log_messages import CommitObjectResponse
 from pidkeeper.protocol.logs import ObjectId
 
 RETRY_BASE_SECONDS: Final = 0.02
@@ -103,7 +103,7 @@ class ObjectWriter:
             await self.put(item)
         assert item.id is not None, "what is stored has a name"
         item.offered, self._last_offered = True, item.id.number
-        request = CommitObjectRequest(item.id.broker_id, item.id.broker_epoch, item.id.number, item.size, item.offer())
+        request = item.commit_request()
         began, attempt = _now(), 0
         while True:
             try:

@@ -38,7 +38,7 @@ from pidkeeper.protocol.log_messages import (
     WatchLogsRequest,
     WatchLogsResponse,
 )
-from pidkeeper.protocol.logs import last_sequence
+from pidkeeper.protocol.logs import ObjectId, last_sequence
 
 FOUNDING = uuid.UUID(int=42)
 _Request = TypeVar("_Request")
@@ -123,6 +123,7 @@ class LogLeader:
         self.next_log = 0
         self.calls: list[tuple[str, Any]] = []
         self.commits: list[CommitObjectRequest] = []
+        self.objects: list[str] = []
         self.answers: dict[int, tuple[CommitObjectRequest, CommitObjectResponse]] = {}
         self.faults: dict[str, deque[Callable[[Any], Any]]] = {}
         self._moved = asyncio.Condition()
@@ -227,9 +228,11 @@ class LogLeader:
                 raise RequestError(ErrorCode.INVALID_REQUEST, f"number {request.number} after {before.number}")
             assert request == before, "another object under the same name"
             return answer
-        outcomes = [self._append(request, batch) for batch in request.batches]
+        name = ObjectId(request.broker_id, request.broker_epoch, request.number).path(request.founding_id)
+        self.objects.append(name)
+        outcomes = [self._append(batch) for batch in request.batches]
         referenced = any(
-            row.stored is not None and (row.stored.broker_epoch, row.stored.number) == (key, request.number)
+            row.stored is not None and self.objects[row.stored.object] == name
             for log in self.logs.values()
             for row in log.rows[-len(outcomes) :]
         )
@@ -238,15 +241,14 @@ class LogLeader:
         self.commits.append(request)
         return answer
 
-    def _append(self, request: CommitObjectRequest, batch: OfferedBatch) -> int:
+    def _append(self, batch: OfferedBatch) -> int:
         log = self.logs.get(batch.log)
         if log is None:
             return -UNKNOWN_TOPIC
         known = log.refusal(batch)
         if known is not None:
             return known
-        place = request.broker_id, request.broker_epoch, request.number, batch.position, batch.size
-        return log.append(batch, StoredBatch(log.end, *place))
+        return log.append(batch, StoredBatch(log.end, len(self.objects) - 1, batch.position, batch.size))
 
     def _read(self, request: ReadLogsRequest) -> ReadLogsResponse:
         left = MAX_READ_BATCHES
@@ -254,7 +256,7 @@ class LogLeader:
         for one in request.logs:
             answers.append(self._read_one(one, left, committed=request.committed))
             left = max(0, left - len(answers[-1].batches))
-        return ReadLogsResponse(FOUNDING, answers)
+        return ReadLogsResponse(answers, list(self.objects))
 
     def _read_one(self, one: ReadLog, left: int, *, committed: bool) -> LogBatches:
         log = self.logs.get(one.log)

@@ -6,6 +6,7 @@ import pytest
 
 from pidkeeper.broker_agent.coordinator.directory import Directory, Node
 from pidkeeper.broker_agent.ids.reserve import BlockReserve
+from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, Apis
 from pidkeeper.broker_agent.kafka.frame_limits import FRAMES_WITH_RECORDS, check_length
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.wire.data.frames import MAX_PRODUCE_FRAME_BYTES
@@ -30,7 +31,8 @@ def head(length: int, key: int | None = None) -> bytes:
     ],
 )
 def test_a_frame_is_as_long_as_its_api_may_be(longer: dict[int, int], key: int | None, limit: int) -> None:
-    responder = KafkaResponder(BlockReserve(), Directory(Node(1, "h", 1)), lambda: None, longer)
+    apis = Apis(WITH_DATA.dispatch, longer)
+    responder = KafkaResponder(BlockReserve(), Directory(Node(1, "h", 1)), lambda: None, apis=apis)
     for good in (limit, 0):
         check_length(head(good, key), longer)
     assert responder.respond(head(limit, key)) == (b"", 0)

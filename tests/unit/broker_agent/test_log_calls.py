@@ -32,11 +32,12 @@ from pidkeeper.protocol.log_messages import (
     WatchLogsRequest,
     WatchLogsResponse,
 )
+from pidkeeper.protocol.logs import ObjectId
 from tests.support.log_leader import FOUNDING, LogLeader
 from tests.support.stub_controller import StubQuorum
 from tests.support.whole_agent import controller_client
 
-OBJECT = CommitObjectRequest(7, 5, 0, 100, (OfferedBatch(0, 2, 0, 100, -1, -1, -1, 1000, False),))
+OBJECT = CommitObjectRequest(7, 5, FOUNDING, 0, 100, (OfferedBatch(0, 2, 0, 100, -1, -1, -1, 1000, False),))
 
 
 async def test_every_call_goes_to_the_leader() -> None:
@@ -50,9 +51,9 @@ async def test_every_call_goes_to_the_leader() -> None:
         assert [one.name for one in (await client.topics("t", 1)).topics] == ["u"]
         assert await client.commit_object(OBJECT) == CommitObjectResponse([0], True)
         assert await client.commit_object(OBJECT) == CommitObjectResponse([0], True)
-        batches = [StoredBatch(0, 7, 5, 0, 0, 100)]
+        batches = [StoredBatch(0, 0, 0, 100)]
         assert await client.read_logs(ReadLogsRequest([ReadLog(0, 1, 10)])) == ReadLogsResponse(
-            FOUNDING, [LogBatches(0, 0, 0, 2, 2, batches)]
+            [LogBatches(0, 0, 0, 2, 2, batches)], [ObjectId(7, 5, 0).path(FOUNDING)]
         )
         found = await client.find_offsets(FindOffsetsRequest([(0, LATEST), (9, LATEST)]))
         assert found == FindOffsetsResponse([FoundOffset(0, 2, -1), FoundOffset(3, -1, -1)])

@@ -272,17 +272,17 @@ async def test_a_hole_in_what_the_quorum_tells_ends_the_answer(rig: FetchRig) ->
 async def test_recent_objects_are_not_read_from_the_store(rig: FetchRig) -> None:
     await rig.append(records(0), records(1))
     commit = rig.leader.commits[0]
-    rig.recent.add(FOUNDING, ObjectId(7, 5, commit.number), [bytes(records(0)), bytes(records(1))])
+    rig.recent.add(ObjectId(7, 5, commit.number).path(FOUNDING), [bytes(records(0)), bytes(records(1))])
     assert offsets((await rig.fetch((0, 0)))[0]) == [0, 1]
     assert rig.store.reads == []
 
 
 def test_batches_that_are_near_share_a_range() -> None:
     def at(position: int, size: int = 100, number: int = 1) -> StoredBatch:
-        return StoredBatch(0, 7, 5, number, position, size)
+        return StoredBatch(0, number, position, size)
 
     found = ranges([at(200), at(0), at(100_000), at(100), at(500), at(0, number=2), at(500_000, 90_000), at(600_000)])
-    assert [(one.object_id.number, one.start, one.end) for one in found] == [
+    assert [(one.object, one.start, one.end) for one in found] == [
         (1, 0, 600),
         (1, 100_000, 100_100),
         (1, 500_000, 600_100),

@@ -194,7 +194,7 @@ async def test_what_nobody_waits_for_any_more_is_not_put(rig: Rig) -> None:
 
 def test_the_largest_commit_is_read_by_members() -> None:
     worst = OfferedBatch(2**31, 2**31 - 1, 1 << 24, 1 << 24, 2**63 - 1, 2**15 - 1, 2**31 - 1, -(2**63), False)
-    request = CommitObjectRequest(2**31 - 1, 2**63 - 1, 2**63 - 1, 1 << 24, (worst,) * MAX_GATHERED_BATCHES)
+    request = CommitObjectRequest(2**31 - 1, 2**63 - 1, FOUNDING, 2**63 - 1, 1 << 24, (worst,) * MAX_GATHERED_BATCHES)
     assert len(msgspec.json.encode(request)) < MAX_BODY_BYTES
 
 
