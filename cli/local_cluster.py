@@ -106,10 +106,12 @@ class LocalCluster:
         by_kafka: bool = True,
         controller_options: dict[str, Any] | None = None,
         agent_options: dict[str, Any] | None = None,
+        data: bool = False,
     ) -> None:
         self.directory = directory.resolve()
         self.controller_options = controller_options or {}
         self.agent_options = agent_options or {}
+        self._data = data
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._path = self.directory / "cluster.json"
         for name in ("config", "logs", "data"):
@@ -243,6 +245,7 @@ class LocalCluster:
                 # There are few, and whoever looks on sees at once what becomes of them.
                 "heartbeat_interval_ms": 500,
                 **self._security(member),
+                **({"data": {"store": str(self.directory / "store")}} if self._data else {}),
                 **self.agent_options,
             }
         return {

@@ -37,10 +37,16 @@ class LogCalls(Protocol):
 
 
 class Registration(Protocol):
-    """Under which name objects are put. `Session` is one; the epoch and the founding are None before the first."""
+    """Under which name objects are put. `Session` is one; the epoch and the founding are None before the first.
+
+    `store_epoch`: the epoch under which the quorum was told of the store; it takes no objects before.
+    """
 
     broker_id: int
     broker_epoch: int | None
     founding_id: uuid.UUID | None
+
+    @property
+    def store_epoch(self) -> int | None: ...
 
     def doubt_epoch(self, epoch: int) -> None: ...

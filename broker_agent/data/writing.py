@@ -132,7 +132,7 @@ class ObjectWriter:
         """Give it the next name of the registration in force, unless it has one of that; whether it has a name now."""
         session = self._session
         epoch, founding_id = session.broker_epoch, session.founding_id
-        if epoch is None or founding_id is None or epoch == self._stale:
+        if epoch is None or founding_id is None or epoch != session.store_epoch or epoch == self._stale:
             return False
         if epoch != self._epoch:
             self._epoch, self._next_number, self._last_offered = epoch, 0, -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Callable
@@ -37,11 +38,13 @@ _log = logging.getLogger(__name__)
 class Session:
     """One process (`incarnation_id`) as broker `broker_id`. Counters are plain ints that the metrics read.
 
-    `kafka`: where Kafka clients reach it, if they do. `store_id`: of the store where it keeps objects, if it does; told
-    once the quorum has a metadata version that knows it. `broker_epoch` is that of the registration in force, None
-    before the first; `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`:
-    the quorum's, as far as was heard; it never falls, so a late answer or a member of an older build takes nothing
-    back. `founding_id`: the founding of the quorum, as of its newest answer.
+    `kafka`: where Kafka clients reach it, if they do. `broker_epoch` is that of the registration in force, None before
+    the first; `cluster_id` is pinned by the first and goes along with every later request. `metadata_version`: the
+    quorum's, as far as was heard; it never falls, so a late answer or a member of an older build takes nothing back.
+    `founding_id`: the founding of the quorum, as of its newest answer.
+
+    `store_id`: of the store where it keeps objects, if it does. The quorum is told of it once its metadata version has
+    words for that; `store_epoch`: the epoch under which it was told.
 
     `highest_held()`: the highest ID that this process ever held, -1 before the first; `highest_known()`: likewise, or
     passed on. The latter goes along with every sign of life, so that a quorum which has lost what it knew learns of it.
@@ -69,6 +72,7 @@ class Session:
         self.kafka = None if kafka is None else str(kafka)
         self.store_id = store_id
         self.broker_epoch: int | None = None
+        self.store_epoch: int | None = None
         self.cluster_id: str | None = None
         self.metadata_version = BASE
         self.founding_id: uuid.UUID | None = None
@@ -121,14 +125,20 @@ class Session:
         Raises RequestError and FatalAgentError.
         """
         async with self._registering:
-            try:
-                answer = await self._client.register(self.broker_id, self._registration())
-            except RequestError as error:
-                raise_if_fatal(error)
-                raise
-            self._heard(answer)
-            if answer.broker_epoch != self.broker_epoch:
-                self._registered(answer)
+            await self._advertise()
+
+    async def _advertise(self) -> None:
+        request = self._registration()
+        try:
+            answer = await self._client.register(self.broker_id, request)
+        except RequestError as error:
+            raise_if_fatal(error)
+            raise
+        self._heard(answer)
+        if answer.broker_epoch != self.broker_epoch:
+            self._registered(answer, request)
+        elif request.store_id is not None:
+            self.store_epoch = answer.broker_epoch
 
     async def heartbeat_forever(self) -> None:
         """Say that this broker lives, and register anew when its epoch is refused. Raises FatalAgentError."""
@@ -159,8 +169,9 @@ class Session:
         """Register, unless another task has replaced `stale_epoch` already. Tries until it succeeds or is fatal."""
         async with self._registering:
             while self.broker_epoch == stale_epoch:
+                request = self._registration()
                 try:
-                    answer = await self._client.register(self.broker_id, self._registration())
+                    answer = await self._client.register(self.broker_id, request)
                 except RequestError as error:
                     raise_if_fatal(error)
                     _log.warning("registration failed, trying again: %s", error)
@@ -169,18 +180,23 @@ class Session:
                 if answer.broker_epoch == stale_epoch:
                     _log.warning("the controller calls epoch %d stale and hands it out again", answer.broker_epoch)
                     await asyncio.sleep(RETRY_SECONDS)
-                self._registered(answer)
-                return
+                self._registered(answer, request)
+                break
+            if self._registration().store_id is not None and self.store_epoch != self.broker_epoch:
+                with contextlib.suppress(RequestError):  # else it is told with the next look at who lives
+                    await self._advertise()
 
     def _registration(self) -> RegisterBrokerRequest:
         # An earlier build would refuse the field.
         store_id = self.store_id if self.metadata_version >= PARTITION_LOGS else None
         return RegisterBrokerRequest(self.incarnation_id, self.cluster_id, self.kafka, self.held(), store_id)
 
-    def _registered(self, answer: RegisterBrokerResponse) -> None:
+    def _registered(self, answer: RegisterBrokerResponse, request: RegisterBrokerRequest) -> None:
         self._pin_cluster_id(answer.cluster_id)
         self._heard(answer)
         self.broker_epoch = answer.broker_epoch
+        if request.store_id is not None:
+            self.store_epoch = answer.broker_epoch
         self.registrations += 1
         _log.info("registered broker %d of cluster %s, epoch %d", self.broker_id, self.cluster_id, answer.broker_epoch)
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from pidkeeper.broker_agent.data.answering import DataAnswers, asking
@@ -47,17 +48,19 @@ async def data_agent(
         room = DataRoom(options, store, leader, agent.session, agent.directory, random.Random(1))
         stack.push_async_callback(room.stop)
         stack.push_async_callback(listener.stop)
+        cluster_id = partial(getattr, agent.session, "cluster_id")
         ask = asking(
-            DataAnswers(room, agent.directory, lambda: agent.session.cluster_id),
+            DataAnswers(room, agent.directory, cluster_id),
             TransactionResponder(agent.transactions).answer,
         )
-        responder = KafkaResponder(agent.reserve, agent.directory, lambda: agent.session.cluster_id, apis=WITH_DATA)
+        responder = KafkaResponder(agent.reserve, agent.directory, cluster_id, apis=WITH_DATA)
         await listener.serve(AgentApplication(responder, ask, apis=WITH_DATA))
         task = asyncio.create_task(agent.run())
         try:
             await until(lambda: agent.reserve.remaining > 0, task)
-            # The stub tells of no founding.
+            # The stub tells of no founding, and is told of no store.
             agent.session.founding_id = agent.session.founding_id or FOUNDING
+            agent.session.store_epoch = agent.session.broker_epoch
             yield DataAgent(str(kafka), leader, room)
         finally:
             task.cancel()

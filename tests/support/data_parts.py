@@ -28,6 +28,10 @@ class StubRegistration:
         self.founding_id: uuid.UUID | None = FOUNDING
         self.doubted: list[int] = []
 
+    @property
+    def store_epoch(self) -> int | None:
+        return self.broker_epoch
+
     def doubt_epoch(self, epoch: int) -> None:
         self.doubted.append(epoch)
 

@@ -189,6 +189,7 @@ class StubQuorum:
         self.allocate_refusals: deque[RequestError | None] = deque()
         self.delays: deque[float] = deque()
         self.kafka: dict[int, str | None] = {}
+        self.stores: dict[int, uuid.UUID | None] = {}
         self.takes_addresses = True
         self.most_blocks = MAX_BLOCKS_AT_ONCE
         self.unasked = 0
@@ -257,12 +258,13 @@ class StubQuorum:
     def _register(self, broker_id: int, request: RegisterBrokerRequest) -> RegisterBrokerResponse:
         self._check_cluster(request.cluster_id)
         kafka = request.kafka if self.takes_addresses else None
-        again = self.incarnations.get(broker_id) == request.incarnation_id and self.kafka[broker_id] != request.kafka
-        if not again:
+        told_more = (self.kafka.get(broker_id), self.stores.get(broker_id)) != (request.kafka, request.store_id)
+        if self.incarnations.get(broker_id) != request.incarnation_id or not told_more:
             self.offset += 1
             self.epochs[broker_id] = self.offset
             self.incarnations[broker_id] = request.incarnation_id
         self.kafka[broker_id] = kafka
+        self.stores[broker_id] = request.store_id
         self.held.append(request.held)
         return RegisterBrokerResponse(
             self.epochs[broker_id], self.cluster_id, self.tells, self.founding_id, self.succession
@@ -287,7 +289,10 @@ class StubQuorum:
 
     def brokers(self) -> BrokersResponse:
         """Who is registered."""
-        here = [BrokerDescription(one, epoch, False, self.kafka.get(one)) for one, epoch in self.epochs.items()]
+        here = [
+            BrokerDescription(one, epoch, False, self.kafka.get(one), store_id=self.stores.get(one))
+            for one, epoch in self.epochs.items()
+        ]
         return BrokersResponse(sorted(here + self.others, key=lambda one: one.broker_id))
 
     def carry_out_late(self) -> None:

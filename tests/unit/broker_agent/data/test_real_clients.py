@@ -178,3 +178,26 @@ async def test_administration_by_librdkafka(agent: DataAgent) -> None:
 
     await asyncio.to_thread(administrate)
     assert agent.leader.described == {}
+
+
+async def test_large_requests_that_overlap(agent: DataAgent) -> None:
+    """Requests of megabytes, five ahead of their answers, in an order that a sequence number would betray."""
+
+    def produce() -> list[tuple[Any, int | None]]:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": agent.address, "enable.idempotence": True, "batch.size": 900_000, "linger.ms": 1}
+        )
+        outcomes: list[tuple[Any, int | None]] = []
+        for _ in range(60):
+            producer.produce(
+                "t", bytes(300_000), partition=0, on_delivery=lambda error, one: outcomes.append((error, one.offset()))
+            )
+        assert producer.flush(30) == 0
+        return outcomes
+
+    assert await asyncio.to_thread(produce) == [(None, offset) for offset in range(60)]
+    assert max(one.size for one in agent.leader.commits) > 1 << 20
+    consumer = AIOKafkaConsumer(bootstrap_servers=agent.address, auto_offset_reset="earliest")
+    async with started(consumer), asyncio.timeout(20):
+        consumer.assign([TopicPartition("t", 0)])
+        assert [len((await consumer.getone()).value) for _ in range(60)] == [300_000] * 60
