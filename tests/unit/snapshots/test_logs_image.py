@@ -64,7 +64,7 @@ def refused(**changed: Any) -> str:
     return str(error.value)
 
 
-def test_what_no_member_writes_is_refused() -> None:
+def test_logs_that_no_member_writes_are_refused() -> None:
     assert "$.logs.next_log" in refused(next_log=-1)
     assert "$.logs.store_id" in refused(store_id="none")
     assert "$.logs.logs[0]" in refused(logs=[[0, 0]])
