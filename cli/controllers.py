@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 import click
 import msgspec
 
-from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError
+from pidkeeper.cli.failures import CommandError, ExitCode, NobodyError, RefusedError
 from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.protocol.messages import Problem, QuorumDescription
 from pidkeeper.service.settings import SettingsError
@@ -139,12 +139,20 @@ class Controllers:
         return cls(",".join(urls), None, timeout, tls=tls)
 
     def ask(
-        self, shape: type[T], method: str, path: str, body: Any = None, *, attempt_seconds: float = ATTEMPT_SECONDS
+        self,
+        shape: type[T],
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        attempt_seconds: float = ATTEMPT_SECONDS,
+        final: ErrorCode | None = None,
     ) -> T:
         """Ask until a member answers, following the leader where one is named.
 
-        `attempt_seconds`: after which a member that does not answer is given up.
-        Raises NobodyError if nobody answers in time, and CommandError: NOT_AUTHORISED, or REFUSED.
+        `attempt_seconds`: after which a member that does not answer is given up. `final`: an error that clients of
+        Kafka take for one that passes, and that is the answer here.
+        Raises NobodyError if nobody answers in time, and RefusedError: NOT_AUTHORISED, or REFUSED.
         """
         deadline = time.monotonic() + self.timeout
         urls, last = list(self.urls), "no controller was tried"
@@ -173,10 +181,10 @@ class Controllers:
                     urls.remove(url)
                     if not urls:
                         raise NobodyError(f"no controller to ask; {last}", misnamed=True)
-                elif not problem.retryable:
-                    raise CommandError(problem.detail, _exit_code(status))
+                elif not problem.retryable or (final is not None and problem.code == final.name):
+                    raise RefusedError(problem.detail, _exit_code(status), problem.code)
                 # A token must not be told on the way to a leader without TLS, whoever names it.
-                if problem.leader is not None and (problem.leader.startswith("https://") or not self._all_tls):
+                if problem.leader is not None and (problem.leader.startswith("https://") or not self.all_tls):
                     urls, attempt = [problem.leader, *self.urls], 0
             time.sleep(0.02 * min(attempt, 10))
         raise NobodyError(f"no answer within {self.timeout:g} s; last: {last}", misnamed=misnamed >= set(self.urls))
@@ -251,7 +259,7 @@ class Controllers:
     def _once(
         self, url: str, method: str, path: str, body: Any, attempt_seconds: float = ATTEMPT_SECONDS
     ) -> tuple[int, bytes]:
-        connection = connect(url, min(attempt_seconds, self.timeout), lambda: self._context)
+        connection = connect(url, min(attempt_seconds, self.timeout), lambda: self.tls_context)
         headers = {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -272,12 +280,13 @@ class Controllers:
             return False
 
     @property
-    def _all_tls(self) -> bool:
+    def all_tls(self) -> bool:
+        """Whether every address that was given is one of TLS."""
         return all(url.startswith("https://") for url in self.urls)
 
     @functools.cached_property
-    def _context(self) -> ssl.SSLContext:
-        """Made once it is needed. Raises CommandError."""
+    def tls_context(self) -> ssl.SSLContext:
+        """As the options of TLS say. Made once it is needed. Raises CommandError."""
         from pidkeeper.service.tls import client_context
 
         try:

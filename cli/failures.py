@@ -35,6 +35,14 @@ class CommandError(click.ClickException):
         self.exit_code = int(exit_code)  # type: ignore[misc]
 
 
+class RefusedError(CommandError):
+    """A controller refuses: `code` is the name of the ErrorCode."""
+
+    def __init__(self, message: str, exit_code: ExitCode, code: str) -> None:
+        super().__init__(message, exit_code)
+        self.code = code
+
+
 class NobodyError(CommandError):
     """No controller answered, which may pass by itself.
 

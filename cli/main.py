@@ -20,6 +20,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "brokers": ("brokers:brokers", "List the registered brokers, fence one."),
     "agents": ("agents:agents", "List and describe the broker agents."),
     "transactions": ("transactions:transactions", "List, describe and abort transactions; find hanging ones."),
+    "topics": ("topics:topics", "Create, list, describe and delete topics."),
     "migrate": ("migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
     "log": ("offline:log", "Read a member's write-ahead log."),
     "snapshot": ("offline:snapshot", "List, inspect and verify a member's snapshots."),

@@ -33,6 +33,9 @@ MAX_READ_BATCHES: Final = 1000
 MAX_NAMED_TOPICS: Final = 1000
 """Topics in one page, and that one request asks for by name."""
 
+MAX_DESCRIBED_PARTITIONS: Final = 1000
+"""Partitions on one page of a topic's description: at most 125 bytes of JSON each, so a page stays below 130 KiB."""
+
 MAX_WATCH_MS: Final = 10_000
 """How long one request watches logs: it holds a connection, and the caller may have gone."""
 
@@ -53,6 +56,34 @@ class TopicsPage(msgspec.Struct, frozen=True):
 
     topics: list[TopicDescription]
     next_after: str | None
+
+
+class PartitionDescription(msgspec.Struct, frozen=True, array_like=True):
+    """One partition, by its number. `log`: the number of its log.
+
+    `start`, `end` (the high watermark) and `last_stable` are offsets. `bytes`: of all `batches`; markers count in
+    neither.
+    """
+
+    partition: int
+    log: int
+    start: int
+    end: int
+    last_stable: int
+    bytes: int
+    batches: int
+
+
+class TopicPartitionsPage(msgspec.Struct, frozen=True):
+    """A topic and some of its partitions, ascending.
+
+    `next_after` goes into `after` for the next page; null on the last one. A topic that was deleted and created anew
+    between two pages has another `topic_id`.
+    """
+
+    topic: TopicDescription
+    partitions: list[PartitionDescription]
+    next_after: int | None
 
 
 class FindTopicsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -7,7 +7,7 @@ import uuid
 from typing import Any, Final
 
 from pidkeeper.controller.api.admission import Admission, check_epoch
-from pidkeeper.controller.api.models import TopicQuery, TopicsQuery
+from pidkeeper.controller.api.models import TopicPartitionsQuery, TopicQuery, TopicsQuery
 from pidkeeper.controller.state.requests import CommitObject, ConfirmState, CreateTopic, DeleteTopic
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import (
@@ -22,6 +22,7 @@ from pidkeeper.protocol.log_messages import (
     ReadLogsRequest,
     ReadLogsResponse,
     TopicDescription,
+    TopicPartitionsPage,
     TopicsPage,
     WatchLogsRequest,
     WatchLogsResponse,
@@ -74,6 +75,15 @@ class LogOperations:
         """One page of the topics."""
         self._gate.check_leader()
         return self._member.topics(call.query.after, call.query.limit)
+
+    async def describe_topic(self, call: Call[None, TopicPartitionsQuery, None]) -> TopicPartitionsPage:
+        """One topic, with a page of its partitions."""
+        self._gate.check_leader()
+        query = call.query
+        found = self._member.topic_partitions(query.name, query.after, query.limit)
+        if found is None:
+            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {query.name!r}")
+        return found
 
     async def find_topics(self, call: Call[None, None, FindTopicsRequest]) -> TopicsPage:
         """Topics by name."""

@@ -14,6 +14,7 @@ from pidkeeper.protocol.log_messages import (
     FindOffsetsResponse,
     ReadLogsRequest,
     ReadLogsResponse,
+    TopicPartitionsPage,
     TopicsPage,
     WatchLogsRequest,
 )
@@ -90,6 +91,10 @@ class Member(Protocol):
 
     def find_topics(self, names: list[str]) -> TopicsPage:
         """Those of the named topics that there are."""
+        ...
+
+    def topic_partitions(self, name: str, after: int, limit: int) -> TopicPartitionsPage | None:
+        """A topic with at most `limit` of its partitions above `after`, or None if there is no such topic."""
         ...
 
     def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:

@@ -8,7 +8,8 @@ import msgspec
 
 from pidkeeper.controller.raft.messages import NodeId
 from pidkeeper.protocol.ids import MAX_BLOCKS_AT_ONCE, MAX_PRODUCER_ID
-from pidkeeper.protocol.log_messages import MAX_NAMED_TOPICS
+from pidkeeper.protocol.log_messages import MAX_DESCRIBED_PARTITIONS, MAX_NAMED_TOPICS
+from pidkeeper.protocol.logs import MAX_PARTITIONS
 from pidkeeper.protocol.records import BrokerId, ProducerId
 from pidkeeper.protocol.transactions import MAX_TOPIC_LENGTH, MAX_TRANSACTIONAL_ID_LENGTH, TopicName, TransactionalId
 
@@ -93,6 +94,14 @@ class TopicsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     after: Annotated[str, msgspec.Meta(max_length=MAX_TOPIC_LENGTH)] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_NAMED_TOPICS)] = 100
+
+
+class TopicPartitionsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The topic to describe, and a page of its partitions: above `after` (-1: from the first), at most `limit`."""
+
+    name: TopicName
+    after: Annotated[int, msgspec.Meta(ge=-1, lt=MAX_PARTITIONS)] = -1
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_DESCRIBED_PARTITIONS)] = 100
 
 
 class TopicQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

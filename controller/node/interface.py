@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from prometheus_client.core import Metric
 
 from pidkeeper.controller.node.assembly import ClusterMember
-from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topics_page
+from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topic_partitions, topics_page
 from pidkeeper.controller.node.metrics import member_metrics
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.node.status import KnownLeader, describe, liveness, peer_states, readiness
@@ -24,6 +24,7 @@ from pidkeeper.protocol.log_messages import (
     FindOffsetsResponse,
     ReadLogsRequest,
     ReadLogsResponse,
+    TopicPartitionsPage,
     TopicsPage,
     WatchLogsRequest,
 )
@@ -127,6 +128,10 @@ class MemberInterface:
     def find_topics(self, names: list[str]) -> TopicsPage:
         """Those of the named topics that there are."""
         return find_topics(self._member.machine.logs, names)
+
+    def topic_partitions(self, name: str, after: int, limit: int) -> TopicPartitionsPage | None:
+        """A topic with a page of its partitions."""
+        return topic_partitions(self._member.machine.logs, name, after, limit)
 
     def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
         """Where the batches of some logs are."""

@@ -19,11 +19,13 @@ from pidkeeper.protocol.log_messages import (
     FoundOffset,
     LogBatches,
     Marker,
+    PartitionDescription,
     ReadLog,
     ReadLogsRequest,
     ReadLogsResponse,
     StoredBatch,
     TopicDescription,
+    TopicPartitionsPage,
     TopicsPage,
 )
 
@@ -125,3 +127,21 @@ def find_topics(logs: LogsState, names: list[str]) -> TopicsPage:
     known = (logs.topics.get(name) for name in dict.fromkeys(names))
     found: list[TopicDescription] = [described(topic) for topic in known if topic is not None]
     return TopicsPage(found, None)
+
+
+def topic_partitions(logs: LogsState, name: str, after: int, limit: int) -> TopicPartitionsPage | None:
+    """A topic with at most `limit` of its partitions above the number `after`; None if there is no such topic."""
+    topic = logs.topics.get(name)
+    if topic is None:
+        return None
+    wanted = range(after + 1, min(after + 1 + limit, topic.partitions))
+    partitions = [_described_log(logs, number, topic.first_log + number) for number in wanted]
+    return TopicPartitionsPage(
+        described(topic), partitions, wanted.stop - 1 if wanted.stop < topic.partitions else None
+    )
+
+
+def _described_log(logs: LogsState, partition: int, number: int) -> PartitionDescription:
+    log = logs.log(number)
+    assert log is not None, f"L2: log {number} has a topic, and is not there"
+    return PartitionDescription(partition, number, log.start, log.end, log.last_stable, log.size, len(log.objects()))

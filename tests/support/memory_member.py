@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from pidkeeper.controller.answers import Answer, release
 from pidkeeper.controller.migration.member_side import Migration
 from pidkeeper.controller.migration.zookeeper import Cause, Failure, LiveBrokers, Znode
-from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topics_page
+from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topic_partitions, topics_page
 from pidkeeper.controller.node.log_watch import LogWatch
 from pidkeeper.controller.node.ownerless import Gaps, why_ownerless
 from pidkeeper.controller.node.transaction_views import brokers_response, transaction_description, transactions_page
@@ -58,6 +58,7 @@ from pidkeeper.protocol.log_messages import (
     FindOffsetsResponse,
     ReadLogsRequest,
     ReadLogsResponse,
+    TopicPartitionsPage,
     TopicsPage,
     WatchLogsRequest,
 )
@@ -262,6 +263,10 @@ class MemoryMember:
         """Those of the named topics that there are."""
         return find_topics(self.log_machine.logs, names)
 
+    def topic_partitions(self, name: str, after: int, limit: int) -> TopicPartitionsPage | None:
+        """A topic with a page of its partitions."""
+        return topic_partitions(self.log_machine.logs, name, after, limit)
+
     def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
         """Where the batches of some logs are."""
         return read_logs(self.log_machine.logs, request)
@@ -379,7 +384,7 @@ class MemoryMember:
             case InitProducerId() | AddPartitionsToTxn() | EndTxn() | AbortTransaction():
                 return self._decide(request)
             case CommitObject() | CreateTopic() | DeleteTopic() | ConfirmState():
-                return self._decide_of_logs(request)
+                return self.decide_on_logs(request)
             case (
                 RaiseMetadataVersion()
                 | RecordFounding()
@@ -429,7 +434,8 @@ class MemoryMember:
             raise answer
         return answer
 
-    def _decide_of_logs(self, request: Request) -> Any:
+    def decide_on_logs(self, request: Request) -> Any:
+        """Decide and apply a request about topics and partition logs; its answer. Raises RequestError."""
         registered = (msgspec.structs.replace(one, store_id=STORE_ID) for one in self._registrations().all())
         self.log_machine.brokers = BrokersState(registered)
         draft = Draft(self.log_machine, NOW_MS)

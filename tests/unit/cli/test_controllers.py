@@ -55,7 +55,7 @@ class Server:
                 self.end_headers()
                 self.wfile.write(data)
 
-            do_GET = do_POST = handle_any  # noqa: N815 - the names that http.server calls
+            do_GET = do_POST = do_DELETE = handle_any  # noqa: N815 - the names that http.server calls
 
             def log_message(self, *args: object) -> None:
                 """Stay quiet."""

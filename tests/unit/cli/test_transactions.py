@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import threading
 import time
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
-from click.testing import CliRunner, Result
 
 from pidkeeper.cli import transactions as module
 from pidkeeper.cli.failures import ExitCode
-from pidkeeper.cli.main import cli
-from pidkeeper.controller.api.app import build_app
-from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.api.models import TransactionState
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionRecord
-from pidkeeper.service.server import HttpServer
 from tests.support.memory_member import MemoryMember
+from tests.support.served_member import ServedMember
 
 S = TransactionStatus
 MINUTE_MS = 60_000
@@ -37,60 +30,17 @@ def record(name: str, producer_id: int, status: TransactionStatus, minutes_ago: 
     return TransactionRecord(name, producer_id, 4, -1, -1, 60_000, status, start + 5, partitions, start)
 
 
-class Served:
-    """A member whose interface is served by a thread of its own."""
+def serve(*records: TransactionRecord) -> ServedMember:
+    def prepare(member: MemoryMember) -> None:
+        member.next_id = 1000
+        member.machine.transactions = TransactionsState(records)
 
-    def __init__(self, *records: TransactionRecord) -> None:
-        self._records = records
-        self._loop = asyncio.new_event_loop()
-        self._started: threading.Event = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        assert self._started.wait(10)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
-        self._loop.close()
-
-    async def _serve(self) -> None:
-        self.member = MemoryMember()
-        self.member.next_id = 1000
-        self.member.machine.transactions = TransactionsState(self._records)
-        self._end = asyncio.Event()
-        server = HttpServer(build_app(self.member, limits=ApiLimits()))
-        host, port = await server.start("127.0.0.1", 0)
-        self.url = f"http://{host}:{port}"
-        self._started.set()
-        await self._end.wait()
-        await server.stop(1.0)
-
-    def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(10)
-
-    def run(self, *arguments: str) -> Result:
-        return CliRunner().invoke(cli, ["transactions", *arguments, "-c", self.url, "--timeout", "5"])
-
-    def rows(self, *arguments: str) -> list[list[str]]:
-        """The cells of a table, the names of the columns included."""
-        result = self.run(*arguments)
-        assert result.exit_code == 0, result.output
-        lines = [line for line in result.output.splitlines() if line.strip() and "─" not in line]
-        return [line.split() for line in lines]
-
-    def json(self, *arguments: str) -> Any:
-        """What is in the document, beside the version of its schema."""
-        result = self.run(*arguments, "--output", "json")
-        assert result.exit_code == 0, result.output
-        document = json.loads(result.output)
-        assert document.pop("schema_version") == 1
-        return document
+    return ServedMember("transactions", prepare)
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    one = Served(
+def served() -> Iterator[ServedMember]:
+    one = serve(
         record("a", 1, S.EMPTY),
         record("b", 2, S.ONGOING, minutes_ago=20),
         record("c", 3, S.ONGOING, minutes_ago=2),
@@ -104,7 +54,7 @@ def served() -> Iterator[Served]:
 COLUMNS = ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
 
 
-def test_a_list_has_kafkas_columns(served: Served) -> None:
+def test_a_list_has_kafkas_columns(served: ServedMember) -> None:
     assert served.rows("list") == [
         COLUMNS,
         ["a", "1", "1", "Empty"],
@@ -115,7 +65,7 @@ def test_a_list_has_kafkas_columns(served: Served) -> None:
     ]
 
 
-def test_a_list_takes_as_many_pages_as_there_are(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_takes_as_many_pages_as_there_are(served: ServedMember, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAGE", 2)
     assert [one["transactional_id"] for one in served.json("list")["items"]] == ["a", "b", "c", "d", LONG_NAME]
 
@@ -132,12 +82,12 @@ def test_a_list_takes_as_many_pages_as_there_are(served: Served, monkeypatch: py
         (["--duration-filter", str(60 * MINUTE_MS)], []),
     ],
 )
-def test_a_list_is_filtered(served: Served, options: list[str], names: list[str]) -> None:
+def test_a_list_is_filtered(served: ServedMember, options: list[str], names: list[str]) -> None:
     assert [one["transactional_id"] for one in served.json("list", *options)["items"]] == names
     assert [row[0] for row in served.rows("list", *options)[1:]] == names
 
 
-def test_a_description_has_kafkas_names(served: Served) -> None:
+def test_a_description_has_kafkas_names(served: ServedMember) -> None:
     rows = dict(served.rows("describe", "b"))
     assert list(rows) == [
         "CoordinatorId",
@@ -158,19 +108,19 @@ def test_a_description_has_kafkas_names(served: Served) -> None:
     assert described["topics"][1] == {"topic": "u", "partitions": [1]}
 
 
-def test_an_idle_id_has_no_times(served: Served) -> None:
+def test_an_idle_id_has_no_times(served: ServedMember) -> None:
     output = served.run("describe", "a").output
     assert [line.split()[1:] for line in output.splitlines()[6:9]] == [["-"], ["-"], []]
 
 
-def test_an_unknown_id_is_refused(served: Served) -> None:
+def test_an_unknown_id_is_refused(served: ServedMember) -> None:
     for command in ("describe", "abort"):
         result = served.run(command, "no/such&id")
         assert result.exit_code == ExitCode.REFUSED
         assert "'no/such&id'" in result.output
 
 
-def test_a_transaction_is_aborted(served: Served) -> None:
+def test_a_transaction_is_aborted(served: ServedMember) -> None:
     assert served.run("abort", "b", "--producer-id", "2", "--producer-epoch", "3").exit_code == ExitCode.REFUSED
     result = served.run("abort", "b", "--producer-id", "2", "--producer-epoch", "4")
     assert (result.exit_code, result.output) == (0, "the transaction of b is aborted, and its producer is fenced\n")
@@ -182,7 +132,7 @@ def test_a_transaction_is_aborted(served: Served) -> None:
     assert "PREPARE_ABORT" in again.output
 
 
-def test_what_takes_longer_than_allowed_hangs(served: Served) -> None:
+def test_what_takes_longer_than_allowed_hangs(served: ServedMember) -> None:
     columns, *rows = served.rows("find-hanging")
     assert columns == [
         "Topic",

@@ -132,6 +132,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any] | None]] = [
     ("POST", "/v1/topics", "/v1/topics", {**TOPIC, "validate_only": True}),
     ("POST", "/v1/topics/find", "/v1/topics/find", {"names": ["t", "u"]}),
     ("GET", "/v1/topics", "/v1/topics?after=&limit=5", None),
+    ("GET", "/v1/topics/describe", "/v1/topics/describe?name=t&after=-1&limit=5", None),
     (
         "POST",
         "/v1/objects/commit",
