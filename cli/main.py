@@ -22,7 +22,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "transactions": ("transactions:transactions", "List, describe and abort transactions; find hanging ones."),
     "topics": ("topics:topics", "Create, list, describe and delete topics."),
     "migrate": ("migrate:migrate", "Move the allocation of producer IDs from ZooKeeper to the quorum."),
-    "log": ("offline:log", "Read a member's write-ahead log."),
+    "log": ("log:log", "Read a member's write-ahead log, or the records of a topic's partition."),
     "snapshot": ("offline:snapshot", "List, inspect and verify a member's snapshots."),
     "tokens": ("tokens:tokens", "Create, list and revoke bearer tokens."),
     "users": ("users:users", "Create, list and delete users of SASL at the agents' Kafka listeners."),

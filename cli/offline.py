@@ -1,4 +1,4 @@
-"""`pidkeeper log` and `pidkeeper snapshot`: read a member's files, whether it runs or not. They change nothing."""
+"""`pidkeeper log dump` and `pidkeeper snapshot`: read a member's files, whether it runs or not. They change nothing."""
 
 from __future__ import annotations
 
@@ -28,19 +28,15 @@ DIRECTORY_OPTION = click.option(
 )
 
 
-@click.group()
-def log() -> None:
-    """Read a member's write-ahead log."""
-
-
-@log.command()
+@click.command()
 @DIRECTORY_OPTION
 @click.option("--from", "from_index", default=0, type=click.IntRange(0), help="Lowest entry index to print.")
 @output_option
 def dump(directory: Path, from_index: int, output: str) -> None:
-    """Print every frame, oldest first; JSON and YAML have a document for each.
+    """Print every frame of a member's write-ahead log, oldest first; JSON and YAML have a document for each.
 
-    Exits 1 at damage, unless it is a torn end.
+    This is the quorum's own log, with all that it decided. Records of topics are not in it: see `log read`. Exits 1 at
+    damage, unless it is a torn end.
     """
     try:
         damage = _dump(directory, from_index, output)
