@@ -49,8 +49,11 @@ class Login(NamedTuple):
     @classmethod
     def of(cls, user: str, file: Path) -> Self:
         """With the password in a file's one line. Raises click.BadParameter."""
-        with file.open("rb") as opened:
-            data = opened.read(MAX_PASSWORD_BYTES + 1)
+        try:
+            with file.open("rb") as opened:
+                data = opened.read(MAX_PASSWORD_BYTES + 1)
+        except OSError as error:
+            raise click.BadParameter(f"{file}: {error.strerror or error}", param_hint="--password-file") from error
         try:
             password = data.rstrip(b"\r\n").decode()
         except UnicodeDecodeError:
@@ -73,7 +76,7 @@ def places(members: Controllers, agent: str | None) -> list[KafkaUrl]:
         assert one.kafka is not None
         found.append(KafkaUrl(HostPort.parse(one.kafka, f"broker {one.broker_id}"), members.all_tls))
     if not found:
-        reason = "no agent with a Kafka listener is registered: start one, or name one with --agent"
+        reason = "no registered agent has told the address of its Kafka listener: name one with --agent"
         raise CommandError(reason, ExitCode.REFUSED)
     return found
 

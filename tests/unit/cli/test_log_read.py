@@ -119,6 +119,17 @@ def test_what_is_read(
     assert offsets(served, *options) == expected
 
 
+def test_a_log_begins_where_its_oldest_record_is(served: ServedMember, listener: FetchServer) -> None:
+    log = served.member.log_machine.logs.log(0)
+    assert log is not None
+    log.start = 4
+    for options in ([], ["--tail", "1000"], ["--from", "4"]):
+        assert offsets(served, *options) == RECORDS[4:]
+        assert listener.asked.pop(0)[1].topics[0].partitions[0].fetch_offset == 4
+        listener.asked.clear()
+    assert served.run("read", "events", "--from", "3").exit_code == ExitCode.REFUSED
+
+
 def test_a_read_asks_for_what_follows_and_for_no_more(served: ServedMember, listener: FetchServer) -> None:
     listener.per_answer = 2
     listener.batches.append(built(END, (b"newer", b"than the read")))

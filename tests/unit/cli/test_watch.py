@@ -22,6 +22,8 @@ WATCHED = {
     "agents list",
     "brokers list",
     "ids list",
+    "topics describe",
+    "topics list",
     "transactions list",
     "migrate zookeeper status",
     "health",

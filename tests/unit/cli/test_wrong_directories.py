@@ -144,6 +144,10 @@ COMMANDS: Final[dict[str, tuple[tuple[str, ...], tuple[Make, ...]]]] = {
     "storage verify --dir": (("--dir", "{place}"), DIRECTORIES),
     "ids owner --dir": (("5000", "--dir", "{place}"), DIRECTORIES),
     "log dump --dir": (("--dir", "{place}"), DIRECTORIES),
+    "log read --password-file": (
+        ("t", "--user", "u", "--password-file", "{place}"),
+        (missing, empty_file, empty, unreadable_file),
+    ),
     "snapshot list --dir": (("--dir", "{place}"), (missing, a_file, empty, of_kafka, files_for_folders, unreadable)),
     "snapshot verify --dir": (("--dir", "{place}"), DIRECTORIES),
     "snapshot inspect file": (("{place}",), FILES),
