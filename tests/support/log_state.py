@@ -105,6 +105,14 @@ def end(name: str, producer: tuple[int, int], *, committed: bool = True) -> requ
     return requests.EndTxn(1, EPOCHS[1], name, *producer, committed)
 
 
+def silent(machine: StateMachine, until: int = NOW) -> requests.ExpireProducers:
+    """Forget who wrote nothing since."""
+    known = machine.logs.silent_longest(10**6)
+    return requests.ExpireProducers(
+        tuple((*place, one.timestamp_ms) for place, one in known if one.timestamp_ms <= until)
+    )
+
+
 def decided(draft: Draft, asked: Sequence[requests.Request]) -> list[Any]:
     """The answers, and the codes of refusals, which change nothing."""
     answers: list[Any] = []

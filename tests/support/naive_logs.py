@@ -22,11 +22,10 @@ E = ErrorCode
 
 @dataclass
 class Producer:
-    """What a log knows of one. `heard`: the number of its last sign of life."""
+    """What a log knows of one."""
 
     epoch: int
     time: int
-    heard: int
     open: int | None = None
     batches: list[tuple[int, int, int]] = field(default_factory=list)
 
@@ -77,27 +76,19 @@ class NaiveLogs:
         self.commits: dict[int, tuple[int, list[int]]] = {}
         self.objects = 0
         self.next_own = FIRST_OWN
-        self.now = self.signs = 0
+        self.now = 0
         self._lapsing: list[int] = []
-        self._doomed: dict[tuple[int, int], tuple[int, int]] = {}
         self.let_go = False
 
     def begin(self, now: int) -> None:
         """A batch of decisions begins."""
         self.now, self.let_go = now, False
-        self._lapsing, self._doomed = [], {}
+        self._lapsing = []
 
     def finish(self) -> None:
         """The batch is replayed: what it forgot counts no more, though it counted for what was decided behind that."""
         for producer_id in self._lapsing:
             del self.users[producer_id]
-        for place, (signs, end) in self._doomed.items():
-            producer = self.producers.get(place)
-            if producer is None:
-                continue
-            producer.batches = [one for one in producer.batches if one[2] >= end]
-            if producer.heard <= signs:
-                del self.producers[place]
 
     # Counts.
 
@@ -229,7 +220,7 @@ class NaiveLogs:
             log.rows.append((log.end, 1, producer_id, epoch, committed))
             if epoch != producer.epoch:
                 producer.epoch, producer.batches = epoch, []
-            producer.open, producer.time, producer.heard = None, self.now, self._sign()
+            producer.open, producer.time = None, self.now
         known.ongoing, known.outcome, known.partitions = False, committed, set()
 
     # Objects.
@@ -244,9 +235,8 @@ class NaiveLogs:
         told = found if isinstance(found, list) else [None] * len(request.batches)
         before = self.rows
         outcomes = [self._append(one, outcome) for one, outcome in zip(request.batches, told, strict=True)]
-        if self.rows > before:
-            self.objects += 1
-            self.commits[broker_id] = (number, outcomes)
+        self.objects += self.rows > before
+        self.commits[broker_id] = (number, outcomes)
         return outcomes
 
     def _append(self, batch: OfferedBatch, found: int | None) -> int:
@@ -295,24 +285,20 @@ class NaiveLogs:
         )
 
     def _hear(self, place: tuple[int, int], batch: OfferedBatch, kept: tuple[int, int, int]) -> None:
-        producer = self.producers.setdefault(place, Producer(batch.producer_epoch, 0, 0))
+        producer = self.producers.setdefault(place, Producer(batch.producer_epoch, 0))
         if producer.epoch != batch.producer_epoch:
             producer.epoch, producer.batches = batch.producer_epoch, []
         producer.batches = [*producer.batches, kept][-5:]
         if batch.transactional and producer.open is None:
             producer.open = kept[2]
-        producer.time, producer.heard = self.now, self._sign()
+        producer.time = self.now
 
     def expire(self, request: requests.ExpireProducers) -> None:
-        """Producers are forgotten when the batch is replayed; of those that it hears behind this, what was before."""
-        self.let_go = True
-        for place, producer in self.producers.items():
-            if producer.open is None and producer.time <= request.before_ms:
-                self._doomed[place] = (self.signs, self.logs[place[0]].end)
-
-    def _sign(self) -> int:
-        self.signs += 1
-        return self.signs
+        """Those are forgotten that wrote nothing since, and have no transaction open."""
+        for log, producer_id, time in request.producers:
+            producer = self.producers.get((log, producer_id))
+            if producer is not None and producer.open is None and producer.time == time:
+                del self.producers[log, producer_id]
 
 
 def _out_of_order(producer: Producer, batch: OfferedBatch) -> int:

@@ -26,7 +26,7 @@ LOGS = LogsImage(
     [LogImage(0, 0, 4, (b"12345678",) * 6, (b"",) * 5, (b"",) * 4), LogImage(1, 0, 0, (b"",) * 6, (b"",) * 5, ())],
     (b"x",) * 7,
     [ONE],
-    [LastCommit(1, 3, 9, (0, -45))],
+    [LastCommit(1, 3, 9, (0, -45), referenced=True)],
     [ProducerRow(0, 7, ENTRY)],
 )
 

@@ -13,6 +13,7 @@ from pidkeeper.protocol.log_messages import OfferedBatch
 from pidkeeper.protocol.logs import MAX_INT64, MAX_OBJECT_BATCHES, MAX_OBJECT_BYTES, MAX_SEQUENCE
 from pidkeeper.protocol.transactions import MAX_TOPIC_LENGTH
 from tests.support.log_state import (
+    EPOCHS,
     FIRST_OWN,
     NOW,
     batch,
@@ -26,6 +27,7 @@ from tests.support.log_state import (
     make,
     one,
     outcomes,
+    silent,
     topic,
 )
 
@@ -84,7 +86,7 @@ def test_no_more_producers_than_are_kept(machine: StateMachine, monkeypatch: pyt
     first = commit(1, data(0, (1, 0), 0), data(1, (1, 0), 0), data(0, (2, 0), 0), data(0, (1, 0), 1), data(0))
     assert outcomes(machine, first) == [0, 0, FULL, 1, 2]
     assert outcomes(machine, commit(2, data(2, (3, 0), 0), data(0, (1, 0), 2))) == [FULL, 3]
-    one(machine, requests.ExpireProducers(NOW))
+    one(machine, silent(machine))
     assert machine.logs.producer_count == 0
     assert outcomes(machine, commit(3, data(2, (3, 0), 0))) == [0]
 
@@ -129,23 +131,21 @@ def test_the_largest_requests_take_no_more_room_than_is_kept_for_them(machine: S
 # What is forgotten.
 
 
-def test_producers_that_were_silent_are_forgotten_the_longest_first(machine: StateMachine) -> None:
+def test_producers_that_were_silent_are_forgotten(machine: StateMachine) -> None:
     batch(machine, commit(1, data(0, (1, 0), 0)), now=NOW)
     batch(machine, commit(2, data(0, (2, 0), 0)), now=NOW + 1)
     batch(machine, commit(3, data(0, (1, 0), 1)), now=NOW + 2)
-    assert machine.logs.silent_since() == NOW + 1
-    one(machine, requests.ExpireProducers(NOW + 1))
-    assert machine.logs.producer(0, 2) is None
-    assert machine.logs.producer(0, 1) is not None
-    assert machine.logs.silent_since() == NOW + 2
-    one(machine, requests.ExpireProducers(NOW + 2))
-    assert (machine.logs.silent_since(), machine.logs.producer_count) == (None, 0)
+    assert [place for place, _ in machine.logs.silent_longest(9)] == [(0, 2), (0, 1)]
+    one(machine, requests.ExpireProducers(((0, 2, NOW + 1), (0, 1, NOW), (5, 2, NOW))))
+    assert [place for place, _ in machine.logs.silent_longest(9)] == [(0, 1)], "the other one has written since"
+    one(machine, requests.ExpireProducers(((0, 1, NOW + 2), (0, 1, NOW + 2))))
+    assert machine.logs.producer_count == 0
 
 
 def test_an_open_transaction_keeps_its_producer(machine: StateMachine) -> None:
     begun(machine, 0)
     batch(machine, commit(1, data(0, TX, 0, transactional=True), data(0, (1, 0), 0)))
-    one(machine, requests.ExpireProducers(NOW + 1))
+    one(machine, requests.ExpireProducers(((0, 1, NOW), (0, TX[0], NOW))))
     assert machine.logs.producer(0, 1) is None
     assert machine.logs.producer(0, TX[0]) is not None
     one(machine, end("tx", TX), now=NOW + 2)
@@ -155,12 +155,21 @@ def test_an_open_transaction_keeps_its_producer(machine: StateMachine) -> None:
 
 def test_what_one_batch_forgets_and_hears_again(machine: StateMachine) -> None:
     batch(machine, commit(1, data(0, P, 0)))
-    answers = batch(machine, requests.ExpireProducers(NOW), commit(2, data(0, P, 0)), commit(3, data(0, P, 1)))
-    assert [answers[1].outcomes, answers[2].outcomes] == [[0], [1]]
-    assert machine.logs.producer_count == 1
+    expire = requests.ExpireProducers(((0, P[0], NOW),))
+    answers = batch(machine, expire, commit(2, data(0, P, 7)), commit(3, data(0, P, 8)), expire)
+    assert [answers[1].outcomes, answers[2].outcomes] == [[1], [2]], "of an unknown one any sequence will do"
+    assert machine.logs.producer_count == 0, "its time is the same, to the millisecond"
+
+
+def test_no_more_brokers_commit_than_are_kept(machine: StateMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited(monkeypatch, "MAX_COMMITTERS", 1)
+    answers = batch(machine, commit(1, data(9)), commit(1, data(0), broker=2), commit(2, data(0)))
+    assert [answers[0].outcomes, answers[1], answers[2].outcomes] == [[UNKNOWN], ErrorCode.NOT_ENOUGH_REPLICAS, [0]]
+    one(machine, requests.UnregisterBroker(1, EPOCHS[1]))
+    assert outcomes(machine, commit(1, data(0), broker=2)) == [1]
 
 
 def test_a_silent_producer_is_forgotten_and_starts_with_any_sequence(machine: StateMachine) -> None:
     assert outcomes(machine, commit(1, data(0, (7, 4), 0), data(0, (7, 4), 5))) == [0, -45]
-    one(machine, requests.ExpireProducers(NOW))
+    one(machine, silent(machine))
     assert outcomes(machine, commit(2, data(0, (7, 4), 5), data(0, (7, 4), 0))) == [1, -45]

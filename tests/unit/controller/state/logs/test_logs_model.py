@@ -187,9 +187,16 @@ class World:
             ),
             "abort": lambda name, late: requests.AbortTransaction(IDS[name % 2], *NO_PAIR, timed_out=late),
             "forget": lambda name: requests.ForgetTransactionalId(IDS[name % 2], *self._pair(IDS[name % 2], 1)),
-            "expire": lambda age: requests.ExpireProducers(self.now - 1 - age),
+            "expire": self._expire,
         }
         return makers[kind](*values)
+
+    def _expire(self, age: int) -> requests.ExpireProducers:
+        """Those that are so old, one of them by its last word but one."""
+        known = [(place, one.time) for place, one in self.model.producers.items() if one.time <= self.now - age]
+        return requests.ExpireProducers(
+            tuple((*place, time - (number == 1)) for number, (place, time) in enumerate(known))
+        )
 
     def _pair(self, name: str, how: int) -> tuple[int, int]:
         """No pair for 0, the one before the newest for 3, else the newest."""

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from pidkeeper.controller.state import requests
 from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.metadata_version import ENDS_AT_ONCE
 from pidkeeper.snapshots.image import StateImage
@@ -16,7 +15,6 @@ from pidkeeper.snapshots.logs_image import LogsImage, ProducerRow
 from pidkeeper.snapshots.snapshot_format import decode_snapshot
 from tests.support.log_state import (
     FIRST_OWN,
-    NOW,
     STORE,
     batch,
     commit,
@@ -29,6 +27,7 @@ from tests.support.log_state import (
     make,
     one,
     outcomes,
+    silent,
     topic,
 )
 from tests.support.snapshot_file import snapshot_file
@@ -86,7 +85,7 @@ def test_both_go_on_alike(machine: StateMachine) -> None:
         assert outcomes(member, commit(4, transactional(TX, 1, 0), data(1, (7, 1), 5), data(1, (7, 1), 6))) == [2, 1, 4]
         one(member, end("tx", TX, committed=False))
         assert one(member, topic("new")).first_log == 3
-        one(member, requests.ExpireProducers(NOW))
+        one(member, silent(member))
     assert again.image(1, 1) == machine.image(1, 1)
 
 
@@ -99,7 +98,7 @@ def test_an_image_is_of_its_moment(machine: StateMachine) -> None:
     assert captured.image() == eager
     second = machine.capture(1, 1)
     later = machine.image(1, 1)
-    batch(machine, drop("t"), requests.ExpireProducers(NOW))
+    batch(machine, drop("t"), silent(machine))
     assert second.image() == later
     assert captured.image() == eager
 
