@@ -77,6 +77,7 @@ def test_what_has_gone_on_already_is_told_at_once(world: World) -> None:
     assert world.wait((0, 0, 0), (1, 0, 0)).told == [0]
     assert world.wait((9, 0, 0)).told == [9], "a log that there is not is gone"
     assert world.wait((0, 1, 1)).told is None
+    assert world.wait((0, 1, 0)).told == [0], "its end is known, and not that it is stable"
 
 
 def test_the_end_of_a_transaction_moves_what_is_stable(world: World) -> None:

@@ -78,6 +78,15 @@ def test_all_of_it_comes_back(machine: StateMachine) -> None:
     assert other.topics.after("", 9) == one.topics.after("", 9)
 
 
+def test_open_transactions_come_back_in_the_order_of_their_first_offsets(machine: StateMachine) -> None:
+    """Producers are kept in the order in which they were heard last."""
+    batch(machine, join("other", OTHER, "t", 0))
+    outcomes(machine, commit(4, transactional(OTHER, 1, 1), transactional(TX, 1, 1)))
+    again = log_of(restored(machine.image(1, 1)), 1)
+    assert list(again.open.items()) == list(log_of(machine, 1).open.items()) == [(TX[0], 2), (OTHER[0], 4)]
+    assert again.last_stable == 2
+
+
 def test_both_go_on_alike(machine: StateMachine) -> None:
     again = restored(machine.image(1, 1))
     for member in (machine, again):

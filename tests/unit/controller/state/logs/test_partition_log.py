@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from typing import NamedTuple
 
@@ -83,12 +84,25 @@ def test_offsets_and_the_last_stable_one(done: list[tuple[str, int, int]]) -> No
     assert list(told.log.objects()) == [told.rows.index(row) for row in told.batches]
 
 
-@given(steps, st.integers(0, 60), st.integers(0, 60))
-def test_aborted_transactions_between_two_offsets(done: list[tuple[str, int, int]], offset: int, below: int) -> None:
+transactions = st.lists(
+    st.one_of(
+        st.tuples(st.just("data"), st.integers(0, 3), st.just(1)),
+        st.tuples(st.just("end"), st.integers(0, 3), st.just(0)),
+    ),
+    min_size=4,
+    max_size=20,
+)
+
+
+@given(st.one_of(steps, transactions))
+def test_aborted_transactions_between_any_two_offsets(done: list[tuple[str, int, int]]) -> None:
     """Against all of them: `aborted_between` looks at those alone whose rows may matter."""
     told = Told(done)
-    found = [(one.producer_id, one.first_offset, one.marker_offset) for one in told.log.aborted_between(offset, below)]
-    assert found == [one for one in told.aborted if one[2] >= offset and one[1] < below]
+    ends = sorted({row.offset for row in told.rows[:20]} | {told.log.end})
+    for offset, below in itertools.product(ends, ends):
+        between = told.log.aborted_between(offset, below)
+        found = [(one.producer_id, one.first_offset, one.marker_offset) for one in between]
+        assert found == [one for one in told.aborted if one[2] >= offset and one[1] < below]
 
 
 @given(steps, st.integers(0, 60), st.integers(0, 60), st.integers(0, 10))
