@@ -91,8 +91,6 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 HostPort.parse(address, name)
         self._check_advertised()
         self.prefetch_settings()
-        if self.data is not None and self.transport == "kafka":
-            raise ValueError('data: partitions need transport = "http", for Kafka\'s protocol has no calls for them')
 
     def _check_advertised(self) -> None:
         if self.kafka_advertised is not None:

@@ -59,6 +59,12 @@ STEADY_SECONDS: Final = 60.0
     type=click.Choice(["http", "kafka"]),
     help="How agents ask the controllers: over HTTP, or in Kafka's protocol (KIP-730).",
 )
+@click.option(
+    "--data/--no-data",
+    default=True,
+    show_default=True,
+    help="Whether agents keep partition logs, in DIR/store, or hand out IDs alone.",
+)
 @click.option("--restart/--no-restart", default=True, show_default=True, help="Restart a process that dies.")
 def dev(
     directory: Path,
@@ -68,6 +74,7 @@ def dev(
     connect: str | None,
     secure: bool,
     transport: str,
+    data: bool,
     restart: bool,
 ) -> None:
     """Run a local cluster until SIGINT or SIGTERM.
@@ -91,6 +98,7 @@ def dev(
             zookeeper=connect,
             secure=secure,
             agent_options={"transport": transport},
+            data=data,
         )
     except (DirectoryError, OSError) as error:
         raise CommandError(failure_at(directory, error), ExitCode.REFUSED) from error

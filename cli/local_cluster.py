@@ -92,6 +92,7 @@ class LocalCluster:
     whether its controllers listen for Kafka's protocol too. `…_options` are keys of the configuration files, read at
     every start of a member; None leaves a key out. Raises
     CommandError if cluster.json cannot be read, or if `zookeeper` or `secure` is not what the cluster was created with.
+    `data`: whether agents keep partition logs, in `store/`.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ def demo(claims: int, rate: int, kills: int, as_json: bool, keep: Path | None) -
     if keep is not None:
         check_not_anothers(keep, OF_KAFKA | OF_A_MEMBER)
     directory = keep or Path(tempfile.mkdtemp(prefix="pidkeeper-demo-"))
-    cluster = LocalCluster(directory, controller_options={"snapshot_entries": SNAPSHOT_ENTRIES})
+    cluster = LocalCluster(directory, controller_options={"snapshot_entries": SNAPSHOT_ENTRIES}, data=True)
     demonstration = Demonstration(cluster, claims=claims, rate=rate, kills=kills)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -110,6 +110,3 @@ def test_settings() -> None:
         environment = CONTROLLERS | {"PIDKEEPER_AGENT__DATA__STORE": "x", f"PIDKEEPER_AGENT__DATA__{key}": value}
         with pytest.raises(SettingsError, match=message):
             load_config(environment=environment)
-    kafka = {"PIDKEEPER_AGENT__TRANSPORT": "kafka", "PIDKEEPER_AGENT__CONTROLLERS": "kafka://127.0.0.1:1"}
-    with pytest.raises(SettingsError, match='data: partitions need transport = "http"'):
-        load_config(environment=CONTROLLERS | kafka | {"PIDKEEPER_AGENT__DATA__STORE": "x"})
