@@ -10,9 +10,17 @@ from pidkeeper.service.exchange import never
 MayUse = Callable[[str], bool]
 """Whether a caller may use a transactional id."""
 
+May = Callable[[str, str], bool]
+"""Whether a caller may do what an operation of `security.acls` is to the topic of a name."""
+
 
 def anything(_: str) -> bool:
     """Of a caller whom no rule keeps from anything."""
+    return True
+
+
+def everything(_: str, __: str) -> bool:
+    """Likewise, of topics."""
     return True
 
 
@@ -21,6 +29,7 @@ class Caller(NamedTuple):
 
     may_use: MayUse = anything
     has_hung_up: Callable[[], bool] = never
+    may: May = everything
 
 
 ANYBODY: Final = Caller()

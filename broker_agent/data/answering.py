@@ -1,7 +1,4 @@
-"""From a data call of a Kafka client to the frame that answers it.
-
-Who may do what to which topic is to be decided here, before the call goes on: `call.caller` says who asks.
-"""
+"""From a data call of a Kafka client to the frame that answers it."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pidkeeper.broker_agent.coordinator.directory import Directory
+from pidkeeper.broker_agent.data.permitting import PermittedRoom
 from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.kafka.dispatch import WITH_DATA, DataCall
 from pidkeeper.broker_agent.kafka.wire.data import create_topics, delete_topics, describe_configs, fetch, list_offsets
@@ -36,7 +34,7 @@ class DataAnswers:
     """Answers for clients from `room`. `cluster_id()` is None until the first registration."""
 
     def __init__(self, room: DataRoom, directory: Directory, cluster_id: Callable[[], str | None]) -> None:
-        self._room = room
+        self._room = PermittedRoom(room)
         self._directory = directory
         self._cluster_id = cluster_id
         self._bodies: Final[Mapping[int, Callable[[DataCall], Awaitable[bytes]]]] = {
@@ -54,7 +52,7 @@ class DataAnswers:
             return await self._fetch(call)
         if header.api_key != PRODUCE:
             return frame_response(header, WITH_DATA.served[header.api_key], await self._bodies[header.api_key](call))
-        outcomes = await self._room.producer.produce(call.request, call.caller)
+        outcomes = await self._room.produce(call.request, call.caller)
         if call.request.acks == 0:
             return NO_ANSWER
         return frame_response(header, WITH_DATA.served[PRODUCE], produce_response(header.api_version, outcomes))
@@ -64,26 +62,28 @@ class DataAnswers:
             body = fetch.fetch_response(call.header.api_version, topics, code)
             return b"".join(frame_pieces(call.header, fetch.VERSIONS, body))
 
-        return await self._room.fetcher.fetch(call.request, call.caller, encode)
+        return await self._room.fetch(call.request, call.caller, encode)
 
     async def _metadata(self, call: DataCall) -> bytes:
-        topics = await self._room.describer.describe(call.request)
+        topics = await self._room.describe(call.request, call.caller)
         return topics_response(call.header.api_version, topics, self._directory.nodes, self._cluster_id())
 
     async def _list_offsets(self, call: DataCall) -> bytes:
         version = call.header.api_version
-        return list_offsets.list_offsets_response(version, await self._room.lister.list_offsets(call.request, version))
+        return list_offsets.list_offsets_response(
+            version, await self._room.list_offsets(call.request, version, call.caller)
+        )
 
     async def _create_topics(self, call: DataCall) -> bytes:
-        outcomes = await self._room.administrator.create_topics(call.request)
+        outcomes = await self._room.create_topics(call.request, call.caller)
         return create_topics.create_topics_response(call.header.api_version, outcomes)
 
     async def _delete_topics(self, call: DataCall) -> bytes:
-        outcomes = await self._room.administrator.delete_topics(call.request)
+        outcomes = await self._room.delete_topics(call.request, call.caller)
         return delete_topics.delete_topics_response(call.header.api_version, outcomes)
 
     async def _describe_configs(self, call: DataCall) -> bytes:
-        outcomes = await self._room.administrator.describe_configs(call.request)
+        outcomes = await self._room.describe_configs(call.request, call.caller)
         return describe_configs.describe_configs_response(call.header.api_version, outcomes)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from pidkeeper.broker_agent.coordinator.caller import Caller, MayUse, anything
+from pidkeeper.broker_agent.coordinator.caller import Caller, May, MayUse
 from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, Apis
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
-from pidkeeper.broker_agent.security.acls import AclList
+from pidkeeper.broker_agent.security.acls import TOPIC_DESCRIBE, AclList
 from pidkeeper.service.access import Principal
 from pidkeeper.service.complaints import Complaints
 from pidkeeper.service.problems import quoted
@@ -16,7 +16,7 @@ from pidkeeper.service.problems import quoted
 
 class AgentApplication:
     """`service.kafka.application.Application`: `responder` answers what the agent can, `ask` what takes the
-    controllers or the store. `acls`: which transactional ids clients may use. `apis`: what is served.
+    controllers or the store. `acls`: which transactional ids and topics clients may use. `apis`: what is served.
     """
 
     def __init__(
@@ -34,8 +34,10 @@ class AgentApplication:
         self._complaints = Complaints()
 
     def caller(self, principal: Principal, host: str, has_hung_up: Callable[[], bool]) -> Caller:
-        """Whoever asks, with what rules say of its transactional ids."""
-        return Caller(self._may_use(principal, host), has_hung_up)
+        """Whoever asks, with what rules say of its transactional ids and topics."""
+        if self._acls is None:
+            return Caller(has_hung_up=has_hung_up)
+        return Caller(self._may_use(principal, host, self._acls), has_hung_up, self._may(principal, host, self._acls))
 
     def answer_soon(self, _: Any, __: Callable[[bytes | None], None]) -> bool:
         """None: what is no bytes at once takes a call."""
@@ -45,11 +47,9 @@ class AgentApplication:
         """That of whoever is asked."""
         return await self._ask(call)
 
-    def _may_use(self, principal: Principal, host: str) -> MayUse:
+    def _may_use(self, principal: Principal, host: str, acls: AclList) -> MayUse:
         """What rules say. What they forbid is logged."""
-        if self._acls is None:
-            return anything
-        allowed = self._acls.may_use(principal.name)
+        allowed = acls.may_use(principal.name)
 
         def may_use(name: str) -> bool:
             if allowed(name):
@@ -58,3 +58,16 @@ class AgentApplication:
             return False
 
         return may_use
+
+    def _may(self, principal: Principal, host: str, acls: AclList) -> May:
+        """Likewise, of topics. That one is not shown among all that there are is no complaint."""
+        allowed = acls.may(principal.name)
+
+        def may(operation: str, topic: str) -> bool:
+            if allowed(operation, topic):
+                return True
+            if operation != TOPIC_DESCRIBE:
+                self._complaints.about(host, f"no rule allows {principal.name} {operation} of topic {quoted(topic)}")
+            return False
+
+        return may

@@ -1,8 +1,9 @@
-"""Rules of who may use which transactional id, in one file that is read again when it changes.
+"""Rules of who may use which transactional id and topic, in one file that is read again when it changes.
 
 A line is `allow|deny PRINCIPAL RESOURCE PATTERN`, with quotes around what has spaces, as in a shell. A principal is a
 name as the log has it, or `*` for everybody. A pattern that ends in `*` is of all names that begin so. As in Kafka,
-what is denied is denied, whatever is allowed besides, and what no rule allows is not allowed.
+what is denied is denied, whatever is allowed besides, and what no rule allows is not allowed; and who may read, write
+or delete a topic may describe it. `topic` stands for all that can be done to one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,24 @@ ALLOW: Final = "allow"
 DENY: Final = "deny"
 EVERYBODY: Final = "*"
 TRANSACTIONAL_ID: Final = "transactional-id"
-RESOURCES: Final = (TRANSACTIONAL_ID,)
+TOPIC: Final = "topic"
+TOPIC_READ: Final = "topic-read"
+TOPIC_WRITE: Final = "topic-write"
+TOPIC_CREATE: Final = "topic-create"
+TOPIC_DELETE: Final = "topic-delete"
+TOPIC_DESCRIBE: Final = "topic-describe"
+RESOURCES: Final = (
+    TRANSACTIONAL_ID,
+    TOPIC,
+    TOPIC_READ,
+    TOPIC_WRITE,
+    TOPIC_CREATE,
+    TOPIC_DELETE,
+    TOPIC_DESCRIBE,
+)
+
+_DESCRIBES: Final = frozenset({TOPIC_READ, TOPIC_WRITE, TOPIC_DELETE})
+"""Who is allowed one of these may describe the topic (`AclEntry` in Kafka)."""
 
 
 class Acl(NamedTuple):
@@ -39,9 +57,14 @@ class Acl(NamedTuple):
 
     def matches(self, resource: str, name: str) -> bool:
         """Whether it is about this one."""
-        if resource != self.resource:
+        if not self._is_of(resource):
             return False
         return name.startswith(self.pattern[:-1]) if self.pattern.endswith("*") else name == self.pattern
+
+    def _is_of(self, resource: str) -> bool:
+        if resource == self.resource or (self.resource == TOPIC and resource in RESOURCES[2:]):
+            return True
+        return resource == TOPIC_DESCRIBE and self.effect == ALLOW and self.resource in _DESCRIBES
 
 
 class _Rules(NamedTuple):
@@ -68,12 +91,18 @@ class AclList:
         than what was read here.
         """
 
-        def may_use(name: str) -> bool:
-            if not self._allows(principal, name):
-                self.refresh()
-            return self._allows(principal, name)
+        may = self.may(principal)
+        return lambda name: may(TRANSACTIONAL_ID, name)
 
-        return may_use
+    def may(self, principal: str) -> Callable[[str, str], bool]:
+        """What is asked of somebody: of which of RESOURCES, and of which name. See `may_use`."""
+
+        def may(resource: str, name: str) -> bool:
+            if not self._allows(principal, resource, name):
+                self.refresh()
+            return self._allows(principal, resource, name)
+
+        return may
 
     @property
     def fingerprint(self) -> str:
@@ -84,8 +113,8 @@ class AclList:
         """Read the file if it has changed."""
         self._read.refresh()
 
-    def _allows(self, principal: str, name: str) -> bool:
-        return decide(self._read.value.by_principal, principal, TRANSACTIONAL_ID, name)
+    def _allows(self, principal: str, resource: str, name: str) -> bool:
+        return decide(self._read.value.by_principal, principal, resource, name)
 
 
 def allows(acls: Sequence[Acl], principal: str, resource: str, name: str) -> bool:

@@ -87,6 +87,24 @@ def test_what_clients_would_not_agree_about_is_no_password(tmp_path: Path, typed
         (["acls", "add", "{dir}/acls", "allow", "--principal", "", "--transactional-id", "b"], 2, "is empty"),
         (["acls", "add", "{dir}/acls", "allow", "--principal", "a", "--transactional-id", "b\nallow"], 2, "be printed"),
         (["acls", "list", "{dir}/users"], 1, "must be allow"),
+        (["acls", "add", "{dir}/acls", "allow", "--principal", "a"], 2, "one of --transactional-id and --topic"),
+        (
+            [
+                "acls",
+                "add",
+                "{dir}/acls",
+                "allow",
+                "--principal",
+                "a",
+                "--transactional-id",
+                "b",
+                "--operation",
+                "read",
+            ],
+            2,
+            "is of a --topic",
+        ),
+        (["acls", "add", "{dir}/acls", "allow", "--principal", "a", "--topic", "\n"], 2, "be printed"),
     ],
 )
 def test_what_cannot_be_changes_nothing(tmp_path: Path, arguments: list[str], code: int, reason: str) -> None:
@@ -117,3 +135,22 @@ def test_rules_are_added_once_tried_out_and_removed(tmp_path: Path) -> None:
     assert checks[1].output == "producer shop may not use transactional id x\n"
     assert run("acls", "remove", file, "allow", *rule).exit_code == 0
     assert file.read_text() == ""
+
+
+def test_rules_for_topics(tmp_path: Path) -> None:
+    file = tmp_path / "acls"
+    run("acls", "add", file, "allow", "--principal", "alice", "--topic", "own*")
+    run("acls", "add", file, "allow", "--principal", "alice", "--topic", "in", "--operation", "read")
+    listed = json.loads(run("acls", "list", file, "-o", "json").output)["items"]
+    assert [(one["resource"], one["pattern"]) for one in listed] == [("topic", "own*"), ("topic-read", "in")]
+
+    def check(topic: str, *operation: str) -> tuple[int, str]:
+        told = run("acls", "check", file, "--principal", "alice", "--topic", topic, *operation)
+        return told.exit_code, told.output
+
+    assert check("own-1") == (0, "alice may do everything with topic own-1\n")
+    assert check("in") == (1, "alice may not do everything with topic in\n")
+    assert check("in", "--operation", "describe") == (0, "alice may describe topic in\n")
+    assert check("in", "--operation", "write") == (1, "alice may not write topic in\n")
+    run("acls", "remove", file, "allow", "--principal", "alice", "--topic", "in", "--operation", "read")
+    assert check("in", "--operation", "read")[0] == 1

@@ -13,6 +13,13 @@ from pidkeeper.broker_agent.security.acls import (
     ALLOW,
     DENY,
     EVERYBODY,
+    RESOURCES,
+    TOPIC,
+    TOPIC_CREATE,
+    TOPIC_DELETE,
+    TOPIC_DESCRIBE,
+    TOPIC_READ,
+    TOPIC_WRITE,
     TRANSACTIONAL_ID,
     Acl,
     AclList,
@@ -54,10 +61,37 @@ def test_deny_goes_before_allow_and_nothing_is_allowed_by_itself(principal: str,
     assert allows(list(reversed(ACLS)), principal, TRANSACTIONAL_ID, name) is allowed
 
 
+TOPICS = [
+    Acl(ALLOW, "alice", TOPIC_READ, "in*"),
+    Acl(ALLOW, "alice", TOPIC, "own"),
+    Acl(DENY, "alice", TOPIC_DELETE, "own"),
+    Acl(ALLOW, "alice", TOPIC_WRITE, "hidden"),
+    Acl(DENY, "alice", TOPIC_DESCRIBE, "hidden"),
+    Acl(ALLOW, "alice", TOPIC_CREATE, "new"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("in-1", {TOPIC_READ, TOPIC_DESCRIBE}),
+        ("own", {TOPIC_READ, TOPIC_WRITE, TOPIC_CREATE, TOPIC_DESCRIBE}),
+        ("hidden", {TOPIC_WRITE}),
+        ("new", {TOPIC_CREATE}),
+        ("other", set()),
+    ],
+)
+def test_what_may_be_done_to_a_topic(name: str, allowed: set[str]) -> None:
+    operations = set(RESOURCES) - {TRANSACTIONAL_ID, TOPIC}
+    assert {one for one in operations if allows(TOPICS, "alice", one, name)} == allowed
+    assert not allows(TOPICS, "alice", TRANSACTIONAL_ID, name)
+    assert not allows(ACLS, "root", TOPIC_READ, name), "a rule for transactional ids is none for topics"
+
+
 printable = st.text(st.characters(exclude_categories=["C", "Z"], include_characters=" "), min_size=1, max_size=20)
 
 
-@given(st.lists(st.builds(Acl, st.sampled_from([ALLOW, DENY]), printable, st.just(TRANSACTIONAL_ID), printable)))
+@given(st.lists(st.builds(Acl, st.sampled_from([ALLOW, DENY]), printable, st.sampled_from(RESOURCES), printable)))
 def test_a_rule_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFactory, acls: list[Acl]) -> None:
     path = tmp_path_factory.getbasetemp() / "acls"
     path.write_text("# rules\n" + "".join(f"{acl.line}\n" for acl in acls))
@@ -86,7 +120,7 @@ def test_new_rules_hold_for_who_is_there_already(tmp_path: Path) -> None:
         ("allow alice transactional-id a b", "must be allow"),
         ("allow '' transactional-id a", "must be allow"),
         ("permit alice transactional-id a", "not with 'permit'"),
-        ("allow alice topic a", "'topic' is no resource"),
+        ("allow alice group a", "'group' is no resource"),
         ("allow 'alice transactional-id a", "No closing quotation"),
     ],
 )
