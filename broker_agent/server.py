@@ -25,7 +25,7 @@ from pidkeeper.broker_agent.kafka.application import AgentApplication
 from pidkeeper.broker_agent.kafka.dispatch import IDS_ALONE, WITH_DATA
 from pidkeeper.broker_agent.kafka.responder import KafkaResponder
 from pidkeeper.broker_agent.kafka.traced_transactions import TracedTransactions
-from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls, TransactionResponder
+from pidkeeper.broker_agent.kafka.transaction_responder import TransactionCalls, TransactionResponder, nothing
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.sasl import Sasl
 from pidkeeper.broker_agent.security.user_list import UserList
@@ -130,7 +130,8 @@ async def _running(
             if room is not None:
                 rooms.push_async_callback(room.stop)
             transactions = agent.transactions if tracer is None else _traced(agent, tracer)
-            await listener.serve(_application(agent, room, TransactionResponder(transactions).answer, callers.acls))
+            responder = TransactionResponder(transactions, nothing if room is None else room.joining.refused)
+            await listener.serve(_application(agent, room, responder.answer, callers.acls))
             app = build_app(
                 agent,
                 listener,

@@ -17,6 +17,7 @@ from pidkeeper.broker_agent.data.discarding import Discarder
 from pidkeeper.broker_agent.data.fetching import Fetcher
 from pidkeeper.broker_agent.data.gathered import GatheredObject
 from pidkeeper.broker_agent.data.gathering import Gatherer
+from pidkeeper.broker_agent.data.joining import Joining
 from pidkeeper.broker_agent.data.leading import Leaders
 from pidkeeper.broker_agent.data.listing import OffsetLister
 from pidkeeper.broker_agent.data.producing import Producer
@@ -88,6 +89,7 @@ class DataRoom:
         self.fetcher = Fetcher(settings, calls, self.topics, reader, self.watcher, self.counters)
         self.lister = OffsetLister(calls, self.topics)
         self.describer = Describer(self.topics, Leaders(directory))
+        self.joining = Joining(self.topics)
         self.administrator = Administrator(settings, self.topics, session.broker_id)
 
     async def stop(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from pidkeeper.broker_agent.coordinator.caller import Caller
@@ -10,7 +11,7 @@ from pidkeeper.broker_agent.kafka.dispatch import SERVED, TransactionalCall
 from pidkeeper.broker_agent.kafka.wire.init_producer_id import init_producer_id_frame
 from pidkeeper.broker_agent.kafka.wire.transactions import add_partitions_to_txn_response, error_response
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from pidkeeper.protocol.messages import InitProducerIdRequest, InitProducerIdResponse, TransactionTopic
 from pidkeeper.service.kafka.wire.headers import RequestHeader, frame_response
 from pidkeeper.service.kafka.wire.primitives import int32
 from pidkeeper.service.kafka.wire.versions import (
@@ -19,6 +20,9 @@ from pidkeeper.service.kafka.wire.versions import (
     END_TXN,
     INIT_PRODUCER_ID,
 )
+
+OPERATION_NOT_ATTEMPTED: Final = 55
+"""Of a partition that might have joined, had another one."""
 
 _KNOWS_FENCED: Final = {INIT_PRODUCER_ID: 4, ADD_PARTITIONS_TO_TXN: 2, ADD_OFFSETS_TO_TXN: 2, END_TXN: 2}
 """The first version of each API whose clients know PRODUCER_FENCED (KIP-588)."""
@@ -35,11 +39,21 @@ class TransactionCalls(Protocol):
         """A step of a transaction. Raises RequestError."""
 
 
-class TransactionResponder:
-    """Turns a call into the frame that answers it."""
+Refused = Callable[[list[TransactionTopic], Caller], Awaitable[Mapping[tuple[str, int], int]]]
+"""Kafka's code for each topic and partition that may not join a transaction. Raises RequestError."""
 
-    def __init__(self, transactions: TransactionCalls) -> None:
+
+async def nothing(_: list[TransactionTopic], __: Caller) -> Mapping[tuple[str, int], int]:
+    """Where nobody knows topics, every partition may join."""
+    return {}
+
+
+class TransactionResponder:
+    """Turns a call into the frame that answers it. `refused`: of partitions that want to join."""
+
+    def __init__(self, transactions: TransactionCalls, refused: Refused = nothing) -> None:
         self._transactions = transactions
+        self._refused = refused
 
     async def answer(self, call: TransactionalCall) -> bytes:
         """The whole response frame, length field included."""
@@ -47,16 +61,32 @@ class TransactionResponder:
         if isinstance(request, InitProducerIdRequest):
             response = await self._init_producer_id(call, request)
             return init_producer_id_frame(header.api_version, int32(header.correlation_id), response)
-        versions, code = SERVED[header.api_key], 0
+        versions = SERVED[header.api_key]
+        if isinstance(request, AddPartitionsToTxn):
+            body = await self._add_partitions(call, request)
+        else:
+            code = await self._step(call, request)
+            body = error_response(code, flexible=versions.is_flexible(header.api_version))
+        return frame_response(header, versions, body)
+
+    async def _add_partitions(self, call: TransactionalCall, request: AddPartitionsToTxn) -> bytes:
+        """The body of the answer. If one of the partitions may not join, none does."""
+        version = call.header.api_version
+        try:
+            refused = await self._refused(request.topics, call.caller)
+        except RequestError:
+            code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS.kafka_code
+            return add_partitions_to_txn_response(version, request.topics, code)
+        code = OPERATION_NOT_ATTEMPTED if refused else await self._step(call, request)
+        return add_partitions_to_txn_response(version, request.topics, code, refused)
+
+    async def _step(self, call: TransactionalCall, request: TransactionStep) -> int:
+        """Kafka's code."""
         try:
             await self._transactions.step(request, call.caller)
         except RequestError as error:
-            code = wire_code(header, error.code)
-        if isinstance(request, AddPartitionsToTxn):
-            body = add_partitions_to_txn_response(header.api_version, request.topics, code)
-        else:
-            body = error_response(code, flexible=versions.is_flexible(header.api_version))
-        return frame_response(header, versions, body)
+            return wire_code(call.header, error.code)
+        return 0
 
     async def _init_producer_id(
         self, call: TransactionalCall, request: InitProducerIdRequest

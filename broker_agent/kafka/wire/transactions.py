@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from pidkeeper.broker_agent.coordinator.requests import AddOffsetsToTxn, AddPartitionsToTxn, EndTxn
@@ -44,14 +46,28 @@ def read_end_txn_request(reader: Reader, version: int) -> EndTxn:
     return request
 
 
-def add_partitions_to_txn_response(version: int, topics: list[TransactionTopic], error_code: int) -> bytes:
-    """The body of the answer: the same code for every partition, since all of them join or none does."""
+def add_partitions_to_txn_response(
+    version: int,
+    topics: list[TransactionTopic],
+    error_code: int,
+    refused: Mapping[tuple[str, int], int] = MappingProxyType({}),
+) -> bytes:
+    """The body of the answer: the same code for every partition, since all of them join or none does.
+
+    `refused`: the codes of those that keep the others from it, by topic and partition.
+    """
     flexible = ADD_PARTITIONS_VERSIONS.is_flexible(version)
-    code_and_tags = int16(error_code) + tags(flexible=flexible)
+    end = tags(flexible=flexible)
     results = [
         string(topic.topic, flexible=flexible)
-        + array([int32(number) + code_and_tags for number in topic.partitions], flexible=flexible)
-        + tags(flexible=flexible)
+        + array(
+            [
+                int32(number) + int16(refused.get((topic.topic, number), error_code)) + end
+                for number in topic.partitions
+            ],
+            flexible=flexible,
+        )
+        + end
         for topic in topics
     ]
     return int32(0) + array(results, flexible=flexible) + tags(flexible=flexible)
