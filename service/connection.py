@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from http import HTTPStatus
 from typing import Any, Final
 
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
+from pidkeeper.protocol.errors import ErrorCode
 from pidkeeper.service.access import Principal
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.hung_up import has_hung_up
 from pidkeeper.service.known_head import KnownHeads, encode_answer
+from pidkeeper.service.problems import HttpError, problem_response, quoted
 
 FREE_REQUEST_BYTES: Final = 8 * 1024
 """Bytes of unfinished requests that every connection may hold: a head of 1 KiB, a token of 4 KiB, and any body but that
@@ -149,6 +152,23 @@ class Connection(RequestHandler):
             self._received = self._last_chunk if self._last_chunk > FREE_REQUEST_BYTES else 0
             if before > FREE_REQUEST_BYTES:
                 self._holder.request_grew(self, self._received)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """A problem document, like every other refusal, for what aiohttp cannot read: a head that is too long or none
+        at all. It logs it, and ends the connection."""
+        super().handle_error(request, status, exc, message)
+        faulty = status >= HTTPStatus.INTERNAL_SERVER_ERROR
+        code = ErrorCode.UNKNOWN_SERVER_ERROR if faulty else ErrorCode.INVALID_REQUEST
+        problem = problem_response(HttpError(status, code, quoted(message or code.meaning)), None)
+        answer = web.Response(status=status, headers=problem.headers, body=problem.body)
+        answer.force_close()
+        return answer
 
     # Requests with a known head.
 

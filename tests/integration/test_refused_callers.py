@@ -591,6 +591,8 @@ ORDERS: Final[dict[str, Any]] = {
     "transfer_leadership": {},
     "add_voter": {"id": 9, "peer": "127.0.0.1:1", "http": "https://127.0.0.1:1"},
     "remove_voter": None,
+    "order_topic": {"topic_id": str(uuid.uuid4()), "name": "orders", "partitions": 1},
+    "remove_topic": None,
 }
 """What would be carried out, for an operator, by each of the calls that change the cluster."""
 

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from yarl import URL
 
+from pidkeeper.protocol.messages import Problem
 from pidkeeper.service.access import Access, Principal
 from pidkeeper.service.app import App
 from pidkeeper.service.connections import fitting_connections
@@ -142,6 +143,31 @@ def test_connections_fit_below_the_limit_of_open_files(
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, soft))
     assert fitting_connections(4000, 8000, reserved=256) == (fitting or [4000, 8000])
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /livez?after=" + b"x" * 9000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 9000 + b"\r\n\r\n",
+        b"GET /livez HTTP/9\r\nHost: x\r\n\r\n",
+        b"no request at all\r\n\r\n",
+    ],
+)
+async def test_a_head_that_cannot_be_read_gets_a_problem_document_and_the_end(app: App, head: bytes) -> None:
+    server = HttpServer(app)
+    reader, writer = await asyncio.open_connection(*await server.start("127.0.0.1", 0))
+    writer.write(head)
+    async with asyncio.timeout(5):
+        answer = await reader.read()
+    top, _, body = answer.partition(b"\r\n\r\n")
+    assert top.startswith((b"HTTP/1.1 400 ", b"HTTP/1.0 400 "))
+    assert b"content-type: application/problem+json" in top.lower()
+    problem = msgspec.json.decode(body, type=Problem)
+    assert (problem.status, problem.code) == (400, "INVALID_REQUEST")
+    assert 0 < len(problem.detail) < 500
+    writer.close()
+    await server.stop(1.0)
 
 
 async def test_upkeep_runs_while_it_is_served(app: App, arithmetic: Arithmetic) -> None:
