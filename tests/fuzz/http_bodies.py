@@ -26,10 +26,12 @@ from pidkeeper.controller.api.app import build_app
 from pidkeeper.controller.api.limits import ApiLimits
 from pidkeeper.controller.migration.znode import ZnodeBlock, encode
 from pidkeeper.controller.migration.zookeeper import Znode
+from pidkeeper.controller.state.logs.state import LogsState
 from pidkeeper.controller.state.migration import MigrationState
 from pidkeeper.controller.state.transactions import TransactionsState
 from pidkeeper.controller.state.transitions import TransactionStatus
 from pidkeeper.protocol.ids import ProducerIdBlock
+from pidkeeper.protocol.logs import TopicRecord
 from pidkeeper.protocol.messages import AllocatedBlock
 from pidkeeper.protocol.migration import MigrationPhase, MigrationRecord
 from pidkeeper.protocol.records import MAX_MEMBERS
@@ -43,7 +45,7 @@ from tests.fuzz.kafka_requests import Granting
 from tests.fuzz.mutator import Parts
 from tests.fuzz.quorum_member import LEARNER, ChangingMember
 from tests.fuzz.target import Target, Violation
-from tests.support.memory_member import QUORUM_NAME
+from tests.support.memory_member import FOUNDING_ID, QUORUM_NAME, STORE_ID
 from tests.support.whole_agent import make_agent
 
 JSON: Final = "application/json"
@@ -66,6 +68,10 @@ _IDLE: Final = TransactionRecord("tx", 7, 0, -1, -1, 1000, TransactionStatus.EMP
 _OPEN: Final = TransactionRecord(
     "open", 8, 0, -1, -1, 1000, TransactionStatus.ONGOING, 0, (TopicPartitions("t", (0, 3)),), 0
 )
+_BROKER: Final = {"broker_id": 7, "broker_epoch": 0}
+_NEW_TOPIC: Final = {"topic_id": str(uuid.UUID(int=4)), "name": "new", "partitions": 2, "retention_ms": 1000}
+_TOPICS: Final = ((0, "known"), (2, "doomed"))
+"""The first log of each topic that there is."""
 _VALID: Final[dict[str, dict[str, Any]]] = {
     "/v1/transactions/init-producer-id": {
         **_PRODUCER,
@@ -78,13 +84,30 @@ _VALID: Final[dict[str, dict[str, Any]]] = {
     "/v1/transactions/end": {**_PRODUCER, "committed": False},
     "/v1/transactions/abort": {"transactional_id": "open"},
     "/v1/migration/zookeeper/finalize": {"agreed": True},
+    "/v1/topics": _NEW_TOPIC,
+    "/v1/topics/create": {**_NEW_TOPIC, "name": "of-7", "topic_id": str(uuid.UUID(int=5)), **_BROKER},
+    "/v1/topics/delete": {"name": "doomed", **_BROKER},
+    "/v1/topics/find": {"names": ["known", "unknown"]},
+    "/v1/objects/commit": {
+        **_BROKER,
+        "founding_id": str(FOUNDING_ID),
+        "number": 0,
+        "size": 161,
+        "batches": [[0, 1, 0, 80, -1, -1, -1, 5, False], [1, 3, 81, 80, 8, 0, 0, 5, False]],
+    },
+    "/v1/logs/read": {"logs": [[0, 0, 1000], [9, 1, 0]], "committed": True, "confirmed": True},
+    "/v1/logs/watch": {"logs": [[0, 5, 5]], "wait_ms": 0},
+    "/v1/logs/offsets": {"logs": [[0, -1], [0, 5]], "committed": True},
 }
-"""A valid body of each call that a transaction needs, or the end of the migration."""
+"""A valid body of each call that a transaction or a topic needs, or the end of the migration."""
 
 _QUERIES: Final = {
     "/v1/producer-ids/blocks": "?after=-1&limit=10",
     "/v1/transactions": "?after=&limit=10&state=Empty&producer_id=7",
     "/v1/transactions/describe": "?transactional_id=tx",
+    "/v1/topics": "?after=&limit=10",
+    "DELETE /v1/topics": "?name=doomed",
+    "/v1/topics/describe": "?name=known&after=-1&limit=10",
 }
 
 _MALFORMED: Final = re.compile(rb"[^ -~]|^ |  |^[^ ]*[^A-Z ]")
@@ -161,7 +184,7 @@ class _HttpTarget(Target):
             (re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)).encode()), path) for _, path in self._calls
         ]
         self.corpus: list[Parts] = [
-            (f"{method} {_filled(path)} {media}".encode(), body)
+            (f"{method} {_filled(method, path)} {media}".encode(), body)
             for method, path in self._calls
             for media, body in self._bodies(method, path)
         ]
@@ -312,9 +335,10 @@ def _packed(value: Any) -> bytes | None:
         return None
 
 
-def _filled(path: str) -> str:
+def _filled(method: str, path: str) -> str:
+    query = _QUERIES.get(f"{method} {path}", _QUERIES.get(path, ""))
     path = path.replace("livez/{check}", "livez/loop").replace("readyz/{check}", "readyz/leader")
-    return re.sub(r"\{\w+\}", "7", path) + _QUERIES.get(path, "")
+    return re.sub(r"\{\w+\}", "7", path) + query
 
 
 def _detail(answer: bytes) -> str:
@@ -340,6 +364,10 @@ class ControllerHttpTarget(_HttpTarget):
             cluster_transactional_inits=rate,
             broker_transactions=rate,
             cluster_transactions=rate,
+            broker_commits=rate,
+            cluster_commits=rate,
+            broker_reads=rate,
+            cluster_reads=rate,
         )
         return build_app(self._member, limits=limits)
 
@@ -359,6 +387,8 @@ class ControllerHttpTarget(_HttpTarget):
             transactions,
             member.machine.migration.phase,
             member.znode.now,
+            [topic.name for topic in member.log_machine.logs.topics.all()],
+            member.log_machine.logs.rows,
         )
 
     def _bodies(self, method: str, path: str) -> Iterator[tuple[str, bytes]]:
@@ -408,6 +438,10 @@ class ControllerHttpTarget(_HttpTarget):
         member.machine.migration = MigrationState(MigrationRecord(MigrationPhase.DUAL_WRITE, QUORUM_NAME, -1, 0))
         member.znode.now = Znode(encode(ZnodeBlock(-1, 0, 999, QUORUM_NAME)), 0)
         member.steps_wait = True
+        member.log_machine.logs = LogsState()
+        member.log_machine.logs.pin(STORE_ID, "the target")
+        topics = [TopicRecord(uuid.UUID(int=1 + first), name, 2, first, -1, -1, 0) for first, name in _TOPICS]
+        member.log_machine.replay(topics)
 
 
 class AgentHttpTarget(_HttpTarget):

@@ -336,9 +336,9 @@ FOUNDING_BUGS: Final = (
         (
             replace(
                 NODE,
-                "Decider._next_batch",
-                "self._prepared(self._waiting[0].request)",
-                "self._waiting[0].request",
+                "Decider._decide_queue",
+                "self._prepared(queue[0].request)",
+                "queue[0].request",
             ),
             replace(
                 NODE, "Leadership.submit", "self._take(request, answer)", "self._take(self._prepared(request), answer)"

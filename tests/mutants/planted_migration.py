@@ -359,7 +359,7 @@ MIGRATION_BUGS: Final = (
         "restore-forgets-the-migration",
         "members hold the same state",
         "KAFKA-13357's class: a section of the snapshot is not read",
-        (replace(STATE, "restore", "MigrationState(_)", "MigrationState()"),),
+        (replace(STATE, "StateMachine.restore", "MigrationState(_)", "MigrationState()"),),
     ),
     Planted(
         "bridge-begun-after-blocks-were-handed-out",

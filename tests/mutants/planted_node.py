@@ -23,7 +23,7 @@ NODE_BUGS: Final = (
         "further-blocks-cost-no-token",
         "a broker over its rate waits",
         "a quota of requests, where one request brings many blocks",
-        (replace("controller/api", "Operations._submit_further", "self._allocations.admit(_, _)", "None"),),
+        (replace("controller/api", "Operations._submit_further", "self._gate.allocations.admit(_, _)", "None"),),
         ("tests/unit/controller/api/test_operations.py",),
         unseen="its quotas are out of the way",
     ),
@@ -110,7 +110,9 @@ NODE_BUGS: Final = (
         "the driver tells the leader's side nothing of a lost leadership",
         (
             delete(
-                NODE, "Leadership.observe", "self._proposals.deposed()\nself.decider.fail(_)\nself.migration.deposed()"
+                NODE,
+                "Leadership.observe",
+                "self._proposals.deposed()\nself.decider.fail(_)\nself.log_watch.deposed()\nself.migration.deposed()",
             ),
         ),
         _LEADERSHIP,

@@ -112,7 +112,7 @@ OWN_ID_BUGS: Final = (
         "spare-block-lost-by-a-restore",
         "members that have applied the same hold the same",
         "a range forgotten where two were kept",
-        (replace(STATE, "restore", "OwnIds(image.own_ids)", "OwnIds(image.own_ids[:1])"),),
+        (replace(STATE, "StateMachine.restore", "OwnIds(image.own_ids)", "OwnIds(image.own_ids[:1])"),),
         (_OWN_IDS,),
     ),
     Planted(
@@ -122,7 +122,7 @@ OWN_ID_BUGS: Final = (
         (
             replace(
                 STATE,
-                "restore",
+                "StateMachine.restore",
                 "self.own_ids = OwnIds(image.own_ids)",
                 "size = self.block_size\n"
                 "whole = [type(one)(one.first - one.first % size, one.last) for one in image.own_ids]\n"

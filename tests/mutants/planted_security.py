@@ -201,8 +201,8 @@ SECURITY_BUGS: Final = (
             replace(
                 "controller/kafka",
                 "_register",
-                "RegisterBrokerRequest(_1, _2, _3, _4)",
-                'RegisterBrokerRequest(_1, _2, _3 or "broker.test:65535", _4)',
+                "RegisterBrokerRequest(_1, _2, _3, _4, _5)",
+                'RegisterBrokerRequest(_1, _2, _3 or "broker.test:65535", _4, _5)',
             ),
         ),
         ("tests/unit/controller/kafka/test_interface.py",),

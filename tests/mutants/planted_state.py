@@ -55,7 +55,7 @@ STATE_BUGS: Final = (
         (
             replace(
                 STATE,
-                "restore",
+                "StateMachine.restore",
                 "self.producer_ids = ProducerIdsState(_, _1)",
                 "known = 0 if _1 is None else _1.first + _1.length\nself.producer_ids = ProducerIdsState(known, _1)",
             ),
@@ -66,7 +66,7 @@ STATE_BUGS: Final = (
         "restore-starts-the-counter-anew",
         "no ID twice",
         "Redpanda #15054: the counter restarts after a cluster restore",
-        (replace(STATE, "restore", "ProducerIdsState(_, _1)", "ProducerIdsState(0, _1)"),),
+        (replace(STATE, "StateMachine.restore", "ProducerIdsState(_, _1)", "ProducerIdsState(0, _1)"),),
     ),
     Planted(
         "snapshot-offset-is-inclusive",

@@ -106,7 +106,7 @@ TRANSACTION_BUGS: Final = (
         "candidate-of-an-unknown-outcome-reused",
         "no ID goes to two transactional ids",
         "KAFKA-15552's class: an ID that may have been given out counted as free",
-        (replace(AGENT, "settle", "certain and _1 and _2", "_1 and _2"),),
+        (replace(AGENT, "Candidates.settle", "certain and _1 and _2", "_1 and _2"),),
         ("tests/unit/broker_agent/test_candidates.py",),
     ),
     Planted(
@@ -191,7 +191,14 @@ TRANSACTION_BUGS: Final = (
         "commit-granted-for-an-abort",
         "an acknowledged outcome is never another one",
         "KIP-98: a repeated EndTxn is granted for the same outcome alone",
-        (replace(STATE, "end", "_1.status == PREPARED[_]", "_1.status in {_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}"),),
+        (
+            replace(
+                STATE,
+                "transitions.end",
+                "_1.status == PREPARED[_]",
+                "_1.status in {_S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}",
+            ),
+        ),
     ),
     Planted(
         "ended-at-once-before-all-read-it",
