@@ -135,6 +135,7 @@ async def _running(
             app = build_app(
                 agent,
                 listener,
+                room=room,
                 tokens=callers.tokens,
                 users=callers.users,
                 acls=callers.acls,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.service.exchange import HttpRequest, HttpResponse
 from pidkeeper.service.health_check import HealthCheck
@@ -35,7 +37,7 @@ class Draining:
 
 def report(name: str, checks: Sequence[HealthCheck], excluded: Sequence[str], *, verbose: bool) -> tuple[int, str]:
     """Status and text of the probe `name`: `ok`, or a line for each check if asked for or if one fails."""
-    failed = any(not check.ok and check.name not in excluded for check in checks)
+    failed = any(not check.ok and check.counts and check.name not in excluded for check in checks)
     if not failed and not verbose:
         return 200, "ok\n"
     lines = [_line(check, check.name in excluded) for check in checks]
@@ -48,7 +50,9 @@ def report(name: str, checks: Sequence[HealthCheck], excluded: Sequence[str], *,
 def _line(check: HealthCheck, excluded: bool) -> str:
     if excluded:
         return f"[+]{check.name} excluded: ok"
-    return f"[+]{check.name} ok" if check.ok else f"[-]{check.name} failed: {check.detail}"
+    if check.ok:
+        return f"[+]{check.name} ok"
+    return f"[-]{check.name} failed{'' if check.counts else ', which does not count'}: {check.detail}"
 
 
 class Probe:
@@ -90,7 +94,8 @@ class Probe:
         checks = self._checks()
         for check in checks:
             if check.name == wanted:
-                return _text(*report(self._name, [check], (), verbose="verbose" in request.url.query))
+                alone = msgspec.structs.replace(check, counts=True)
+                return _text(*report(self._name, [alone], (), verbose="verbose" in request.url.query))
         names = ", ".join(check.name for check in checks)
         detail = f"{self._name} has no check {quoted(wanted)}; it has {names}"
         return problem_response(RequestError(ErrorCode.RESOURCE_NOT_FOUND, detail), None)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from pidkeeper.broker_agent.agent import Agent
+from pidkeeper.broker_agent.api.data_metrics import DataCollector
 from pidkeeper.broker_agent.api.file_metrics import FileCollector
 from pidkeeper.broker_agent.api.metrics import AgentCollector
 from pidkeeper.broker_agent.api.operations import Operations
 from pidkeeper.broker_agent.api.routes import ROUTES
+from pidkeeper.broker_agent.data.room import DataRoom
 from pidkeeper.broker_agent.security.acls import AclList
 from pidkeeper.broker_agent.security.fingerprints import Fingerprints
 from pidkeeper.broker_agent.security.user_list import UserList
@@ -30,13 +32,14 @@ def build_app(
     agent: Agent,
     listener: KafkaListener,
     *,
+    room: DataRoom | None = None,
     tokens: TokenList | None = None,
     users: UserList | None = None,
     acls: AclList | None = None,
     protection: Protection = UNPROTECTED,
     tracer: Tracer | None = None,
 ) -> App:
-    """The app that serves `agent`; `listener` is counted in its metrics.
+    """The app that serves `agent`; `listener` is counted in its metrics, and `room`, if it keeps partition logs.
 
     `tokens`: of callers with roles of their own; None leaves all calls open, unless `protection` wants names. `users`:
     those of the Kafka listener. `acls`: which transactional ids callers may use. `tracer`: gets the spans of requests.
@@ -50,7 +53,12 @@ def build_app(
         operations=operations,
         live=operations.liveness,
         ready=operations.readiness,
-        collectors=[AgentCollector(agent, listener), CertificateCollector(protection), FileCollector(fingerprints)],
+        collectors=[
+            AgentCollector(agent, listener),
+            CertificateCollector(protection),
+            FileCollector(fingerprints),
+            *([] if room is None else [DataCollector(room, agent.session)]),
+        ],
         upkeep=agent.late_requests.beat,
         answers_in_kind=True,
         tracer=tracer,

@@ -80,6 +80,10 @@ class Operations:
         return []
 
     def readiness(self) -> list[HealthCheck]:
-        """Whether claims will succeed."""
+        """Whether claims will succeed, and, beside that, whether records are taken."""
         reasons = self._agent.why_not_ready()
-        return [HealthCheck("claims", not reasons, "; ".join(reasons))]
+        claims = HealthCheck("claims", not reasons, "; ".join(reasons))
+        if self._agent.session.store_id is None:
+            return [claims]
+        unknown = self._agent.session.why_store_unknown()
+        return [claims, HealthCheck("store", not unknown, unknown, counts=False)]

@@ -31,6 +31,11 @@ class Discarder:
         self._task: asyncio.Task[None] | None = None
         self.left = 0
 
+    @property
+    def waiting(self) -> int:
+        """How many objects are still to be deleted, without those of the call under way."""
+        return len(self._names)
+
     def discard(self, name: str) -> None:
         """Have an object deleted, soon."""
         if len(self._names) >= MAX_DISCARDED:

@@ -53,6 +53,11 @@ class Watcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures = 0
 
+    @property
+    def calls_under_way(self) -> int:
+        """Calls that wait at the leader, or for the next try."""
+        return len(self._tasks)
+
     async def wait(self, interests: Mapping[int, Ends], seconds: float) -> bool:
         """Wait until a log has other ends than those of `interests`, or is gone; False if the time is up before."""
         moved: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -86,6 +86,21 @@ class Session:
         self._epoch_doubted = asyncio.Event()
         self._registering = asyncio.Lock()
 
+    @property
+    def store_known(self) -> bool:
+        """Whether the quorum was told of the store under the registration in force; it takes no objects before."""
+        return self.broker_epoch is not None and self.store_epoch == self.broker_epoch
+
+    def why_store_unknown(self) -> str:
+        """Why the quorum does not know the store, in words; empty if it does, or if there is none."""
+        if self.store_id is None or self.store_known:
+            return ""
+        if self.broker_epoch is None:
+            return "not registered with the controller yet"
+        if self.metadata_version < PARTITION_LOGS:
+            return f"the quorum's metadata version is {self.metadata_version}, records need {PARTITION_LOGS}"
+        return "the quorum was not told of the store yet"
+
     def doubt_epoch(self, epoch: int) -> None:
         """Note that a controller refused `epoch`: the next heartbeat follows at once, and registers anew if need be."""
         if epoch == self.broker_epoch:

@@ -86,7 +86,7 @@ class KafkaListener:
     nothing, and need not.
 
     `connections`, in the order in which they came. When there is one too many, one gives way as in Places, where
-    whoever has asked since the last sweep is busy.
+    whoever has asked since the last sweep is busy. `pool`: the memory of long requests and of calls that overlap.
     """
 
     respond: Respond
@@ -112,7 +112,7 @@ class KafkaListener:
         self._unread: Patience[Connection] = Patience(ANSWER_SECONDS)
         self._request_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_REQUEST_BYTES, shared=SHARED_BYTES)
         self._answer_bytes: SharedBytes[Connection] = SharedBytes(free=FREE_ANSWER_BYTES, shared=SHARED_BYTES)
-        self._pool: MemoryPool[Connection] = MemoryPool(POOL_BYTES)
+        self.pool: MemoryPool[Connection] = MemoryPool(POOL_BYTES)
         self._fair_bytes = FAIR_BYTES_PER_SECOND * REQUEST_SECONDS
         self.sweeps = 0
         self.accepted = 0
@@ -253,11 +253,11 @@ class KafkaListener:
     def allocate(self, connection: Connection, size: int, granted: Callable[[], None]) -> bool:
         """Take memory for one request; whether it is there. If not, `granted` is called in a later turn of the event
         loop, unless the connection is lost before that."""
-        return self._pool.allocate(connection, size, granted)
+        return self.pool.allocate(connection, size, granted)
 
     def release(self, size: int) -> None:
         """Give that back."""
-        _call_soon(self._pool.release(size))
+        _call_soon(self.pool.release(size))
 
     def forget(self, connection: Connection) -> None:
         """It has ended."""
@@ -267,7 +267,7 @@ class KafkaListener:
             waiting.end(connection)
         for held in (self._request_bytes, self._answer_bytes):
             held.drop(connection)
-        _call_soon(self._pool.forget(connection))
+        _call_soon(self.pool.forget(connection))
 
     def _cut_for_memory(self, connections: list[Connection]) -> None:
         for connection in connections:

@@ -19,7 +19,12 @@ def listener_families(prefix: str, listener: KafkaListener) -> Iterator[Metric]:
         ("malformed_frames", "Kafka connections closed for a malformed request.", listener.malformed),
     ):
         yield CounterMetricFamily(prefix + name, text, value=value)
-    yield GaugeMetricFamily(prefix + "connections", "Open Kafka connections.", value=len(listener.connections))
+    for name, text, value in (
+        ("connections", "Open Kafka connections.", len(listener.connections)),
+        ("pool_bytes", "Bytes that long and overlapping Kafka requests hold.", listener.pool.used),
+        ("pool_waiting", "Kafka connections that wait for memory for such a request.", listener.pool.waiting),
+    ):
+        yield GaugeMetricFamily(prefix + name, text, value=value)
     for name, text, counts in (
         (
             "connections_cut",

@@ -27,6 +27,11 @@ class MemoryPool(Generic[Holder]):
         self._waiting: OrderedDict[Holder, tuple[int, Callable[[], None]]] = OrderedDict()
         self.used = 0
 
+    @property
+    def waiting(self) -> int:
+        """How many wait in the line."""
+        return len(self._waiting)
+
     def allocate(self, holder: Holder, size: int, granted: Callable[[], None]) -> bool:
         """Take `size` bytes; whether they are granted now. If not, `granted` is given by a later `release`. A holder
         waits for one thing at a time."""

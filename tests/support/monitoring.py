@@ -23,6 +23,7 @@ SECTIONS: Final = (
     "Kafka's protocol at controllers",
     "The leader",
     "Agents",
+    "Agents with partition logs",
     "With TLS",
     "With ZooKeeper",
 )

@@ -19,11 +19,11 @@ async def test_the_longest_frame_is_gathered_and_begun_and_its_memory_given_back
     reader, writer = await served.connect()
     writer.write(frame(1, size=LONGEST) + frame(2) + frame(3, AT_ONCE))
     await until(lambda: list(served.calls.under_way) == [1, 2])
-    assert served.listener._pool.used == LONGEST + 10
+    assert served.listener.pool.used == LONGEST + 10
     served.calls.give(1)
     served.calls.give(2)
     assert await served.numbers(reader, 3) == [1, 2, 3]
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
     assert not any(served.listener.cut.values())
 
 
@@ -39,7 +39,7 @@ async def test_a_frame_is_refused_by_its_head(served: Served, head: bytes, split
     await asyncio.sleep(0.01)
     writer.write(head[split:])
     assert await served.rest(reader) == b""
-    assert (served.listener.malformed, served.listener._pool.used) == (1, 0)
+    assert (served.listener.malformed, served.listener.pool.used) == (1, 0)
 
 
 async def test_a_short_frame_in_pieces_of_a_head_is_answered(served: Served) -> None:
@@ -55,10 +55,10 @@ async def test_a_long_call_that_is_alone_gives_its_memory_back_wherever_it_stand
     writer.write(frame(1, ALONE, LONG) + frame(2) + frame(3, ALONE, LONG) + frame(4))
     for number in (1, 2, 3, 4):
         await until(lambda number=number: number in served.calls.under_way)  # type: ignore[misc]
-        assert served.listener._pool.used <= LONG + 10
+        assert served.listener.pool.used <= LONG + 10
         served.calls.give(number)
     assert await served.numbers(reader, 4) == [1, 2, 3, 4]
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
 
 
 async def test_a_long_request_that_is_answered_at_once_gives_its_memory_back(served: Served) -> None:
@@ -66,35 +66,35 @@ async def test_a_long_request_that_is_answered_at_once_gives_its_memory_back(ser
     writer.write(frame(1, LONG_AT_ONCE, LONG) + frame(2))
     assert await served.numbers(reader, 1) == [1]
     await until(lambda: 2 in served.calls.under_way)
-    assert served.listener._pool.used == 10
+    assert served.listener.pool.used == 10
     writer.write(frame(3, LONG_AT_ONCE, LONG))
     await until(lambda: 3 in served.calls.at_once)
     served.calls.give(2)
     assert await served.numbers(reader, 2) == [2, 3]
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
 
 
 async def test_a_lost_connection_gives_back_what_a_request_holds_that_has_not_begun(served: Served) -> None:
     _, writer = await served.connect()
     writer.write(frame(1) + frame(2, ALONE, LONG))
-    await until(lambda: served.listener._pool.used == LONG + 10)
+    await until(lambda: served.listener.pool.used == LONG + 10)
     await until(lambda: all(connection._deferred for connection in served.listener.connections))
     writer.transport.abort()
-    await until(lambda: served.listener._pool.used == 10)
+    await until(lambda: served.listener.pool.used == 10)
     served.calls.give(1)
-    await until(lambda: served.listener._pool.used == 0)
+    await until(lambda: served.listener.pool.used == 0)
     assert served.calls.begun == [1]
 
 
 async def test_a_lost_connection_gives_back_what_a_part_of_a_request_holds(served: Served) -> None:
     _, writer = await served.connect()
     writer.write(frame(1) + frame(2, size=LONG)[:-1])
-    await until(lambda: served.listener._pool.used == LONG + 10)
+    await until(lambda: served.listener.pool.used == LONG + 10)
     assert served.listener._request_bytes.used == 0, "it is counted twice"
     writer.transport.abort()
-    await until(lambda: served.listener._pool.used == 10)
+    await until(lambda: served.listener.pool.used == 10)
     served.calls.give(1)
-    await until(lambda: served.listener._pool.used == 0)
+    await until(lambda: served.listener.pool.used == 0)
     assert served.listener._request_bytes.used == 0
 
 
@@ -125,7 +125,7 @@ async def test_a_fair_rate_is_time_enough_and_a_slower_one_is_not(
     async with asyncio.timeout(10):
         assert await asyncio.gather(*ends) == [b"", b""]
     assert served.listener.cut["head"] == 2
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
 
 
 async def test_the_time_of_a_long_request_begins_with_its_memory(served: Served) -> None:
@@ -172,4 +172,4 @@ async def test_a_long_frame_is_looked_at_at_its_head_and_when_it_is_whole(
     served.calls.give(5)
     await until(lambda: len(transport.written) == 48)
     connection.connection_lost(None)
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0

@@ -30,7 +30,7 @@ async def test_calls_that_overlap_are_under_way_together_and_answered_in_order(s
     assert await served.numbers(reader, 5) == [0, 1, 2, 3, 4]
     served.calls.give(5)
     assert await served.numbers(reader, 1) == [5]
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
 
 
 async def test_as_many_as_the_bound_are_under_way_and_the_next_begins_with_each_answer(served: Served) -> None:
@@ -112,7 +112,7 @@ async def test_a_call_that_fails_ends_the_connection_in_its_turn(served: Served)
     assert reported == ["call 2"]
     assert 5 not in served.calls.begun
     served.calls.give(4)
-    await until(lambda: served.listener._pool.used == 0)
+    await until(lambda: served.listener.pool.used == 0)
 
 
 async def test_a_malformed_frame_is_refused_after_the_answers_before_it(served: Served) -> None:
@@ -131,11 +131,11 @@ async def test_calls_of_a_lost_connection_go_on_and_hold_their_memory_until_they
     await until(lambda: len(served.calls.under_way) == 2)
     writer.transport.abort()
     await until(lambda: not served.listener.connections)
-    assert served.listener._pool.used == 100_000
+    assert served.listener.pool.used == 100_000
     assert not any(call.cancelled() for call in served.calls.under_way.values())
     served.calls.give(1)
     served.calls.give(0)
-    await until(lambda: served.listener._pool.used == 0)
+    await until(lambda: served.listener.pool.used == 0)
     assert served.calls.begun == [0, 1], "what had not begun does not"
 
 
@@ -190,5 +190,5 @@ async def test_whatever_is_asked_and_whenever_it_ends_answers_are_in_order(serve
     expected = [number for number in range(60) if number not in silent]
     assert await served.numbers(reader, len(expected)) == expected
     assert served.calls.begun == sorted(asked)
-    await until(lambda: served.listener._pool.used == 0)
+    await until(lambda: served.listener.pool.used == 0)
     assert served.listener._request_bytes.used == 0

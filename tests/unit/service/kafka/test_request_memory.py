@@ -28,7 +28,7 @@ async def test_who_finds_no_memory_waits_and_nobody_is_cut(served: Served, monke
     for number, (reader, _) in enumerate(clients):
         assert await served.numbers(reader, 3) == [10 * number + turn for turn in range(3)]
     assert served.calls.most_held == 2 * LONG, "two at a time"
-    assert (sum(served.listener.cut.values()), served.listener._pool.used) == (0, 0)
+    assert (sum(served.listener.cut.values()), served.listener.pool.used) == (0, 0)
 
 
 async def test_parts_of_requests_do_not_wait_for_each_other(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ async def test_parts_of_requests_do_not_wait_for_each_other(served: Served, monk
     clients = [await served.connect() for _ in range(3)]
     for number, (_, writer) in enumerate(clients):
         writer.write(frame(number, size=LONG)[: 2 * LONG // 3])
-    await until(lambda: served.listener._pool.used == 2 * LONG)
+    await until(lambda: served.listener.pool.used == 2 * LONG)
     for number, (_, writer) in enumerate(clients):
         writer.write(frame(number, size=LONG)[2 * LONG // 3 :])
     for _ in clients:
@@ -56,7 +56,7 @@ async def test_small_overlapping_calls_share_the_same_pool(served: Served, monke
     other.write(frame(10, size=100) + frame(11, ALONE))
     for number in range(5):
         await until(lambda number=number: number in served.calls.under_way)  # type: ignore[misc]
-        assert served.listener._pool.used <= 2500
+        assert served.listener.pool.used <= 2500
         served.calls.give(number)
     await until(lambda: 10 in served.calls.under_way)
     served.calls.give(10)
@@ -64,7 +64,7 @@ async def test_small_overlapping_calls_share_the_same_pool(served: Served, monke
     served.calls.give(11)
     assert await served.numbers(reader, 5) == list(range(5))
     assert await served.numbers(other_reader, 2) == [10, 11]
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
 
 
 async def test_who_hangs_up_while_it_waits_keeps_nobody_waiting(
@@ -75,18 +75,18 @@ async def test_who_hangs_up_while_it_waits_keeps_nobody_waiting(
     holder[1].write(frame(1, size=LONG))
     await until(lambda: 1 in served.calls.under_way)
     gone[1].write(frame(2, size=LONG))
-    await until(lambda: len(served.listener._pool._waiting) == 1)
+    await until(lambda: served.listener.pool.waiting == 1)
     last[1].write(frame(3, size=LONG))
-    await until(lambda: len(served.listener._pool._waiting) == 2)
+    await until(lambda: served.listener.pool.waiting == 2)
     for connection in tuple(served.listener.connections)[1:2]:
         connection.transport.abort()
-    await until(lambda: len(served.listener._pool._waiting) == 1)
+    await until(lambda: served.listener.pool.waiting == 1)
     served.calls.give(1)
     await until(lambda: 3 in served.calls.under_way)
     served.calls.give(3)
     assert await served.numbers(last[0], 1) == [3]
     assert 2 not in served.calls.begun
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
 
 
 @pytest.mark.parametrize("lost_first", [True, False])
@@ -95,12 +95,12 @@ async def test_memory_that_comes_too_late_is_given_back(
 ) -> None:
     """It is granted in one turn of the event loop, and told of in a later one: the connection may end between."""
     await served.restart(monkeypatch, POOL_BYTES=LONG)
-    pool = served.listener._pool
+    pool = served.listener.pool
     assert pool.allocate(Connection(served.listener), LONG, print)
     gathering, starting = [await served.connect() for _ in range(2)]
     gathering[1].write(frame(2, size=LONG - 10))
     starting[1].write(frame(3))
-    await until(lambda: len(pool._waiting) == 2)
+    await until(lambda: pool.waiting == 2)
     connections = tuple(served.listener.connections)
     told = pool.release(LONG)
     assert (len(told), pool.used) == (2, LONG)
@@ -118,7 +118,7 @@ async def test_memory_that_comes_too_late_is_given_back(
 async def waiting(served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Connection, Transport]]:
     """A connection with a call under way. If its next request is long, that finds no memory: LONG of it are held."""
     await served.restart(monkeypatch, POOL_BYTES=LONG + 20)
-    assert served.listener._pool.allocate(Connection(served.listener), LONG, print)
+    assert served.listener.pool.allocate(Connection(served.listener), LONG, print)
     connection, transport = Connection(served.listener), Transport()
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.data_received(frame(1))
@@ -139,10 +139,10 @@ async def test_what_waits_for_memory_goes_on_waiting_when_the_calls_before_it_ar
     assert (transport.reading, served.calls.begun) == (False, [1])
     served.listener.release(LONG)
     await until(lambda: 3 in served.calls.under_way)
-    assert served.listener._pool.used == LONG
+    assert served.listener.pool.used == LONG
     served.calls.give(3)
     await until(lambda: transport.written == response(1) + response(3))
-    assert (transport.reading, connection.muted, served.listener._pool.used) == (True, False, 0)
+    assert (transport.reading, connection.muted, served.listener.pool.used) == (True, False, 0)
 
 
 async def test_what_has_waited_for_memory_overtakes_nothing(
@@ -157,15 +157,15 @@ async def test_what_has_waited_for_memory_overtakes_nothing(
     assert (transport.written, connection.muted) == (b"", True)
     served.calls.give(1)
     await until(lambda: transport.written == response(1) + response(3) + response(4))
-    assert (connection.muted, served.listener._pool.used) == (False, 0)
+    assert (connection.muted, served.listener.pool.used) == (False, 0)
 
 
 async def test_who_has_waited_to_begin_is_read_from_again(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     await served.restart(monkeypatch, POOL_BYTES=LONG)
-    assert served.listener._pool.allocate(Connection(served.listener), LONG, print)
+    assert served.listener.pool.allocate(Connection(served.listener), LONG, print)
     _, writer = await served.connect()
     writer.write(frame(1))
-    await until(lambda: bool(served.listener._pool._waiting))
+    await until(lambda: served.listener.pool.waiting == 1)
     writer.write(frame(3))
     served.listener.release(LONG)
     await until(lambda: 3 in served.calls.under_way)
@@ -177,9 +177,9 @@ async def test_nothing_is_granted_to_a_client_that_does_not_read(served: Served)
     connection.connection_made(transport)  # type: ignore[arg-type]
     connection.pause_writing()
     connection.data_received(frame(2, AT_ONCE) + frame(3, size=LONG)[:100])
-    assert served.listener._pool.used == 0
+    assert served.listener.pool.used == 0
     connection.resume_writing()
-    assert served.listener._pool.used == LONG
+    assert served.listener.pool.used == LONG
     connection.connection_lost(None)
 
 
@@ -235,9 +235,9 @@ async def test_a_client_that_does_not_read_begins_nothing_more(served: Served) -
     assert served.listener._answer_bytes.used == 70_000 - 64 * 1024
     served.calls.give(3)
     await until(lambda: transport.written == response(1) + response(3))
-    assert (served.calls.begun, served.listener._pool.used) == ([1, 3], 0)
+    assert (served.calls.begun, served.listener.pool.used) == ([1, 3], 0)
     connection.resume_writing()
     await until(lambda: served.calls.begun == [1, 3, 5, 7])
-    assert served.listener._pool.used == LONG + 20
+    assert served.listener.pool.used == LONG + 20
     connection.connection_lost(None)
-    assert served.listener._pool.used == 20
+    assert served.listener.pool.used == 20

@@ -1,0 +1,69 @@
+"""What an agent that keeps partition logs counts besides. Read when scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from pidkeeper.broker_agent.data.room import DataRoom
+from pidkeeper.broker_agent.session.session import Session
+
+PREFIX: Final = "pidkeeper_agent_data_"
+
+
+class DataCollector(Collector):
+    """Reads the counters, budgets and caches of `room` at the time of the scrape."""
+
+    def __init__(self, room: DataRoom, session: Session) -> None:
+        self._room = room
+        self._session = session
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._counters()
+        yield from self._gauges()
+        counters = self._room.counters
+        yield counters.put_durations.family(
+            PREFIX + "put_duration_seconds", "Seconds until an object was stored, with all tries."
+        )
+        yield counters.commit_durations.family(
+            PREFIX + "commit_duration_seconds", "Seconds until the quorum answered to an object, with all tries."
+        )
+
+    def _counters(self) -> Iterator[Metric]:
+        counters = self._room.counters
+        for name, text, value in (
+            ("produce_requests", "Produce requests.", counters.produce_requests),
+            ("batches_received", "Record batches that clients sent and that are in order.", counters.batches_in),
+            ("received_bytes", "Bytes of record batches that clients sent and that are in order.", counters.bytes_in),
+            ("batches_refused", "Record batches refused, by this agent or by the quorum.", counters.refused_batches),
+            ("objects_put", "Objects stored.", counters.objects_put),
+            ("objects_given_up", "Objects whose requests were refused, or ran out of time.", counters.objects_given_up),
+            ("objects_left", "Objects without use that were not deleted: they are garbage.", self._room.discarder.left),
+            ("fetch_requests", "Fetch requests.", counters.fetch_requests),
+            ("sent_bytes", "Bytes of record batches in answers to Fetch.", counters.bytes_out),
+            ("store_reads", "Ranges of objects read from the store.", counters.store_reads),
+            ("memory_reads", "Record batches that this agent still had in memory.", counters.recent_reads),
+        ):
+            yield CounterMetricFamily(PREFIX + name, text, value=value)
+
+    def _gauges(self) -> Iterator[Metric]:
+        room = self._room
+        pending, fetching = room.gatherer.room, room.fetcher.bytes
+        for name, text, value in (
+            ("pending_bytes", "Bytes of record batches that wait for their commit.", pending.held),
+            ("produce_waiting", "Produce requests that wait for room for their batches.", pending.waiting),
+            ("fetching_bytes", "Bytes of record batches in answers under way.", fetching.held),
+            ("fetch_waiting", "Fetch requests that wait for room for their answers.", fetching.waiting),
+            ("recent_bytes", "Bytes of this agent's newest objects that are kept in memory.", room.recent.bytes),
+            ("objects_to_delete", "Objects without use that wait to be deleted.", room.discarder.waiting),
+            ("watch_calls", "Calls to the leader that wait until a log goes on.", room.watcher.calls_under_way),
+            (
+                "store_known",
+                "1 while the quorum knows this agent's store; it takes no records before.",
+                int(self._session.store_known),
+            ),
+        ):
+            yield GaugeMetricFamily(PREFIX + name, text, value=value)
