@@ -20,7 +20,7 @@ from pidkeeper.broker_agent.kafka.transaction_responder import TransactionRespon
 from pidkeeper.protocol.addresses import HostPort
 from pidkeeper.service.access import Access
 from pidkeeper.service.kafka.listener import KafkaListener
-from tests.support.log_leader import FOUNDING, LogLeader
+from tests.support.log_leader import STORE, LogLeader
 from tests.support.stub_controller import StubQuorum
 from tests.support.waiting import until
 from tests.support.whole_agent import controller_client, make_agent
@@ -29,7 +29,8 @@ from tests.support.whole_agent import controller_client, make_agent
 class DataAgent:
     """`address`: of its Kafka listener."""
 
-    def __init__(self, address: str, leader: LogLeader, room: DataRoom) -> None:
+    def __init__(self, address: str, leader: LogLeader, room: DataRoom, store: ObjectStore) -> None:
+        self.store = store
         self.address = address
         self.leader = leader
         self.room = room
@@ -39,11 +40,12 @@ class DataAgent:
 async def data_agent(
     quorum: StubQuorum, leader: LogLeader, store: ObjectStore, **settings: Any
 ) -> AsyncIterator[DataAgent]:
-    """An agent that has registered at `quorum`, whose epochs `leader` knows."""
+    """An agent that has registered at `quorum`, whose logs `leader` decides on."""
+    quorum.keep_logs(leader)
     async with controller_client(quorum.urls) as client, contextlib.AsyncExitStack() as stack:
         listener = KafkaListener(Access.PRODUCER)
         kafka = HostPort("127.0.0.1", await listener.bind("127.0.0.1", 0))
-        agent = make_agent(client, kafka=kafka, heartbeat_seconds=0.05)
+        agent = make_agent(client, kafka=kafka, heartbeat_seconds=0.05, store_id=STORE)
         options = DataSettings(store="unused", **settings)
         room = DataRoom(options, store, leader, agent.session, agent.directory, random.Random(1))
         stack.push_async_callback(room.stop)
@@ -57,11 +59,8 @@ async def data_agent(
         await listener.serve(AgentApplication(responder, ask, apis=WITH_DATA))
         task = asyncio.create_task(agent.run())
         try:
-            await until(lambda: agent.reserve.remaining > 0, task)
-            # The stub tells of no founding, and is told of no store.
-            agent.session.founding_id = agent.session.founding_id or FOUNDING
-            agent.session.store_epoch = agent.session.broker_epoch
-            yield DataAgent(str(kafka), leader, room)
+            await until(lambda: agent.reserve.remaining > 0 and agent.session.store_known, task)
+            yield DataAgent(str(kafka), leader, room, store)
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pidkeeper.broker_agent.data.store.memory import MemoryStore
-from tests.support.log_leader import FOUNDING
+from pidkeeper.broker_agent.data.store.port import ObjectStore
+from pidkeeper.broker_agent.kafka.wire.data.record_batch import BatchHeader, read_batch_header
+from tests.support.log_leader import FOUNDING, LogLeader
 from tests.support.segment_builder import NO_PRODUCER, batch
 from tests.support.waiting import PATIENCE_SECONDS, PAUSE_SECONDS
 
@@ -86,6 +88,14 @@ def records(
     """A batch as a producer sends it; without a sequence, without idempotence."""
     producer = NO_PRODUCER if sequence < 0 else (producer_id, epoch, sequence)
     return memoryview(batch(0, values, producer=producer, **options))
+
+
+async def stored_headers(store: ObjectStore, leader: LogLeader, log: int) -> dict[int, BatchHeader]:
+    """The header of each batch in a log, as it is in the store, by its base offset there."""
+    return {
+        offset: read_batch_header(memoryview(await store.read(name, position, size)))
+        for offset, name, position, size in leader.places(log)
+    }
 
 
 async def until_stored(store: FaultyStore, names: Callable[[list[str]], bool]) -> None:

@@ -1,4 +1,4 @@
-"""The quorum's leader as far as partition logs go, in memory: what it answers to the calls of `ControllerClient`."""
+"""The quorum's leader as far as partition logs go, in memory: the real state and its decisions, without consensus."""
 
 from __future__ import annotations
 
@@ -6,17 +6,20 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
-import msgspec
-
+from pidkeeper.controller.node.log_views import find_offsets, find_topics, read_logs, topics_page
+from pidkeeper.controller.node.log_watch import LogWatch
+from pidkeeper.controller.state import requests
+from pidkeeper.controller.state.decide import decide
+from pidkeeper.controller.state.draft import Draft
+from pidkeeper.controller.state.machine import StateMachine
 from pidkeeper.protocol.errors import ErrorCode, RequestError
+from pidkeeper.protocol.founding import FoundingRecord
+from pidkeeper.protocol.ids import DEFAULT_BLOCK_SIZE
 from pidkeeper.protocol.log_messages import (
-    EARLIEST,
-    LATEST,
+    MAX_NAMED_TOPICS,
     MAX_READ_BATCHES,
-    MAX_TIMESTAMP,
-    AbortedTransaction,
     CommitObjectRequest,
     CommitObjectResponse,
     CreateTopicRequest,
@@ -25,117 +28,114 @@ from pidkeeper.protocol.log_messages import (
     FindOffsetsRequest,
     FindOffsetsResponse,
     FindTopicsRequest,
-    FoundOffset,
-    LogBatches,
-    Marker,
-    OfferedBatch,
     ReadLog,
     ReadLogsRequest,
     ReadLogsResponse,
-    StoredBatch,
     TopicDescription,
     TopicsPage,
     WatchLogsRequest,
     WatchLogsResponse,
 )
-from pidkeeper.protocol.logs import ObjectId, last_sequence
+from pidkeeper.protocol.logs import ObjectId
+from pidkeeper.protocol.metadata_version import LATEST
+from pidkeeper.protocol.records import (
+    FeatureLevelRecord,
+    LeaderChangeRecord,
+    ProducerIdFloorRecord,
+    Record,
+    decode_batch,
+    encode_batch,
+)
+from pidkeeper.protocol.transactions import TopicPartitions
 
-FOUNDING = uuid.UUID(int=42)
+FOUNDING: Final = uuid.UUID(int=42)
+STORE: Final = uuid.UUID(int=43)
+CLUSTER_ID: Final = "stub-cluster"
+NOW: Final = 1_700_000_000_000
+FIRST_EPOCH: Final = 5
+"""Of the broker that registers first."""
+
+GIVEN: Final = 1_000_000
+"""Producer IDs below it were given to somebody."""
+
 _Request = TypeVar("_Request")
 _Response = TypeVar("_Response")
-
-UNKNOWN_TOPIC, OUT_OF_RANGE, OUT_OF_ORDER = 3, 1, 45
-
-
-class MemoryRow(msgspec.Struct):
-    """A batch or a marker in a log."""
-
-    offset: int
-    records: int
-    producer_id: int
-    stored: StoredBatch | None = None
-    marker: Marker | None = None
-    offered: OfferedBatch | None = None
-
-
-class MemoryLog:
-    """One partition's log."""
-
-    def __init__(self) -> None:
-        self.start = 0
-        self.end = 0
-        self.rows: list[MemoryRow] = []
-        self.open: dict[int, int] = {}
-        self.aborted: list[tuple[int, int, int]] = []
-        self.newest: dict[int, deque[tuple[int, int, int]]] = {}
-
-    @property
-    def last_stable(self) -> int:
-        return min(self.open.values(), default=self.end)
-
-    def refusal(self, batch: OfferedBatch) -> int | None:
-        """The offset that a batch was given already, or minus the code of its refusal; None for a new one."""
-        if batch.producer_id < 0:
-            return None
-        newest = self.newest.get(batch.producer_id)
-        if newest is None:
-            return None if batch.base_sequence == 0 else -OUT_OF_ORDER
-        for first, last, offset in newest:
-            if (first, last) == (batch.base_sequence, last_sequence(batch.base_sequence, batch.records)):
-                return offset
-        return None if batch.base_sequence == newest[-1][1] + 1 else -OUT_OF_ORDER
-
-    def append(self, batch: OfferedBatch, stored: StoredBatch) -> int:
-        """The offset of a batch that joins."""
-        offset = self.end
-        self.rows.append(MemoryRow(offset, batch.records, batch.producer_id, stored=stored, offered=batch))
-        self.end += batch.records
-        if batch.transactional:
-            self.open.setdefault(batch.producer_id, offset)
-        if batch.producer_id >= 0:
-            last = last_sequence(batch.base_sequence, batch.records)
-            self.newest.setdefault(batch.producer_id, deque(maxlen=5)).append((batch.base_sequence, last, offset))
-        return offset
-
-    def end_transaction(self, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """Append a marker."""
-        offset = self.end
-        first = self.open.pop(producer_id, offset)
-        if not committed:
-            self.aborted.append((producer_id, first, offset))
-        marker = Marker(offset, producer_id, producer_epoch, committed, 1000)
-        self.rows.append(MemoryRow(offset, 1, producer_id, marker=marker))
-        self.end += 1
 
 
 class LogLeader:
     """Each call has the name that it has in `ControllerClient`, and raises RequestError.
 
-    `epochs`: those in force, by broker. `faults`: by call, what befalls the next ones: each is called with the request
-    before it is carried out, and may raise, wait, or say that the answer is `lost` by returning True.
-    `calls`: what was asked, in order. `commits`: the objects that were committed, in order.
+    `faults`: by call, what befalls the next ones: each is called with the request before it is carried out, and may
+    raise, wait, or say that the answer is `lost` by returning True. `edits`: by call, what is done to every answer:
+    called with the request and the answer. `calls`: what was asked, in order. `commits`: the objects that were
+    committed, in order, without those that were asked for again.
     """
 
-    def __init__(self, epochs: dict[int, int] | None = None) -> None:
-        self.epochs = {7: 5} if epochs is None else epochs
-        self.described: dict[str, TopicDescription] = {}
-        self.logs: dict[int, MemoryLog] = {}
-        self.next_log = 0
+    def __init__(self) -> None:
+        self.machine = StateMachine(CLUSTER_ID)
         self.calls: list[tuple[str, Any]] = []
         self.commits: list[CommitObjectRequest] = []
-        self.objects: list[str] = []
-        self.answers: dict[int, tuple[CommitObjectRequest, CommitObjectResponse]] = {}
         self.faults: dict[str, deque[Callable[[Any], Any]]] = {}
-        self._moved = asyncio.Condition()
+        self.edits: dict[str, Callable[[Any, Any], None]] = {}
+        self._watch = LogWatch()
+        history: list[Record] = [
+            FeatureLevelRecord(LATEST),
+            FoundingRecord(FOUNDING, DEFAULT_BLOCK_SIZE, False, 0),
+            ProducerIdFloorRecord(GIVEN, 0),
+        ]
+        self._replay([*history, *(LeaderChangeRecord(1) for _ in range(len(history), FIRST_EPOCH))])
+
+    # What a test does to it, and asks of it.
+
+    def decide(self, request: requests.Request) -> Any:
+        """Decide one request and replay it, as all members do. Raises RequestError."""
+        draft = Draft(self.machine, NOW)
+        answer = decide(draft, request)
+        self._replay(draft.records)
+        if isinstance(answer, RequestError):
+            raise answer
+        return answer
+
+    def register(self, broker_id: int = 7) -> int:
+        """A new process of a broker, with the cluster's store: its epoch."""
+        epoch: int = self.decide(requests.RegisterBroker(broker_id, str(uuid.uuid4()), store_id=STORE)).broker_epoch
+        return epoch
 
     def add_topic(self, name: str, partitions: int = 1) -> TopicDescription:
-        """A topic that is there."""
-        topic = TopicDescription(uuid.uuid4(), name, partitions, self.next_log, -1, -1)
-        self.described[name] = topic
-        for log in range(self.next_log, self.next_log + partitions):
-            self.logs[log] = MemoryLog()
-        self.next_log += partitions
-        return topic
+        """An operator creates a topic."""
+        made: TopicDescription = self.decide(
+            requests.CreateTopic(uuid.uuid4(), name, partitions, -1, -1, None, validate_only=False)
+        )
+        return made
+
+    def drop_topic(self, name: str) -> None:
+        """An operator deletes a topic."""
+        self.decide(requests.DeleteTopic(name, None, None))
+
+    def topic(self, name: str) -> TopicDescription:
+        """A topic that there is."""
+        (found,) = find_topics(self.machine.logs, [name]).topics
+        return found
+
+    def topic_names(self) -> list[str]:
+        """Of all topics."""
+        return [one.name for one in topics_page(self.machine.logs, "", MAX_NAMED_TOPICS).topics]
+
+    def begin(self, transactional_id: str, topic: str, *partitions: int, broker_id: int = 7) -> tuple[int, int]:
+        """A new producer begins a transaction in these partitions: its ID and epoch."""
+        broker = self._broker(broker_id)
+        pair = self.decide(requests.InitProducerId(*broker, transactional_id, 60_000, -1, -1, -1, may_take_block=True))
+        producer = pair.producer_id, pair.producer_epoch
+        joined = (TopicPartitions(topic, partitions),)
+        self.decide(requests.AddPartitionsToTxn(*broker, transactional_id, *producer, joined))
+        return producer
+
+    def end(self, transactional_id: str, *, committed: bool, broker_id: int = 7) -> None:
+        """The producer ends its transaction."""
+        record = self.machine.transactions.get(transactional_id)
+        assert record is not None, f"{transactional_id} is unknown"
+        producer = record.producer_id, record.producer_epoch
+        self.decide(requests.EndTxn(*self._broker(broker_id), transactional_id, *producer, committed))
 
     def fault(self, call: str, *faults: Callable[[Any], Any]) -> None:
         """What befalls the next calls of that name."""
@@ -145,19 +145,23 @@ class LogLeader:
         """The requests of that call so far."""
         return [request for name, request in self.calls if name == call]
 
-    async def end_transaction(self, log: int, producer_id: int, producer_epoch: int, *, committed: bool) -> None:
-        """A marker joins a log."""
-        self.logs[log].end_transaction(producer_id, producer_epoch, committed=committed)
-        await self._tell()
+    def places(self, log: int) -> list[tuple[int, str, int, int]]:
+        """Of each batch in a log, its base offset, and the object, the position and the size of it there."""
+        answer = read_logs(self.machine.logs, ReadLogsRequest([ReadLog(log, 0, 2**31 - 1)]))
+        batches = answer.logs[0].batches
+        assert len(batches) < MAX_READ_BATCHES, "there may be more than one answer holds"
+        return [(one.base_offset, answer.objects[one.object], one.position, one.size) for one in batches]
+
+    # The calls.
 
     async def commit_object(self, request: CommitObjectRequest) -> CommitObjectResponse:
         return await self._answer("commit_object", request, self._commit)
 
     async def read_logs(self, request: ReadLogsRequest) -> ReadLogsResponse:
-        return await self._answer("read_logs", request, self._read)
+        return await self._answer("read_logs", request, lambda asked: read_logs(self.machine.logs, asked))
 
     async def find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
-        return await self._answer("find_offsets", request, self._find_offsets)
+        return await self._answer("find_offsets", request, lambda asked: find_offsets(self.machine.logs, asked))
 
     async def create_topic(self, request: CreateTopicRequest) -> TopicDescription:
         return await self._answer("create_topic", request, self._create)
@@ -166,35 +170,21 @@ class LogLeader:
         return await self._answer("delete_topic", request, self._delete)
 
     async def find_topics(self, request: FindTopicsRequest) -> TopicsPage:
-        return await self._answer(
-            "find_topics",
-            request,
-            lambda asked: TopicsPage([self.described[name] for name in asked.names if name in self.described], None),
-        )
+        return await self._answer("find_topics", request, lambda asked: find_topics(self.machine.logs, asked.names))
 
     async def topics(self, after: str, limit: int) -> TopicsPage:
-        names = sorted(name for name in self.described if name > after)
-        page = [self.described[name] for name in names[:limit]]
-        return await self._answer(
-            "topics", (after, limit), lambda _: TopicsPage(page, page[-1].name if len(names) > limit else None)
-        )
+        return await self._answer("topics", (after, limit), lambda asked: topics_page(self.machine.logs, *asked))
 
     async def watch_logs(self, request: WatchLogsRequest) -> WatchLogsResponse:
-        await self._answer("watch_logs", request, lambda _: None)
+        answer: asyncio.Future[WatchLogsResponse] = asyncio.get_running_loop().create_future()
+        await self._answer("watch_logs", request, lambda asked: self._watch.add(self.machine.logs, asked.logs, answer))
         try:
-            async with asyncio.timeout(request.wait_ms / 1000), self._moved:
-                await self._moved.wait_for(lambda: self._gone_on(request))
+            async with asyncio.timeout(request.wait_ms / 1000):
+                return await answer
         except TimeoutError:
-            pass
-        return WatchLogsResponse(self._gone_on(request))
-
-    def _gone_on(self, request: WatchLogsRequest) -> list[int]:
-        logs = []
-        for watched in request.logs:
-            log = self.logs.get(watched.log)
-            if log is None or (log.end, log.last_stable) != (watched.end, watched.last_stable):
-                logs.append(watched.log)
-        return logs
+            return WatchLogsResponse([])
+        finally:
+            self._watch.remove(answer)
 
     async def _answer(self, call: str, request: _Request, carry_out: Callable[[_Request], _Response]) -> _Response:
         self.calls.append((call, request))
@@ -206,125 +196,46 @@ class LogLeader:
                 await lost
         await asyncio.sleep(0)
         answer = carry_out(request)
-        await self._tell()
         if lost is True:
             raise RequestError(ErrorCode.REQUEST_TIMED_OUT, "the answer was lost")
+        if call in self.edits:
+            self.edits[call](request, answer)
         return answer
-
-    async def _tell(self) -> None:
-        async with self._moved:
-            self._moved.notify_all()
-
-    def _check(self, broker_id: int | None, broker_epoch: int | None) -> None:
-        if broker_id is not None and self.epochs.get(broker_id) != broker_epoch:
-            raise RequestError(ErrorCode.STALE_BROKER_EPOCH, f"epoch {broker_epoch}")
 
     def _commit(self, request: CommitObjectRequest) -> CommitObjectResponse:
-        self._check(request.broker_id, request.broker_epoch)
-        key = request.broker_epoch
-        before, answer = self.answers.get(key, (None, None))
-        if before is not None and answer is not None and request.number <= before.number:
-            if request.number < before.number:
-                raise RequestError(ErrorCode.INVALID_REQUEST, f"number {request.number} after {before.number}")
-            assert request == before, "another object under the same name"
-            return answer
-        name = ObjectId(request.broker_id, request.broker_epoch, request.number).path(request.founding_id)
-        self.objects.append(name)
-        outcomes = [self._append(batch) for batch in request.batches]
-        referenced = any(
-            row.stored is not None and self.objects[row.stored.object] == name
-            for log in self.logs.values()
-            for row in log.rows[-len(outcomes) :]
+        before = self.machine.next_offset
+        name = ObjectId(request.broker_id, request.broker_epoch, request.number)
+        answer: CommitObjectResponse = self.decide(
+            requests.CommitObject(name, request.founding_id, request.size, request.batches)
         )
-        answer = CommitObjectResponse(outcomes, referenced)
-        self.answers[key] = request, answer
-        self.commits.append(request)
+        if self.machine.next_offset > before:
+            self.commits.append(request)
         return answer
 
-    def _append(self, batch: OfferedBatch) -> int:
-        log = self.logs.get(batch.log)
-        if log is None:
-            return -UNKNOWN_TOPIC
-        known = log.refusal(batch)
-        if known is not None:
-            return known
-        return log.append(batch, StoredBatch(log.end, len(self.objects) - 1, batch.position, batch.size))
-
-    def _read(self, request: ReadLogsRequest) -> ReadLogsResponse:
-        left = MAX_READ_BATCHES
-        answers = []
-        for one in request.logs:
-            answers.append(self._read_one(one, left, committed=request.committed))
-            left = max(0, left - len(answers[-1].batches))
-        return ReadLogsResponse(answers, list(self.objects))
-
-    def _read_one(self, one: ReadLog, left: int, *, committed: bool) -> LogBatches:
-        log = self.logs.get(one.log)
-        if log is None:
-            return LogBatches(one.log, UNKNOWN_TOPIC)
-        offsets = log.start, log.end, log.last_stable
-        if not log.start <= one.offset <= log.end:
-            return LogBatches(one.log, OUT_OF_RANGE, *offsets)
-        end = log.last_stable if committed else log.end
-        batches: list[StoredBatch] = []
-        markers: list[Marker] = []
-        size, first, last = 0, one.offset, one.offset
-        for row in log.rows:
-            if row.offset + row.records <= one.offset or row.offset >= end:
-                continue
-            if row.marker is not None:
-                markers.append(row.marker)
-            elif row.stored is not None:
-                if len(batches) >= left or (batches and size + row.stored.size > one.max_bytes):
-                    break
-                batches.append(row.stored)
-                size += row.stored.size
-            last = row.offset + row.records
-        aborted = [
-            AbortedTransaction(producer_id, begin)
-            for producer_id, begin, ended in log.aborted
-            if committed and begin < last and ended >= first
-        ]
-        return LogBatches(one.log, 0, *offsets, batches, markers, aborted)
-
-    def _find_offsets(self, request: FindOffsetsRequest) -> FindOffsetsResponse:
-        return FindOffsetsResponse([self._find(log, time, committed=request.committed) for log, time in request.logs])
-
-    def _find(self, number: int, timestamp: int, *, committed: bool) -> FoundOffset:
-        log = self.logs.get(number)
-        if log is None:
-            return FoundOffset(UNKNOWN_TOPIC, -1, -1)
-        if timestamp == LATEST:
-            return FoundOffset(0, log.last_stable if committed else log.end, -1)
-        if timestamp == EARLIEST:
-            return FoundOffset(0, log.start, -1)
-        times = [(row.offered.max_timestamp, row.offset) for row in log.rows if row.offered is not None]
-        if timestamp == MAX_TIMESTAMP:
-            latest = max(times, default=(-1, -1))
-            return FoundOffset(0, latest[1], latest[0])
-        found = next(((time, offset) for time, offset in times if time >= timestamp), (-1, -1))
-        return FoundOffset(0, found[1], found[0])
-
     def _create(self, request: CreateTopicRequest) -> TopicDescription:
-        self._check(request.broker_id, request.broker_epoch)
-        if request.name in self.described:
-            if self.described[request.name].topic_id == request.topic_id:
-                return self.described[request.name]
-            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"there is a topic {request.name}")
-        retention = request.retention_ms, request.retention_bytes
-        if request.validate_only:
-            return TopicDescription(request.topic_id, request.name, request.partitions, self.next_log, *retention)
-        made = self.add_topic(request.name, request.partitions)
-        topic = TopicDescription(request.topic_id, made.name, made.partitions, made.first_log, *retention)
-        self.described[request.name] = topic
-        return topic
+        wanted = request.topic_id, request.name, request.partitions, request.retention_ms, request.retention_bytes
+        made: TopicDescription = self.decide(
+            requests.CreateTopic(*wanted, _asker(request), validate_only=request.validate_only)
+        )
+        return made
 
     def _delete(self, request: DeleteTopicRequest) -> DeleteTopicResponse:
-        self._check(request.broker_id, request.broker_epoch)
-        topic = self.described.get(request.name)
-        if topic is None or (request.topic_id is not None and topic.topic_id != request.topic_id):
-            raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {request.name}")
-        del self.described[request.name]
-        for log in range(topic.first_log, topic.first_log + topic.partitions):
-            del self.logs[log]
-        return DeleteTopicResponse(topic.topic_id, topic.name)
+        gone: DeleteTopicResponse = self.decide(requests.DeleteTopic(request.name, request.topic_id, _asker(request)))
+        return gone
+
+    def _broker(self, broker_id: int) -> tuple[int, int]:
+        registration = self.machine.brokers.get(broker_id)
+        assert registration is not None, f"broker {broker_id} is not registered"
+        return broker_id, registration.broker_epoch
+
+    def _replay(self, records: list[Record]) -> None:
+        if records:
+            self.machine.replay(decode_batch(encode_batch(records)))
+            self._watch.applied(self.machine.logs)
+
+
+def _asker(request: CreateTopicRequest | DeleteTopicRequest) -> tuple[int, int]:
+    """The agent that asks, which has to say so."""
+    if request.broker_id is None or request.broker_epoch is None:
+        raise RequestError(ErrorCode.INVALID_REQUEST, "broker_id and broker_epoch are missing")
+    return request.broker_id, request.broker_epoch

@@ -36,10 +36,10 @@ from pidkeeper.protocol.messages import (
     UnregisterBrokerRequest,
     UnregisterBrokerResponse,
 )
-from pidkeeper.protocol.metadata_version import BASE, TRANSACTIONS
+from pidkeeper.protocol.metadata_version import BASE, LATEST, TRANSACTIONS
 from pidkeeper.protocol.transactions import TopicPartitions, TransactionalBlockRecord
 from tests.support.log_calls import call_log_leader
-from tests.support.log_leader import LogLeader
+from tests.support.log_leader import FOUNDING, LogLeader
 
 Fault = Literal["none", "answer-lost", "never-arrived", "late"]
 """What becomes of a transactional request: all but "none" break the connection. "answer-lost": it was carried out;
@@ -168,7 +168,7 @@ class StubQuorum:
     `founding_id`, `succession`: likewise. `held`: what the signs of life said of IDs that were held, in turn.
     `most_blocks`: in one answer, however many were asked for; earlier builds give one. `unasked`: blocks on top.
     `takes_addresses`: not so before metadata version 3 is in force; who then registers to leave one keeps its epoch.
-    `logs`: what decides on partition logs; nothing does without it.
+    `logs`: what decides on partition logs, registrations and transactions; without it nothing decides on logs.
     """
 
     def __init__(self, members: int = 1, *, block_size: int = 1000, token: str | None = None) -> None:
@@ -217,6 +217,10 @@ class StubQuorum:
         for member in self.members:
             await member.stop()
 
+    def keep_logs(self, leader: LogLeader) -> None:
+        """Decide by its state, and tell of its founding."""
+        self.logs, self.founding_id, self.tells = leader, FOUNDING, LATEST
+
     @property
     def urls(self) -> tuple[str, ...]:
         return tuple(member.url for member in self.members)
@@ -241,7 +245,10 @@ class StubQuorum:
             self.held.append(beat.held)
             return BrokerHeartbeatResponse(False, self.tells, self.founding_id, self.succession)
         assert verb == "unregister", path
-        self._check_epoch(int(broker), _decode(body, UnregisterBrokerRequest).broker_epoch)
+        epoch = _decode(body, UnregisterBrokerRequest).broker_epoch
+        self._check_epoch(int(broker), epoch)
+        if self.logs is not None:
+            self.logs.decide(asked.UnregisterBroker(int(broker), epoch))
         del self.epochs[int(broker)]
         return UnregisterBrokerResponse(int(broker))
 
@@ -263,6 +270,11 @@ class StubQuorum:
             self.offset += 1
             self.epochs[broker_id] = self.offset
             self.incarnations[broker_id] = request.incarnation_id
+        if self.logs is not None:
+            decided = self.logs.decide(
+                asked.RegisterBroker(broker_id, request.incarnation_id, request.kafka, None, request.store_id)
+            )
+            self.epochs[broker_id] = decided.broker_epoch
         self.kafka[broker_id] = kafka
         self.stores[broker_id] = request.store_id
         self.held.append(request.held)
@@ -310,6 +322,9 @@ class StubQuorum:
 
     def _decide(self, request: Any) -> msgspec.Struct:
         self.transactional.append(request)
+        if self.logs is not None:
+            decided: msgspec.Struct = self.logs.decide(request)
+            return decided
         draft = _Draft(self)
         answer = decide(draft, request)
         self.machine.own_ids, self.next_producer_id = draft.own_ids, draft.next_producer_id

@@ -61,6 +61,7 @@ def make_agent(
     kafka: HostPort = KAFKA,
     heartbeat_seconds: float = 1.0,
     boot_clock: Callable[[], float] = time.monotonic,
+    store_id: uuid.UUID | None = None,
 ) -> Agent:
     """An agent that calls the controllers by `client`."""
     return Agent(
@@ -72,6 +73,7 @@ def make_agent(
         kafka=kafka,
         heartbeat_seconds=heartbeat_seconds,
         boot_clock=boot_clock,
+        store_id=store_id,
     )
 
 

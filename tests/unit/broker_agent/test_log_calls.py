@@ -42,11 +42,13 @@ OBJECT = CommitObjectRequest(7, 5, FOUNDING, 0, 100, (OfferedBatch(0, 2, 0, 100,
 
 async def test_every_call_goes_to_the_leader() -> None:
     async with StubQuorum(3) as quorum, controller_client(quorum.urls) as client:
-        quorum.leader, quorum.logs = quorum.members[2], LogLeader()
+        quorum.leader, leader = quorum.members[2], LogLeader()
+        assert leader.register() == OBJECT.broker_epoch
+        quorum.keep_logs(leader)
         topic = await client.create_topic(CreateTopicRequest(uuid.UUID(int=1), "t", 1, broker_id=7, broker_epoch=5))
-        assert topic == quorum.logs.described["t"]
+        assert topic == leader.topic("t")
         assert await client.find_topics(FindTopicsRequest(["t", "u"])) == TopicsPage([topic], None)
-        quorum.logs.add_topic("u")
+        leader.add_topic("u")
         assert await client.topics("", 1) == TopicsPage([topic], "t")
         assert [one.name for one in (await client.topics("t", 1)).topics] == ["u"]
         assert await client.commit_object(OBJECT) == CommitObjectResponse([0], True)
@@ -57,16 +59,19 @@ async def test_every_call_goes_to_the_leader() -> None:
         )
         found = await client.find_offsets(FindOffsetsRequest([(0, LATEST), (9, LATEST)]))
         assert found == FindOffsetsResponse([FoundOffset(0, 2, -1), FoundOffset(3, -1, -1)])
-        assert await client.delete_topic(DeleteTopicRequest("t")) == DeleteTopicResponse(topic.topic_id, "t")
+        doomed = DeleteTopicRequest("t", None, 7, 5)
+        assert await client.delete_topic(doomed) == DeleteTopicResponse(topic.topic_id, "t")
         with pytest.raises(RequestError) as refused:
-            await client.delete_topic(DeleteTopicRequest("t"))
+            await client.delete_topic(doomed)
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_a_watch_takes_longer_than_an_attempt() -> None:
     async with StubQuorum() as quorum, controller_client(quorum.urls, attempt_seconds=0.1, call_seconds=0.3) as client:
-        quorum.logs = LogLeader()
-        quorum.logs.add_topic("t")
+        leader = LogLeader()
+        leader.register()
+        leader.add_topic("t")
+        quorum.keep_logs(leader)
         watch = WatchLogsRequest([WatchedLog(0, 0, 0)], 500)
         began = asyncio.get_running_loop().time()
         assert await client.watch_logs(watch) == WatchLogsResponse([])

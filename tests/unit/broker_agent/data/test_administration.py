@@ -36,7 +36,7 @@ class Asked:
     def __init__(self) -> None:
         settings = DataSettings(store="unused", default_partitions=4)
         self.leader = LogLeader()
-        self.session = StubRegistration()
+        self.session = StubRegistration(self.leader.register())
         self.administrator = Administrator(settings, Topics(settings, self.leader, self.session), 7)
 
     async def create(
@@ -53,7 +53,7 @@ async def test_a_topic_is_created_with_the_defaults() -> None:
     asked = Asked()
     outcome = await asked.create()
     assert (outcome.error_code, outcome.partitions, outcome.replication_factor) == (0, 4, 1)
-    assert outcome.topic_id == asked.leader.described["t"].topic_id
+    assert outcome.topic_id == asked.leader.topic("t").topic_id
     assert (await asked.create()).error_code == 36
 
 
@@ -84,7 +84,7 @@ async def test_settings_that_hold_are_taken() -> None:
         max_message_bytes=str(1 << 20),
     )
     assert outcome.error_code == 0
-    topic = asked.leader.described["t"]
+    topic = asked.leader.topic("t")
     assert (topic.retention_ms, topic.retention_bytes) == (3_600_000, -1)
 
 
@@ -114,7 +114,7 @@ async def test_other_settings_are_refused_with_what_is_wrong(name: str, value: s
 async def test_nothing_is_created_to_validate() -> None:
     asked = Asked()
     assert (await asked.create(validate_only=True)).error_code == 0
-    assert asked.leader.described == {}
+    assert asked.leader.topic_names() == []
     asked.leader.add_topic("t")
     assert (await asked.create(validate_only=True)).error_code == 36
 
@@ -148,7 +148,7 @@ async def test_topics_are_deleted_by_name_and_by_id() -> None:
     outcomes = await asked.administrator.delete_topics(DeleteTopicsRequest(doomed, 1000))
     assert [(one.name, one.error_code) for one in outcomes] == [("a", 0), ("b", 0), ("gone", 3), (None, 100)]
     assert [one.topic_id for one in outcomes[:2]] == [one.topic_id for one in made]
-    assert asked.leader.described == {}
+    assert asked.leader.topic_names() == []
 
 
 async def test_settings_are_described() -> None:

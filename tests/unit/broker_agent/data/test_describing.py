@@ -40,7 +40,8 @@ class Asked:
 
     def __init__(self, **options: Any) -> None:
         self.leader = LogLeader()
-        self.topics = Topics(DataSettings(store="unused", **options), self.leader, StubRegistration())
+        session = StubRegistration(self.leader.register())
+        self.topics = Topics(DataSettings(store="unused", **options), self.leader, session)
         self.describer = Describer(self.topics, Leaders(directory(7)))
 
     async def describe(self, *topics: Topic | str, create: bool = False) -> list[tuple[str | None, int, int]]:
@@ -128,12 +129,13 @@ async def test_topics_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> No
     asked.leader.add_topic("t", 1)
     assert await asked.describe("t") == [("t", 0, 1)]
     monkeypatch.setattr(topics_module, "REFRESH_SECONDS", 0.0)
+    asked.leader.drop_topic("t")
     asked.leader.add_topic("t", 2)
     assert await asked.describe("t") == [("t", 0, 1)]
     await asyncio.sleep(0.01)
     assert await asked.describe("t") == [("t", 0, 2)]
     monkeypatch.setattr(topics_module, "KEPT_SECONDS", 0.0)
-    del asked.leader.described["t"]
+    asked.leader.drop_topic("t")
     assert await asked.describe("t") == [("t", 3, 0)]
 
 

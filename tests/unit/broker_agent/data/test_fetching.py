@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from pidkeeper.broker_agent.coordinator.caller import ANYBODY, Caller
 from pidkeeper.broker_agent.data.batches import checked_batch
@@ -27,7 +27,7 @@ from pidkeeper.broker_agent.kafka.wire.data.fetch import (
 from pidkeeper.broker_agent.kafka.wire.data.isolation import IsolationLevel
 from pidkeeper.broker_agent.kafka.wire.data.record_batch import check_crc, split_batches
 from pidkeeper.protocol.errors import ErrorCode, RequestError
-from pidkeeper.protocol.log_messages import LogBatches, StoredBatch
+from pidkeeper.protocol.log_messages import LogBatches, ReadLogsRequest, ReadLogsResponse, StoredBatch
 from pidkeeper.protocol.logs import ObjectId
 from tests.support.data_parts import RNG, raising, records
 from tests.support.gatherer_rig import Rig
@@ -127,15 +127,12 @@ async def test_errors_of_partitions(rig: FetchRig) -> None:
 async def test_out_of_range_takes_a_confirmed_word(rig: FetchRig) -> None:
     """A leader that was deposed without knowing it has less."""
     await rig.append(records(0), records(1))
-    asked = rig.leader.read_logs
 
-    async def behind(request: Any) -> Any:
-        answer = await asked(request)
+    def behind(request: ReadLogsRequest, answer: ReadLogsResponse) -> None:
         if not request.confirmed:
             answer.logs[0] = LogBatches(0, 1, 0, 1, 1)
-        return answer
 
-    rig.leader.read_logs = behind  # type: ignore[method-assign]
+    rig.leader.edits["read_logs"] = behind
     assert offsets((await rig.fetch((0, 1)))[0]) == [1]
     assert [one.confirmed for one in rig.leader.asked("read_logs")] == [False, True]
 
@@ -157,19 +154,21 @@ async def test_a_session_is_not_known(rig: FetchRig) -> None:
 
 async def test_an_aborted_transaction(rig: FetchRig) -> None:
     await rig.append(records(0))
+    producer_id, epoch = rig.leader.begin("x", "t", 0)
     await rig.gatherer.room.take(SIZE)
-    data = records(0, transactional=True, producer_id=9, epoch=2)
+    data = records(0, transactional=True, producer_id=producer_id, epoch=epoch)
     batch = checked_batch(data, 0, max_bytes=1 << 20, transactional=True)
     assert await rig.gatherer.outcomes(rig.gatherer.append([batch], asyncio.get_running_loop().time() + 5)) == [1]
     level = IsolationLevel.READ_COMMITTED
     (one,) = await rig.fetch((0, 0), level=level)
     assert (offsets(one), one.last_stable_offset, one.high_watermark) == ([0], 1, 2)
-    await rig.leader.end_transaction(0, 9, 2, committed=False)
+    rig.leader.end("x", committed=False)
     (one,) = await rig.fetch((0, 0), level=level)
-    assert one.aborted_transactions == [(9, 1)]
+    assert one.aborted_transactions == [(producer_id, 1)]
     assert offsets(one) == [0, 1, 2]
     marker = split_batches(b"".join(one.records))[2]
-    assert (marker.is_control, marker.is_transactional, marker.producer_id, marker.producer_epoch) == (True, True, 9, 2)
+    assert (marker.is_control, marker.is_transactional) == (True, True)
+    assert (marker.producer_id, marker.producer_epoch) == (producer_id, epoch)
     (one,) = await rig.fetch((0, 2))
     assert (offsets(one), one.last_stable_offset) == ([2], 3)
 
@@ -235,9 +234,12 @@ async def test_a_watch_that_fails_is_begun_anew(rig: FetchRig) -> None:
 
 async def test_a_batch_of_another_size_is_not_given(rig: FetchRig) -> None:
     await rig.append(records(0), records(1))
-    row = rig.leader.logs[0].rows[0]
-    assert row.stored is not None
-    row.stored = msgspec.structs.replace(row.stored, size=SIZE + 10)
+
+    def larger(_: ReadLogsRequest, answer: ReadLogsResponse) -> None:
+        batches = answer.logs[0].batches
+        batches[:] = [replace(one, size=SIZE + 10) if one.base_offset == 0 else one for one in batches]
+
+    rig.leader.edits["read_logs"] = larger
     assert [(one.error_code, one.records) for one in await rig.fetch((0, 0))] == [(56, [])]
     assert [(one.error_code, offsets(one)) for one in await rig.fetch((0, 1))] == [(0, [1])]
 
@@ -264,7 +266,12 @@ async def test_a_store_that_is_away(rig: FetchRig) -> None:
 async def test_a_hole_in_what_the_quorum_tells_ends_the_answer(rig: FetchRig) -> None:
     for sequence in range(3):
         await rig.append(records(sequence))
-    del rig.leader.logs[0].rows[1]
+
+    def without(_: ReadLogsRequest, answer: ReadLogsResponse) -> None:
+        batches = answer.logs[0].batches
+        batches[:] = [one for one in batches if one.base_offset != 1]
+
+    rig.leader.edits["read_logs"] = without
     assert offsets((await rig.fetch((0, 0)))[0]) == [0]
     assert [(one.error_code, one.records) for one in await rig.fetch((0, 1))] == [(56, [])]
 

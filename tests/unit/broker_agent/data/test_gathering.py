@@ -16,7 +16,7 @@ from pidkeeper.broker_agent.data.store.port import StoreRefusedError, StoreUnava
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from pidkeeper.protocol.log_messages import CommitObjectRequest, OfferedBatch
 from pidkeeper.service.content import MAX_BODY_BYTES
-from tests.support.data_parts import raising, records, until_stored
+from tests.support.data_parts import raising, records, stored_headers, until_stored
 from tests.support.gatherer_rig import Rig
 from tests.support.log_leader import FOUNDING
 from tests.support.waiting import until
@@ -89,9 +89,9 @@ async def test_outcomes_are_those_of_each_batch(rig: Rig) -> None:
 
 
 async def test_an_object_that_no_log_refers_to_is_deleted(rig: Rig) -> None:
-    assert await rig.append(records(3)) == [-45]
     assert await rig.append(records(0)) == [0]
-    names = [f"wal/{FOUNDING}/7/5/{1:020}"]
+    assert await rig.append(records(3)) == [-45]
+    names = [f"wal/{FOUNDING}/7/5/{0:020}"]
     await until_stored(rig.store, lambda stored: stored == names)
 
 
@@ -153,9 +153,10 @@ async def test_a_new_epoch_gives_new_names_to_what_was_not_offered(rig: Rig) -> 
     third = asyncio.create_task(rig.append(records(0, producer_id=3)))
     await asyncio.sleep(0.02)
     assert rig.numbers() == [(5, 0)]
-    rig.leader.epochs[7] = rig.session.broker_epoch = 9
+    epoch = rig.session.broker_epoch = rig.leader.register()
     assert sorted([await second, await third]) == [[0], [1]]
-    assert [number for epoch, number in rig.numbers() if epoch == 9] == sorted({n for e, n in rig.numbers() if e == 9})
+    numbers = [number for one, number in rig.numbers() if one == epoch]
+    assert numbers == sorted(set(numbers))
     await until_stored(rig.store, lambda stored: [name for name in stored if "/5/" in name] == [rig.store.puts[0]])
 
 
@@ -164,13 +165,13 @@ async def test_numbers_rise_even_if_an_object_is_named_anew_behind_another(rig: 
     rig.store.put_faults.append(lambda _: go.wait())
     first = asyncio.create_task(rig.append(records(0)))
     await until(lambda: len(rig.store.puts) == 1)
-    rig.leader.epochs[7] = rig.session.broker_epoch = 9
+    epoch = rig.session.broker_epoch = rig.leader.register()
     second = asyncio.create_task(rig.append(records(1)))
     await until(lambda: len(rig.store.puts) == 2)
     go.set()
     assert [await first, await second] == [[0], [1]]
-    assert rig.numbers() == [(9, 1), (9, 2)]
-    names = [f"wal/{FOUNDING}/7/9/{number:020}" for number in (1, 2)]
+    assert rig.numbers() == [(epoch, 1), (epoch, 2)]
+    names = [f"wal/{FOUNDING}/7/{epoch}/{number:020}" for number in (1, 2)]
     await until_stored(rig.store, lambda stored: stored == names)
 
 
@@ -215,11 +216,11 @@ def test_producers_stay_in_order_under_faults(puts: list[bool], commits: list[st
         sent = [(one, sequence) for sequence in range(8) for one in range(3)]
         pending = [await rig.queue(records(sequence, producer_id=one), log=one % 2) for one, sequence in sent]
         told = [await rig.gatherer.outcomes(one) for one in pending]
+        logs = [await stored_headers(rig.store, rig.leader, log) for log in range(3)]
         for (one, sequence), outcome in zip(sent, told, strict=True):
-            row = next(row for row in rig.leader.logs[one % 2].rows if row.offset == outcome[0])
-            assert row.offered is not None
-            assert (row.producer_id, row.offered.base_sequence) == (one, sequence)
-        assert sum(len(log.rows) for log in rig.leader.logs.values()) == len(sent)
+            header = logs[one % 2][outcome[0]]
+            assert (header.producer_id, header.base_sequence) == (one, sequence)
+        assert sum(len(log) for log in logs) == len(sent)
         numbers = rig.numbers()
         assert numbers == sorted(numbers)
         await rig.stop()

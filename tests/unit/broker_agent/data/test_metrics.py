@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -27,7 +26,7 @@ from pidkeeper.protocol.metadata_version import PARTITION_LOGS
 from pidkeeper.service.access import Access
 from pidkeeper.service.kafka.listener import KafkaListener
 from tests.support.data_parts import FaultyStore, raising, records
-from tests.support.log_leader import FOUNDING, LogLeader
+from tests.support.log_leader import FOUNDING, STORE, LogLeader
 from tests.support.metrics_page import differences, exposed, listed
 from tests.support.served_app import served
 from tests.support.waiting import until
@@ -43,9 +42,9 @@ class Shown:
         client = ControllerClient(("http://c:1",), AiohttpTransport(), random.Random())
         self.agent: Agent = make_agent(client, settings=PrefetchSettings(min_blocks=1))
         session = self.agent.session
-        session.store_id, session.founding_id = uuid.uuid4(), FOUNDING
-        session.broker_epoch = session.store_epoch = 5
+        session.store_id, session.founding_id = STORE, FOUNDING
         self.leader, self.store = LogLeader(), FaultyStore()
+        session.broker_epoch = session.store_epoch = self.leader.register()
         self.leader.add_topic("t")
         settings = DataSettings(store="unused", linger_ms=0, max_pending_bytes=LEAST_PENDING_BYTES)
         self.room = DataRoom(settings, self.store, self.leader, session, self.agent.directory, random.Random(1))

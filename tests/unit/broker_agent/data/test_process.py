@@ -7,15 +7,14 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from pidkeeper.protocol.metadata_version import LATEST
 from tests.support.agent_process import agent_process
-from tests.support.log_leader import FOUNDING, LogLeader
+from tests.support.log_leader import LogLeader
 from tests.support.stub_controller import StubQuorum
 
 
 async def test_records_survive_the_agent_that_took_them(tmp_path: Path) -> None:
     async with StubQuorum(2) as quorum:
-        quorum.founding_id, quorum.logs, quorum.tells = FOUNDING, LogLeader(quorum.epochs), LATEST
+        quorum.keep_logs(LogLeader())
         settings = {"controllers": ",".join(quorum.urls), "data__store": tmp_path / "store"}
         async with agent_process(broker_id=3, **settings) as agent:
             kafka = (await agent.ready()).kafka

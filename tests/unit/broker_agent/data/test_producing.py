@@ -69,7 +69,8 @@ async def test_other_acks_are_refused(rig: ProducerRig) -> None:
 
 async def test_a_transactional_id_that_is_not_allowed(rig: ProducerRig) -> None:
     nobody = Caller(may_use=lambda name: name != "x")
-    data = records(0, transactional=True)
+    producer_id, epoch = rig.leader.begin("y", "t", 0)
+    data = records(0, transactional=True, producer_id=producer_id, epoch=epoch)
     assert await rig.produce(("t", 0, data), caller=nobody, transactional_id="x") == [("t", 0, 53, -1)]
     assert await rig.produce(("t", 0, data), caller=nobody, transactional_id="y") == [("t", 0, 0, 0)]
 
@@ -113,8 +114,7 @@ async def test_no_answer_about_a_topic_is_a_timeout(rig: ProducerRig) -> None:
 
 async def test_a_topic_that_was_made_anew_is_found_again(rig: ProducerRig) -> None:
     assert await rig.produce(("t", 0, records(0))) == [("t", 0, 0, 0)]
-    for log in range(3):
-        del rig.leader.logs[log]
+    rig.leader.drop_topic("t")
     rig.leader.add_topic("t", 1)
     assert await rig.produce(("t", 0, records(0))) == [("t", 0, 3, -1)]
     assert await rig.produce(("t", 0, records(0))) == [("t", 0, 0, 0)]

@@ -21,7 +21,7 @@ from pidkeeper.broker_agent.data.store.local import LocalStore
 from pidkeeper.disk.files import OsFiles
 from pidkeeper.protocol.errors import ErrorCode, RequestError
 from tests.support.data_agent import DataAgent, data_agent
-from tests.support.data_parts import raising
+from tests.support.data_parts import raising, stored_headers
 from tests.support.log_leader import LogLeader
 from tests.support.stub_controller import StubQuorum
 
@@ -34,7 +34,7 @@ async def agent(tmp_path: Path) -> AsyncIterator[DataAgent]:
     store = LocalStore(tmp_path, OsFiles())
     async with (
         StubQuorum() as quorum,
-        data_agent(quorum, LogLeader(quorum.epochs), store, default_partitions=3) as made,
+        data_agent(quorum, LogLeader(), store, default_partitions=3) as made,
     ):
         yield made
     await store.close()
@@ -74,7 +74,10 @@ async def test_aiokafka(agent: DataAgent, compression: str | None) -> None:
     )
     found = await consumed(agent, "t", RECORDS, isolation_level="read_committed")
     assert sorted(found) == sorted((number % 3, number // 3, b"%d" % number) for number in range(RECORDS))
-    assert all(row.producer_id >= 0 for log in agent.leader.logs.values() for row in log.rows)
+    first = agent.leader.topic("t").first_log
+    for log in range(first, first + 3):
+        headers = await stored_headers(agent.store, agent.leader, log)
+        assert headers and all(one.producer_id >= 0 for one in headers.values())
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -132,16 +135,16 @@ async def test_a_consumer_hears_of_new_records_at_once(agent: DataAgent) -> None
 
 async def test_an_aborted_transaction_is_not_shown(agent: DataAgent) -> None:
     """The marker is what a consumer takes for the end of what was aborted."""
-    async with started(AIOKafkaProducer(bootstrap_servers=agent.address, enable_idempotence=True)) as producer:
-        await producer.send_and_wait("t", b"plain", partition=0)
-    topic = agent.leader.described["t"]
-    log = agent.leader.logs[topic.first_log]
-    log.open[log.rows[0].producer_id] = 0
-    await agent.leader.end_transaction(topic.first_log, log.rows[0].producer_id, 0, committed=False)
-    async with started(AIOKafkaProducer(bootstrap_servers=agent.address, enable_idempotence=True)) as producer:
-        await producer.send_and_wait("t", b"kept", partition=0)
+    async with started(AIOKafkaProducer(bootstrap_servers=agent.address, transactional_id="x")) as producer:
+        for value, committed in ((b"dropped", False), (b"kept", True)):
+            await producer.begin_transaction()
+            await producer.send_and_wait("t", value, partition=0)
+            await (producer.commit_transaction() if committed else producer.abort_transaction())
+    # Offsets 1 and 3 are markers.
+    found = await consumed(agent, "t", 1, isolation_level="read_committed")
+    assert [(offset, value) for _, offset, value in found] == [(2, b"kept")]
     found = await consumed(agent, "t", 2, isolation_level="read_uncommitted")
-    assert [(offset, value) for _, offset, value in found] == [(0, b"plain"), (2, b"kept")]
+    assert [(offset, value) for _, offset, value in found] == [(0, b"dropped"), (2, b"kept")]
 
 
 async def test_administration_by_aiokafka(agent: DataAgent) -> None:
@@ -177,7 +180,7 @@ async def test_administration_by_librdkafka(agent: DataAgent) -> None:
         admin.delete_topics(["made"])["made"].result(10)
 
     await asyncio.to_thread(administrate)
-    assert agent.leader.described == {}
+    assert agent.leader.topic_names() == []
 
 
 async def test_large_requests_that_overlap(agent: DataAgent) -> None:
