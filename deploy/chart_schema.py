@@ -1,6 +1,7 @@
 """`python -m deploy.chart_schema`: write what the chart's schema says of settings again, from the programs' own models.
 
-`controller.settings` and `agent.settings` take every key of the configuration files but those which the chart sets.
+`controller.settings`, `agent.settings` and `agent.data.settings` take every key of the configuration files, or of the
+table in one, but those which the chart sets.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from pidkeeper.broker_agent.config import AgentConfig
+from pidkeeper.broker_agent.data.settings import DataSettings
 from pidkeeper.controller.config import ControllerConfig
 
 SCHEMA: Final = Path(__file__).resolve().parents[1] / "helm" / "pidkeeper" / "values.schema.json"
@@ -36,9 +38,10 @@ SET_BY_THE_CHART: Final[dict[type[msgspec.Struct], frozenset[str]]] = {
                 "kafka_listen",
                 "kafka_advertised",
             ),
-            *("security", "tls", "token_file", "tokens_file", "users_file", "acls_file"),
+            *("security", "tls", "token_file", "tokens_file", "users_file", "acls_file", "data"),
         }
     ),
+    DataSettings: frozenset({"store", "store_options"}),
 }
 """What the chart needs to know itself, because other objects depend on it."""
 

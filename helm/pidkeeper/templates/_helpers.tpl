@@ -124,9 +124,37 @@ acls_file = "/etc/pidkeeper-secrets/acls/acls"
 {{- with include "pidkeeper.settings" .Values.agent.settings | trim }}
 {{- . | nindent 0 }}
 {{- end }}
+{{- with include "pidkeeper.dataSettings" (.Values.agent.data | default dict) | trim }}
+{{- . | nindent 0 }}
+{{- end }}
 {{- if ne .Values.tls.agents "off" }}
 {{- include "pidkeeper.tlsSettings" . | nindent 0 }}
 {{- end }}
+{{- end -}}
+
+{{/* The table of records, of agents that keep them: empty else. Values that were kept from an earlier release have none. */}}
+{{- define "pidkeeper.dataSettings" -}}
+{{- if and .store .claim -}}
+{{- fail "agent.data: records are kept in a bucket or on a volume: leave store or claim out" -}}
+{{- end -}}
+{{- if or .store .claim }}
+[data]
+store = {{ .store | default "/var/lib/pidkeeper/store" | quote }}
+{{- if and .claim (or .storeOptions .storeSecret) -}}
+{{- fail "agent.data: a volume has no options and no credentials: leave storeOptions and storeSecret out" -}}
+{{- end }}
+{{- with .storeOptions }}
+store_options = {{ include "pidkeeper.toml" . }}
+{{- end }}
+{{- include "pidkeeper.settings" .settings }}
+{{- else if or .storeOptions .storeSecret .settings -}}
+{{- fail "agent.data: nothing says where records are kept: name a store or a claim" -}}
+{{- end }}
+{{- range $name, $_ := .storeOptions -}}
+{{- if regexMatch "secret|password|token|sas|access_key|account_key|master_key|service_account_key" $name -}}
+{{- fail (printf "agent.data.storeOptions: %s is a credential: put it into the Secret that agent.data.storeSecret names, as an environment variable" $name) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Settings as lines of TOML. A number is as JSON writes it: whole ones stay whole. */}}
