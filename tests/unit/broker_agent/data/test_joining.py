@@ -46,7 +46,7 @@ class Asked:
         self.leader = LogLeader()
         self.leader.add_topic("t", 2)
         self.leader.add_topic("u", 1)
-        self.topics = Topics(settings, self.leader, StubRegistration())
+        self.topics = Topics(settings, self.leader, StubRegistration(self.leader.register()))
         self.steps = Steps()
         self.responder = TransactionResponder(self.steps, Joining(self.topics).refused)
 
